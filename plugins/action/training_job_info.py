@@ -34,13 +34,15 @@ class ActionModule(Face):
         home = StateHome(options["state_home"], options["cluster"])
         connect, known = self.connect(variables), variables["hostvars"]
         if options["logs"] is not None:
-            return training_job_info.logs(home, options["run_id"], options["logs"], options["ranks"], connect, known)
+            return training_job_info.read_logs(
+                home, options["run_id"], options["logs"], options["ranks"], connect, known
+            )
         asked = connect if options["live"] else None
-        return training_job_info.info(
+        return training_job_info.read_runs(
             home, options["run_id"], asked, known, None if self.check else known, self._asking(options)
         )
 
-    def _asking(self, options: dict[str, t.Any]) -> training_job_info.Ask:
+    def _asking(self, options: dict[str, t.Any]) -> training_job_info.ReadCluster:
         """Return who asks the cluster of a run in pods; the modules that it takes are loaded when there is one."""
 
         def ask(record: t.Mapping[str, t.Any]) -> dict[str, t.Any]:

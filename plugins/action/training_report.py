@@ -28,4 +28,6 @@ class ActionModule(Face):
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
         home = StateHome(options["state_home"], options["cluster"])
-        return training_report.report(home, options["run_id"], options["compare"], options["path"], self.check)
+        return training_report.write_run_report(
+            home, options["run_id"], options["compare"], options["path"], self.check
+        )

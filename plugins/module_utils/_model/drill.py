@@ -13,7 +13,7 @@ import typing as t
 
 from . import validators as f
 from .errors import InputError
-from .run_history import Story
+from .run_history import RunHistory
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def parse(value: t.Any, world_size: int, nodes: t.Sequence[str], nproc: int) -> 
     return dataclasses.replace(drill, node=node, rank=rank)
 
 
-def due(drill: Drill, story: Story, now: float) -> bool:
+def due(drill: Drill, story: RunHistory, now: float) -> bool:
     """Return whether the moment has come."""
     if drill.at_step is not None:
         return story.last.get("step", -1) >= drill.at_step
@@ -58,7 +58,7 @@ def due(drill: Drill, story: Story, now: float) -> bool:
     return first is not None and now - first >= (drill.after_s or 0.0)
 
 
-def verdict(story: Story, fault_at: float, interval_steps: int | None, asked: int) -> dict[str, t.Any]:
+def verdict(story: RunHistory, fault_at: float, interval_steps: int | None, asked: int) -> dict[str, t.Any]:
     """Return what the drill proved about the attempt before and the attempt after ``fault_at``.
 
     ``resumed`` is proven only by the step counter: the first step after the fault continues a checkpoint that is at

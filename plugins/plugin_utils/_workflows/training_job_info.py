@@ -19,31 +19,31 @@ from .shared.state_dir import StateHome, read_record
 Dict = dict[str, t.Any]
 Connect = t.Callable[[t.Sequence[str]], list[Remote]]
 # What a run's cluster says of it: ``{phase, detail}``.
-Ask = t.Callable[[t.Mapping[str, t.Any]], Dict]
+ReadCluster = t.Callable[[t.Mapping[str, t.Any]], Dict]
 _SHORT = ("run_id", "state", "outcome", "submitted_at", "duration_s", "exit_code", "steps_lost", "checkpoint", "cost")
 
 
-def info(
+def read_runs(
     home: StateHome,
     run_id: str | None,
     live: Connect | None,
     known: t.Container[str],
     hostvars: t.Mapping[str, t.Any] | None = None,
-    ask: Ask | None = None,
+    ask: ReadCluster | None = None,
 ) -> Dict:
     """Return ``{runs}``: the named record, or all of them with the newest first; with ``live`` what nodes say now.
 
     With ``hostvars``, asking for a run that lives renews the leases of its rented machines. ``ask`` asks the cluster of
     a run in pods.
     """
-    folders = [_folder(home, run_id)] if run_id else home.runs()
+    folders = [_find_run_folder(home, run_id)] if run_id else home.runs()
     runs = [record for folder in folders if (record := read_record(folder)) is not None]
     if live is not None:
-        runs = [{**record, "live": _live(record, live, known, hostvars or {}, ask)} for record in runs]
-    return {"changed": False, "runs": runs, "summary": [summary(record) for record in runs]}
+        runs = [{**record, "live": _read_live_state(record, live, known, hostvars or {}, ask)} for record in runs]
+    return {"changed": False, "runs": runs, "summary": [summarize_record(record) for record in runs]}
 
 
-def summary(record: Dict) -> Dict:
+def summarize_record(record: Dict) -> Dict:
     """Return the few fields of a record that a list shows."""
     value = {key: record.get(key) for key in _SHORT}
     value["name"] = record["job"]["name"]
@@ -55,21 +55,21 @@ def summary(record: Dict) -> Dict:
     return value
 
 
-def logs(
+def read_logs(
     home: StateHome, run_id: str | None, lines: int, ranks: bool, connect: Connect, known: t.Container[str]
 ) -> Dict:
     """Return the last lines of each node's log; with ``ranks`` fetch the files of every rank and attempt too."""
-    folder = _folder(home, run_id)
+    folder = _find_run_folder(home, run_id)
     record = t.cast(Dict, read_record(folder))
     problems: dict[str, str] = {}
     if ranks:
-        problems = _fetch(folder, record, connect, known)
+        problems = _fetch_rank_logs(folder, record, connect, known)
     found = sorted((folder / "logs").glob("**/*.log"))
-    tails = {str(path.relative_to(folder / "logs")): tail(path, lines) for path in found}
+    tails = {str(path.relative_to(folder / "logs")): read_last_lines(path, lines) for path in found}
     return {"changed": False, "run_id": record["run_id"], "logs": tails, "problems": problems, "folder": str(folder)}
 
 
-def tail(path: pathlib.Path, count: int) -> list[str]:
+def read_last_lines(path: pathlib.Path, count: int) -> list[str]:
     """Return the last ``count`` lines of a text file, reading only its end."""
     with open(path, "rb") as handle:
         handle.seek(0, 2)
@@ -78,7 +78,7 @@ def tail(path: pathlib.Path, count: int) -> list[str]:
         return handle.read().decode(errors="replace").splitlines()[-count:] if count else []
 
 
-def _folder(home: StateHome, run_id: str | None) -> pathlib.Path:
+def _find_run_folder(home: StateHome, run_id: str | None) -> pathlib.Path:
     runs = home.runs()
     if run_id is None:
         if not runs:
@@ -91,8 +91,8 @@ def _folder(home: StateHome, run_id: str | None) -> pathlib.Path:
     return folder
 
 
-def _live(
-    record: Dict, connect: Connect, known: t.Container[str], hostvars: t.Mapping[str, t.Any], ask: Ask | None
+def _read_live_state(
+    record: Dict, connect: Connect, known: t.Container[str], hostvars: t.Mapping[str, t.Any], ask: ReadCluster | None
 ) -> Dict | None:
     if record["state"] == "ended":
         return None
@@ -103,10 +103,10 @@ def _live(
     units = {name: answer["units"] for name, answer in answers.items()}
     unreachable = {name: str(exc) for name, exc in errors.items()}
     at_work = [remote for remote in remotes if units.get(remote.name, {}).get("agent", {}).get("alive")]
-    return {"units": units, "unreachable": unreachable, **_renewed(at_work, hostvars)}
+    return {"units": units, "unreachable": unreachable, **_renew_leases(at_work, hostvars)}
 
 
-def _renewed(remotes: t.Sequence[Remote], hostvars: t.Mapping[str, t.Any]) -> Dict:
+def _renew_leases(remotes: t.Sequence[Remote], hostvars: t.Mapping[str, t.Any]) -> Dict:
     """Renew the leases of rented machines that are at work; return what came of it, nothing where none is rented."""
     from .node_pool import lease_renewal
 
@@ -117,7 +117,7 @@ def _renewed(remotes: t.Sequence[Remote], hostvars: t.Mapping[str, t.Any]) -> Di
     return {"leases": {remote.name: str(problems.get(remote.name, "renewed")) for remote in rented}}
 
 
-def _fetch(folder: pathlib.Path, record: Dict, connect: Connect, known: t.Container[str]) -> dict[str, str]:
+def _fetch_rank_logs(folder: pathlib.Path, record: Dict, connect: Connect, known: t.Container[str]) -> dict[str, str]:
     run_id = record["run_id"]
     names = [name for name in record.get("hosts", []) if name in known]
 

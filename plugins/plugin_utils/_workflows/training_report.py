@@ -21,11 +21,11 @@ from .shared.state_dir import StateHome
 Dict = dict[str, t.Any]
 
 
-def report(home: StateHome, run_id: str | None, names: t.Sequence[str], out: str | None, check: bool) -> Dict:
+def write_run_report(home: StateHome, run_id: str | None, names: t.Sequence[str], out: str | None, check: bool) -> Dict:
     """Write the report files and return ``{changed, html, json, junit}`` (paths)."""
     if names:
-        return _comparison(home, names, out, check)
-    folder = _folder(home, run_id)
+        return _write_comparison(home, names, out, check)
+    folder = _find_run_folder(home, run_id)
     target = pathlib.Path(out).expanduser() if out else folder / "report"
     if check:
         return {"changed": True, "html": str(target / "report.html")}
@@ -33,8 +33,8 @@ def report(home: StateHome, run_id: str | None, names: t.Sequence[str], out: str
     return {"changed": True, **{key: str(path) for key, path in written.items()}}
 
 
-def _comparison(home: StateHome, names: t.Sequence[str], out: str | None, check: bool) -> Dict:
-    folders = [_folder(home, name) for name in names]
+def _write_comparison(home: StateHome, names: t.Sequence[str], out: str | None, check: bool) -> Dict:
+    folders = [_find_run_folder(home, name) for name in names]
     target = pathlib.Path(out).expanduser() if out else home.folder / "compare"
     place = target / "compare.html"
     if not check:
@@ -44,7 +44,7 @@ def _comparison(home: StateHome, names: t.Sequence[str], out: str | None, check:
     return {"changed": True, "html": str(place)}
 
 
-def _folder(home: StateHome, run_id: str | None) -> pathlib.Path:
+def _find_run_folder(home: StateHome, run_id: str | None) -> pathlib.Path:
     runs = home.runs()
     if run_id:
         folder = home.run_folder(run_id)

@@ -15,8 +15,8 @@ import itertools
 import statistics
 import typing as t
 
-from . import parsing as v
-from .load import Checkpoint, Event, RunFolder, Segment, Step
+from . import parsing
+from .load import Checkpoint, RunEvent, RunFolder, Segment, StepRecord
 
 ENDS = ("worker_exit", "agent_exit", "agent_restart", "node_lost", "drill", "cancelled")
 EXITS = ("worker_exit", "agent_exit", "agent_restart")
@@ -35,7 +35,7 @@ class NodeStay:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Attempt:
+class AttemptView:
     """One start of the job until its end. ``label`` is the record's number; a second start inside it gets a letter.
 
     ``ended_by`` is the event that ended it, when one was seen; ``drilled`` says that the fault was asked for.
@@ -53,12 +53,12 @@ class Attempt:
     nodes: tuple[NodeStay, ...]
     logs: tuple[str, ...]
     segment: Segment | None
-    ended_by: Event | None
+    ended_by: RunEvent | None
     drilled: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Clock:
+class RunClock:
     """The run's times in Unix seconds. ``end`` is the last sign of life while the run is not over."""
 
     submitted: float | None
@@ -78,18 +78,18 @@ class Clock:
         return max(self.end - self.zero, 0.0) if self.end is not None and self.zero is not None else None
 
 
-def read_clock(run: RunFolder) -> Clock:
+def read_clock(run: RunFolder) -> RunClock:
     """Return the run's times; what run.json leaves null comes from the events and the metrics."""
     record = run.record
     kinds = {event.kind: event.at for event in reversed(run.events)}
     signs = [event.at for event in run.events] + [at for at in (_last_at(item) for item in run.segments) if at]
-    ended = v.instant(record.get("ended_at")) or kinds.get("ended")
+    ended = parsing.read_time(record.get("ended_at")) or kinds.get("ended")
     steps = [item.steps[0].at for item in run.segments if item.steps and item.steps[0].at]
-    first = v.instant(record.get("first_step_at")) or kinds.get("first_step") or min(steps, default=None)
-    submitted = v.instant(record.get("submitted_at")) or kinds.get("submitted")
-    over = ended is not None or v.text(record.get("outcome")) is not None
-    admitted = v.instant(record.get("admitted_at")) or kinds.get("prepared") or kinds.get("started")
-    return Clock(submitted, admitted, first, ended or max(signs, default=None), over)
+    first = parsing.read_time(record.get("first_step_at")) or kinds.get("first_step") or min(steps, default=None)
+    submitted = parsing.read_time(record.get("submitted_at")) or kinds.get("submitted")
+    over = ended is not None or parsing.read_text(record.get("outcome")) is not None
+    admitted = parsing.read_time(record.get("admitted_at")) or kinds.get("prepared") or kinds.get("started")
+    return RunClock(submitted, admitted, first, ended or max(signs, default=None), over)
 
 
 def _last_at(segment: Segment) -> float | None:
@@ -97,22 +97,22 @@ def _last_at(segment: Segment) -> float | None:
     return max((at for at in times if at is not None), default=None)
 
 
-def read_attempts(run: RunFolder, clock: Clock) -> tuple[Attempt, ...]:
+def read_attempts(run: RunFolder, clock: RunClock) -> tuple[AttemptView, ...]:
     """Return the attempts in order, each with the segment of metrics that belongs to it."""
-    recorded = v.rows(run.record.get("attempts"))
-    numbers = {v.whole(row.get("n")) for row in recorded}
+    recorded = parsing.read_rows(run.record.get("attempts"))
+    numbers = {parsing.read_integer(row.get("n")) for row in recorded}
     numbered = {event.attempt for event in run.events if event.attempt is not None} <= numbers
     pairs = _match(recorded, run.segments) if recorded else [({"n": i + 1}, s) for i, s in enumerate(run.segments)]
     starts = [_start(row, segment) for row, segment in pairs]
-    found: list[Attempt] = []
+    found: list[AttemptView] = []
     seen: set[str] = set()
     for index, (row, segment) in enumerate(pairs):
-        label = v.text(row.get("n"), 12) or str(index + 1)
+        label = parsing.read_text(row.get("n"), 12) or str(index + 1)
         while label in seen:
             label = label[:-1] + chr(ord(label[-1]) + 1) if label[-1].isalpha() else label + "b"
         seen.add(label)
         following = starts[index + 1] if index + 1 < len(starts) else None
-        number = v.whole(row.get("n")) if numbered and not row.get("_shared") else None
+        number = parsing.read_integer(row.get("n")) if numbered and not row.get("_shared") else None
         low = None if index == 0 else starts[index]
         window = _window(run.events, number, low, following)
         span = (starts[index], following, index + 1 == len(starts))
@@ -121,7 +121,7 @@ def read_attempts(run: RunFolder, clock: Clock) -> tuple[Attempt, ...]:
 
 
 def _start(row: dict[str, t.Any], segment: Segment | None) -> float | None:
-    own = None if row.get("_divided") else v.instant(row.get("started_at"))
+    own = None if row.get("_divided") else parsing.read_time(row.get("started_at"))
     return own if own is not None or segment is None else segment.at
 
 
@@ -129,7 +129,7 @@ def _match(
     recorded: list[dict[str, t.Any]], segments: tuple[Segment, ...]
 ) -> list[tuple[dict[str, t.Any], Segment | None]]:
     """Pair attempts with segments: by time where both know it, else in order; an attempt with two is divided."""
-    starts = [v.instant(row.get("started_at")) for row in recorded]
+    starts = [parsing.read_time(row.get("started_at")) for row in recorded]
     timed = [start for start in starts if start is not None]
     by_time = len(timed) == len(starts) and all(item.at is not None for item in segments)
     groups: list[list[Segment]] = [[] for _row in recorded]
@@ -152,22 +152,22 @@ def _match(
 
 def _attempt(
     run: RunFolder,
-    clock: Clock,
+    clock: RunClock,
     row: dict[str, t.Any],
     segment: Segment | None,
     label: str,
-    window: list[Event],
+    window: list[RunEvent],
     span: tuple[float | None, float | None, bool],
-) -> Attempt:
+) -> AttemptView:
     start, following, last = span
     ended_by = None if last and run.record.get("outcome") == "succeeded" else _ended_by(window)
-    end = v.instant(row.get("ended_at")) or (ended_by.at if ended_by else None)
+    end = parsing.read_time(row.get("ended_at")) or (ended_by.at if ended_by else None)
     if end is None:
         end = clock.end if last else (_last_at(segment) if segment else following)
-    cause = v.text(row.get("cause"), 40) or (_cause(ended_by) if ended_by else None)
-    node = v.text(row.get("node"), 80) or (ended_by.node if ended_by else None)
+    cause = parsing.read_text(row.get("cause"), 40) or (_cause(ended_by) if ended_by else None)
+    node = parsing.read_text(row.get("node"), 80) or (ended_by.node if ended_by else None)
     steps = [item.step for item in segment.steps] if segment else []
-    return Attempt(
+    return AttemptView(
         label=label,
         start=start,
         end=end,
@@ -178,7 +178,7 @@ def _attempt(
         first_step=_known(row.get("first_step"), min(steps, default=None)),
         last_step=_known(row.get("last_step"), max(steps, default=None)),
         nodes=_stays(row, window, start, end),
-        logs=tuple(v.texts(row.get("logs"))),
+        logs=tuple(parsing.read_texts(row.get("logs"))),
         segment=segment,
         ended_by=ended_by,
         drilled=cause == "drill" or any(event.kind == "drill" for event in window),
@@ -186,11 +186,11 @@ def _attempt(
 
 
 def _known(value: t.Any, otherwise: int | None) -> int | None:
-    own = v.whole(value)
+    own = parsing.read_integer(value)
     return own if own is not None else otherwise
 
 
-def _window(events: tuple[Event, ...], number: int | None, low: float | None, high: float | None) -> list[Event]:
+def _window(events: tuple[RunEvent, ...], number: int | None, low: float | None, high: float | None) -> list[RunEvent]:
     """Return the events of one attempt: by its number where the events carry it, else by time."""
     found = []
     for event in events:
@@ -200,7 +200,7 @@ def _window(events: tuple[Event, ...], number: int | None, low: float | None, hi
     return found
 
 
-def _ended_by(window: list[Event]) -> Event | None:
+def _ended_by(window: list[RunEvent]) -> RunEvent | None:
     """Return the event that ended the attempt: the first failure that was not taken along by another one.
 
     A drill is only the order; what it did comes after it.
@@ -212,28 +212,30 @@ def _ended_by(window: list[Event]) -> Event | None:
     return next(iter(first or real or ends), None)
 
 
-def exit_code_of(event: Event) -> int | None:
+def exit_code_of(event: RunEvent) -> int | None:
     """Return the exit code of an exit: the field, else what its detail ends with (``exit code 0``), or None."""
     if event.kind not in EXITS:
         return None
     words = (event.detail or "").replace("=", " ").replace(":", " ").split()
-    return event.exit_code if event.exit_code is not None else v.whole(words[-1]) if words else None
+    return event.exit_code if event.exit_code is not None else parsing.read_integer(words[-1]) if words else None
 
 
-def _cause(event: Event) -> str:
+def _cause(event: RunEvent) -> str:
     """Return the record's word for an event; an agent that is started again died with its node's processes."""
     if event.kind == "agent_restart":
         return "node_lost" if event.detail == "node_lost" else "crash"
     return event.kind if event.kind in ("node_lost", "drill", "cancelled") else "crash"
 
 
-def _stays(row: dict[str, t.Any], window: list[Event], start: float | None, end: float | None) -> tuple[NodeStay, ...]:
+def _stays(
+    row: dict[str, t.Any], window: list[RunEvent], start: float | None, end: float | None
+) -> tuple[NodeStay, ...]:
     found = []
-    for item in v.rows(row.get("nodes")):
-        name = v.text(item.get("name"), 80) or v.text(item.get("id"), 80)
+    for item in parsing.read_rows(row.get("nodes")):
+        name = parsing.read_text(item.get("name"), 80) or parsing.read_text(item.get("id"), 80)
         if name:
-            since, until = v.instant(item.get("from")), v.instant(item.get("to"))
-            price = v.number(item.get("price_usd_per_hour"))
+            since, until = parsing.read_time(item.get("from")), parsing.read_time(item.get("to"))
+            price = parsing.read_number(item.get("price_usd_per_hour"))
             found.append(NodeStay(name, since or start, until or end, price))
     known = {stay.name for stay in found}
     if not found:
@@ -244,13 +246,13 @@ def _stays(row: dict[str, t.Any], window: list[Event], start: float | None, end:
     return tuple(found)
 
 
-def effective_steps(segments: t.Sequence[Segment]) -> tuple[list[list[Step]], list[list[Step]]]:
+def effective_steps(segments: t.Sequence[Segment]) -> tuple[list[list[StepRecord]], list[list[StepRecord]]]:
     """Return (steps that count, steps that were lost), each as one list a segment.
 
     A step is lost when a later segment went back before it: the work was done again.
     """
-    kept: list[list[Step]] = []
-    lost: list[list[Step]] = []
+    kept: list[list[StepRecord]] = []
+    lost: list[list[StepRecord]] = []
     floor: float = float("inf")
     for segment in reversed(segments):
         kept.append([item for item in segment.steps if item.step < floor])
@@ -270,7 +272,9 @@ def all_checkpoints(segments: t.Iterable[Segment]) -> list[Checkpoint]:
 
 def checkpoint_interval(run: RunFolder) -> int | None:
     """Return the steps between checkpoints: what the job asked for, else the usual distance between those seen."""
-    asked = v.whole(v.mapping(v.mapping(run.record.get("job")).get("checkpoints")).get("interval_steps"))
+    asked = parsing.read_integer(
+        parsing.read_mapping(parsing.read_mapping(run.record.get("job")).get("checkpoints")).get("interval_steps")
+    )
     if asked:
         return asked
     steps = sorted({item.step for item in all_checkpoints(run.segments)})

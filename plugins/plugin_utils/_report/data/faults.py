@@ -13,8 +13,8 @@ import itertools
 import statistics
 import typing as t
 
-from . import format as w
-from .attempts import Attempt
+from . import format as fmt
+from .attempts import AttemptView
 from .load import Segment
 
 Proof = t.Literal["proven", "fresh", "unproven", "contradicted"]
@@ -32,8 +32,8 @@ class Fault:
     """
 
     number: int
-    attempt: Attempt
-    after: Attempt
+    attempt: AttemptView
+    after: AttemptView
     at: float | None
     cause: str
     step: int | None
@@ -45,7 +45,7 @@ class Fault:
     reasons: tuple[str, ...]
 
 
-def find_faults(attempts: t.Sequence[Attempt], elastic: bool) -> tuple[Fault, ...]:
+def find_faults(attempts: t.Sequence[AttemptView], elastic: bool) -> tuple[Fault, ...]:
     """Return one fault for every attempt that another followed. ``elastic`` allows the world size to change."""
     faults: list[Fault] = []
     reached: int | None = None
@@ -57,11 +57,13 @@ def find_faults(attempts: t.Sequence[Attempt], elastic: bool) -> tuple[Fault, ..
     return tuple(faults)
 
 
-def _fault(number: int, before: Attempt, after: Attempt, reached: int | None, saved: list[int], elastic: bool) -> Fault:
+def _fault(
+    number: int, before: AttemptView, after: AttemptView, reached: int | None, saved: list[int], elastic: bool
+) -> Fault:
     resumed = after.segment.resumed_from if after.segment else None
     wrong = [reason for reason in _contradictions(after, resumed, reached, saved, before, elastic) if reason]
-    missing = [reason for reason in _gaps(before, after, resumed, saved) if reason]
-    down, caught_up = _seconds(before, after, reached)
+    missing = [reason for reason in _missing_proof(before, after, resumed, saved) if reason]
+    down, caught_up = _downtime(before, after, reached)
     return Fault(
         number=number,
         attempt=before,
@@ -79,7 +81,7 @@ def _fault(number: int, before: Attempt, after: Attempt, reached: int | None, sa
 
 
 def _contradictions(
-    after: Attempt, resumed: int | None, reached: int | None, saved: list[int], before: Attempt, elastic: bool
+    after: AttemptView, resumed: int | None, reached: int | None, saved: list[int], before: AttemptView, elastic: bool
 ) -> t.Iterator[str | None]:
     if resumed == 0 and saved and max(saved) > 0:
         yield f"it began at step 0 although a checkpoint of step {max(saved)} had been saved"
@@ -91,7 +93,9 @@ def _contradictions(
     yield _loss_jump(before.segment, after.segment)
 
 
-def _gaps(before: Attempt, after: Attempt, resumed: int | None, saved: list[int]) -> t.Iterator[str | None]:
+def _missing_proof(
+    before: AttemptView, after: AttemptView, resumed: int | None, saved: list[int]
+) -> t.Iterator[str | None]:
     segment = after.segment
     if segment is None:
         yield "the program wrote no metrics after the restart"
@@ -108,7 +112,7 @@ def _gaps(before: Attempt, after: Attempt, resumed: int | None, saved: list[int]
         yield "the world size after the restart was not reported"
 
 
-def _stride(before: Attempt, after: Attempt) -> int:
+def _stride(before: AttemptView, after: AttemptView) -> int:
     """Return the usual distance of logged steps: a program that logs every tenth step resumes within ten."""
     gaps = [
         later.step - earlier.step
@@ -136,10 +140,12 @@ def _loss_jump(before: Segment | None, after: Segment | None) -> str | None:
     tolerance = max(0.1 * abs(usual), 3 * (max(near) - min(near)))
     if abs(first.loss - usual) <= tolerance or abs(first.loss - start) > abs(first.loss - usual):
         return None
-    return f"the loss went back to {w.figure(first.loss)} (it had been {w.figure(usual)} at that step)"
+    return (
+        f"the loss went back to {fmt.format_figure(first.loss)} (it had been {fmt.format_figure(usual)} at that step)"
+    )
 
 
-def _seconds(before: Attempt, after: Attempt, reached: int | None) -> tuple[float | None, float | None]:
+def _downtime(before: AttemptView, after: AttemptView, reached: int | None) -> tuple[float | None, float | None]:
     old = before.segment.steps if before.segment else ()
     new = after.segment.steps if after.segment else ()
     left = old[-1].at if old else None

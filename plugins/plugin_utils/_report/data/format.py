@@ -15,7 +15,7 @@ UNKNOWN = "\N{EN DASH}"
 _NBSP = "\N{NO-BREAK SPACE}"
 
 
-def duration(seconds: float | None) -> str:
+def format_duration(seconds: float | None) -> str:
     """Return a length of time in its two largest units: ``0.4 s``, ``1 min 5 s``, ``2 h 3 min``, ``3 d 4 h``."""
     if seconds is None:
         return UNKNOWN
@@ -31,21 +31,21 @@ def duration(seconds: float | None) -> str:
     return f"{whole}{_NBSP}s"
 
 
-def clock(seconds: float) -> str:
+def format_clock(seconds: float) -> str:
     """Return an elapsed time for an axis: ``0:05``, ``12:30``, ``3:00:00``."""
     whole = round(seconds)
     hours, rest = divmod(whole, 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
 
 
-def moment(at: float | None) -> str:
+def format_time(at: float | None) -> str:
     """Return Unix seconds as a date and time in UTC."""
     if at is None:
         return UNKNOWN
     return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def figure(value: float | None, digits: int = 3) -> str:
+def format_figure(value: float | None, digits: int = 3) -> str:
     """Return a number with ``digits`` significant digits and thousands separated: ``2.41``, ``51,234``."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
@@ -57,12 +57,12 @@ def figure(value: float | None, digits: int = 3) -> str:
     return f"{value:,.{decimals}f}"
 
 
-def count(value: int | None) -> str:
+def format_count(value: int | None) -> str:
     """Return a whole number with thousands separated."""
     return UNKNOWN if value is None else f"{value:,}"
 
 
-def short(value: float, step: float = 0.0) -> str:
+def format_tick(value: float, step: float = 0.0) -> str:
     """Return a number for an axis: ``950``, ``1.5k``, ``20k``, ``3M``; below 1000 all with the decimals of ``step``."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
@@ -73,14 +73,14 @@ def short(value: float, step: float = 0.0) -> str:
     return f"{round(value, 9):g}"
 
 
-def usd(value: float | None) -> str:
+def format_usd(value: float | None) -> str:
     """Return an amount in US dollars; below ten cents with four decimals, since short runs cost little."""
     if value is None:
         return UNKNOWN
     return f"${value:,.4f}" if 0 < value < 0.1 else f"${value:,.2f}"
 
 
-def percent(value: float | None) -> str:
+def format_percent(value: float | None) -> str:
     """Return a percentage (0 to 100) without decimals."""
     return UNKNOWN if value is None else f"{value:.0f}{_NBSP}%"
 
@@ -98,7 +98,7 @@ def plural(number: int, noun: str, many: str = "") -> str:
     return f"{number:,} {noun if number == 1 else many or noun + 's'}"
 
 
-def listing(items: list[str], most: int = 4) -> str:
+def join_names(items: list[str], most: int = 4) -> str:
     """Return names as a phrase: ``a, b and c``, or ``a, b, c, d and 12 more``."""
     shown = items if len(items) <= most else [*items[:most], f"{len(items) - most} more"]
     return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)

@@ -17,7 +17,7 @@ import pathlib
 import typing as t
 
 from ....module_utils._model.errors import InputError
-from . import parsing as v
+from . import parsing
 
 TAIL_BYTES = 64 * 1024
 TAIL_LINES = 14
@@ -25,7 +25,7 @@ MAX_LOGS = 400
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Event:
+class RunEvent:
     """Something that happened: ``at`` in Unix seconds; ``kind`` as written (submitted, worker_exit, drill, ...).
 
     ``exit_code`` is 128 + the signal for a process that a signal ended.
@@ -41,7 +41,7 @@ class Event:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Step:
+class StepRecord:
     """One line of training figures; ``throughput`` in the unit named by :attr:`RunFolder.unit`."""
 
     at: float | None
@@ -66,7 +66,7 @@ class Segment:
     at: float | None
     resumed_from: int | None
     world_size: int | None
-    steps: tuple[Step, ...]
+    steps: tuple[StepRecord, ...]
     checkpoints: tuple[Checkpoint, ...]
 
 
@@ -97,7 +97,7 @@ class RunFolder:
 
     name: str
     record: dict[str, t.Any]
-    events: tuple[Event, ...] = ()
+    events: tuple[RunEvent, ...] = ()
     segments: tuple[Segment, ...] = ()
     unit: str | None = None
     usage: tuple[Usage, ...] = ()
@@ -117,7 +117,7 @@ def load_run(folder: pathlib.Path) -> RunFolder:
     record = _document(folder / "run.json", notes)
     segments, unit = parse_metrics(_lines(folder / "metrics.jsonl", notes), notes)
     return RunFolder(
-        name=v.text(folder.resolve().name) or "run",
+        name=parsing.read_text(folder.resolve().name) or "run",
         record=record or {},
         events=parse_events(_lines(folder / "events.jsonl", notes)),
         segments=segments,
@@ -158,32 +158,32 @@ def parse_lines(data: str, name: str, notes: list[str]) -> list[dict[str, t.Any]
     return found
 
 
-def parse_events(lines: t.Iterable[dict[str, t.Any]]) -> tuple[Event, ...]:
+def parse_events(lines: t.Iterable[dict[str, t.Any]]) -> tuple[RunEvent, ...]:
     """Return the events in order of time; a line without time or kind says nothing and is dropped."""
     found = []
     for line in lines:
-        at, kind = v.instant(line.get("at")), v.text(line.get("kind"), 40)
+        at, kind = parsing.read_time(line.get("at")), parsing.read_text(line.get("kind"), 40)
         if at is not None and kind:
-            node, detail = v.text(line.get("node"), 80), _detail(line.get("detail"))
-            rank, attempt, code = (v.whole(line.get(key)) for key in ("rank", "attempt", "exit_code"))
-            found.append(Event(at, kind, node, rank, attempt, detail, code))
+            node, detail = parsing.read_text(line.get("node"), 80), _detail(line.get("detail"))
+            rank, attempt, code = (parsing.read_integer(line.get(key)) for key in ("rank", "attempt", "exit_code"))
+            found.append(RunEvent(at, kind, node, rank, attempt, detail, code))
     return tuple(sorted(found, key=lambda event: event.at))
 
 
 def _detail(value: t.Any) -> str | None:
     if isinstance(value, dict):
-        pairs = ((v.text(key, 40), v.text(item, 80)) for key, item in value.items())
-        return v.text(", ".join(f"{key} {item}" for key, item in pairs if key and item))
-    return v.text(value)
+        pairs = ((parsing.read_text(key, 40), parsing.read_text(item, 80)) for key, item in value.items())
+        return parsing.read_text(", ".join(f"{key} {item}" for key, item in pairs if key and item))
+    return parsing.read_text(value)
 
 
 def parse_usage(lines: t.Iterable[dict[str, t.Any]]) -> tuple[Usage, ...]:
     """Return the samples of all nodes in order of time."""
     found = []
     for line in lines:
-        at, node = v.instant(line.get("at")), v.text(line.get("node"), 80)
+        at, node = parsing.read_time(line.get("at")), parsing.read_text(line.get("node"), 80)
         if at is not None and node:
-            known = (v.number(line.get(key)) for key in ("cpu_percent", "memory_gib", "gpu_percent"))
+            known = (parsing.read_number(line.get(key)) for key in ("cpu_percent", "memory_gib", "gpu_percent"))
             found.append(Usage(at, node, *known))
     return tuple(sorted(found, key=lambda sample: sample.at))
 
@@ -193,10 +193,10 @@ class _Open:
 
     def __init__(self, line: dict[str, t.Any] | None) -> None:
         given = line or {}
-        self.at = v.instant(given.get("at"))
-        self.resumed_from = v.whole(given.get("resumed_from_step"))
-        self.world_size = v.whole(given.get("world_size"))
-        self.steps: list[Step] = []
+        self.at = parsing.read_time(given.get("at"))
+        self.resumed_from = parsing.read_integer(given.get("resumed_from_step"))
+        self.world_size = parsing.read_integer(given.get("world_size"))
+        self.steps: list[StepRecord] = []
         self.checkpoints: list[Checkpoint] = []
 
     def close(self) -> Segment:
@@ -213,19 +213,23 @@ def parse_metrics(lines: t.Iterable[dict[str, t.Any]], notes: list[str]) -> tupl
     unit: str | None = None
     lost = 0
     for line in lines:
-        step, saved = v.whole(line.get("step")), v.whole(line.get("checkpoint_step"))
+        step, saved = parsing.read_integer(line.get("step")), parsing.read_integer(line.get("checkpoint_step"))
         if "resumed_from_step" in line:
             segments.append(_Open(line))
             continue
         if not segments or (step is not None and segments[-1].steps and step <= segments[-1].steps[-1].step):
             segments.append(_Open(None))
         if saved is not None:
-            segments[-1].checkpoints.append(Checkpoint(v.instant(line.get("at")), saved, v.text(line.get("path"))))
+            segments[-1].checkpoints.append(
+                Checkpoint(parsing.read_time(line.get("at")), saved, parsing.read_text(line.get("path")))
+            )
         if step is not None:
             unit = unit or next((key for key in ("tokens_per_s", "samples_per_s") if key in line), None)
-            loss = v.number(line.get("loss"))
+            loss = parsing.read_number(line.get("loss"))
             lost += loss is None and line.get("loss") is not None
-            segments[-1].steps.append(Step(v.instant(line.get("at")), step, loss, v.number(line.get(unit or ""))))
+            segments[-1].steps.append(
+                StepRecord(parsing.read_time(line.get("at")), step, loss, parsing.read_number(line.get(unit or "")))
+            )
     if lost:
         notes.append(f"metrics.jsonl: the loss is not a number (NaN or infinite) in {lost} lines")
     return tuple(item.close() for item in segments), unit
@@ -285,8 +289,8 @@ def _log(path: pathlib.Path, name: str) -> Log:
             data = stream.read(TAIL_BYTES).decode("utf-8", "replace")
     except OSError:
         size, data = 0, ""
-    lines = [line for line in (v.line(raw, 240) for raw in data.splitlines()) if line]
-    return Log(v.text(name) or "log", size, tuple(lines[-TAIL_LINES:]), find_error(lines))
+    lines = [line for line in (parsing.clean_line(raw, 240) for raw in data.splitlines()) if line]
+    return Log(parsing.read_text(name) or "log", size, tuple(lines[-TAIL_LINES:]), find_error(lines))
 
 
 def find_error(lines: t.Sequence[str]) -> str | None:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Reading values that others wrote: every function takes anything and returns a usable value or None, never raises.
 
-Names, paths and log lines come from users and nodes and are hostile input; :func:`text` is the only way in.
+Names, paths and log lines come from users and nodes and are hostile input; :func:`read_text` is the only way in.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -27,30 +27,30 @@ _SECRET_OPTION = re.compile(
 _LOGIN_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
 
 
-def text(value: t.Any, limit: int = LIMIT) -> str | None:
+def read_text(value: t.Any, limit: int = LIMIT) -> str | None:
     """Return printable text of at most ``limit`` characters, or None for nothing, an empty text or a container."""
     if value is None or isinstance(value, (dict, list, tuple, bytes)):
         return None
     if isinstance(value, bool):
         return "true" if value else "false"
-    raw = (value if isinstance(value, str) else _spelt(value))[: limit * 4]
-    return line(" ".join(raw.split()), limit).strip() or None
+    raw = (value if isinstance(value, str) else _to_str(value))[: limit * 4]
+    return clean_line(" ".join(raw.split()), limit).strip() or None
 
 
-def line(raw: str, limit: int = LIMIT) -> str:
+def clean_line(raw: str, limit: int = LIMIT) -> str:
     """Return a line of a log: printable, at most ``limit`` characters, its indentation kept."""
     clean = _UNSAFE.sub("\N{REPLACEMENT CHARACTER}", raw.expandtabs(4)).rstrip()
     return clean if len(clean) <= limit else clean[: limit - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
-def _spelt(value: t.Any) -> str:
+def _to_str(value: t.Any) -> str:
     try:
         return str(value)
     except ValueError:  # an integer of more than 4300 digits
         return "(a very long number)"
 
 
-def number(value: t.Any) -> float | None:
+def read_number(value: t.Any) -> float | None:
     """Return a finite number, or None. Text is accepted where it is plainly a number; booleans are not numbers."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
@@ -61,15 +61,15 @@ def number(value: t.Any) -> float | None:
     return result if math.isfinite(result) else None
 
 
-def whole(value: t.Any) -> int | None:
+def read_integer(value: t.Any) -> int | None:
     """Return a whole number below 2^53 in size, or None; 3.0 is 3, 3.5 is None."""
-    result = number(value)
+    result = read_number(value)
     return int(result) if result is not None and result.is_integer() and abs(result) < 2**53 else None
 
 
-def instant(value: t.Any) -> float | None:
+def read_time(value: t.Any) -> float | None:
     """Return Unix seconds (UTC) of an ISO 8601 time or a number of seconds; a time without zone is UTC."""
-    seconds = number(value)
+    seconds = read_number(value)
     if seconds is None and isinstance(value, str):
         try:
             parsed = datetime.datetime.fromisoformat(value.strip())
@@ -81,27 +81,27 @@ def instant(value: t.Any) -> float | None:
     return seconds if seconds is not None and 0 < seconds < 7.26e9 else None
 
 
-def mapping(value: t.Any) -> dict[str, t.Any]:
+def read_mapping(value: t.Any) -> dict[str, t.Any]:
     """Return ``value`` when it is a mapping, else an empty one."""
     return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
 
 
-def rows(value: t.Any) -> list[dict[str, t.Any]]:
+def read_rows(value: t.Any) -> list[dict[str, t.Any]]:
     """Return the mappings of a list; anything else in it, and anything that is no list, is left out."""
-    return [mapping(item) for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    return [read_mapping(item) for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def texts(value: t.Any) -> list[str]:
+def read_texts(value: t.Any) -> list[str]:
     """Return the non-empty texts of a list."""
-    found = [text(item) for item in value] if isinstance(value, list) else []
+    found = [read_text(item) for item in value] if isinstance(value, list) else []
     return [item for item in found if item]
 
 
-def arguments(value: t.Any) -> str | None:
+def hide_secrets(value: t.Any) -> str | None:
     """Return a command line to look at, with the values of options that are named like secrets left out."""
     shown: list[str] = []
     hide_next = False
-    for item in texts(value)[:60]:
+    for item in read_texts(value)[:60]:
         found = _SECRET_OPTION.search(item.split("=", 1)[0] + ("=" if "=" in item else ""))
         if hide_next:
             shown.append("(hidden)")
@@ -110,22 +110,22 @@ def arguments(value: t.Any) -> str | None:
         else:
             shown.append(item)
         hide_next = bool(found) and "=" not in item and item.startswith("-") and not hide_next
-    return text(_LOGIN_IN_URL.sub("(hidden)@", " ".join(shown)), 600)
+    return read_text(_LOGIN_IN_URL.sub("(hidden)@", " ".join(shown)), 600)
 
 
-def jsonable(value: t.Any) -> t.Any:
+def to_json(value: t.Any) -> t.Any:
     """Return ``value`` with what JSON cannot carry (NaN, infinities) as null, texts safe, noise digits off."""
     if isinstance(value, dict):
-        return {text(key) or "": jsonable(item) for key, item in value.items()}
+        return {read_text(key) or "": to_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [jsonable(item) for item in value]
+        return [to_json(item) for item in value]
     if isinstance(value, float):
         rounded = round(value, 6) if abs(value) >= 1 else float(f"{value:.6g}")
         return rounded if math.isfinite(value) else None
-    return text(value, 4000) if isinstance(value, str) else value
+    return read_text(value, 4000) if isinstance(value, str) else value
 
 
-def natural(name: str) -> list[tuple[int, int, str]]:
+def natural_key(name: str) -> list[tuple[int, int, str]]:
     """Return a sort key under which node-2 comes before node-10."""
     parts = re.split(r"([0-9]{1,18})", name)
     return [(0, int(part), "") if part.isascii() and part.isdecimal() else (1, 0, part) for part in parts]

@@ -12,16 +12,24 @@ import dataclasses
 import statistics
 import typing as t
 
-from . import parsing as v
-from .attempts import Attempt, Clock, all_checkpoints, checkpoint_interval, effective_steps, read_attempts, read_clock
+from . import parsing
+from .attempts import (
+    AttemptView,
+    RunClock,
+    all_checkpoints,
+    checkpoint_interval,
+    effective_steps,
+    read_attempts,
+    read_clock,
+)
 from .faults import Fault, find_faults
-from .load import Checkpoint, RunFolder, Step
+from .load import Checkpoint, RunFolder, StepRecord
 
-Outcome = t.Literal["succeeded", "failed", "cancelled", "lost", "running", "waiting", "unknown"]
+OutcomeWord = t.Literal["succeeded", "failed", "cancelled", "lost", "running", "waiting", "unknown"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Case:
+class RunModel:
     """A run with everything that was derived from it; ``kept`` and ``lost`` are steps, one list a segment.
 
     :ivar outcome: the record's, except that a run which saw fewer ranks than asked is failed (contracts: "Run record").
@@ -32,12 +40,12 @@ class Case:
     run: RunFolder
     run_id: str
     name: str
-    outcome: Outcome
-    clock: Clock
-    attempts: tuple[Attempt, ...]
+    outcome: OutcomeWord
+    clock: RunClock
+    attempts: tuple[AttemptView, ...]
     faults: tuple[Fault, ...]
-    kept: tuple[tuple[Step, ...], ...]
-    lost: tuple[tuple[Step, ...], ...]
+    kept: tuple[tuple[StepRecord, ...], ...]
+    lost: tuple[tuple[StepRecord, ...], ...]
     interval: int | None
     ranks_asked: int | None
     ranks_seen: int | None
@@ -64,23 +72,25 @@ class Case:
     @property
     def job(self) -> dict[str, t.Any]:
         """The job as it was recorded."""
-        return v.mapping(self.run.record.get("job"))
+        return parsing.read_mapping(self.run.record.get("job"))
 
     @property
     def derived(self) -> dict[str, t.Any]:
         """What was derived from the job before launch (world_size, effective_batch, connection, ...)."""
-        return v.mapping(self.run.record.get("derived"))
+        return parsing.read_mapping(self.run.record.get("derived"))
 
     @property
     def fabric(self) -> dict[str, t.Any] | None:
         """The fabric verdicts: of the run's own folder, else what the record refers to, else None."""
-        return self.run.fabric or v.mapping(self.run.record.get("fabric")) or None
+        return self.run.fabric or parsing.read_mapping(self.run.record.get("fabric")) or None
 
     @property
     def verdicts(self) -> list[dict[str, t.Any]]:
         """The verdict of every island."""
         fabric = self.fabric or {}
-        return v.rows(fabric.get("islands")) or ([fabric] if "outcome" in fabric or "transport" in fabric else [])
+        return parsing.read_rows(fabric.get("islands")) or (
+            [fabric] if "outcome" in fabric or "transport" in fabric else []
+        )
 
     @property
     def unit(self) -> str:
@@ -88,29 +98,29 @@ class Case:
         return {"tokens_per_s": "tokens/s", "samples_per_s": "samples/s"}.get(self.run.unit or "", "steps/s")
 
     @property
-    def curve(self) -> list[Step]:
+    def curve(self) -> list[StepRecord]:
         """The steps that count, in order."""
         return [item for part in self.kept for item in part]
 
 
-def understand(run: RunFolder) -> Case:
+def build_run_model(run: RunFolder) -> RunModel:
     """Return the run with all that follows from its files."""
     record = run.record
-    job, derived = v.mapping(record.get("job")), v.mapping(record.get("derived"))
+    job, derived = parsing.read_mapping(record.get("job")), parsing.read_mapping(record.get("derived"))
     clock = read_clock(run)
     attempts = read_attempts(run, clock)
     kept, lost = effective_steps(run.segments)
-    faults = find_faults(attempts, bool(v.mapping(job.get("elastic"))))
+    faults = find_faults(attempts, bool(parsing.read_mapping(job.get("elastic"))))
     curve = [item for part in kept for item in part]
     losses = [item.loss for item in curve if item.loss is not None]
     asked, seen = _ranks(run, derived)
-    cost = v.mapping(record.get("cost"))
+    cost = parsing.read_mapping(record.get("cost"))
     steps = [item.last_step for item in attempts if item.last_step is not None]
-    gpus = v.whole(job.get("gpus_per_node"))
-    return Case(
+    gpus = parsing.read_integer(job.get("gpus_per_node"))
+    return RunModel(
         run=run,
-        run_id=v.text(record.get("run_id"), 100) or run.name,
-        name=v.text(job.get("name"), 80) or v.text(record.get("run_id"), 80) or run.name,
+        run_id=parsing.read_text(record.get("run_id"), 100) or run.name,
+        name=parsing.read_text(job.get("name"), 80) or parsing.read_text(record.get("run_id"), 80) or run.name,
         outcome=_outcome(record, asked, seen),
         clock=clock,
         attempts=attempts,
@@ -128,41 +138,41 @@ def understand(run: RunFolder) -> Case:
         steps_lost=_total(record.get("steps_lost"), [item.steps_lost for item in faults], attempts),
         seconds_lost=_total(record.get("seconds_lost"), [item.seconds_lost for item in faults], attempts),
         checkpoint=_checkpoint(run),
-        usd=v.number(cost.get("usd")),
+        usd=parsing.read_number(cost.get("usd")),
         usd_complete=cost["complete"] if isinstance(cost.get("complete"), bool) else None,
-        usd_per_hour=v.number(derived.get("price_usd_per_hour")),
+        usd_per_hour=parsing.read_number(derived.get("price_usd_per_hour")),
         loopback=_loopback(run, derived),
         cpu_only=gpus == 0,
     )
 
 
-def _outcome(record: dict[str, t.Any], asked: int | None, seen: int | None) -> Outcome:
-    said = v.text(record.get("outcome"), 20)
+def _outcome(record: dict[str, t.Any], asked: int | None, seen: int | None) -> OutcomeWord:
+    said = parsing.read_text(record.get("outcome"), 20)
     if said == "succeeded":
         return "failed" if asked is not None and seen is not None and seen < asked else "succeeded"
     if said in ("failed", "cancelled", "lost"):
-        return t.cast(Outcome, said)
-    states: dict[str | None, Outcome] = {
+        return t.cast(OutcomeWord, said)
+    states: dict[str | None, OutcomeWord] = {
         "queued": "waiting",
         "starting": "waiting",
         "running": "running",
         "restarting": "running",
     }
-    return states.get(v.text(record.get("state"), 20), "unknown")
+    return states.get(parsing.read_text(record.get("state"), 20), "unknown")
 
 
 def _ranks(run: RunFolder, derived: dict[str, t.Any]) -> tuple[int | None, int | None]:
-    size = v.mapping(run.record.get("world_size"))
-    asked, seen = v.whole(size.get("asked")), v.whole(size.get("seen"))
+    size = parsing.read_mapping(run.record.get("world_size"))
+    asked, seen = parsing.read_integer(size.get("asked")), parsing.read_integer(size.get("seen"))
     reported = [item.world_size for item in run.segments if item.world_size is not None]
     if asked is None:
-        asked = v.whole(derived.get("world_size"))
+        asked = parsing.read_integer(derived.get("world_size"))
     return asked, seen if seen is not None else min(reported, default=None)
 
 
 def _checkpoint(run: RunFolder) -> Checkpoint | None:
-    given = v.mapping(run.record.get("checkpoint"))
-    step, path = v.whole(given.get("step")), v.text(given.get("path"))
+    given = parsing.read_mapping(run.record.get("checkpoint"))
+    step, path = parsing.read_integer(given.get("step")), parsing.read_text(given.get("path"))
     if step is not None:
         return Checkpoint(None, step, path)
     saved = all_checkpoints(run.segments)
@@ -174,21 +184,21 @@ def final_loss(losses: t.Sequence[float]) -> float | None:
     return statistics.median(losses[-10:]) if losses else None
 
 
-def _pace(curve: list[Step]) -> float | None:
+def _pace(curve: list[StepRecord]) -> float | None:
     timed = [item for item in curve if item.at is not None]
     if len(timed) < 2 or timed[0].at is None or timed[-1].at is None or timed[-1].at <= timed[0].at:
         return None
     return (timed[-1].step - timed[0].step) / (timed[-1].at - timed[0].at)
 
 
-def _throughput(curve: list[Step]) -> float | None:
+def _throughput(curve: list[StepRecord]) -> float | None:
     known = [item.throughput for item in curve if item.throughput is not None]
     return statistics.median(known) if known else None
 
 
-def _total(recorded: t.Any, parts: list[t.Any], attempts: tuple[Attempt, ...]) -> t.Any:
+def _total(recorded: t.Any, parts: list[t.Any], attempts: tuple[AttemptView, ...]) -> t.Any:
     """Return the record's total, else the sum of the parts when every one is known (one attempt, no fault: 0)."""
-    own = v.number(recorded)
+    own = parsing.read_number(recorded)
     if own is not None:
         return int(own) if own.is_integer() else own
     return sum(parts) if attempts and None not in parts else None
@@ -196,6 +206,6 @@ def _total(recorded: t.Any, parts: list[t.Any], attempts: tuple[Attempt, ...]) -
 
 def _loopback(run: RunFolder, derived: dict[str, t.Any]) -> bool:
     fabric = run.fabric or {}
-    islands = [*v.rows(fabric.get("islands")), fabric]
+    islands = [*parsing.read_rows(fabric.get("islands")), fabric]
     named = any("loopback" in (item.get("lane"), item.get("link")) for item in islands)
     return named or derived.get("connection") == "local"

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import typing as t
 
-from ..data import format as w
-from ..data import parsing as v
-from ..rules.verdict import Tone, Verdict
+from ..data import format as fmt
+from ..data import parsing
+from ..rules.verdict import RunVerdict, Tone
 from .html import Child, Html, join, pairs, section, table, tag
 from .page import document as page
 from .page_summary import verdict_block
@@ -42,21 +42,21 @@ _SIZES = ("Nodes", "Ranks", "Samples/s", "Efficiency", "Step", "Loss", "Compute"
 _LOSSES = ("compute", "input", "straggler", "communication")
 
 
-def render(value: Dict) -> str:
+def render_acceptance(value: Dict) -> str:
     """Return the page of accept.json."""
-    parts = v.rows(value.get("parts"))
+    parts = parsing.read_rows(value.get("parts"))
     outcome = str(value.get("outcome"))
     word, tone = _WORDS.get(outcome, ("Unknown", "warn"))
     content = join(
         _head(value),
-        verdict_block(Verdict(word, tone, _sentence(parts))),
+        verdict_block(RunVerdict(word, tone, _sentence(parts))),
         pairs(_figures(value, parts), "figures"),
         section("What was tested", _table(parts)),
         _sizes(parts),
         _reasons(parts),
         tag("footer", tag("p", "Made by muster.training. The same as values: accept.json.")),
     )
-    return page(f"Acceptance of {v.text(value.get('cluster')) or 'a fleet'}: {word}", content)
+    return page(f"Acceptance of {parsing.read_text(value.get('cluster')) or 'a fleet'}: {word}", content)
 
 
 def _head(value: Dict) -> Html:
@@ -65,8 +65,8 @@ def _head(value: Dict) -> Html:
     said = "All nodes are on the loopback of one machine: the figures say nothing about a network."
     return tag(
         "header",
-        tag("p", f"Acceptance {v.text(value.get('accept_id')) or ''} of {where}{began}", class_="kicker"),
-        tag("h1", v.text(value.get("cluster")) or w.UNKNOWN),
+        tag("p", f"Acceptance {parsing.read_text(value.get('accept_id')) or ''} of {where}{began}", class_="kicker"),
+        tag("h1", parsing.read_text(value.get("cluster")) or fmt.UNKNOWN),
         tag("p", said, class_="caveat") if value.get("loopback") else None,
     )
 
@@ -81,13 +81,13 @@ def _sentence(parts: t.Sequence[Dict]) -> str:
 def _figures(value: Dict, parts: t.Sequence[Dict]) -> list[tuple[str, Child]]:
     points = _points(parts)
     last = points[-1] if points else {}
-    share = v.number(last.get("efficiency"))
-    drill = next((v.mapping(part.get("drill")) for part in parts if part.get("name") == "resume"), {})
+    share = parsing.read_number(last.get("efficiency"))
+    drill = next((parsing.read_mapping(part.get("drill")) for part in parts if part.get("name") == "resume"), {})
     return [
-        ("Nodes", w.count(v.whole(value.get("nodes")))),
-        ("Efficiency", w.percent(share * 100) if share is not None else w.UNKNOWN),
-        ("Resumed in", w.duration(v.number(drill.get("seconds_to_resume")))),
-        ("Duration", w.duration(v.number(value.get("duration_s")))),
+        ("Nodes", fmt.format_count(parsing.read_integer(value.get("nodes")))),
+        ("Efficiency", fmt.format_percent(share * 100) if share is not None else fmt.UNKNOWN),
+        ("Resumed in", fmt.format_duration(parsing.read_number(drill.get("seconds_to_resume")))),
+        ("Duration", fmt.format_duration(parsing.read_number(value.get("duration_s")))),
     ]
 
 
@@ -97,12 +97,12 @@ def _table(parts: t.Sequence[Dict]) -> Html:
         word, tone = _MARKS.get(str(part.get("outcome")), ("unknown", "warn"))
         name = str(part.get("name"))
         mark = tag("span", word, class_=f"mark t-{tone}")
-        lines.append([_TITLES.get(name, name), mark, v.text(part.get("summary"), 400) or w.UNKNOWN])
+        lines.append([_TITLES.get(name, name), mark, parsing.read_text(part.get("summary"), 400) or fmt.UNKNOWN])
     return table(("Test", "Result", "What was seen"), lines, "Each test and what came of it")
 
 
 def _points(parts: t.Sequence[Dict]) -> list[Dict]:
-    return [row for part in parts if part.get("name") == "scaling" for row in v.rows(part.get("points"))]
+    return [row for part in parts if part.get("name") == "scaling" for row in parsing.read_rows(part.get("points"))]
 
 
 def _sizes(parts: t.Sequence[Dict]) -> Html:
@@ -111,13 +111,13 @@ def _sizes(parts: t.Sequence[Dict]) -> Html:
         return Html("")
     lines: list[list[Child]] = []
     for row in points:
-        share, losses = v.number(row.get("efficiency")), v.mapping(row.get("loss"))
+        share, losses = parsing.read_number(row.get("efficiency")), parsing.read_mapping(row.get("loss"))
         lines.append(
             [
-                w.count(v.whole(row.get("nodes"))),
-                w.count(v.whole(row.get("ranks"))),
-                w.figure(v.number(row.get("samples_per_s"))),
-                w.percent(share * 100) if share is not None else w.UNKNOWN,
+                fmt.format_count(parsing.read_integer(row.get("nodes"))),
+                fmt.format_count(parsing.read_integer(row.get("ranks"))),
+                fmt.format_figure(parsing.read_number(row.get("samples_per_s"))),
+                fmt.format_percent(share * 100) if share is not None else fmt.UNKNOWN,
                 _ms(row.get("step_s")),
                 _ms(row.get("loss_s")),
                 *(_ms(losses.get(key)) for key in _LOSSES),
@@ -131,8 +131,8 @@ def _sizes(parts: t.Sequence[Dict]) -> Html:
 
 
 def _ms(value: t.Any) -> str:
-    number = v.number(value)
-    return w.figure(number * 1e3) if number is not None else w.UNKNOWN
+    number = parsing.read_number(value)
+    return fmt.format_figure(number * 1e3) if number is not None else fmt.UNKNOWN
 
 
 def _reasons(parts: t.Sequence[Dict]) -> Html:
@@ -141,5 +141,5 @@ def _reasons(parts: t.Sequence[Dict]) -> Html:
         name = str(part.get("name"))
         found = part.get("reasons")
         for reason in found if isinstance(found, list) else []:
-            items.append(tag("li", tag("p", f"{_TITLES.get(name, name)}: {v.text(reason, 600) or ''}")))
+            items.append(tag("li", tag("p", f"{_TITLES.get(name, name)}: {parsing.read_text(reason, 600) or ''}")))
     return section("Reasons and what to do", tag("ul", *items, class_="steps")) if items else Html("")

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import typing as t
 
-from ..data import format as w
-from ..data import parsing as v
+from ..data import format as fmt
+from ..data import parsing
 from ..data.load import RunFolder
-from ..data.run_model import Case, understand
-from ..rules.summary import figures
-from ..rules.verdict import give_verdict
+from ..data.run_model import RunModel, build_run_model
+from ..rules.summary import build_figures
+from ..rules.verdict import judge_run
 from . import figures as pages_figures
 from . import plots
 from . import series as pages_series
@@ -32,29 +32,31 @@ MOST_DIFFERENCES = 20
 STYLES = ("-", "--", "-.", ":")
 
 
-def compare(runs: t.Sequence[RunFolder]) -> dict[str, t.Any]:
+def compare_runs(runs: t.Sequence[RunFolder]) -> dict[str, t.Any]:
     """Return the comparison as a value that JSON can carry, runs in the order given.
 
     Keys: ``schema, runs [{run_id, name, outcome, word, figures.., usd, measured_on_loopback}], differences {option:
     [value of each run]}``.
     """
-    cases = [understand(run) for run in runs]
+    cases = [build_run_model(run) for run in runs]
     lines = [
         {
             "run_id": case.run_id,
             "name": case.name,
             "outcome": case.outcome,
-            "word": give_verdict(case).word,
-            **figures(case),
+            "word": judge_run(case).word,
+            **build_figures(case),
             "usd": case.usd,
             "measured_on_loopback": case.loopback,
         }
         for case in cases
     ]
-    return t.cast(dict[str, t.Any], v.jsonable({"schema": 1, "runs": lines, "differences": differences(cases)}))
+    return t.cast(
+        dict[str, t.Any], parsing.to_json({"schema": 1, "runs": lines, "differences": find_differences(cases)})
+    )
 
 
-def differences(cases: t.Sequence[Case]) -> dict[str, list[str | None]]:
+def find_differences(cases: t.Sequence[RunModel]) -> dict[str, list[str | None]]:
     """Return the options of the jobs (and what was derived from them) whose values are not all equal.
 
     Environment values are left out: they may hold what is nobody's business.
@@ -68,17 +70,17 @@ def differences(cases: t.Sequence[Case]) -> dict[str, list[str | None]]:
 def _flat(value: dict[str, t.Any], prefix: str) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for key, item in value.items():
-        name = prefix + (v.text(key, 60) or "")
+        name = prefix + (parsing.read_text(key, 60) or "")
         if isinstance(item, dict) and key not in ("env", "secret_refs") and prefix.count(".") < 4:
-            found |= _flat(v.mapping(item), f"{name}.")
+            found |= _flat(parsing.read_mapping(item), f"{name}.")
         elif isinstance(item, list) and key != "secret_refs":
-            found[name] = v.arguments(item)
+            found[name] = parsing.hide_secrets(item)
         elif not isinstance(item, (dict, list)):
-            found[name] = v.text(item)
+            found[name] = parsing.read_text(item)
     return found
 
 
-def comparison(cases: t.Sequence[Case]) -> Html:
+def comparison(cases: t.Sequence[RunModel]) -> Html:
     """Return the content of the page that compares the runs."""
     said = [case for case in cases if caveat(case)]
     header = tag(
@@ -90,39 +92,39 @@ def comparison(cases: t.Sequence[Case]) -> Html:
     return join(header, _outcomes(cases), _curves(cases), _differences(cases), _foot())
 
 
-def title(cases: t.Sequence[Case]) -> str:
+def title(cases: t.Sequence[RunModel]) -> str:
     """Return the title of the comparison."""
-    return f"{w.plural(len(cases), 'run')} compared"
+    return f"{fmt.plural(len(cases), 'run')} compared"
 
 
-def _caveat(cases: t.Sequence[Case], said: t.Sequence[Case]) -> str:
+def _caveat(cases: t.Sequence[RunModel], said: t.Sequence[RunModel]) -> str:
     common = {caveat(case) for case in said}
     if len(said) == len(cases) and len(common) == 1:
         return caveat(said[0]) or ""
     if len(said) == len(cases):
         return "All figures come from CPUs or from loopback of one machine; they say nothing about a real network."
-    return f"On CPUs or loopback of one machine, so not to be compared with the others: {w.listing(_names(said))}."
+    return f"On CPUs or loopback of one machine, so not to be compared with the others: {fmt.join_names(_names(said))}."
 
 
-def _names(cases: t.Sequence[Case]) -> list[str]:
+def _names(cases: t.Sequence[RunModel]) -> list[str]:
     return [case.run_id for case in cases]
 
 
-def _outcomes(cases: t.Sequence[Case]) -> Html:
+def _outcomes(cases: t.Sequence[RunModel]) -> Html:
     lines: list[list[Child]] = []
     for number, case in enumerate(cases, start=1):
-        verdict = give_verdict(case)
+        verdict = judge_run(case)
         lines.append(
             [
                 str(number),
                 case.run_id,
                 mark(verdict.tone, verdict.word),
-                w.duration(case.clock.elapsed),
-                w.count(case.last_step),
-                w.figure(case.steps_per_s),
-                w.figure(case.final_loss),
-                w.count(max(len(case.attempts) - 1, 0)),
-                w.count(case.steps_lost),
+                fmt.format_duration(case.clock.elapsed),
+                fmt.format_count(case.last_step),
+                fmt.format_figure(case.steps_per_s),
+                fmt.format_figure(case.final_loss),
+                fmt.format_count(max(len(case.attempts) - 1, 0)),
+                fmt.format_count(case.steps_lost),
                 cost_words(case),
             ]
         )
@@ -130,7 +132,7 @@ def _outcomes(cases: t.Sequence[Case]) -> Html:
     return section("Outcome", table(headings, lines, "Runs in the order given", "   nnnnnnn"))
 
 
-def _curves(cases: t.Sequence[Case]) -> Html:
+def _curves(cases: t.Sequence[RunModel]) -> Html:
     known = [(number, case) for number, case in enumerate(cases, start=1) if pages_series.losses(case.curve)]
     shown = known[:MOST_CURVES]
     if not shown:
@@ -144,32 +146,32 @@ def _curves(cases: t.Sequence[Case]) -> Html:
     return section("Loss", plot(*_draw(shown), join(*spaced, more)))
 
 
-def _draw(shown: t.Sequence[tuple[int, Case]]) -> pages_figures.Picture:
+def _draw(shown: t.Sequence[tuple[int, RunModel]]) -> pages_figures.Picture:
     series = [(number, pages_series.losses(case.curve)) for number, case in shown]
 
     def paint(figure: Figure, size: Size) -> None:
-        ax = plots.axes(figure, size, (48, 34, 22, 44))
+        ax = plots.add_axes(figure, size, (48, 34, 22, 44))
         for place, (number, points) in enumerate(series):
             colour, style = plots.SERIES[place], STYLES[place % 2 + 2 * (place // 4 % 2)]
-            pages_figures.curve(ax, points, size, colour, 1.5, style)
-            last = pages_series.reduce(points, 260).line[-1]
+            pages_figures.draw_curve(ax, points, size, colour, 1.5, style)
+            last = pages_series.downsample(points, 260).line[-1]
             ax.annotate(
                 str(number), last, (4, 0), "data", "offset points", color=colour, va="center", fontweight="bold"
             )
-        pages_figures.scale(ax, [y for _number, points in series for _x, y in points], None, size)
-        pages_figures.step_axis(ax, size)
+        pages_figures.set_y_axis(ax, [y for _number, points in series for _x, y in points], None, size)
+        pages_figures.set_step_axis(ax, size)
         pages_figures.name_axes(ax, size, "loss", "step")
 
-    return pages_figures.both("compare", "Loss of each run by step", (330, 280), paint)
+    return pages_figures.draw_both("compare", "Loss of each run by step", (330, 280), paint)
 
 
-def _differences(cases: t.Sequence[Case]) -> Html:
-    found = differences(cases)
+def _differences(cases: t.Sequence[RunModel]) -> Html:
+    found = find_differences(cases)
     if not found:
         return section("Differences", tag("p", "The jobs do not differ in any option."))
     headings = ("Option", *(f"Run {number}" for number in range(1, len(cases) + 1)))
     lines: list[list[Child]] = [
-        [name, *(value or w.UNKNOWN for value in values)] for name, values in list(found.items())[:MOST_DIFFERENCES]
+        [name, *(value or fmt.UNKNOWN for value in values)] for name, values in list(found.items())[:MOST_DIFFERENCES]
     ]
     more = f"; {len(found) - MOST_DIFFERENCES} more are left out" if len(found) > MOST_DIFFERENCES else ""
     return section("Differences", table(headings, lines, f"Options whose values are not all equal{more}"))

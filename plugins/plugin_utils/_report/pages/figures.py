@@ -14,8 +14,8 @@ import dataclasses
 import itertools
 import typing as t
 
-from ..data import format as w
-from ..data.run_model import Case
+from ..data import format as fmt
+from ..data.run_model import RunModel
 from . import plots, series
 from .html import Html
 from .plots import Size
@@ -31,19 +31,21 @@ MAX_ROWS = 8
 MAX_USAGE = 32
 
 
-def both(salt: str, title: str, heights: tuple[int, int], paint: plots.Painter) -> Picture:
+def draw_both(salt: str, title: str, heights: tuple[int, int], paint: plots.Painter) -> Picture:
     """Return a picture in both sizes; ``heights`` in pixels, wide then narrow."""
     wide, narrow = Size("wide", WIDE, heights[0]), Size("narrow", NARROW, heights[1])
-    return plots.draw(wide, salt, title, paint), plots.draw(narrow, salt, title, paint)
+    return plots.draw_svg(wide, salt, title, paint), plots.draw_svg(narrow, salt, title, paint)
 
 
 def _budget(size: Size) -> int:
     return 600 if size.name == "wide" else 260
 
 
-def curve(ax: Axes, points: t.Sequence[Point], size: Size, colour: str, width: float = 1.5, style: str = "-") -> None:
+def draw_curve(
+    ax: Axes, points: t.Sequence[Point], size: Size, colour: str, width: float = 1.5, style: str = "-"
+) -> None:
     """Draw a series, long ones as their mean within the band of their extremes."""
-    made = series.reduce(points, _budget(size))
+    made = series.downsample(points, _budget(size))
     if made.band:
         xs, low, high = zip(*made.band, strict=True)
         ax.fill_between(xs, low, high, color=colour, alpha=0.22, linewidth=0)
@@ -53,34 +55,34 @@ def curve(ax: Axes, points: t.Sequence[Point], size: Size, colour: str, width: f
         ax.plot(*zip(*made.line, strict=True), color=colour, linewidth=width, linestyle=style, solid_capstyle="round")
 
 
-def scale(ax: Axes, heights: t.Sequence[float], floor: float | None, size: Size) -> None:
+def set_y_axis(ax: Axes, heights: t.Sequence[float], floor: float | None, size: Size) -> None:
     """Set a y axis of few round numbers; logarithmic where the values span more than two decades."""
     low, high = min(heights), max(heights)
     if floor is None and low > 0 and high / low > 100:
         ax.set_yscale("log")
-        plots.no_minor_ticks(ax.yaxis)
+        plots.hide_minor_ticks(ax.yaxis)
     else:
         bottom = floor if floor is not None and low >= floor else low
         room = (high - bottom) or abs(high) or 1.0
         ax.set_ylim(bottom - (0.06 * room if floor is None else 0), high + 0.1 * room)
-        plots.round_ticks(ax.yaxis, 5 if size.name == "wide" else 4)
+        plots.set_round_ticks(ax.yaxis, 5 if size.name == "wide" else 4)
     ticks = ax.get_yticks()
     step = min((abs(b - a) for a, b in itertools.pairwise(ticks)), default=1.0)
-    ax.yaxis.set_major_formatter(lambda value, _place: w.short(value, step))
+    ax.yaxis.set_major_formatter(lambda value, _place: fmt.format_tick(value, step))
     ax.grid(axis="y")
 
 
-def step_axis(ax: Axes, size: Size) -> None:
+def set_step_axis(ax: Axes, size: Size) -> None:
     """Set an x axis of training steps."""
-    plots.round_ticks(ax.xaxis, 8 if size.name == "wide" else 4, whole=True)
-    ax.xaxis.set_major_formatter(lambda value, _place: w.short(value))
+    plots.set_round_ticks(ax.xaxis, 8 if size.name == "wide" else 4, whole=True)
+    ax.xaxis.set_major_formatter(lambda value, _place: fmt.format_tick(value))
 
 
-def time_axis(ax: Axes, span: float, size: Size) -> None:
+def set_time_axis(ax: Axes, span: float, size: Size) -> None:
     """Set an x axis of elapsed time, 0 to ``span`` seconds."""
     ax.set_xlim(0, span or 1.0)
     ax.set_xticks(series.nice_times(span or 1.0, 8 if size.name == "wide" else 4))
-    ax.xaxis.set_major_formatter(lambda value, _place: w.clock(value))
+    ax.xaxis.set_major_formatter(lambda value, _place: fmt.format_clock(value))
 
 
 def name_axes(ax: Axes, size: Size, left: str, below: str) -> None:
@@ -98,13 +100,13 @@ class Times:
     span: float
 
 
-def read_times(case: Case) -> Times | None:
+def read_times(case: RunModel) -> Times | None:
     """Return the run's clock, or None when it lacks its start or its end."""
     zero, elapsed = case.clock.zero, case.clock.elapsed
     return Times(zero, elapsed) if zero is not None and elapsed else None
 
 
-def loss(case: Case) -> tuple[Picture, float | None] | None:
+def draw_loss(case: RunModel) -> tuple[Picture, float | None] | None:
     """Return the loss by step: what counts in the accent, what was lost in grey, faults and resumes marked.
 
     With it comes the highest loss when it lies above the picture.
@@ -112,23 +114,23 @@ def loss(case: Case) -> tuple[Picture, float | None] | None:
     kept, lost = ([series.losses(part) for part in parts] for parts in (case.kept, case.lost))
     if not any((*kept, *lost)):
         return None
-    heights, above = series.settled([*kept, *lost])
+    heights, above = series.clip_start([*kept, *lost])
 
     def paint(figure: Figure, size: Size) -> None:
-        ax = plots.axes(figure, size, (48, 34, 14, 44))
+        ax = plots.add_axes(figure, size, (48, 34, 14, 44))
         for part in lost:
-            curve(ax, part, size, plots.MUTED, 1.2)
+            draw_curve(ax, part, size, plots.MUTED, 1.2)
         for part in kept:
-            curve(ax, part, size, plots.ACCENT, 1.7)
-        scale(ax, heights, None, size)
-        step_axis(ax, size)
+            draw_curve(ax, part, size, plots.ACCENT, 1.7)
+        set_y_axis(ax, heights, None, size)
+        set_step_axis(ax, size)
         _mark_steps(ax, case)
         name_axes(ax, size, "loss", "step")
 
-    return both("loss", "Training loss by step, with faults, resumes and checkpoints", (290, 250), paint), above
+    return draw_both("loss", "Training loss by step, with faults, resumes and checkpoints", (290, 250), paint), above
 
 
-def _mark_steps(ax: Axes, case: Case) -> None:
+def _mark_steps(ax: Axes, case: RunModel) -> None:
     across = ax.get_xaxis_transform()
     saved = [item.step for part in case.run.segments for item in part.checkpoints]
     if saved:
@@ -159,7 +161,7 @@ def _mark_steps(ax: Axes, case: Case) -> None:
         ax.text(step, 1.02, mark, transform=across, color=plots.BAD, ha="center", va="bottom", fontsize=11)
 
 
-def throughput(case: Case) -> Picture | None:
+def draw_throughput(case: RunModel) -> Picture | None:
     """Return the throughput over elapsed time; the time in which no step was made is hatched."""
     times = read_times(case)
     if times is None:
@@ -171,19 +173,19 @@ def throughput(case: Case) -> Picture | None:
         return None
 
     def paint(figure: Figure, size: Size) -> None:
-        ax = plots.axes(figure, size, (48, 34, 14, 44))
+        ax = plots.add_axes(figure, size, (48, 34, 14, 44))
         for part in parts:
-            curve(ax, part, size, plots.ACCENT, 1.3)
-        scale(ax, heights, 0.0, size)
-        time_axis(ax, times.span, size)
+            draw_curve(ax, part, size, plots.ACCENT, 1.3)
+        set_y_axis(ax, heights, 0.0, size)
+        set_time_axis(ax, times.span, size)
         for left, right in _standstills(case, times):
             ax.axvspan(left, right, facecolor="none", edgecolor=plots.RULE, hatch="///", linewidth=0)
         name_axes(ax, size, case.unit, "elapsed")
 
-    return both("throughput", f"Throughput in {case.unit} over elapsed time", (210, 200), paint)
+    return draw_both("throughput", f"Throughput in {case.unit} over elapsed time", (210, 200), paint)
 
 
-def _standstills(case: Case, times: Times) -> list[Point]:
+def _standstills(case: RunModel, times: Times) -> list[Point]:
     found = []
     for fault in case.faults:
         old, new = fault.attempt.segment, fault.after.segment
@@ -194,7 +196,7 @@ def _standstills(case: Case, times: Times) -> list[Point]:
     return found
 
 
-def usage(case: Case) -> tuple[Picture, str] | None:
+def draw_usage(case: RunModel) -> tuple[Picture, str] | None:
     """Return the use of each node over time as shades, and what it shows (``GPU`` or ``CPU``)."""
     grid, measured = series.usage_grid(case.run.usage, case.clock, 60, MAX_USAGE)
     times = read_times(case)
@@ -202,18 +204,20 @@ def usage(case: Case) -> tuple[Picture, str] | None:
         return None
 
     def paint(figure: Figure, size: Size) -> None:
-        ax = plots.axes(figure, size, (label_room(grid.rows, size), 8, 14, 36))
-        shades(ax, grid, 100.0, 0.12)
-        rows_axis(ax, grid.rows, size)
+        ax = plots.add_axes(figure, size, (label_width(grid.rows, size), 8, 14, 36))
+        fill_shades(ax, grid, 100.0, 0.12)
+        set_row_axis(ax, grid.rows, size)
         ticks = series.nice_times(times.span, 8 if size.name == "wide" else 4)
-        ax.set_xticks([tick / times.span * len(grid.columns) for tick in ticks], [w.clock(tick) for tick in ticks])
+        ax.set_xticks(
+            [tick / times.span * len(grid.columns) for tick in ticks], [fmt.format_clock(tick) for tick in ticks]
+        )
         ax.set_xlim(0, len(grid.columns))
 
     high = 44 + 26 * len(grid.rows) if len(grid.rows) <= 8 else 44 + 15 * len(grid.rows)
-    return both("usage", f"{measured} use of each node over elapsed time", (high, high), paint), measured
+    return draw_both("usage", f"{measured} use of each node over elapsed time", (high, high), paint), measured
 
 
-def label_room(names: t.Sequence[str], size: Size) -> int:
+def label_width(names: t.Sequence[str], size: Size) -> int:
     """Return the pixels that the names of rows need."""
     most = 180 if size.name == "wide" else 96
     return min(most, 16 + round(7.2 * max((len(name) for name in names), default=0)))
@@ -224,7 +228,7 @@ def _clip(name: str, size: Size) -> str:
     return name if len(name) <= most else name[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
-def rows_axis(ax: Axes, names: t.Sequence[str], size: Size) -> None:
+def set_row_axis(ax: Axes, names: t.Sequence[str], size: Size) -> None:
     """Name the rows of a picture, the first on top, with names cut to the room there is."""
     ax.set_ylim(len(names), 0)
     ax.set_yticks([index + 0.5 for index in range(len(names))], [_clip(name, size) for name in names])
@@ -233,14 +237,14 @@ def rows_axis(ax: Axes, names: t.Sequence[str], size: Size) -> None:
         ax.tick_params(axis="y", labelsize=10)
 
 
-def shades(ax: Axes, grid: Grid, full: float, gap: float) -> None:
+def fill_shades(ax: Axes, grid: Grid, full: float, gap: float) -> None:
     """Fill the cells of a grid by their share of ``full``; ``gap`` is what stays free between rows (0 to 1)."""
     for shade, found in sorted(series.shaded_runs(grid, full).items()):
         stretches = ((left, row + gap / 2, right, row + 1 - gap / 2) for row, left, right in found)
-        plots.boxes(ax, stretches, plots.HEAT[shade])
+        plots.fill_boxes(ax, stretches, plots.HEAT[shade])
 
 
-def pairs(verdict: dict[str, t.Any], salt: str) -> Picture | None:
+def draw_pairs(verdict: dict[str, t.Any], salt: str) -> Picture | None:
     """Return the bandwidth of every measured pair of nodes as a square of shades, with its figures where they fit."""
     grid = series.pair_grid(verdict, 32)
     if not grid.cells:
@@ -250,10 +254,10 @@ def pairs(verdict: dict[str, t.Any], salt: str) -> Picture | None:
 
     def paint(figure: Figure, size: Size) -> None:
         cell = _cell(grid, size)
-        left, top = label_room(grid.rows, size), 24
-        ax = plots.axes(figure, size, (left, top, size.width - left - cell * len(grid.rows), 6))
-        shades(ax, grid, full, 0.0)
-        rows_axis(ax, grid.rows, size)
+        left, top = label_width(grid.rows, size), 24
+        ax = plots.add_axes(figure, size, (left, top, size.width - left - cell * len(grid.rows), 6))
+        fill_shades(ax, grid, full, 0.0)
+        set_row_axis(ax, grid.rows, size)
         ax.set_xlim(0, len(grid.columns))
         ax.xaxis.tick_top()
         step = 1 if cell >= 22 else 4
@@ -261,15 +265,15 @@ def pairs(verdict: dict[str, t.Any], salt: str) -> Picture | None:
         ax.set_xticks([index + 0.5 for index in places], [str(index + 1) for index in places])
         ax.tick_params(axis="x", length=0)
         _write_cells(ax, grid, full, cell)
-        plots.frame(ax, slow[1], slow[0], plots.BAD)
+        plots.draw_frame(ax, slow[1], slow[0], plots.BAD)
 
     wide, narrow = Size("wide", WIDE, 0), Size("narrow", NARROW, 0)
     heights = tuple(round(30 + _cell(grid, size) * len(grid.rows)) for size in (wide, narrow))
-    return both(f"pairs-{salt}", "Bandwidth of each pair of nodes", (heights[0], heights[1]), paint)
+    return draw_both(f"pairs-{salt}", "Bandwidth of each pair of nodes", (heights[0], heights[1]), paint)
 
 
 def _cell(grid: Grid, size: Size) -> float:
-    room = (560 if size.name == "wide" else size.width - 8) - label_room(grid.rows, size)
+    room = (560 if size.name == "wide" else size.width - 8) - label_width(grid.rows, size)
     return min(room / len(grid.rows), 50 if size.name == "wide" else 44)
 
 
@@ -279,4 +283,4 @@ def _write_cells(ax: Axes, grid: Grid, full: float, cell: float) -> None:
     for (row, column), value in grid.cells.items():
         colour = plots.PAPER if series.level(value, full) >= 5 else plots.INK
         place = (column + 0.5, row + 0.5)
-        ax.text(*place, w.figure(value), color=colour, ha="center", va="center_baseline", fontsize=11)
+        ax.text(*place, fmt.format_figure(value), color=colour, ha="center", va="center_baseline", fontsize=11)

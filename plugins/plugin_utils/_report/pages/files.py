@@ -17,7 +17,7 @@ import typing as t
 from ....module_utils._model.errors import InputError
 from ..data.load import RunFolder, load_run
 from ..rules.summary import summarise
-from .compare import compare
+from .compare import compare_runs
 from .junit import render_junit
 from .page import render_compare, render_html
 
@@ -33,7 +33,7 @@ def write_report(folder: pathlib.Path, out: pathlib.Path | None = None) -> dict[
     run = load_run(folder)
     place = out or folder
     return {
-        "json": write_text(place / "report.json", as_json(summarise(run))),
+        "json": write_text(place / "report.json", to_json_text(summarise(run))),
         "junit": write_text(place / "junit.xml", render_junit(run)),
         "html": write_text(place / "report.html", render_html(run)),
     }
@@ -46,12 +46,12 @@ def write_comparison(folders: t.Sequence[pathlib.Path], out: pathlib.Path) -> di
     """
     runs: list[RunFolder] = [load_run(folder) for folder in folders]
     return {
-        "json": write_text(out / "compare.json", as_json(compare(runs))),
+        "json": write_text(out / "compare.json", to_json_text(compare_runs(runs))),
         "html": write_text(out / "compare.html", render_compare(runs)),
     }
 
 
-def as_json(value: t.Any) -> str:
+def to_json_text(value: t.Any) -> str:
     """Return JSON text for people and machines; a NaN in it would be a defect and raises ValueError."""
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 

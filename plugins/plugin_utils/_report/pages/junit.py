@@ -14,14 +14,14 @@ from __future__ import annotations
 from xml.etree import ElementTree as tree
 
 from ..data.load import RunFolder
-from ..data.run_model import understand
-from ..rules.checks import Check, make_checks
+from ..data.run_model import build_run_model
+from ..rules.checks import ReportCheck, build_checks
 
 
 def render_junit(run: RunFolder) -> str:
     """Return the XML document as text (UTF-8 when written)."""
-    case = understand(run)
-    checks = make_checks(case)
+    case = build_run_model(run)
+    checks = build_checks(case)
     failures = sum(check.status in ("failed", "unproven") for check in checks)
     skipped = sum(check.status == "skipped" for check in checks)
     suite = tree.Element(
@@ -39,7 +39,7 @@ def render_junit(run: RunFolder) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + tree.tostring(suite, encoding="unicode") + "\n"
 
 
-def _testcase(suite: tree.Element, run_id: str, check: Check) -> None:
+def _testcase(suite: tree.Element, run_id: str, check: ReportCheck) -> None:
     made = tree.SubElement(suite, "testcase", classname=f"muster.training.{run_id}", name=check.name)
     if check.status in ("failed", "unproven"):
         failure = tree.SubElement(made, "failure", type=check.status, message=check.message)

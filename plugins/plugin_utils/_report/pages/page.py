@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import typing as t
 
-from ..data import format as w
+from ..data import format as fmt
 from ..data.load import RunFolder
-from ..data.run_model import Case, understand
+from ..data.run_model import RunModel, build_run_model
 from . import page_details, page_summary
 from .compare import comparison, title
 from .css import style_sheet
@@ -41,7 +41,7 @@ def render_html(run: RunFolder) -> str:
 
     :raises InputError: matplotlib is not installed.
     """
-    case = understand(run)
+    case = build_run_model(run)
     content = join(
         page_summary.heading(case),
         page_summary.next_steps(case),
@@ -64,11 +64,11 @@ def render_compare(runs: t.Sequence[RunFolder]) -> str:
 
     :raises InputError: matplotlib is not installed.
     """
-    cases = [understand(run) for run in runs]
+    cases = [build_run_model(run) for run in runs]
     return document(title(cases), comparison(cases))
 
 
-def _foot(case: Case) -> Html:
-    seen = f"State of {w.moment(case.clock.end)}. " if case.clock.end is not None else ""
+def _foot(case: RunModel) -> Html:
+    seen = f"State of {fmt.format_time(case.clock.end)}. " if case.clock.end is not None else ""
     words = f"{seen}Times count from when the job was handed in. Final loss is the median of the last ten steps."
     return tag("footer", tag("p", words), tag("p", "Made by muster.training from the run's own records."))

@@ -71,7 +71,7 @@ class Size(t.NamedTuple):
 Painter = t.Callable[["Figure", Size], None]
 
 
-def draw(size: Size, salt: str, title: str, paint: Painter) -> Html:
+def draw_svg(size: Size, salt: str, title: str, paint: Painter) -> Html:
     """Return an inline SVG of what ``paint`` draws. ``title`` is what a screen reader says; ``salt`` is unique.
 
     :raises InputError: matplotlib is not installed.
@@ -93,10 +93,10 @@ def draw(size: Size, salt: str, title: str, paint: Painter) -> Html:
         out = io.StringIO()
         canvas: t.Any = FigureCanvasSVG(figure)
         canvas.print_svg(out, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    return fit(out.getvalue(), size, title)
+    return clean_svg(out.getvalue(), size, title)
 
 
-def axes(figure: Figure, size: Size, box: tuple[float, float, float, float]) -> Axes:
+def add_axes(figure: Figure, size: Size, box: tuple[float, float, float, float]) -> Axes:
     """Return axes with a hairline below; ``box`` is the space left, top, right, bottom of them in pixels."""
     left, top, right, bottom = box
     width, height = size.width - left - right, size.height - top - bottom
@@ -110,21 +110,21 @@ def axes(figure: Figure, size: Size, box: tuple[float, float, float, float]) -> 
     return made
 
 
-def round_ticks(axis: t.Any, most: int, *, whole: bool = False) -> None:
+def set_round_ticks(axis: t.Any, most: int, *, whole: bool = False) -> None:
     """Put at most about ``most`` round numbers on an axis."""
     from matplotlib import ticker
 
     axis.set_major_locator(ticker.MaxNLocator(most, integer=whole))
 
 
-def no_minor_ticks(axis: t.Any) -> None:
+def hide_minor_ticks(axis: t.Any) -> None:
     """Take the ticks between the decades off a logarithmic axis."""
     from matplotlib import ticker
 
     axis.set_minor_locator(ticker.NullLocator())
 
 
-def boxes(ax: Axes, found: t.Iterable[tuple[float, float, float, float]], colour: str) -> None:
+def fill_boxes(ax: Axes, found: t.Iterable[tuple[float, float, float, float]], colour: str) -> None:
     """Fill boxes (left, top, right, bottom) as one path: thousands of cells stay one element of the page."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
@@ -136,7 +136,7 @@ def boxes(ax: Axes, found: t.Iterable[tuple[float, float, float, float]], colour
     ax.add_patch(PathPatch(Path(points, codes), facecolor=colour, linewidth=0))
 
 
-def frame(ax: Axes, left: float, top: float, colour: str) -> None:
+def draw_frame(ax: Axes, left: float, top: float, colour: str) -> None:
     """Draw a frame around the cell of size 1 at ``left``, ``top``."""
     from matplotlib.patches import Rectangle
 
@@ -147,7 +147,7 @@ _ROOT = re.compile(r"<svg\b[^>]*>")
 _PLACES = re.compile(r' (?:d|x|y|points|transform)="[^"]*"')
 
 
-def fit(svg: str, size: Size, title: str) -> Html:
+def clean_svg(svg: str, size: Size, title: str) -> Html:
     """Return matplotlib's SVG document as an element of the page.
 
     Its prologue, its page-wide style and the ids that nothing refers to go; colours and fonts become the page's.

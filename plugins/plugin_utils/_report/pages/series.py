@@ -12,9 +12,9 @@ import dataclasses
 import math
 import typing as t
 
-from ..data import parsing as v
-from ..data.attempts import Clock
-from ..data.load import Step, Usage
+from ..data import parsing
+from ..data.attempts import RunClock
+from ..data.load import StepRecord, Usage
 
 Point = tuple[float, float]
 LEVELS = 6
@@ -37,7 +37,7 @@ class Grid:
     cells: dict[tuple[int, int], float]
 
 
-def reduce(points: t.Sequence[Point], most: int) -> Curve:
+def downsample(points: t.Sequence[Point], most: int) -> Curve:
     """Return at most ``most`` points: buckets of equal width in x, each with its mean and its extremes.
 
     The extremes are kept as a band, so that a spike which lasted one step stays visible.
@@ -58,12 +58,12 @@ def reduce(points: t.Sequence[Point], most: int) -> Curve:
     return Curve(tuple(line), tuple(band))
 
 
-def losses(steps: t.Iterable[Step]) -> list[Point]:
+def losses(steps: t.Iterable[StepRecord]) -> list[Point]:
     """Return (step, loss) where the loss is known."""
     return [(float(item.step), item.loss) for item in steps if item.loss is not None]
 
 
-def settled(parts: t.Sequence[t.Sequence[Point]]) -> tuple[list[float], float | None]:
+def clip_start(parts: t.Sequence[t.Sequence[Point]]) -> tuple[list[float], float | None]:
     """Return the heights to show, and the highest when the picture leaves it out.
 
     A loss that starts far above the rest would flatten everything after it: when the first hundredth of a long series
@@ -80,7 +80,7 @@ def settled(parts: t.Sequence[t.Sequence[Point]]) -> tuple[list[float], float | 
     return later, max(heights)
 
 
-def rates(steps: t.Sequence[Step], zero: float, reported: bool) -> list[Point]:
+def rates(steps: t.Sequence[StepRecord], zero: float, reported: bool) -> list[Point]:
     """Return (elapsed seconds, throughput); from the steps' own times when the program reports none."""
     if reported:
         return [(s.at - zero, s.throughput) for s in steps if s.at is not None and s.throughput is not None]
@@ -94,7 +94,7 @@ def rates(steps: t.Sequence[Step], zero: float, reported: bool) -> list[Point]:
     return found
 
 
-def usage_grid(samples: t.Sequence[Usage], clock: Clock, columns: int, most: int) -> tuple[Grid, str]:
+def usage_grid(samples: t.Sequence[Usage], clock: RunClock, columns: int, most: int) -> tuple[Grid, str]:
     """Return mean utilisation (percent) by node and slice of time, and what was measured (``GPU`` or ``CPU``).
 
     With more than ``most`` nodes, the least used are kept: they are the ones to look at.
@@ -106,7 +106,7 @@ def usage_grid(samples: t.Sequence[Usage], clock: Clock, columns: int, most: int
     for node, _at, value in valued:
         by_node.setdefault(node, []).append(value)
     least_used = sorted(by_node, key=lambda name: (_mean(by_node[name]), name))[:most]
-    names = sorted(least_used, key=v.natural)
+    names = sorted(least_used, key=parsing.natural_key)
     times = [at for _node, at, _value in valued]
     low = clock.zero if clock.zero is not None else min(times, default=0.0)
     high = max([clock.end or low, *times]) if times else low
@@ -144,8 +144,12 @@ def pair_grid(verdict: dict[str, t.Any], most: int) -> Grid:
     With more than ``most`` nodes, those of the slowest pairs are kept.
     """
     known = {}
-    for item in v.rows(v.mapping(verdict.get("transport")).get("pairs")):
-        first, second, rate = v.text(item.get("a"), 40), v.text(item.get("b"), 40), v.number(item.get("busbw_gb_s"))
+    for item in parsing.read_rows(parsing.read_mapping(verdict.get("transport")).get("pairs")):
+        first, second, rate = (
+            parsing.read_text(item.get("a"), 40),
+            parsing.read_text(item.get("b"), 40),
+            parsing.read_number(item.get("busbw_gb_s")),
+        )
         if first and second and rate is not None and rate >= 0:
             known[first, second] = rate
     names: dict[str, None] = {}
@@ -153,7 +157,7 @@ def pair_grid(verdict: dict[str, t.Any], most: int) -> Grid:
         for name in pair:
             if len(names) < most:
                 names.setdefault(name)
-    ordered = sorted(names, key=v.natural)
+    ordered = sorted(names, key=parsing.natural_key)
     place = {name: index for index, name in enumerate(ordered)}
     cells: dict[tuple[int, int], float] = {}
     for (first, second), rate in known.items():

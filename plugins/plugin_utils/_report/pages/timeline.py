@@ -11,12 +11,12 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ..data import parsing as v
-from ..data.attempts import EXITS, STOPPED, Attempt, exit_code_of
-from ..data.load import Event
-from ..data.run_model import Case
+from ..data import parsing
+from ..data.attempts import EXITS, STOPPED, AttemptView, exit_code_of
+from ..data.load import RunEvent
+from ..data.run_model import RunModel
 from . import plots
-from .figures import MAX_ROWS, Picture, both, label_room, read_times, rows_axis, time_axis
+from .figures import MAX_ROWS, Picture, draw_both, label_width, read_times, set_row_axis, set_time_axis
 from .plots import Size
 
 if t.TYPE_CHECKING:
@@ -35,7 +35,7 @@ MARKS = {
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Bar:
+class Phase:
     """A stretch of the job in seconds since its start: ``kind`` is wait, start, train or down."""
 
     start: float
@@ -44,26 +44,26 @@ class Bar:
     label: str = ""
 
 
-def bars(case: Case) -> list[Bar]:
+def build_phases(case: RunModel) -> list[Phase]:
     """Return the job's phases: waiting, starting, training of each attempt, and standing still after a fault."""
     zero, end = case.clock.zero, case.clock.end
     if zero is None or end is None:
         return []
-    found: list[Bar] = []
+    found: list[Phase] = []
     free = 0.0
     for attempt in case.attempts:
         start = max((attempt.start or zero) - zero, free)
         finish = max((attempt.end or end) - zero, start)
         if start > free:
-            found.append(Bar(free, start, "down" if found else "wait"))
+            found.append(Phase(free, start, "down" if found else "wait"))
         first = _first_step(attempt, zero, start, finish)
-        found.append(Bar(start, first, "start"))
-        found.append(Bar(first, finish, "train", attempt.label))
+        found.append(Phase(start, first, "start"))
+        found.append(Phase(first, finish, "train", attempt.label))
         free = finish
     return [segment for segment in found if segment.end > segment.start]
 
 
-def _first_step(attempt: Attempt, zero: float, start: float, finish: float) -> float:
+def _first_step(attempt: AttemptView, zero: float, start: float, finish: float) -> float:
     steps = attempt.segment.steps if attempt.segment else ()
     at = steps[0].at if steps else None
     if at is None:
@@ -71,7 +71,7 @@ def _first_step(attempt: Attempt, zero: float, start: float, finish: float) -> f
     return min(max(at - zero, start), finish)
 
 
-def marked(case: Case) -> list[Event]:
+def marked_events(case: RunModel) -> list[RunEvent]:
     """Return the events to mark: no exit that was clean, taken along by another, or asked for by a cancel."""
     found = []
     cancelled = False
@@ -83,39 +83,39 @@ def marked(case: Case) -> list[Event]:
     return found
 
 
-def node_rows(case: Case) -> list[str]:
+def node_rows(case: RunModel) -> list[str]:
     """Return the nodes to show: all when few, else first those on which something happened."""
-    eventful = [event.node for event in marked(case) if event.node]
+    eventful = [event.node for event in marked_events(case) if event.node]
     present = [stay.name for attempt in case.attempts for stay in attempt.nodes]
-    names = list(dict.fromkeys([*eventful, *sorted(set(present), key=v.natural)]))
-    return sorted(names[:MAX_ROWS], key=v.natural)
+    names = list(dict.fromkeys([*eventful, *sorted(set(present), key=parsing.natural_key)]))
+    return sorted(names[:MAX_ROWS], key=parsing.natural_key)
 
 
-def timeline(case: Case) -> Picture | None:
+def draw_timeline(case: RunModel) -> Picture | None:
     """Return the time line, or None when the run has no times."""
-    times, phases = read_times(case), bars(case)
+    times, phases = read_times(case), build_phases(case)
     if times is None or not phases:
         return None
     names = ["job", *node_rows(case)]
 
     def paint(figure: Figure, size: Size) -> None:
-        ax = plots.axes(figure, size, (label_room(names, size), 6, 14, 30))
+        ax = plots.add_axes(figure, size, (label_width(names, size), 6, 14, 30))
         ax.margins(0)
         for segment in phases:
             _phase(ax, segment, times.span, size)
         for attempt in case.attempts:
             _stays(ax, attempt, names, times.zero)
         _marks(ax, case, names, times.zero)
-        time_axis(ax, times.span, size)
-        rows_axis(ax, names, size)
+        set_time_axis(ax, times.span, size)
+        set_row_axis(ax, names, size)
         ax.spines["bottom"].set_visible(True)
         ax.grid(axis="x")
 
     height = 46 + 28 * len(names)
-    return both("timeline", "Time line of the job, its nodes and its faults", (height, height), paint)
+    return draw_both("timeline", "Time line of the job, its nodes and its faults", (height, height), paint)
 
 
-def _phase(ax: Axes, segment: Bar, span: float, size: Size) -> None:
+def _phase(ax: Axes, segment: Phase, span: float, size: Size) -> None:
     looks: dict[str, dict[str, t.Any]] = {
         "wait": {"facecolor": plots.HEAT[1]},
         "start": {"facecolor": plots.HEAT[3]},
@@ -130,7 +130,7 @@ def _phase(ax: Axes, segment: Bar, span: float, size: Size) -> None:
         ax.text(middle, 0.5, label, color=plots.PAPER, ha="center", va="center_baseline", fontsize=11)
 
 
-def _stays(ax: Axes, attempt: Attempt, names: list[str], zero: float) -> None:
+def _stays(ax: Axes, attempt: AttemptView, names: list[str], zero: float) -> None:
     for stay in attempt.nodes:
         if stay.name in names[1:] and stay.start is not None and stay.end is not None:
             row = names.index(stay.name, 1)
@@ -138,8 +138,8 @@ def _stays(ax: Axes, attempt: Attempt, names: list[str], zero: float) -> None:
             ax.broken_barh([(stay.start - zero, length)], (row + 0.42, 0.16), facecolor=plots.HEAT[4], linewidth=0)
 
 
-def _marks(ax: Axes, case: Case, names: list[str], zero: float) -> None:
-    for event in marked(case):
+def _marks(ax: Axes, case: RunModel, names: list[str], zero: float) -> None:
+    for event in marked_events(case):
         if event.node is None or event.node in names[1:]:
             row = names.index(event.node, 1) if event.node else 0
             colour = {"node_back": plots.ACCENT, "drill": plots.WARN, "cancelled": plots.WARN}.get(

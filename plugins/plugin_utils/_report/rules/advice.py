@@ -13,11 +13,11 @@ import shlex
 import statistics
 import typing as t
 
-from ..data import format as w
-from ..data import parsing as v
-from ..data.attempts import Attempt
+from ..data import format as fmt
+from ..data import parsing
+from ..data.attempts import AttemptView
 from ..data.load import Log
-from ..data.run_model import Case
+from ..data.run_model import RunModel
 
 PLAY = "ansible-playbook -i INVENTORY muster.training."
 # Signals and sysexits as shells, the kernel's OOM killer and the collection's examples use them.
@@ -40,13 +40,24 @@ class Advice:
     path: str | None = None
 
 
-def advise(case: Case) -> tuple[Advice, ...]:
+def advise(case: RunModel) -> tuple[Advice, ...]:
     """Return what to do next, the most pressing first."""
-    rules = (_unfinished, _failure, _again, _attendance, _success, _numbers, _resumes, _fabric, _idle, _give_back)
+    rules = (
+        _advise_unfinished,
+        _advise_failure,
+        _advise_rerun,
+        _advise_missing_ranks,
+        _advise_success,
+        _advise_figures,
+        _advise_resumes,
+        _advise_fabric,
+        _advise_idle_gpus,
+        _advise_teardown,
+    )
     return tuple(item for rule in rules for item in rule(case))
 
 
-def play(name: str, *settings: str) -> str:
+def play_command(name: str, *settings: str) -> str:
     """Return a playbook command; ``settings`` are ``name=value``, quoted for the shell."""
     return " ".join([PLAY + name, *(f"-e {shlex.quote(item)}" for item in settings)])
 
@@ -59,7 +70,7 @@ def explain_exit(code: int | None) -> str | None:
     return _EXITS.get(code) or _CODES.get(signal)
 
 
-def pick_log(case: Case, attempt: Attempt) -> Log | None:
+def pick_log(case: RunModel, attempt: AttemptView) -> Log | None:
     """Return the log to read first: of the attempt and its failed node, preferring one that names an error."""
     named = [log for log in case.run.logs if any(log.path.endswith(name) for name in attempt.logs)]
     prefix = f"logs/{attempt.label}/"
@@ -68,17 +79,19 @@ def pick_log(case: Case, attempt: Attempt) -> Log | None:
     return ranked[0] if ranked else None
 
 
-def _unfinished(case: Case) -> t.Iterator[Advice]:
+def _advise_unfinished(case: RunModel) -> t.Iterator[Advice]:
     run = f"muster_run_id={case.run_id}"
     if case.outcome == "waiting":
-        yield Advice("See what the job waits for.", play("status", run))
+        yield Advice("See what the job waits for.", play_command("status", run))
     if case.outcome == "running":
-        yield Advice("See where the job is now; this page shows it as it was when it was written.", play("status", run))
+        yield Advice(
+            "See where the job is now; this page shows it as it was when it was written.", play_command("status", run)
+        )
     if case.outcome == "unknown":
-        yield Advice("Ask the backend what became of the job.", play("status", run))
+        yield Advice("Ask the backend what became of the job.", play_command("status", run))
 
 
-def _failure(case: Case) -> t.Iterator[Advice]:
+def _advise_failure(case: RunModel) -> t.Iterator[Advice]:
     if case.outcome not in ("failed", "lost") or not case.attempts:
         return
     last = case.attempts[-1]
@@ -89,38 +102,38 @@ def _failure(case: Case) -> t.Iterator[Advice]:
         whose = "lost node" if case.outcome == "lost" else "failed process"
         yield Advice(f"Read the log of the {whose}.{said}", path=log.path)
     else:
-        command = play("logs", f"muster_run_id={case.run_id}")
+        command = play_command("logs", f"muster_run_id={case.run_id}")
         yield Advice("No log was collected: fetch them while the nodes are there.", command)
     if meaning:
         yield Advice(f"Exit code {last.exit_code} usually means: {meaning}.")
     ends = {item.last_step for item in case.attempts}
     if len(case.attempts) > 2 and len(ends) == 1:
-        step = f"at step {w.count(last.last_step)}" if last.last_step is not None else "before its first step"
+        step = f"at step {fmt.format_count(last.last_step)}" if last.last_step is not None else "before its first step"
         yield Advice(f"All {len(case.attempts)} attempts ended {step}: mend the cause, a restart alone ends there too.")
 
 
-def _again(case: Case) -> t.Iterator[Advice]:
+def _advise_rerun(case: RunModel) -> t.Iterator[Advice]:
     if case.outcome not in ("failed", "lost", "cancelled"):
         return
     step = case.checkpoint.step if case.checkpoint else None
-    start = f"continues from the checkpoint of step {w.count(step)}" if step else "starts from the beginning"
+    start = f"continues from the checkpoint of step {fmt.format_count(step)}" if step else "starts from the beginning"
     node = "Once the cause is mended" if case.outcome == "failed" else "When the nodes are back"
     when = "To go on" if case.outcome == "cancelled" else node
     text = f"{when}, the same run id {start}" + ("." if step else ", since no checkpoint is known.")
-    yield Advice(text, play("train", f"muster_run_id={case.run_id}"))
+    yield Advice(text, play_command("train", f"muster_run_id={case.run_id}"))
 
 
-def _attendance(case: Case) -> t.Iterator[Advice]:
+def _advise_missing_ranks(case: RunModel) -> t.Iterator[Advice]:
     asked, seen = case.ranks_asked, case.ranks_seen
     if asked is not None and seen is not None and seen < asked:
         yield Advice(
             f"{asked - seen} of {asked} ranks never joined: a model trained by fewer ranks than asked has another "
             "batch size. Check each node before trying again.",
-            play("preflight"),
+            play_command("preflight"),
         )
 
 
-def _numbers(case: Case) -> t.Iterator[Advice]:
+def _advise_figures(case: RunModel) -> t.Iterator[Advice]:
     broken = any("NaN" in note for note in case.run.notes)
     if broken:
         yield Advice("The loss stopped being a number: lower the learning rate, clip gradients, or look at the data.")
@@ -129,14 +142,14 @@ def _numbers(case: Case) -> t.Iterator[Advice]:
         yield Advice("No checkpoint was saved: after a fault the job starts over. Save to MUSTER_CHECKPOINT_DIR.")
 
 
-def _resumes(case: Case) -> t.Iterator[Advice]:
+def _advise_resumes(case: RunModel) -> t.Iterator[Advice]:
     for fault in case.faults:
         if fault.proof == "contradicted":
             yield Advice(f"Fault {fault.number} was not resumed as it should be: {'; '.join(fault.reasons)}.")
     if any(fault.proof == "unproven" for fault in case.faults):
         yield Advice(
             "A resume is not proven. Write the resumed step and the world size to MUSTER_METRICS_FILE, and drill it.",
-            play("drill", f"muster_run_id={case.run_id}"),
+            play_command("drill", f"muster_run_id={case.run_id}"),
         )
     worst = max((fault.steps_lost or 0 for fault in case.faults), default=0)
     if case.interval is not None and worst > case.interval:
@@ -144,48 +157,57 @@ def _resumes(case: Case) -> t.Iterator[Advice]:
         yield Advice(text)
 
 
-def _fabric(case: Case) -> t.Iterator[Advice]:
-    nodes = v.whole(case.job.get("nodes")) or 0
+def _advise_fabric(case: RunModel) -> t.Iterator[Advice]:
+    nodes = parsing.read_integer(case.job.get("nodes")) or 0
     if not case.verdicts and nodes > 1:
-        yield Advice("The network between the nodes was not measured: verify it.", play("verify_fabric"))
+        yield Advice("The network between the nodes was not measured: verify it.", play_command("verify_fabric"))
     for verdict in case.verdicts:
-        island, outcome = v.text(verdict.get("island"), 80) or "the island", v.text(verdict.get("outcome"), 20)
-        for cause in v.rows(verdict.get("causes")):
-            fix, node = v.text(cause.get("fix")), v.text(cause.get("node"), 80)
+        island, outcome = (
+            parsing.read_text(verdict.get("island"), 80) or "the island",
+            parsing.read_text(verdict.get("outcome"), 20),
+        )
+        for cause in parsing.read_rows(verdict.get("causes")):
+            fix, node = parsing.read_text(cause.get("fix")), parsing.read_text(cause.get("node"), 80)
             if fix:
                 yield Advice(f"Fabric of {island}{f', {node}' if node else ''}: {fix}.")
         if outcome == "unproven" and _lacks_expectation(verdict):
             yield Advice(
                 f"The fabric of {island} was measured, but nothing says how fast its link should be (links inside one"
                 " machine have no rate): declare it in muster_expectations and verify again.",
-                play("verify_fabric"),
+                play_command("verify_fabric"),
             )
         elif outcome in ("fail", "unproven", None):
-            yield Advice(f"The fabric of {island} is {outcome or 'unproven'}: verify it again.", play("verify_fabric"))
+            yield Advice(
+                f"The fabric of {island} is {outcome or 'unproven'}: verify it again.", play_command("verify_fabric")
+            )
 
 
 def _lacks_expectation(verdict: t.Mapping[str, t.Any]) -> bool:
     """Return whether a bandwidth was measured that there is nothing to compare with."""
-    bandwidth = v.mapping(verdict.get("bandwidth"))
+    bandwidth = parsing.read_mapping(verdict.get("bandwidth"))
     return bandwidth.get("busbw_gb_s") is not None and bandwidth.get("expected_gb_s") is None
 
 
-def _success(case: Case) -> t.Iterator[Advice]:
+def _advise_success(case: RunModel) -> t.Iterator[Advice]:
     if case.outcome != "succeeded" or not case.checkpoint:
         return
     path = case.checkpoint.path
     ends = ":" if path else ", at a path that was not recorded."
-    yield Advice(f"The trained model is the checkpoint of step {w.count(case.checkpoint.step)}{ends}", path=path)
+    yield Advice(
+        f"The trained model is the checkpoint of step {fmt.format_count(case.checkpoint.step)}{ends}", path=path
+    )
 
 
-def _idle(case: Case) -> t.Iterator[Advice]:
+def _advise_idle_gpus(case: RunModel) -> t.Iterator[Advice]:
     used = [item.gpu_percent for item in case.run.usage if item.gpu_percent is not None]
     mean = statistics.fmean(used) if used else 100.0
     if mean < 50:
-        yield Advice(f"The GPUs were busy for {w.percent(mean)} of the time: look at data loading and the batch size.")
+        yield Advice(
+            f"The GPUs were busy for {fmt.format_percent(mean)} of the time: look at data loading and the batch size."
+        )
 
 
-def _give_back(case: Case) -> t.Iterator[Advice]:
+def _advise_teardown(case: RunModel) -> t.Iterator[Advice]:
     if case.clock.over and (case.usd_per_hour or 0) > 0:
-        text = f"These nodes cost {w.usd(case.usd_per_hour)} an hour for as long as they are kept: give them back."
-        yield Advice(text, play("teardown"))
+        text = f"These nodes cost {fmt.format_usd(case.usd_per_hour)} an hour for as long as they are kept: give them back."
+        yield Advice(text, play_command("teardown"))

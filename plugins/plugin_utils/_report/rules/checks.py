@@ -13,16 +13,16 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ..data import format as w
-from ..data import parsing as v
+from ..data import format as fmt
+from ..data import parsing
 from ..data.faults import Fault
-from ..data.run_model import Case
+from ..data.run_model import RunModel
 
 Status = t.Literal["passed", "failed", "unproven", "skipped"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Check:
+class ReportCheck:
     """One claim: ``name`` for machines, ``title`` and ``message`` for people."""
 
     name: str
@@ -31,20 +31,20 @@ class Check:
     message: str
 
 
-def make_checks(case: Case) -> tuple[Check, ...]:
+def build_checks(case: RunModel) -> tuple[ReportCheck, ...]:
     """Return all checks of a run, in the order in which a person asks: did it end well, with all, and survive."""
-    found = [_outcome(case), _attendance(case)]
+    found = [_check_outcome(case), _check_ranks(case)]
     for fault in case.faults:
-        found += [_resume(fault), _steps(fault, case.interval)]
-    found += [_fabric(verdict) for verdict in case.verdicts]
+        found += [_check_resume(fault), _check_steps(fault, case.interval)]
+    found += [_check_fabric(verdict) for verdict in case.verdicts]
     if not case.verdicts:
-        found.append(Check("fabric", "Fabric", "skipped", "the network was not measured for this run"))
+        found.append(ReportCheck("fabric", "Fabric", "skipped", "the network was not measured for this run"))
     return tuple(found)
 
 
-def _outcome(case: Case) -> Check:
+def _check_outcome(case: RunModel) -> ReportCheck:
     status: dict[str, Status] = {"succeeded": "passed", "running": "skipped", "waiting": "skipped"}
-    code = v.whole(case.run.record.get("exit_code"))
+    code = parsing.read_integer(case.run.record.get("exit_code"))
     messages = {
         "succeeded": "the job ended with exit code 0" if code == 0 else "the job ended as succeeded",
         "running": "the job is still running",
@@ -55,21 +55,21 @@ def _outcome(case: Case) -> Check:
     }
     failed = "the job failed" + (f" with exit code {code}" if code else "")
     result = "unproven" if case.outcome == "unknown" else status.get(case.outcome, "failed")
-    return Check("outcome", "Ran to its end", result, messages.get(case.outcome, failed))
+    return ReportCheck("outcome", "Ran to its end", result, messages.get(case.outcome, failed))
 
 
-def _attendance(case: Case) -> Check:
+def _check_ranks(case: RunModel) -> ReportCheck:
     asked, seen = case.ranks_asked, case.ranks_seen
     if asked is None or seen is None:
         missing = "asked" if asked is None else "seen"
         early = case.outcome in ("running", "waiting")
         message = f"the number of ranks {missing} is not known"
-        return Check("attendance", "All ranks took part", "skipped" if early else "unproven", message)
-    message = f"{w.count(seen)} of {w.plural(asked, 'rank')} took part"
-    return Check("attendance", "All ranks took part", "passed" if seen >= asked else "failed", message)
+        return ReportCheck("attendance", "All ranks took part", "skipped" if early else "unproven", message)
+    message = f"{fmt.format_count(seen)} of {fmt.plural(asked, 'rank')} took part"
+    return ReportCheck("attendance", "All ranks took part", "passed" if seen >= asked else "failed", message)
 
 
-def fault_title(fault: Fault) -> str:
+def describe_fault(fault: Fault) -> str:
     """Return a fault as a phrase: ``fault 1 (crash, asked for by a drill) on node-2, rank 1``."""
     drill = ", a drill" if fault.attempt.drilled and fault.cause != "drill" else ""
     place = f" on {fault.attempt.node}" if fault.attempt.node else ""
@@ -77,37 +77,44 @@ def fault_title(fault: Fault) -> str:
     return f"fault {fault.number} ({fault.cause.replace('_', ' ')}{drill}){place}{rank}"
 
 
-def _resume(fault: Fault) -> Check:
+def _check_resume(fault: Fault) -> ReportCheck:
     status: dict[str, Status] = {"proven": "passed", "fresh": "skipped", "unproven": "unproven"}
     if fault.reasons:
-        message = f"{fault_title(fault)}: " + "; ".join(fault.reasons)
+        message = f"{describe_fault(fault)}: " + "; ".join(fault.reasons)
     elif fault.proof == "fresh":
-        message = f"{fault_title(fault)}: no checkpoint had been recorded, the job began again at step 0"
+        message = f"{describe_fault(fault)}: no checkpoint had been recorded, the job began again at step 0"
     else:
         size = fault.after.segment.world_size if fault.after.segment else None
-        message = f"{fault_title(fault)}: continued from the checkpoint of step {fault.resumed_from}, world size {size}"
+        message = (
+            f"{describe_fault(fault)}: continued from the checkpoint of step {fault.resumed_from}, world size {size}"
+        )
     result = status.get(fault.proof, "failed")
-    return Check(f"resume-{fault.number}", f"Resume after fault {fault.number}", result, message)
+    return ReportCheck(f"resume-{fault.number}", f"Resume after fault {fault.number}", result, message)
 
 
-def _steps(fault: Fault, interval: int | None) -> Check:
+def _check_steps(fault: Fault, interval: int | None) -> ReportCheck:
     name, title = f"steps-lost-{fault.number}", f"Steps lost in fault {fault.number}"
     if fault.steps_lost is None:
-        return Check(name, title, "skipped", "the steps lost are not known")
+        return ReportCheck(name, title, "skipped", "the steps lost are not known")
     if interval is None:
-        return Check(name, title, "skipped", f"{fault.steps_lost} steps lost; the checkpoint interval is not known")
+        return ReportCheck(
+            name, title, "skipped", f"{fault.steps_lost} steps lost; the checkpoint interval is not known"
+        )
     status: Status = "passed" if fault.steps_lost <= interval else "failed"
-    return Check(name, title, status, f"{fault.steps_lost} steps lost, checkpoint interval {interval}")
+    return ReportCheck(name, title, status, f"{fault.steps_lost} steps lost, checkpoint interval {interval}")
 
 
-def _fabric(verdict: dict[str, t.Any]) -> Check:
-    island = v.text(verdict.get("island"), 80) or "island"
-    outcome = v.text(verdict.get("outcome"), 20) or "unproven"
+def _check_fabric(verdict: dict[str, t.Any]) -> ReportCheck:
+    island = parsing.read_text(verdict.get("island"), 80) or "island"
+    outcome = parsing.read_text(verdict.get("outcome"), 20) or "unproven"
     statuses: dict[str, Status] = {"pass": "passed", "warn": "passed", "fail": "failed"}
-    bandwidth = v.mapping(verdict.get("bandwidth"))
-    busbw, expected = v.number(bandwidth.get("busbw_gb_s")), v.number(bandwidth.get("expected_gb_s"))
-    rate = f", {w.figure(busbw)} GB/s" if busbw is not None else ""
-    rate += f" of {w.figure(expected)} GB/s expected" if busbw is not None and expected is not None else ""
-    transport = v.text(v.mapping(verdict.get("transport")).get("verdict"), 20) or "unproven"
+    bandwidth = parsing.read_mapping(verdict.get("bandwidth"))
+    busbw, expected = (
+        parsing.read_number(bandwidth.get("busbw_gb_s")),
+        parsing.read_number(bandwidth.get("expected_gb_s")),
+    )
+    rate = f", {fmt.format_figure(busbw)} GB/s" if busbw is not None else ""
+    rate += f" of {fmt.format_figure(expected)} GB/s expected" if busbw is not None and expected is not None else ""
+    transport = parsing.read_text(parsing.read_mapping(verdict.get("transport")).get("verdict"), 20) or "unproven"
     message = f"{outcome}: transport {transport}{rate}"
-    return Check(f"fabric-{island}", f"Fabric of {island}", statuses.get(outcome, "unproven"), message)
+    return ReportCheck(f"fabric-{island}", f"Fabric of {island}", statuses.get(outcome, "unproven"), message)

@@ -11,14 +11,14 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ..data import parsing as v
-from ..data.attempts import Attempt
+from ..data import parsing
+from ..data.attempts import AttemptView
 from ..data.faults import Fault
 from ..data.load import RunFolder
-from ..data.run_model import Case, understand
+from ..data.run_model import RunModel, build_run_model
 from .advice import advise
-from .checks import make_checks
-from .verdict import give_verdict
+from .checks import build_checks
+from .verdict import judge_run
 
 SCHEMA = 1
 
@@ -30,23 +30,23 @@ def summarise(run: RunFolder) -> dict[str, t.Any]:
     attempts, faults, checks [{name, status, message}], fabric [verdict], cost, next [{text, command, path}],
     notes``.
     """
-    case = understand(run)
+    case = build_run_model(run)
     return t.cast(
         dict[str, t.Any],
-        v.jsonable(
+        parsing.to_json(
             {
                 "schema": SCHEMA,
                 "run_id": case.run_id,
                 "name": case.name,
                 "outcome": case.outcome,
-                "verdict": dataclasses.asdict(give_verdict(case)),
+                "verdict": dataclasses.asdict(judge_run(case)),
                 "measured_on_loopback": case.loopback,
                 "cpu_only": case.cpu_only,
-                "job": job_figures(case),
-                "figures": figures(case),
+                "job": build_job_figures(case),
+                "figures": build_figures(case),
                 "attempts": [_attempt(item) for item in case.attempts],
                 "faults": [_fault(item) for item in case.faults],
-                "checks": [_check(item) for item in make_checks(case)],
+                "checks": [_check(item) for item in build_checks(case)],
                 "fabric": [_fabric(item) for item in case.verdicts],
                 "cost": {"usd": case.usd, "complete": case.usd_complete, "usd_per_hour": case.usd_per_hour},
                 "next": [dataclasses.asdict(item) for item in advise(case)],
@@ -56,34 +56,35 @@ def summarise(run: RunFolder) -> dict[str, t.Any]:
     )
 
 
-def job_figures(case: Case) -> dict[str, t.Any]:
+def build_job_figures(case: RunModel) -> dict[str, t.Any]:
     """Return the size and origin of the job."""
     record, job, derived = case.run.record, case.job, case.derived
     return {
-        "launcher": v.text(job.get("launcher")) or v.text(record.get("launcher")),
-        "backend": v.text(record.get("backend")),
-        "engine": v.text(record.get("engine")),
-        "nodes": v.whole(job.get("nodes")),
-        "gpus_per_node": v.whole(job.get("gpus_per_node")),
-        "processes_per_node": v.whole(derived.get("processes_per_node")),
-        "effective_batch": v.whole(derived.get("effective_batch")),
-        "connection": v.text(derived.get("connection")),
-        "code_sha256": v.text(record.get("code_sha256")),
-        "image_digest": v.text(record.get("image_digest")),
-        "submitted_by": v.text(record.get("submitted_by")),
+        "launcher": parsing.read_text(job.get("launcher")) or parsing.read_text(record.get("launcher")),
+        "backend": parsing.read_text(record.get("backend")),
+        "engine": parsing.read_text(record.get("engine")),
+        "nodes": parsing.read_integer(job.get("nodes")),
+        "gpus_per_node": parsing.read_integer(job.get("gpus_per_node")),
+        "processes_per_node": parsing.read_integer(derived.get("processes_per_node")),
+        "effective_batch": parsing.read_integer(derived.get("effective_batch")),
+        "connection": parsing.read_text(derived.get("connection")),
+        "code_sha256": parsing.read_text(record.get("code_sha256")),
+        "image_digest": parsing.read_text(record.get("image_digest")),
+        "submitted_by": parsing.read_text(record.get("submitted_by")),
         "versions": {
-            v.text(key, 60) or "": v.text(item, 60) for key, item in v.mapping(record.get("versions")).items()
+            parsing.read_text(key, 60) or "": parsing.read_text(item, 60)
+            for key, item in parsing.read_mapping(record.get("versions")).items()
         },
     }
 
 
-def figures(case: Case) -> dict[str, t.Any]:
+def build_figures(case: RunModel) -> dict[str, t.Any]:
     """Return the figures of a run; ``final_loss`` is the median of the last ten, ``steps_per_s`` counts faults in."""
     clock, reported = case.clock, case.throughput is not None
     first = clock.first_step - clock.zero if clock.first_step is not None and clock.zero is not None else None
     return {
         "submitted_at": clock.submitted,
-        "duration_s": v.number(case.run.record.get("duration_s")) or clock.elapsed,
+        "duration_s": parsing.read_number(case.run.record.get("duration_s")) or clock.elapsed,
         "start_to_first_step_s": first,
         "last_step": case.last_step,
         "first_loss": case.first_loss,
@@ -111,7 +112,7 @@ _OF_FAULT = (
 )
 
 
-def _attempt(item: Attempt) -> dict[str, t.Any]:
+def _attempt(item: AttemptView) -> dict[str, t.Any]:
     lists = {"nodes": [stay.name for stay in item.nodes], "logs": list(item.logs)}
     return {name: getattr(item, name) for name in _OF_ATTEMPT} | lists
 
@@ -126,13 +127,16 @@ def _check(item: t.Any) -> dict[str, t.Any]:
 
 
 def _fabric(verdict: dict[str, t.Any]) -> dict[str, t.Any]:
-    transport, bandwidth = v.mapping(verdict.get("transport")), v.mapping(verdict.get("bandwidth"))
+    transport, bandwidth = (
+        parsing.read_mapping(verdict.get("transport")),
+        parsing.read_mapping(verdict.get("bandwidth")),
+    )
     return {
-        "island": v.text(verdict.get("island")),
-        "outcome": v.text(verdict.get("outcome")),
-        "lane": v.text(verdict.get("lane")),
-        "transport": v.text(transport.get("verdict")),
-        "busbw_gb_s": v.number(bandwidth.get("busbw_gb_s")),
-        "expected_gb_s": v.number(bandwidth.get("expected_gb_s")),
-        "causes": [v.text(cause.get("code")) for cause in v.rows(verdict.get("causes"))],
+        "island": parsing.read_text(verdict.get("island")),
+        "outcome": parsing.read_text(verdict.get("outcome")),
+        "lane": parsing.read_text(verdict.get("lane")),
+        "transport": parsing.read_text(transport.get("verdict")),
+        "busbw_gb_s": parsing.read_number(bandwidth.get("busbw_gb_s")),
+        "expected_gb_s": parsing.read_number(bandwidth.get("expected_gb_s")),
+        "causes": [parsing.read_text(cause.get("code")) for cause in parsing.read_rows(verdict.get("causes"))],
     }

@@ -11,16 +11,16 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ..data import format as w
-from ..data import parsing as v
-from ..data.run_model import Case
-from .checks import Check, make_checks
+from ..data import format as fmt
+from ..data import parsing
+from ..data.run_model import RunModel
+from .checks import ReportCheck, build_checks
 
 Tone = t.Literal["ok", "warn", "bad", "live", "calm"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Verdict:
+class RunVerdict:
     """``word`` says the result without its colour; ``tone`` chooses the colour; ``sentence`` ends with a full stop."""
 
     word: str
@@ -39,59 +39,61 @@ _WORDS: dict[str, tuple[str, Tone]] = {
 }
 
 
-def give_verdict(case: Case) -> Verdict:
+def judge_run(case: RunModel) -> RunVerdict:
     """Return the verdict of a run. A success with a claim that is not proven says so in its word."""
     word, tone = _WORDS[case.outcome]
-    open_claims = [check for check in make_checks(case) if check.status in ("failed", "unproven")]
+    open_claims = [check for check in build_checks(case) if check.status in ("failed", "unproven")]
     if case.outcome == "succeeded" and open_claims:
         word, tone = "Succeeded, not all proven", "warn"
-    sentence = f"{_what(case)}{_faults(case)}.{_detail(case)}"
+    sentence = f"{_statement(case)}{_fault_words(case)}.{_recorded_cause(case)}"
     if case.outcome == "succeeded" and open_claims:
-        sentence += f" {_open(open_claims)}"
-    return Verdict(word, tone, sentence[:1].upper() + sentence[1:])
+        sentence += f" {_unproven_words(open_claims)}"
+    return RunVerdict(word, tone, sentence[:1].upper() + sentence[1:])
 
 
-def _who(case: Case) -> str:
-    nodes = v.whole(case.job.get("nodes"))
+def _subject(case: RunModel) -> str:
+    nodes = parsing.read_integer(case.job.get("nodes"))
     ranks = case.ranks_seen if case.ranks_seen is not None else case.ranks_asked
-    where = f" on {w.plural(nodes, 'node')}" if nodes else ""
-    return f"{w.plural(ranks, 'rank')}{where}" if ranks is not None else "the job" + where
+    where = f" on {fmt.plural(nodes, 'node')}" if nodes else ""
+    return f"{fmt.plural(ranks, 'rank')}{where}" if ranks is not None else "the job" + where
 
 
-def _what(case: Case) -> str:
-    step = f"step {w.count(case.last_step)}"
-    spent = f" in {w.duration(case.clock.elapsed)}" if case.clock.elapsed is not None else ""
+def _statement(case: RunModel) -> str:
+    step = f"step {fmt.format_count(case.last_step)}"
+    spent = f" in {fmt.format_duration(case.clock.elapsed)}" if case.clock.elapsed is not None else ""
     reached = case.last_step is not None
     lines = {
-        "succeeded": f"{_who(case)} trained to {step}{spent}" if reached else f"{_who(case)} finished{spent}",
-        "cancelled": f"stopped on request at {step}{_after(case)}" if reached else "stopped on request",
-        "running": f"{_who(case)} {'is' if case.ranks_seen == 1 else 'are'} at {step}{_after(case)}"
+        "succeeded": f"{_subject(case)} trained to {step}{spent}" if reached else f"{_subject(case)} finished{spent}",
+        "cancelled": f"stopped on request at {step}{_elapsed_words(case)}" if reached else "stopped on request",
+        "running": f"{_subject(case)} {'is' if case.ranks_seen == 1 else 'are'} at {step}{_elapsed_words(case)}"
         if reached
         else "the job is running, and has logged no step so far",
         "waiting": "the job has been handed in and waits for its nodes",
         "unknown": "the record does not say how the job ended" + (f"; it had reached {step}" if reached else ""),
     }
-    return lines.get(case.outcome) or _failed(case, step if reached else None)
+    return lines.get(case.outcome) or _failure_statement(case, step if reached else None)
 
 
-def _after(case: Case) -> str:
-    return f" after {w.duration(case.clock.elapsed)}" if case.clock.elapsed is not None else ""
+def _elapsed_words(case: RunModel) -> str:
+    return f" after {fmt.format_duration(case.clock.elapsed)}" if case.clock.elapsed is not None else ""
 
 
-def _failed(case: Case, step: str | None) -> str:
+def _failure_statement(case: RunModel, step: str | None) -> str:
     asked, seen = case.ranks_asked, case.ranks_seen
     if case.run.record.get("outcome") == "succeeded" and asked is not None:
-        return f"the job ended well by itself, but only {w.count(seen)} of {w.plural(asked, 'rank')} took part"
+        return (
+            f"the job ended well by itself, but only {fmt.format_count(seen)} of {fmt.plural(asked, 'rank')} took part"
+        )
     last = case.attempts[-1] if case.attempts else None
-    tries = f" in {w.plural(len(case.attempts), 'attempt')}" if len(case.attempts) > 1 else ""
+    tries = f" in {fmt.plural(len(case.attempts), 'attempt')}" if len(case.attempts) > 1 else ""
     where = f"the job came to {step}{tries}" if step else f"the job ended before its first step{tries}"
     if last is None or (last.cause is None and not last.exit_code):
         return where
     code = f" (exit code {last.exit_code})" if last.exit_code else ""
-    return f"{where}; {'the last' if tries else 'it'} was ended by {cause_words(last.cause, last.node)}{code}"
+    return f"{where}; {'the last' if tries else 'it'} was ended by {describe_cause(last.cause, last.node)}{code}"
 
 
-def cause_words(cause: str | None, node: str | None) -> str:
+def describe_cause(cause: str | None, node: str | None) -> str:
     """Return the end of an attempt as a phrase: ``a crash on node-2``, ``the loss of node-2``."""
     place = f" on {node}" if node else ""
     if cause == "node_lost":
@@ -101,26 +103,26 @@ def cause_words(cause: str | None, node: str | None) -> str:
     return f"{cause.replace('_', ' ')}{place}" if cause else "an unknown cause"
 
 
-def _detail(case: Case) -> str:
+def _recorded_cause(case: RunModel) -> str:
     """Return the record's own line about a bad end."""
-    said = v.text(case.run.record.get("detail")) if case.outcome in ("failed", "lost") else None
+    said = parsing.read_text(case.run.record.get("detail")) if case.outcome in ("failed", "lost") else None
     return f" Recorded cause: {said.rstrip('.')}." if said else ""
 
 
-def _faults(case: Case) -> str:
+def _fault_words(case: RunModel) -> str:
     if not case.faults or case.outcome in ("failed", "lost"):
         return ""
     total, proven = len(case.faults), sum(fault.proof == "proven" for fault in case.faults)
     drilled = all(fault.attempt.drilled for fault in case.faults)
-    what = w.plural(total, "drilled fault" if drilled else "fault")
+    what = fmt.plural(total, "drilled fault" if drilled else "fault")
     how = "resume proven" if total == 1 else "every resume proven"
     if proven < total:
         how = f"{proven} of {total} resumes proven" if total > 1 else "resume not proven"
         how = "begun again at step 0" if all(fault.proof == "fresh" for fault in case.faults) else how
-    lost = f", {w.plural(case.steps_lost, 'step')} done again" if case.steps_lost is not None else ""
+    lost = f", {fmt.plural(case.steps_lost, 'step')} done again" if case.steps_lost is not None else ""
     return f", through {what} ({how}{lost})"
 
 
-def _open(checks: t.Sequence[Check]) -> str:
+def _unproven_words(checks: t.Sequence[ReportCheck]) -> str:
     names = [check.title[:1].lower() + check.title[1:] for check in checks]
-    return f"Not proven: {w.listing(names)}."
+    return f"Not proven: {fmt.join_names(names)}."

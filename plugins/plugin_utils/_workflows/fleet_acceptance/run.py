@@ -19,8 +19,8 @@ from ....module_utils._model import acceptance
 from ....module_utils._model.acceptance import Part
 from ....module_utils._model.errors import InputError, MusterError
 from ....module_utils._node import files
-from ..._report.pages.acceptance import render
-from ..._report.pages.files import as_json, write_text
+from ..._report.pages.acceptance import render_acceptance
+from ..._report.pages.files import to_json_text, write_text
 from ..shared import run_record
 from ..shared.state_dir import StateHome
 from ..training_job.hosts.state import Dict, Request
@@ -66,8 +66,8 @@ def run(request: Request) -> Dict:
         started_at=run_record.iso(began),
         duration_s=round(time.monotonic() - clock, 3),
     )
-    write_text(place / "accept.json", as_json(document))
-    write_text(place / "accept.html", render(document))
+    write_text(place / "accept.json", to_json_text(document))
+    write_text(place / "accept.html", render_acceptance(document))
     return {**result, "changed": fleet.changed, **_judged(request, document, parts)}
 
 

@@ -12,7 +12,7 @@ import datetime
 import getpass
 import typing as t
 
-from ....module_utils._model.run_history import Attempt, Story
+from ....module_utils._model.run_history import Attempt, RunHistory
 from ....module_utils._node import files
 
 SCHEMA = 1
@@ -74,7 +74,7 @@ def job_world_size(job: t.Mapping[str, t.Any]) -> int:
     return int(job["nodes"]) * int(job.get("processes_per_node") or job.get("gpus_per_node") or 1)
 
 
-def update(record: Record, story: Story, prices: t.Mapping[str, float | None], now: float) -> Record:
+def update(record: Record, story: RunHistory, prices: t.Mapping[str, float | None], now: float) -> Record:
     """Return ``record`` with what the story says by now."""
     steps, seconds = story.losses()
     checkpoint = {"step": story.checkpoint[0], "path": story.checkpoint[1]} if story.checkpoint else None
@@ -85,7 +85,7 @@ def update(record: Record, story: Story, prices: t.Mapping[str, float | None], n
         **record,
         "state": record["state"] if record["state"] == "ended" else (running if story.attempts else "starting"),
         "first_step_at": first,
-        "attempts": [_attempt(item, story, prices) for item in story.attempts],
+        "attempts": [_attempt(item, prices) for item in story.attempts],
         "world_size": {**record["world_size"], "seen": story.ranks_seen() if story.attempts else None},
         "checkpoint": checkpoint or record["checkpoint"],
         "steps_lost": steps if len(story.attempts) > 1 else 0,
@@ -101,32 +101,28 @@ def end(record: Record, now: float, **values: t.Any) -> Record:
     return {**record, "state": "ended", "ended_at": iso(now), "duration_s": round(now - started, 3), **values}
 
 
-def _attempt(item: Attempt, story: Story, prices: t.Mapping[str, float | None]) -> Record:
-    following = next((later for later in story.attempts if later.n > item.n), None)
-    ended = item.ended_at or (item.last_step_at if following else None)
-    failure = item.first_failure
-    cause = item.fault[0] if item.fault else ("crash" if failure else None)
-    node = item.fault[1] if item.fault else (failure[2] if failure else None)
-    names = sorted(set(item.ranks.values()))
-    span = {"from": iso(item.started_at), "to": iso(ended)}
+def _attempt(item: Attempt, prices: t.Mapping[str, float | None]) -> Record:
+    span = {"from": iso(item.started_at), "to": iso(item.ended_at)}
     return {
         "n": item.n,
         "started_at": iso(item.started_at),
-        "ended_at": iso(ended),
-        "cause": cause,
-        "node": node,
-        "exit_code": failure[1] if failure else (0 if item.exits and not following else None),
+        "ended_at": iso(item.ended_at),
+        "cause": item.cause,
+        "node": item.failed_node,
+        "exit_code": item.exit_code,
         "first_step": item.first_step,
         "last_step": item.last_step,
         "resumed_from_step": item.resumed_from,
         "ranks": len(item.ranks),
         "rank_list": sorted(item.ranks),
-        "nodes": [{"id": name, "token": None, **span, "price_usd_per_hour": prices.get(name)} for name in names],
-        "logs": [log_file(name) for name in names],
+        "nodes": [
+            {"id": name, "token": None, **span, "price_usd_per_hour": prices.get(name)} for name in item.node_names
+        ],
+        "logs": [log_file(name) for name in item.node_names],
     }
 
 
-def _cost(record: Record, story: Story, prices: t.Mapping[str, float | None], now: float) -> Record:
+def _cost(record: Record, story: RunHistory, prices: t.Mapping[str, float | None], now: float) -> Record:
     # What waits in a queue holds no node.
     started = datetime.datetime.fromisoformat(record["admitted_at"] or record["submitted_at"]).timestamp()
     ended = datetime.datetime.fromisoformat(record["ended_at"]).timestamp() if record["ended_at"] else now
@@ -138,7 +134,7 @@ def _cost(record: Record, story: Story, prices: t.Mapping[str, float | None], no
     return {"usd": round(dollars, 4), "complete": record["state"] == "ended"}
 
 
-def _stay(name: str, story: Story, started: float, ended: float) -> float:
+def _stay(name: str, story: RunHistory, started: float, ended: float) -> float:
     """Return the seconds that a node counts for: from the first attempt with a rank on it to the one without.
 
     Before the first attempt and after the last one the run holds its nodes, too. A node without any rank, as under
@@ -151,7 +147,7 @@ def _stay(name: str, story: Story, started: float, ended: float) -> float:
         started = max(started, whole[used[0]].started_at)
     if used and used[-1] + 1 < len(whole):
         ended = min(ended, whole[used[-1] + 1].started_at)
-    away = sum(max(0.0, min(until, ended) - max(since, started)) for since, until in story.away())
+    away = sum(max(0.0, min(until, ended) - max(since, started)) for since, until in story.unplaced_spans())
     return max(0.0, ended - started - away)
 
 

@@ -18,7 +18,7 @@ import typing as t
 from ....module_utils._model import drill as drills
 from ....module_utils._model.errors import MusterError
 from ....module_utils._model.job import TORCHRUN_FAMILY, Job
-from ....module_utils._model.run_history import Story
+from ....module_utils._model.run_history import RunHistory
 from ....module_utils._node import files
 from ....module_utils._secrets.scrubber import scrub
 from ..._hosts import log_follow
@@ -66,7 +66,7 @@ class Follower:
         self.job, self.run_id, self.folder = job, run_id, folder
         self.remotes = {remote.name: remote for remote in remotes}
         self.progress, self.restart, self.save, self.drill = progress, restart, save, drill
-        self.story = Story()
+        self.story = RunHistory()
         self.units: dict[str, t.Mapping[str, t.Any]] = {}
         self.offsets: dict[str, dict[str, t.Any]] = files.read_json(folder / "offsets.json") or {}
         self.pattern = re.compile(job.metrics.step_pattern) if job.metrics.step_pattern else None

@@ -20,7 +20,7 @@ import typing as t
 from .....module_utils._model import drill as drills
 from .....module_utils._model.errors import MusterError
 from .....module_utils._model.job import Job
-from .....module_utils._model.run_history import moment
+from .....module_utils._model.run_history import parse_time
 from .....module_utils._node import files
 from .....module_utils._secrets.scrubber import scrub
 from ...._hosts import log_follow
@@ -166,7 +166,7 @@ class ClusterFollower(Follower):
         self.main, self._main_seen = event.object, True
         if event.type == "DELETED":
             self._main_gone()
-        elif self.waits.set_back(self.main) and (self.admitted_at is not None or self.story.placed):
+        elif self.waits.set_back(self.main) and (self.admitted_at is not None or self.story.is_placed):
             # Its pods go, and with them its time: the engine's own limit begins anew with the next ones, too.
             self.admitted_at = None
             self.waits.forget()
@@ -270,7 +270,7 @@ class ClusterFollower(Follower):
         detail = scrub(str(line.get("detail") or ""))
         code = line.get("exit_code")
         self.refusal = Outcome("failed", code if isinstance(code, int) else 1, "crash", f"{node}: {detail}")
-        self.refused_at = moment(line.get("at")) or log_follow.now()
+        self.refused_at = parse_time(line.get("at")) or log_follow.now()
         self.progress.say(f"{node}: the pod did not start its program: {detail}")
 
     def _source_failed(self, name: str, exc: Exception) -> None:

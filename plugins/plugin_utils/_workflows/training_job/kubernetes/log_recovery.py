@@ -13,7 +13,7 @@ import pathlib
 import typing as t
 
 from .....module_utils._model.errors import MusterError
-from .....module_utils._model.run_history import Story, moment
+from .....module_utils._model.run_history import RunHistory, parse_time
 from .....module_utils._node import files
 from .....module_utils._node.pod_log import MARK
 from .....module_utils._secrets.scrubber import scrub
@@ -116,8 +116,8 @@ def _merge(place: pathlib.Path, news: t.Sequence[Dict]) -> None:
     files.write_atomic(place, scrub(text).encode())
 
 
-def _told(folder: pathlib.Path) -> Story:
-    story = Story()
+def _told(folder: pathlib.Path) -> RunHistory:
+    story = RunHistory()
     for stream, feed in (("events", story.event), ("metrics", story.metric)):
         for line in _lines(folder / f"{stream}.jsonl"):
             feed(line)
@@ -129,4 +129,4 @@ def _lines(place: pathlib.Path) -> list[Dict]:
 
 
 def _time(line: t.Mapping[str, t.Any]) -> float:
-    return moment(line.get("at")) or 0.0
+    return parse_time(line.get("at")) or 0.0

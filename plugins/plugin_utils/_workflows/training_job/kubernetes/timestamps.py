@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import typing as t
 
-from .....module_utils._model.run_history import Story
+from .....module_utils._model.run_history import RunHistory
 from ...._kube.api.kinds import moment
 
 # What is less than this ago is seen as it happens; clocks differ by some of it.
@@ -31,7 +31,7 @@ def local(stamp: t.Any, server: float | None) -> float:
     return at if at < now - _LATE_S else now
 
 
-def placed_at(story: Story, admitted: float) -> float | None:
+def placed_at(story: RunHistory, admitted: float) -> float | None:
     """Return since when a run has its place, None while it waits; ``admitted``: when this start first had one."""
     # The story is of all starts of the run.
     back = max((at for at in story.set_back if at > admitted), default=None)

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model import drill as drills
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
-from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory
 
 NODES = ("a", "b")
 FAULT = 100.0
 
 
-def told(before: range, after: range | None, resumed_from: int | None, ranks: int = 4) -> Story:
+def told(before: range, after: range | None, resumed_from: int | None, ranks: int = 4) -> RunHistory:
     """Return a run of four ranks with a fault at 100 s; a step a second, the new attempt's first step at 110 s."""
-    story = Story()
+    story = RunHistory()
     for rank in range(4):
         story.event({"kind": "worker_started", "attempt": 1, "rank": rank, "node": NODES[rank // 2], "at": 10.0})
     for step in before:
@@ -88,7 +88,7 @@ STORIES = st.builds(
 
 
 @given(story=STORIES, interval=st.none() | st.integers(1, 20))
-def test_a_verdict_is_a_pass_only_with_all_of_the_proof(story: Story, interval: int | None) -> None:
+def test_a_verdict_is_a_pass_only_with_all_of_the_proof(story: RunHistory, interval: int | None) -> None:
     found = drills.verdict(story, FAULT, interval, 4)
     assert found["resumed"] is (not found["problem"])
     if found["resumed"]:
@@ -132,9 +132,9 @@ def test_a_drill_is_due_at_its_step_or_after_its_time() -> None:
     story = told(range(1, 6), None, None)
     by_step = drills.Drill(at_step=5)
     assert not drills.due(drills.Drill(at_step=6), story, 0.0) and drills.due(by_step, story, 0.0)
-    assert not drills.due(by_step, Story(), 1e9)
+    assert not drills.due(by_step, RunHistory(), 1e9)
     by_time = drills.Drill(after_s=3.0)
-    assert not drills.due(by_time, Story(), 1e9)
+    assert not drills.due(by_time, RunHistory(), 1e9)
     assert not drills.due(by_time, story, 23.9) and drills.due(by_time, story, 24.0)
 
 

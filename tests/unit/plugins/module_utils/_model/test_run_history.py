@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory
 
 Line = dict[str, t.Any]
 TIMES = st.floats(0, 2e9)
@@ -57,7 +57,7 @@ METRICS = st.dictionaries(
 
 @given(lines=st.lists(EVENTS.map(lambda e: ("event", e)) | METRICS.map(lambda m: ("metric", m)), max_size=25))
 def test_any_order_of_lines_is_a_story(lines: list[tuple[str, Line]]) -> None:
-    story = Story()
+    story = RunHistory()
     for kind, line in lines:
         getattr(story, kind)(line)
     steps, seconds = story.losses()
@@ -104,8 +104,8 @@ NODE_A = [
 NODE_B = [started(1, 1, 1.5), ended(1, 1, 15.0, 9), started(2, 1, 20.5), ended(2, 1, 30.1, 0)]
 
 
-def told(lines: t.Iterable[tuple[str, Line]]) -> Story:
-    story = Story()
+def told(lines: t.Iterable[tuple[str, Line]]) -> RunHistory:
+    story = RunHistory()
     for kind, line in lines:
         getattr(story, kind)(line)
     return story
@@ -215,7 +215,7 @@ def test_a_metric_with_a_time_that_is_no_number_is_passed_over(at: t.Any) -> Non
 @pytest.mark.parametrize("at", [1.7e12, -1.0, "1e300", 10**400])
 def test_a_line_with_a_time_that_is_none_is_passed_over(at: t.Any) -> None:
     """Programs write milliseconds; no record of a run could be written with them."""
-    story = Story()
+    story = RunHistory()
     story.event({"kind": "worker_started", "at": 1.7e9, "attempt": 1, "rank": 0, "node": "a"})
     story.metric({"at": 1.7e9 + 1, "step": 1})
     story.metric({"at": at, "step": 2})
@@ -226,7 +226,7 @@ def test_a_line_with_a_time_that_is_none_is_passed_over(at: t.Any) -> None:
 
 
 def test_a_number_without_end_is_no_figure() -> None:
-    story = Story()
+    story = RunHistory()
     story.event({"kind": "worker_started", "at": 1.7e9, "attempt": 1, "rank": 0, "node": "a"})
     story.metric({"at": 1.7e9 + 1, "step": 1, "loss": 10**400, "tokens_per_s": 5})
     assert "loss" not in story.last and story.last["tokens_per_s"] == 5

@@ -19,7 +19,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory
 from ansible_collections.muster.training.plugins.module_utils._node import (
     pod_discovery,
     pod_fence,
@@ -322,7 +322,7 @@ def test_the_story_of_a_gang_is_in_its_logs(lab: PodLab) -> None:
     env = {"RANK": "{rank}", "WORLD_SIZE": "2"}
     running = [lab.start(lab.spec(rank, argv, nodes=2, env=env), rank) for rank in (0, 1)]
     ends = [lab.end(process) for process in running]
-    story = Story()
+    story = RunHistory()
     for end in ends:
         for mark in end.marks:
             if mark["stream"] == "events":

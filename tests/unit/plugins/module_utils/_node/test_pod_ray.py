@@ -12,7 +12,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory
 from ansible_collections.muster.training.plugins.module_utils._node import pod_fence
 from ansible_collections.muster.training.plugins.module_utils._node.pod_ray import Attendance
 from ansible_collections.muster.training.tests.unit.plugins.module_utils._node.pod_lab import PodLab
@@ -58,7 +58,7 @@ def python(tmp_path: pathlib.Path) -> str:
 def test_worker_groups_are_the_attempts_of_the_run(tmp_path: pathlib.Path, python: str) -> None:
     events = tmp_path / "events.jsonl"
     assert Attendance({"python": python}, events, 3).finish() == ""
-    story = Story()
+    story = RunHistory()
     for line in events.read_text().splitlines():
         story.event(json.loads(line))
     assert [(item.n, sorted(item.ranks.items()), item.world_size) for item in story.attempts] == [

@@ -14,7 +14,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model import pod_spec
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
-from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory
 from ansible_collections.muster.training.plugins.plugin_utils._launch import registry
 from ansible_collections.muster.training.plugins.plugin_utils._launch.base import RunContext
 from ansible_collections.muster.training.tests.support.node_lab import free_port
@@ -181,7 +181,7 @@ def test_a_real_gang_of_torchrun_forms_and_ends_by_what_it_was_told(tmp_path: pa
         lab.close()
     lines = sorted(line.split(":", 1)[1] for end in ends for line in end.lines if "of 2" in line)
     assert lines == [f"rank {rank} of 2: 2" for rank in range(2)]
-    story = Story()
+    story = RunHistory()
     for end in ends:
         for mark in end.marks:
             if mark["stream"] == "events":

@@ -25,13 +25,17 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.data.load 
     parse_metrics,
     parse_usage,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._report.data.parsing import text
-from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import understand
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.parsing import read_text
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import build_run_model
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages import css, plots
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages.files import write_report
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages.html import Html, join, table, tag
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages.page import render_compare, render_html
-from ansible_collections.muster.training.plugins.plugin_utils._report.pages.timeline import bars, marked, node_rows
+from ansible_collections.muster.training.plugins.plugin_utils._report.pages.timeline import (
+    build_phases,
+    marked_events,
+    node_rows,
+)
 
 FIXTURES = pathlib.Path(__file__).parents[4] / "fixtures" / "report"
 NAMES = ["resumed", "crash_loop", "cancelled", "running", "gpu64", "nulls"]
@@ -118,7 +122,7 @@ def hostile_run() -> RunFolder:
         parse_usage(usage),
         fabric,
         (),
-        (text(HOSTILE) or "",),
+        (read_text(HOSTILE) or "",),
     )
 
 
@@ -313,7 +317,7 @@ def test_a_table_leaves_out_what_nobody_knows() -> None:
 
 
 def test_the_phases_of_a_resumed_run() -> None:
-    found = bars(understand(load_run(FIXTURES / "resumed")))
+    found = build_phases(build_run_model(load_run(FIXTURES / "resumed")))
     assert [(bar.kind, bar.label) for bar in found] == [
         *(("wait", ""), ("start", ""), ("train", "1")),
         *(("down", ""), ("start", ""), ("train", "2")),
@@ -322,14 +326,14 @@ def test_the_phases_of_a_resumed_run() -> None:
 
 
 def test_exits_that_a_cancelled_job_was_asked_for_are_not_marked() -> None:
-    assert [event.kind for event in marked(understand(load_run(FIXTURES / "cancelled")))] == ["cancelled"]
+    assert [event.kind for event in marked_events(build_run_model(load_run(FIXTURES / "cancelled")))] == ["cancelled"]
 
 
 def test_eventful_nodes_are_shown_first() -> None:
     nodes = [{"id": f"node-{n}"} for n in range(1, 30)]
     events = parse_events([{"at": 1795167003, "kind": "node_lost", "node": "node-27"}])
     run = RunFolder("r", {"attempts": [{"n": 1, "nodes": nodes}]}, events)
-    rows = node_rows(understand(run))
+    rows = node_rows(build_run_model(run))
     assert len(rows) == 8
     assert "node-27" in rows
 
@@ -349,4 +353,4 @@ def test_the_page_forbids_scripts_and_requests_by_policy(pages: dict[str, str]) 
 
 def test_ranks_that_were_taken_along_are_not_marked() -> None:
     exits = [{"at": 1795167003 + n, "kind": "worker_exit", "node": "ab"[n], "exit_code": (137, 143)[n]} for n in (0, 1)]
-    assert [event.node for event in marked(understand(RunFolder("r", {}, parse_events(exits))))] == ["a"]
+    assert [event.node for event in marked_events(build_run_model(RunFolder("r", {}, parse_events(exits))))] == ["a"]

@@ -58,25 +58,25 @@ def connect(answers: dict[str, Dict]) -> t.Callable[[t.Sequence[str]], list[Remo
 def test_runs_are_listed_with_the_newest_first(home: StateHome) -> None:
     place(home, "old-1", 100, state="ended", outcome="failed", exit_code=3)
     place(home, "new-1", 0, attempts=[{"n": 1}, {"n": 2}, {"n": 3}])
-    found = training_job_info.info(home, None, None, ())
+    found = training_job_info.read_runs(home, None, None, ())
     assert [item["run_id"] for item in found["runs"]] == ["new-1", "old-1"] and found["changed"] is False
     first, second = found["summary"]
     assert (first["name"], first["restarts"], first["world_size"]["asked"]) == ("new", 2, 1)
     assert (second["outcome"], second["exit_code"], second["restarts"]) == ("failed", 3, 0)
     place(home, "lost-1", 0, attempts=[{"n": 2}])
-    assert training_job_info.info(home, "lost-1", None, ())["summary"][0]["restarts"] == 1, (
+    assert training_job_info.read_runs(home, "lost-1", None, ())["summary"][0]["restarts"] == 1, (
         "no rank of the first one started"
     )
-    assert [item["run_id"] for item in training_job_info.info(home, "old-1", None, ())["runs"]] == ["old-1"]
-    assert training_job_info.info(StateHome({"path": str(home.root)}, "empty"), None, None, ())["runs"] == []
+    assert [item["run_id"] for item in training_job_info.read_runs(home, "old-1", None, ())["runs"]] == ["old-1"]
+    assert training_job_info.read_runs(StateHome({"path": str(home.root)}, "empty"), None, None, ())["runs"] == []
 
 
 def test_a_run_that_is_not_there_is_answered_with_those_that_are(home: StateHome) -> None:
     with pytest.raises(RefusedError, match="there is no run x-1 in .*/lab. The newest are: none$"):
-        training_job_info.info(home, "x-1", None, ())
+        training_job_info.read_runs(home, "x-1", None, ())
     place(home, "new-1", 0)
     with pytest.raises(RefusedError, match="The newest are: new-1$"):
-        training_job_info.info(home, "x-1", None, ())
+        training_job_info.read_runs(home, "x-1", None, ())
 
 
 def test_live_is_what_known_nodes_say_now(home: StateHome) -> None:
@@ -86,7 +86,7 @@ def test_live_is_what_known_nodes_say_now(home: StateHome) -> None:
         "a": {"info": {"units": {"agent": {"alive": True}}}},
         "b": {"info": UnreachableError("b", "timed out")},
     }
-    running, done = training_job_info.info(home, None, connect(answers), {"a", "b"})["runs"]
+    running, done = training_job_info.read_runs(home, None, connect(answers), {"a", "b"})["runs"]
     assert running["live"] == {"units": {"a": {"agent": {"alive": True}}}, "unreachable": {"b": "b: timed out"}}
     assert done["live"] is None
 
@@ -104,7 +104,7 @@ def test_asking_for_a_run_that_lives_renews_the_leases_of_its_rented_machines(ho
 
     rented, owned = {"muster_node": {"ownership": "rented"}}, {"muster_node": {"ownership": "owned"}}
     hostvars = {"a": rented, "b": owned, "c": rented}
-    (run,) = training_job_info.info(home, None, found, set(hostvars), hostvars)["runs"]
+    (run,) = training_job_info.read_runs(home, None, found, set(hostvars), hostvars)["runs"]
     assert run["live"]["leases"] == {"a": "renewed"}, "neither an owned machine nor one where nothing runs"
     assert [line.split()[0] for line in asked] == ["a"] and "muster-lease" in asked[0]
 
@@ -115,10 +115,10 @@ def test_the_last_lines_of_every_log(home: StateHome) -> None:
         (files.private_dir(folder / "logs") / f"{name}.log").write_text(
             "".join(f"{name} {number}\n" for number in range(9))
         )
-    found = training_job_info.logs(home, None, 2, False, connect({}), ())
+    found = training_job_info.read_logs(home, None, 2, False, connect({}), ())
     assert found["logs"] == {"a.log": ["a 7", "a 8"], "b.log": ["b 7", "b 8"]} and found["problems"] == {}
     with pytest.raises(RefusedError, match="there is no run in .*/none. Start one with the train playbook"):
-        training_job_info.logs(StateHome({"path": str(home.root)}, "none"), None, 2, False, connect({}), ())
+        training_job_info.read_logs(StateHome({"path": str(home.root)}, "none"), None, 2, False, connect({}), ())
 
 
 def test_the_logs_of_ranks_are_fetched_from_the_nodes_that_answer(home: StateHome) -> None:
@@ -129,7 +129,7 @@ def test_the_logs_of_ranks_are_fetched_from_the_nodes_that_answer(home: StateHom
         path = files.get(values["pattern"])
         return {"files": [{"path": path, "size": 3, "text": f"{path}\n"}] if path else []}
 
-    found = training_job_info.logs(
+    found = training_job_info.read_logs(
         home, "run-1", 5, True, connect({"a": {"read": read}, "b": {"read": UnreachableError("b", "no")}}), {"a", "b"}
     )
     assert found["logs"] == {
@@ -149,7 +149,7 @@ def test_the_tail_of_a_file_is_its_last_lines(
 ) -> None:
     file = tmp_path_factory.getbasetemp() / "tail.log"
     file.write_text("".join(f"{line}\n" for line in lines))
-    assert training_job_info.tail(file, count) == (lines[-count:] if count else [])
+    assert training_job_info.read_last_lines(file, count) == (lines[-count:] if count else [])
 
 
 def test_the_tail_of_a_huge_file_reads_its_end_only(tmp_path: pathlib.Path) -> None:
@@ -158,13 +158,13 @@ def test_the_tail_of_a_huge_file_reads_its_end_only(tmp_path: pathlib.Path) -> N
         handle.truncate(1 << 33)
         handle.seek(1 << 33)
         handle.write(b"\nlast\n")
-    assert training_job_info.tail(file, 1) == ["last"]
+    assert training_job_info.read_last_lines(file, 1) == ["last"]
 
 
 def test_a_path_that_a_node_answers_stays_in_its_folder(home: StateHome) -> None:
     folder = place(home, "run-1", 0, hosts=["a"])
     answer = {"files": [{"path": "../../../../escaped.log", "size": 1, "text": "x"}]}
-    training_job_info.logs(home, "run-1", 5, True, connect({"a": {"read": answer}}), {"a"})
+    training_job_info.read_logs(home, "run-1", 5, True, connect({"a": {"read": answer}}), {"a"})
     assert [path for path in home.root.rglob("escaped*") if folder / "logs" not in path.parents] == []
 
 
@@ -177,6 +177,6 @@ def test_a_run_in_pods_is_asked_of_its_cluster(home: StateHome) -> None:
         asked.append(record["run_id"])
         return {"phase": "done", "detail": "JobSet team/far-1: all jobs are done"}
 
-    found = training_job_info.info(home, None, connect({}), (), None, ask)
+    found = training_job_info.read_runs(home, None, connect({}), (), None, ask)
     assert asked == ["far-1"] and found["runs"][0]["live"]["phase"] == "done"
     assert [item.get("live") for item in found["summary"]] == ["JobSet team/far-1: all jobs are done", None]

@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.data.load 
     parse_events,
     parse_metrics,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import Case, understand
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import RunModel, build_run_model
 
 FIXTURES = pathlib.Path(__file__).parents[5] / "fixtures" / "report"
 ZERO = 1_000_000.0
@@ -38,13 +38,13 @@ def steps(at: float, first: int, last: int, every: int = 10, level: float = 4.0)
     return lines
 
 
-def case(metrics: list[Line], events: list[Line] | None = None, **record: t.Any) -> Case:
+def case(metrics: list[Line], events: list[Line] | None = None, **record: t.Any) -> RunModel:
     segments, unit = parse_metrics(metrics, [])
-    return understand(RunFolder("r", record, parse_events(events or []), segments, unit))
+    return build_run_model(RunFolder("r", record, parse_events(events or []), segments, unit))
 
 
 def test_the_whole_story_of_a_killed_rank() -> None:
-    found = understand(load_run(FIXTURES / "resumed"))
+    found = build_run_model(load_run(FIXTURES / "resumed"))
     (fault,) = found.faults
     assert (fault.proof, fault.step, fault.resumed_from, fault.steps_lost) == ("proven", 137, 120, 17)
     assert (fault.attempt.node, fault.attempt.rank, fault.attempt.exit_code) == ("node-2", 1, -9)
@@ -157,7 +157,7 @@ def test_loopback_is_known_from_the_connection(record: Line, loopback: bool) -> 
 
 def test_loopback_is_known_from_the_fabric() -> None:
     run = RunFolder("r", {}, fabric={"islands": [{"island": "x", "link": "loopback"}]})
-    assert understand(run).loopback
+    assert build_run_model(run).loopback
 
 
 def worker(at: float, code: int, node: str, rank: int, attempt: int) -> Line:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._model import acceptance
 from ansible_collections.muster.training.plugins.module_utils._model.acceptance import Part
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench import scaling
-from ansible_collections.muster.training.plugins.plugin_utils._report.pages.acceptance import render
+from ansible_collections.muster.training.plugins.plugin_utils._report.pages.acceptance import render_acceptance
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric.bench.test_scaling import (
     document,
     points,
@@ -43,20 +43,20 @@ def plain(page: str) -> str:
 
 
 def test_what_a_person_reads() -> None:
-    words = plain(render(made()))
+    words = plain(render_acceptance(made()))
     assert "Accepted, with warnings" in words and "Of the tests 2 passed, 1 warning, 1 does not apply." in words
     assert "80 %" in words and "Kill and resume" in words and "4.2 s" in words
     assert "most of the loss is communication" in words
-    assert "loopback" not in words and "loopback" in plain(render(made(loopback=True)))
+    assert "loopback" not in words and "loopback" in plain(render_acceptance(made(loopback=True)))
 
 
 def test_the_word_follows_the_outcome() -> None:
-    assert "Not accepted" in plain(render(made(Part("user", "fail", "x"))))
-    assert "not all proven" in plain(render(made(Part("user", "unproven", "x"))))
+    assert "Not accepted" in plain(render_acceptance(made(Part("user", "fail", "x"))))
+    assert "not all proven" in plain(render_acceptance(made(Part("user", "unproven", "x"))))
 
 
 def test_text_is_never_markup() -> None:
-    page = render(made(Part(HOSTILE, "fail", HOSTILE, (HOSTILE,)), cluster=HOSTILE, accept_id=HOSTILE))
+    page = render_acceptance(made(Part(HOSTILE, "fail", HOSTILE, (HOSTILE,)), cluster=HOSTILE, accept_id=HOSTILE))
     assert "<script" not in page and page.count("&lt;script&gt;") >= 4
 
 
@@ -64,9 +64,9 @@ def test_text_is_never_markup() -> None:
     "value", [{}, {"parts": None}, {"parts": [{}, 3]}, {"parts": [{"name": "scaling", "points": [{}]}]}]
 )
 def test_what_is_missing(value: dict[str, t.Any]) -> None:
-    assert render(value).startswith("<!doctype html>")
+    assert render_acceptance(value).startswith("<!doctype html>")
 
 
 @given(st.dictionaries(st.sampled_from(sorted(made())), st.none() | st.integers() | st.text() | st.lists(st.text())))
 def test_any_values(value: dict[str, t.Any]) -> None:
-    assert render({**made(), **value}).endswith("</html>\n")
+    assert render_acceptance({**made(), **value}).endswith("</html>\n")

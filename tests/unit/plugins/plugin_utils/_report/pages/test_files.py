@@ -13,8 +13,11 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import load_run
-from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import understand
-from ansible_collections.muster.training.plugins.plugin_utils._report.pages.compare import compare, differences
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import build_run_model
+from ansible_collections.muster.training.plugins.plugin_utils._report.pages.compare import (
+    compare_runs,
+    find_differences,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages.files import (
     write_comparison,
     write_report,
@@ -27,7 +30,7 @@ NAMES = ["resumed", "crash_loop", "cancelled", "running", "gpu64", "nulls"]
 
 
 def test_runs_are_compared_as_values() -> None:
-    found = compare([load_run(FIXTURES / name) for name in NAMES])
+    found = compare_runs([load_run(FIXTURES / name) for name in NAMES])
     assert [item["outcome"] for item in found["runs"]] == [
         "succeeded",
         "failed",
@@ -42,8 +45,8 @@ def test_runs_are_compared_as_values() -> None:
 
 
 def test_equal_jobs_have_no_differences() -> None:
-    case = understand(load_run(FIXTURES / "resumed"))
-    assert differences([case, case]) == {}
+    case = build_run_model(load_run(FIXTURES / "resumed"))
+    assert find_differences([case, case]) == {}
 
 
 def test_the_page_of_a_comparison() -> None:

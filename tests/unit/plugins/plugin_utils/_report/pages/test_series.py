@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.plugin_utils._report.data.attempts import Clock
-from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import Step, Usage
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.attempts import RunClock
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import StepRecord, Usage
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages import series
 
 FINITE = st.floats(-1e6, 1e6)
@@ -21,7 +21,7 @@ FINITE = st.floats(-1e6, 1e6)
 @given(st.lists(st.tuples(FINITE, FINITE), max_size=200), st.integers(1, 50))
 def test_a_reduced_series_is_short_and_keeps_its_extremes(points: list[tuple[float, float]], most: int) -> None:
     points = sorted(points)
-    made = series.reduce(points, most)
+    made = series.downsample(points, most)
     assert len(made.line) <= max(most, 0) or made.line == tuple(points)
     if made.band:
         assert min(low for _x, low, _high in made.band) == min(y for _x, y in points)
@@ -30,22 +30,22 @@ def test_a_reduced_series_is_short_and_keeps_its_extremes(points: list[tuple[flo
 
 
 def test_a_short_series_is_left_alone() -> None:
-    assert series.reduce([(1.0, 2.0), (2.0, 3.0)], 5) == series.Curve(((1.0, 2.0), (2.0, 3.0)))
+    assert series.downsample([(1.0, 2.0), (2.0, 3.0)], 5) == series.Curve(((1.0, 2.0), (2.0, 3.0)))
 
 
 def test_a_spike_of_one_step_stays_in_the_band() -> None:
     points = [(float(n), 100.0 if n == 4711 else 1.0) for n in range(10_000)]
-    assert max(high for _x, _low, high in series.reduce(points, 100).band) == 100.0
+    assert max(high for _x, _low, high in series.downsample(points, 100).band) == 100.0
 
 
 def test_throughput_comes_from_the_steps_when_none_is_reported() -> None:
-    steps = [Step(100.0 + n * 0.5, n, None, None) for n in range(10)]
+    steps = [StepRecord(100.0 + n * 0.5, n, None, None) for n in range(10)]
     assert {round(rate, 6) for _at, rate in series.rates(steps, 100.0, False)} == {2.0}
 
 
 def test_throughput_without_times_is_nothing() -> None:
-    assert series.rates([Step(None, 1, 2.0, 3.0)], 0.0, True) == []
-    assert series.rates([Step(5.0, 1, None, None), Step(5.0, 2, None, None)], 0.0, False) == []
+    assert series.rates([StepRecord(None, 1, 2.0, 3.0)], 0.0, True) == []
+    assert series.rates([StepRecord(5.0, 1, None, None), StepRecord(5.0, 2, None, None)], 0.0, False) == []
 
 
 def samples(**nodes: list[float | None]) -> list[Usage]:
@@ -54,7 +54,7 @@ def samples(**nodes: list[float | None]) -> list[Usage]:
     ]
 
 
-CLOCK = Clock(100.0, None, None, 104.0, True)
+CLOCK = RunClock(100.0, None, None, 104.0, True)
 
 
 def test_the_use_of_nodes_becomes_cells() -> None:
@@ -82,7 +82,7 @@ def test_sparse_samples_leave_no_false_gaps() -> None:
 
 
 def test_no_samples_no_cells() -> None:
-    grid, _measured = series.usage_grid([], Clock(None, None, None, None, False), 4, 8)
+    grid, _measured = series.usage_grid([], RunClock(None, None, None, None, False), 4, 8)
     assert grid.cells == {}
 
 
@@ -127,11 +127,11 @@ def test_time_ticks_are_few_and_inside(span: float, most: int) -> None:
 
 def test_a_steep_start_is_left_out_of_a_long_picture_and_said() -> None:
     steep = [(float(n), 11.0 if n < 3 else 2.5 - n / 1000) for n in range(1000)]
-    heights, above = series.settled([steep])
+    heights, above = series.clip_start([steep])
     assert (max(heights), above) == (2.5 - 10 / 1000, 11.0)
 
 
 @pytest.mark.parametrize("count", [100, 1000])
 def test_an_even_fall_is_shown_whole(count: int) -> None:
     even = [(float(n), 5 - n / count) for n in range(count)]
-    assert series.settled([even]) == ([y for _x, y in even], None)
+    assert series.clip_start([even]) == ([y for _x, y in even], None)

@@ -20,12 +20,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.data.load 
     load_run,
     parse_metrics,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import understand
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import build_run_model
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages.junit import render_junit
 from ansible_collections.muster.training.plugins.plugin_utils._report.rules import advice
-from ansible_collections.muster.training.plugins.plugin_utils._report.rules.checks import make_checks
+from ansible_collections.muster.training.plugins.plugin_utils._report.rules.checks import build_checks
 from ansible_collections.muster.training.plugins.plugin_utils._report.rules.summary import summarise
-from ansible_collections.muster.training.plugins.plugin_utils._report.rules.verdict import cause_words, give_verdict
+from ansible_collections.muster.training.plugins.plugin_utils._report.rules.verdict import describe_cause, judge_run
 
 FIXTURES = pathlib.Path(__file__).parents[5] / "fixtures" / "report"
 NAMES = ["resumed", "crash_loop", "cancelled", "running", "gpu64", "nulls"]
@@ -41,7 +41,7 @@ def run(name: str) -> RunFolder:
 
 
 def statuses(found: RunFolder) -> dict[str, str]:
-    return {check.name: check.status for check in make_checks(understand(found))}
+    return {check.name: check.status for check in build_checks(build_run_model(found))}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def statuses(found: RunFolder) -> dict[str, str]:
     ],
 )
 def test_verdicts(name: str, word: str, sentence: str) -> None:
-    verdict = give_verdict(understand(run(name)))
+    verdict = judge_run(build_run_model(run(name)))
     assert verdict.word == word
     assert sentence in verdict.sentence.replace("\N{NO-BREAK SPACE}", " ")
 
@@ -72,7 +72,7 @@ def test_verdicts(name: str, word: str, sentence: str) -> None:
 def test_a_success_with_open_claims_says_so() -> None:
     found = run("resumed")
     record = {**found.record, "world_size": {"asked": None, "seen": None}, "derived": {}}
-    verdict = give_verdict(understand(dataclasses.replace(found, record=record)))
+    verdict = judge_run(build_run_model(dataclasses.replace(found, record=record)))
     assert (verdict.word, verdict.tone) == ("Succeeded, not all proven", "warn")
     assert verdict.sentence.endswith("Not proven: all ranks took part.")
 
@@ -81,7 +81,9 @@ def test_missing_ranks_fail_a_success() -> None:
     found = run("resumed")
     record = {**found.record, "world_size": {"asked": 2, "seen": 1}}
     changed = dataclasses.replace(found, record=record)
-    assert give_verdict(understand(changed)).sentence.startswith("The job ended well by itself, but only 1 of 2 ranks")
+    assert judge_run(build_run_model(changed)).sentence.startswith(
+        "The job ended well by itself, but only 1 of 2 ranks"
+    )
     assert statuses(changed)["attendance"] == "failed"
     assert any("never joined" in item["text"] for item in summarise(changed)["next"])
 
@@ -282,12 +284,12 @@ def test_no_environment_value_reaches_the_summary() -> None:
     ],
 )
 def test_causes_as_phrases(cause: str | None, node: str | None, expected: str) -> None:
-    assert cause_words(cause, node) == expected
+    assert describe_cause(cause, node) == expected
 
 
 def test_the_recorded_cause_is_told() -> None:
     record = {"outcome": "lost", "detail": "node-2 was lost, restart.max_lost_nodes is spent"}
-    sentence = give_verdict(understand(RunFolder("r", record))).sentence
+    sentence = judge_run(build_run_model(RunFolder("r", record))).sentence
     assert (
         sentence
         == "The job ended before its first step. Recorded cause: node-2 was lost, restart.max_lost_nodes is spent."

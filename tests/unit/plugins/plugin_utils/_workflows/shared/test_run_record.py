@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
-from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
 
 JOB = parse_job({"name": "x", "script": "/t.py", "nodes": 2, "processes_per_node": 2})
@@ -26,8 +26,8 @@ def new() -> run_record.Record:
     return run_record.new("x-1", to_yaml_names(JOB), T0, launcher="torchrun")
 
 
-def story(*, resumed: bool = False, failed: bool = False) -> Story:
-    told = Story()
+def story(*, resumed: bool = False, failed: bool = False) -> RunHistory:
+    told = RunHistory()
     for rank in range(4):
         line = {
             "kind": "worker_started",
@@ -111,7 +111,7 @@ def test_between_two_attempts_a_run_is_restarting() -> None:
     told = story(resumed=False, failed=True)
     told.event({"kind": "worker_started", "attempt": 2, "rank": 0, "node": "a", "at": T0 + 30})
     assert run_record.update(new(), told, PRICES, T0 + 31)["state"] == "restarting"
-    assert run_record.update(new(), Story(), PRICES, T0)["state"] == "starting"
+    assert run_record.update(new(), RunHistory(), PRICES, T0)["state"] == "starting"
 
 
 def test_an_ended_run_stays_ended_and_its_cost_is_complete() -> None:
@@ -131,7 +131,7 @@ def test_a_price_that_is_unknown_makes_no_sum() -> None:
 
 def test_what_was_known_before_is_kept_when_the_story_is_empty() -> None:
     before = run_record.update(new(), story(), PRICES, T0 + 50)
-    after = run_record.update(before, Story(), PRICES, T0 + 60)
+    after = run_record.update(before, RunHistory(), PRICES, T0 + 60)
     assert after["checkpoint"] == {"step": 20, "path": "/c/20"} and after["first_step_at"] == before["first_step_at"]
 
 

@@ -11,7 +11,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
-from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import Outcome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.outcome import attended
 
@@ -20,7 +20,7 @@ DONE = Outcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0")
 
 def judged(exits: dict[int, int], **job: t.Any) -> Outcome:
     """Return how a gang of two is judged whose ranks recorded these ends in their last attempt."""
-    story = Story()
+    story = RunHistory()
     for attempt, codes in ((1, {0: 3, 1: 143}), (2, exits)):
         for rank in (0, 1):
             told = {"rank": rank, "attempt": attempt, "gang": str(attempt), "node": "n", "at": 1000.0 + attempt}

@@ -12,7 +12,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.run_history import Story
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import log_recovery
 
 Dict = dict[str, t.Any]
@@ -33,7 +33,7 @@ def test_what_was_not_heard_of_is_missing() -> None:
 def test_lines_of_an_attempt_come_before_those_of_the_next(tmp_path: pathlib.Path) -> None:
     (tmp_path / "events.jsonl").write_text(json.dumps(started(100.0, 0, 2)) + "\n")
     (tmp_path / "metrics.jsonl").write_text('{"at": 101.0, "resumed_from_step": 20}\n{"at": 102.0, "step": 21}\ntorn')
-    follower = types.SimpleNamespace(folder=tmp_path, story=Story())
+    follower = types.SimpleNamespace(folder=tmp_path, story=RunHistory())
     lines: list[Dict] = [
         {"stream": "metrics", "attempt": 1, "data": {"at": 12.0, "step": 25}},
         {"stream": "events", "attempt": 1, "data": started(10.0, 0, 1)},
@@ -60,7 +60,7 @@ def test_a_job_that_was_done_unheard_is_read_from_what_it_kept(
 ) -> None:
     """An operator removes pods that have ended, and their logs with them; attempts of an earlier start are no proof."""
     (tmp_path / "events.jsonl").write_text(json.dumps(started(1.0, 0, 2)) + "\n")
-    story = Story()
+    story = RunHistory()
     story.event(started(1.0, 0, 2))
     said: list[str] = []
     progress = types.SimpleNamespace(say=said.append)
