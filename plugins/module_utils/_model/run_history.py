@@ -259,28 +259,42 @@ class RunHistory:
         """Return the number of ranks that started in the newest attempt."""
         return len(self.attempts[-1].ranks) if self.attempts else 0
 
-    def restart_costs(self) -> list[RestartCost]:
-        """Return what each restart cost, in the order of the attempts before them."""
-        costs: list[RestartCost] = []
-        # The step that the model is at, and when the last step was made.
-        reached, stepped_at = None, None
-        for before, after in itertools.pairwise(self.attempts):
-            if before.last_step is not None:
-                reached, stepped_at = before.last_step, before.last_step_at
-            steps, seconds = None, None
-            if reached is not None and after.resumed_from is not None:
-                steps = max(0, reached - after.resumed_from)
-                # A second restart from the same checkpoint does the same steps again only once.
-                reached = min(reached, after.resumed_from)
-            if stepped_at is not None and after.first_step_at is not None:
-                seconds = max(0.0, after.first_step_at - stepped_at)
-            costs.append(RestartCost(steps, seconds))
-        return costs
-
     def losses(self) -> tuple[int, float]:
         """Return the sums of what the restarts cost: (steps done again, seconds), as far as they are known."""
-        costs = self.restart_costs()
+        costs = restart_costs(self.attempts)
         return sum(cost.steps or 0 for cost in costs), sum(cost.seconds or 0.0 for cost in costs)
+
+
+class AttemptSteps(t.Protocol):
+    """What is known of the steps of an attempt."""
+
+    @property
+    def last_step(self) -> int | None: ...
+    @property
+    def resumed_from(self) -> int | None: ...
+    @property
+    def first_step_at(self) -> float | None: ...
+    @property
+    def last_step_at(self) -> float | None: ...
+
+
+def restart_costs(attempts: t.Sequence[AttemptSteps]) -> list[RestartCost]:
+    """Return what each restart cost, in the order of the attempts before them."""
+    costs: list[RestartCost] = []
+    # The step that the model is at, and when the last step was made.
+    reached, stepped_at = None, None
+    for before, after in itertools.pairwise(attempts):
+        if before.last_step is not None:
+            reached, stepped_at = before.last_step, before.last_step_at
+        steps, seconds = None, None
+        if reached is not None and after.resumed_from is not None:
+            steps = max(0, reached - after.resumed_from)
+            # A second restart from the same checkpoint loses no more.
+            reached = min(reached, after.resumed_from)
+        if stepped_at is not None and after.first_step_at is not None:
+            seconds = max(0.0, after.first_step_at - stepped_at)
+        costs.append(RestartCost(steps, seconds))
+    return costs
 
 
 def fold(events: t.Iterable[Line], metrics: t.Iterable[Line]) -> RunHistory:

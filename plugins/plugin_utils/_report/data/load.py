@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A run's folder as one value. Every file but run.json may be missing, empty or torn; what was is kept as a note.
+"""Reads a run's folder into one value: run.json, events.jsonl, metrics.jsonl, usage.jsonl, fabric.json and logs/.
 
-Files: run.json (contracts: "Run record"), events.jsonl, metrics.jsonl, usage.jsonl, fabric.json, logs/.
+Every file but run.json may be missing, empty or cut off; a note says which.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -17,7 +17,10 @@ import pathlib
 import typing as t
 
 from ....module_utils._model.errors import InputError
+from ....module_utils._model.run_history import Attempt, RunHistory, fold
 from . import parsing
+
+Line = t.Mapping[str, object]
 
 TAIL_BYTES = 64 * 1024
 TAIL_LINES = 14
@@ -26,7 +29,7 @@ MAX_LOGS = 400
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunEvent:
-    """Something that happened: ``at`` in Unix seconds; ``kind`` as written (submitted, worker_exit, drill, ...).
+    """An event to mark on the time line: ``at`` in Unix seconds; ``kind`` as written (worker_exit, drill, ...).
 
     ``exit_code`` is 128 + the signal for a process that a signal ended.
     """
@@ -34,9 +37,6 @@ class RunEvent:
     at: float
     kind: str
     node: str | None
-    rank: int | None
-    attempt: int | None
-    detail: str | None
     exit_code: int | None = None
 
 
@@ -61,7 +61,10 @@ class Checkpoint:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Segment:
-    """What one start of the program wrote. ``resumed_from`` is 0 for a fresh start and None when it did not say."""
+    """The metrics that one start of the program wrote, within one attempt.
+
+    ``resumed_from`` is 0 for a fresh start and None when the program did not report it.
+    """
 
     at: float | None
     resumed_from: int | None
@@ -93,17 +96,21 @@ class Log:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Everything known about one run. ``record`` is run.json; ``notes`` say what was missing or unreadable."""
+    """Everything known about one run. ``record`` is run.json; ``notes`` say what was missing or unreadable.
+
+    ``history`` is folded from the events and the metrics as the run record's was.
+    """
 
     name: str
-    record: dict[str, t.Any]
+    record: Line
     events: tuple[RunEvent, ...] = ()
     segments: tuple[Segment, ...] = ()
     unit: str | None = None
     usage: tuple[Usage, ...] = ()
-    fabric: dict[str, t.Any] | None = None
+    fabric: Line | None = None
     logs: tuple[Log, ...] = ()
     notes: tuple[str, ...] = ()
+    history: RunHistory = dataclasses.field(default_factory=RunHistory)
 
 
 def load_run(folder: pathlib.Path) -> RunFolder:
@@ -114,22 +121,28 @@ def load_run(folder: pathlib.Path) -> RunFolder:
     if not (folder / "run.json").is_file():
         raise InputError("run", f"no run.json in {folder}", "Name a folder <state>/<cluster>/runs/<run_id>")
     notes: list[str] = []
-    record = _document(folder / "run.json", notes)
-    segments, unit = parse_metrics(_lines(folder / "metrics.jsonl", notes), notes)
-    return RunFolder(
-        name=parsing.read_text(folder.resolve().name) or "run",
-        record=record or {},
-        events=parse_events(_lines(folder / "events.jsonl", notes)),
-        segments=segments,
-        unit=unit,
-        usage=parse_usage(_lines(folder / "usage.jsonl", notes)),
-        fabric=_document(folder / "fabric.json", notes),
-        logs=_logs(folder, notes),
+    record = _read_document(folder / "run.json", notes)
+    metrics, events = (_read_lines(folder / name, notes) for name in ("metrics.jsonl", "events.jsonl"))
+    run = build_run_folder(parsing.read_text(folder.resolve().name) or "run", record or {}, events, metrics, notes)
+    return dataclasses.replace(
+        run,
+        usage=parse_usage(_read_lines(folder / "usage.jsonl", notes)),
+        fabric=_read_document(folder / "fabric.json", notes),
+        logs=_read_logs(folder, notes),
         notes=tuple(notes),
     )
 
 
-def parse_json(data: str) -> t.Any:
+def build_run_folder(
+    name: str, record: Line, events: t.Sequence[Line], metrics: t.Sequence[Line], notes: list[str]
+) -> RunFolder:
+    """Return a run of which the record, the events and the metrics are known; what is wrong is added to ``notes``."""
+    history = fold(events, metrics)
+    segments, unit = parse_metrics(metrics, notes, history)
+    return RunFolder(name, record, parse_events(events), segments, unit, history=history)
+
+
+def parse_json(data: str) -> object:
     """Return the JSON value of ``data``, or None when it is none (or nested too deep, or a number too long)."""
     try:
         return json.loads(data)
@@ -137,15 +150,15 @@ def parse_json(data: str) -> t.Any:
         return None
 
 
-def parse_lines(data: str, name: str, notes: list[str]) -> list[dict[str, t.Any]]:
+def parse_lines(data: str, name: str, notes: list[str]) -> list[Line]:
     """Return the objects of JSON lines; a torn last line and unreadable lines are left out and noted."""
     lines = data.split("\n")
-    found: list[dict[str, t.Any]] = []
+    objects: list[Line] = []
     bad = 0
     for line in lines:
         value = parse_json(line) if line.strip() else None
         if isinstance(value, dict):
-            found.append(value)
+            objects.append(value)
         elif line.strip():
             bad += 1
     if bad and lines[-1].strip() and not isinstance(parse_json(lines[-1]), dict):
@@ -153,90 +166,92 @@ def parse_lines(data: str, name: str, notes: list[str]) -> list[dict[str, t.Any]
         notes.append(f"{name}: the last line is cut off and was left out")
     if bad:
         notes.append(f"{name}: {bad} unreadable line{'s' if bad > 1 else ''} left out")
-    if not found and not bad:
+    if not objects and not bad:
         notes.append(f"{name} is empty")
-    return found
+    return objects
 
 
-def parse_events(lines: t.Iterable[dict[str, t.Any]]) -> tuple[RunEvent, ...]:
-    """Return the events in order of time; a line without time or kind says nothing and is dropped."""
-    found = []
+def parse_events(lines: t.Iterable[Line]) -> tuple[RunEvent, ...]:
+    """Return the events in order of time; a line without time or kind is left out."""
+    events = []
     for line in lines:
         at, kind = parsing.read_time(line.get("at")), parsing.read_text(line.get("kind"), 40)
         if at is not None and kind:
-            node, detail = parsing.read_text(line.get("node"), 80), _detail(line.get("detail"))
-            rank, attempt, code = (parsing.read_integer(line.get(key)) for key in ("rank", "attempt", "exit_code"))
-            found.append(RunEvent(at, kind, node, rank, attempt, detail, code))
-    return tuple(sorted(found, key=lambda event: event.at))
+            node, code = parsing.read_text(line.get("node"), 80), parsing.read_integer(line.get("exit_code"))
+            events.append(RunEvent(at, kind, node, code))
+    return tuple(sorted(events, key=lambda event: event.at))
 
 
-def _detail(value: t.Any) -> str | None:
-    if isinstance(value, dict):
-        pairs = ((parsing.read_text(key, 40), parsing.read_text(item, 80)) for key, item in value.items())
-        return parsing.read_text(", ".join(f"{key} {item}" for key, item in pairs if key and item))
-    return parsing.read_text(value)
-
-
-def parse_usage(lines: t.Iterable[dict[str, t.Any]]) -> tuple[Usage, ...]:
+def parse_usage(lines: t.Iterable[Line]) -> tuple[Usage, ...]:
     """Return the samples of all nodes in order of time."""
-    found = []
+    samples = []
     for line in lines:
         at, node = parsing.read_time(line.get("at")), parsing.read_text(line.get("node"), 80)
         if at is not None and node:
-            known = (parsing.read_number(line.get(key)) for key in ("cpu_percent", "memory_gib", "gpu_percent"))
-            found.append(Usage(at, node, *known))
-    return tuple(sorted(found, key=lambda sample: sample.at))
+            percentages = (parsing.read_number(line.get(key)) for key in ("cpu_percent", "memory_gib", "gpu_percent"))
+            samples.append(Usage(at, node, *percentages))
+    return tuple(sorted(samples, key=lambda sample: sample.at))
 
 
-class _Open:
+class _SegmentBuilder:
     """A segment being filled, in the order of the lines."""
 
-    def __init__(self, line: dict[str, t.Any] | None) -> None:
-        given = line or {}
-        self.at = parsing.read_time(given.get("at"))
-        self.resumed_from = parsing.read_integer(given.get("resumed_from_step"))
-        self.world_size = parsing.read_integer(given.get("world_size"))
+    def __init__(self, first_line: Line) -> None:
+        self.at = parsing.read_time(first_line.get("at"))
+        self.resumed_from = parsing.read_integer(first_line.get("resumed_from_step"))
+        self.world_size = parsing.read_integer(first_line.get("world_size"))
         self.steps: list[StepRecord] = []
         self.checkpoints: list[Checkpoint] = []
 
-    def close(self) -> Segment:
+    def is_followed_by(self, step: int | None) -> bool:
+        """Return whether a line with this step can come next: the step of one start of a program only rises."""
+        return step is None or not self.steps or step > self.steps[-1].step
+
+    def build(self) -> Segment:
         at = self.at if self.at is not None or not self.steps else self.steps[0].at
         return Segment(at, self.resumed_from, self.world_size, tuple(self.steps), tuple(self.checkpoints))
 
 
-def parse_metrics(lines: t.Iterable[dict[str, t.Any]], notes: list[str]) -> tuple[tuple[Segment, ...], str | None]:
+def parse_metrics(
+    lines: t.Iterable[Line], notes: list[str], history: RunHistory | None = None
+) -> tuple[tuple[Segment, ...], str | None]:
     """Return the segments in order, and the unit of their throughput (``tokens_per_s``, ``samples_per_s``) or None.
 
-    A segment starts with a ``resumed_from_step`` line, or where the step falls back without one.
+    A segment starts with a ``resumed_from_step`` line, where the step falls back without one, and with each attempt.
     """
-    segments: list[_Open] = []
+    segments: list[_SegmentBuilder] = []
     unit: str | None = None
-    lost = 0
+    attempt: Attempt | None = None
+    bad_losses = 0
     for line in lines:
-        step, saved = parsing.read_integer(line.get("step")), parsing.read_integer(line.get("checkpoint_step"))
-        if "resumed_from_step" in line:
-            segments.append(_Open(line))
+        at, step, saved = _read_metric(line)
+        previous = attempt
+        attempt = (history.attempt_at(at) if history and at is not None else None) or previous
+        begins = "resumed_from_step" in line
+        if begins or not segments or attempt is not previous or not segments[-1].is_followed_by(step):
+            segments.append(_SegmentBuilder(line))
+        if begins:
             continue
-        if not segments or (step is not None and segments[-1].steps and step <= segments[-1].steps[-1].step):
-            segments.append(_Open(None))
         if saved is not None:
-            segments[-1].checkpoints.append(
-                Checkpoint(parsing.read_time(line.get("at")), saved, parsing.read_text(line.get("path")))
-            )
+            segments[-1].checkpoints.append(Checkpoint(at, saved, parsing.read_text(line.get("path"))))
         if step is not None:
             unit = unit or next((key for key in ("tokens_per_s", "samples_per_s") if key in line), None)
             loss = parsing.read_number(line.get("loss"))
-            lost += loss is None and line.get("loss") is not None
-            segments[-1].steps.append(
-                StepRecord(parsing.read_time(line.get("at")), step, loss, parsing.read_number(line.get(unit or "")))
-            )
-    if lost:
-        notes.append(f"metrics.jsonl: the loss is not a number (NaN or infinite) in {lost} lines")
-    return tuple(item.close() for item in segments), unit
+            bad_losses += loss is None and line.get("loss") is not None
+            segments[-1].steps.append(StepRecord(at, step, loss, parsing.read_number(line.get(unit or ""))))
+    if bad_losses:
+        notes.append(f"metrics.jsonl: the loss is not a number (NaN or infinite) in {bad_losses} lines")
+    return tuple(segment.build() for segment in segments), unit
 
 
-def _document(path: pathlib.Path, notes: list[str]) -> dict[str, t.Any] | None:
-    data = _read(path)
+def _read_metric(line: Line) -> tuple[float | None, int | None, int | None]:
+    """Return (time, step, step of a saved checkpoint) of a line."""
+    step, saved = (parsing.read_integer(line.get(key)) for key in ("step", "checkpoint_step"))
+    return parsing.read_time(line.get("at")), step, saved
+
+
+def _read_document(path: pathlib.Path, notes: list[str]) -> Line | None:
+    data = _read_file(path)
     if data is None:
         if path.name != "fabric.json":
             notes.append(f"{path.name} cannot be read")
@@ -248,40 +263,40 @@ def _document(path: pathlib.Path, notes: list[str]) -> dict[str, t.Any] | None:
     return value
 
 
-def _lines(path: pathlib.Path, notes: list[str]) -> list[dict[str, t.Any]]:
-    data = _read(path)
+def _read_lines(path: pathlib.Path, notes: list[str]) -> list[Line]:
+    data = _read_file(path)
     if data is None:
         notes.append(f"{path.name} is missing")
         return []
     return parse_lines(data, path.name, notes)
 
 
-def _read(path: pathlib.Path) -> str | None:
+def _read_file(path: pathlib.Path) -> str | None:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
 
 
-def _logs(folder: pathlib.Path, notes: list[str]) -> tuple[Log, ...]:
+def _read_logs(folder: pathlib.Path, notes: list[str]) -> tuple[Log, ...]:
     """Return the run's logs. Links are not followed: nodes wrote the names, and a link may point anywhere."""
-    found: list[Log] = []
+    logs: list[Log] = []
     for top, folders, names in os.walk(folder / "logs"):
         folders.sort()
         for name in sorted(names):
             path = pathlib.Path(top, name)
             if path.is_symlink() or not path.is_file():
                 continue
-            if len(found) == MAX_LOGS:
-                notes.append(f"logs: more than {MAX_LOGS} files, the rest is not listed")
-                return tuple(found)
-            found.append(_log(path, path.relative_to(folder).as_posix()))
-    if not found:
+            if len(logs) == MAX_LOGS:
+                notes.append(f"logs: more than {MAX_LOGS} files; the rest are not listed")
+                return tuple(logs)
+            logs.append(_read_log(path, path.relative_to(folder).as_posix()))
+    if not logs:
         notes.append("logs: none were collected")
-    return tuple(found)
+    return tuple(logs)
 
 
-def _log(path: pathlib.Path, name: str) -> Log:
+def _read_log(path: pathlib.Path, name: str) -> Log:
     try:
         with path.open("rb") as stream:
             size = stream.seek(0, os.SEEK_END)

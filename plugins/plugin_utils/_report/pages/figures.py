@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The pictures of one run: time line, loss, throughput, use of the nodes, bandwidth of the pairs.
+"""Draws the pictures of one run: loss, throughput, use of the nodes, bandwidth of the pairs.
 
 Each function returns the picture twice (wide, narrow) or None when there is nothing to draw.
 
@@ -14,10 +14,11 @@ import dataclasses
 import itertools
 import typing as t
 
+from markupsafe import Markup
+
 from ..data import format as fmt
 from ..data.run_model import RunModel
 from . import plots, series
-from .html import Html
 from .plots import Size
 from .series import Grid, Point
 
@@ -25,7 +26,7 @@ if t.TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Picture = tuple[Html, Html]
+Picture = tuple[Markup, Markup]
 WIDE, NARROW = 840, 340
 MAX_ROWS = 8
 MAX_USAGE = 32
@@ -102,7 +103,7 @@ class Times:
 
 def read_times(case: RunModel) -> Times | None:
     """Return the run's clock, or None when it lacks its start or its end."""
-    zero, elapsed = case.clock.zero, case.clock.elapsed
+    zero, elapsed = case.clock.zero, case.clock.duration
     return Times(zero, elapsed) if zero is not None and elapsed else None
 
 
@@ -111,16 +112,16 @@ def draw_loss(case: RunModel) -> tuple[Picture, float | None] | None:
 
     With it comes the highest loss when it lies above the picture.
     """
-    kept, lost = ([series.losses(part) for part in parts] for parts in (case.kept, case.lost))
-    if not any((*kept, *lost)):
+    counted, lost = ([series.losses(part) for part in parts] for parts in (case.counted, case.lost))
+    if not any((*counted, *lost)):
         return None
-    heights, above = series.clip_start([*kept, *lost])
+    heights, above = series.clip_start([*counted, *lost])
 
     def paint(figure: Figure, size: Size) -> None:
         ax = plots.add_axes(figure, size, (48, 34, 14, 44))
         for part in lost:
             draw_curve(ax, part, size, plots.MUTED, 1.2)
-        for part in kept:
+        for part in counted:
             draw_curve(ax, part, size, plots.ACCENT, 1.7)
         set_y_axis(ax, heights, None, size)
         set_step_axis(ax, size)
@@ -244,7 +245,7 @@ def fill_shades(ax: Axes, grid: Grid, full: float, gap: float) -> None:
         plots.fill_boxes(ax, stretches, plots.HEAT[shade])
 
 
-def draw_pairs(verdict: dict[str, t.Any], salt: str) -> Picture | None:
+def draw_pairs(verdict: dict[str, object], salt: str) -> Picture | None:
     """Return the bandwidth of every measured pair of nodes as a square of shades, with its figures where they fit."""
     grid = series.pair_grid(verdict, 32)
     if not grid.cells:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The one place that imports matplotlib: a blank figure in the report's style, and its SVG made fit for the page.
+"""Draws SVG pictures with matplotlib (imported here only) in the style of the page.
 
 Colours are drawn as stand-ins and replaced by the page's CSS variables, so that one picture serves dark, light and
 print. Text stays text in the page's own font. Equal input gives equal output: no date, ids from a fixed salt.
@@ -16,8 +16,9 @@ import logging
 import re
 import typing as t
 
+from markupsafe import Markup, escape
+
 from ....module_utils._model.errors import InputError
-from .html import Html, escape, tag
 
 if t.TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,7 +72,7 @@ class Size(t.NamedTuple):
 Painter = t.Callable[["Figure", Size], None]
 
 
-def draw_svg(size: Size, salt: str, title: str, paint: Painter) -> Html:
+def draw_svg(size: Size, salt: str, title: str, paint: Painter) -> Markup:
     """Return an inline SVG of what ``paint`` draws. ``title`` is what a screen reader says; ``salt`` is unique.
 
     :raises InputError: matplotlib is not installed.
@@ -147,7 +148,7 @@ _ROOT = re.compile(r"<svg\b[^>]*>")
 _PLACES = re.compile(r' (?:d|x|y|points|transform)="[^"]*"')
 
 
-def clean_svg(svg: str, size: Size, title: str) -> Html:
+def clean_svg(svg: str, size: Size, title: str) -> Markup:
     """Return matplotlib's SVG document as an element of the page.
 
     Its prologue, its page-wide style and the ids that nothing refers to go; colours and fonts become the page's.
@@ -164,9 +165,9 @@ def clean_svg(svg: str, size: Size, title: str) -> Html:
     body = _PLACES.sub(lambda found: re.sub(r"(\.[0-9])[0-9]+|\s*\n", r"\1", found.group(0)), body)
     body = re.sub(r"<g>\s*</g>\s*|<defs>\s*</defs>\s*", "", body)
     body = re.sub(r"\n\s*", "\n", body)
-    name = tag("title", escape(title))
+    name = f"<title>{escape(title)}</title>"
     root = f'<svg class="{size.name}" viewBox="0 0 {size.width} {size.height}" role="img" xmlns="http://www.w3.org/2000/svg">'
-    return Html(_ROOT.sub(lambda _found: root + name, body, count=1).strip())
+    return Markup(_ROOT.sub(lambda _found: root + name, body, count=1).strip())
 
 
 def _variable(found: re.Match[str]) -> str:

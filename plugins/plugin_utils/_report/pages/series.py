@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Long series made short enough to draw, and tables of samples made into cells. Pure functions on lists.
+"""Shortens long series so that they can be drawn, and sorts samples into the cells of a grid.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -138,7 +138,7 @@ def _fill(cells: dict[tuple[int, int], float], rows: int, columns: int) -> dict[
     return result
 
 
-def pair_grid(verdict: dict[str, t.Any], most: int) -> Grid:
+def pair_grid(verdict: dict[str, object], most: int) -> Grid:
     """Return the bandwidth of each measured pair (GB/s), both ways round.
 
     With more than ``most`` nodes, those of the slowest pairs are kept.

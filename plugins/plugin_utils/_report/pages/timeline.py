@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The time line of a run as a picture: the job's phases, its nodes, and the faults where they struck.
+"""Draws the time line of a run: the job's phases, its nodes and its faults.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -12,7 +12,7 @@ import dataclasses
 import typing as t
 
 from ..data import parsing
-from ..data.attempts import EXITS, STOPPED, AttemptView, exit_code_of
+from ..data.attempts import AttemptView
 from ..data.load import RunEvent
 from ..data.run_model import RunModel
 from . import plots
@@ -23,6 +23,9 @@ if t.TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+EXITS = ("worker_exit", "agent_exit", "agent_restart")
+# How a launcher stops the other ranks after one failed: 128 + SIGTERM.
+STOPPED = 143
 MARKS = {
     "worker_exit": "x",
     "agent_exit": "X",
@@ -77,7 +80,7 @@ def marked_events(case: RunModel) -> list[RunEvent]:
     cancelled = False
     for event in case.run.events:
         cancelled = cancelled or event.kind == "cancelled"
-        expected = exit_code_of(event) in (0, *STOPPED) or (cancelled and event.kind in EXITS)
+        expected = event.exit_code in (0, STOPPED) or (cancelled and event.kind in EXITS)
         if event.kind in MARKS and not expected:
             found.append(event)
     return found
@@ -92,7 +95,7 @@ def node_rows(case: RunModel) -> list[str]:
 
 
 def draw_timeline(case: RunModel) -> Picture | None:
-    """Return the time line, or None when the run has no times."""
+    """Return the time line, or None when the times of the run are not known."""
     times, phases = read_times(case), build_phases(case)
     if times is None or not phases:
         return None

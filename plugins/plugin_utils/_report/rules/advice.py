@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What to do next: rules on a run, each with the command to copy where there is one.
+"""Advises what to do next after a run, with the command to copy where there is one.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -74,21 +74,22 @@ def pick_log(case: RunModel, attempt: AttemptView) -> Log | None:
     """Return the log to read first: of the attempt and its failed node, preferring one that names an error."""
     named = [log for log in case.run.logs if any(log.path.endswith(name) for name in attempt.logs)]
     prefix = f"logs/{attempt.label}/"
-    found = named or [log for log in case.run.logs if log.path.startswith(prefix)] or list(case.run.logs)
-    ranked = sorted(found, key=lambda log: (attempt.node not in log.path if attempt.node else False, not log.error))
+    logs = named or [log for log in case.run.logs if log.path.startswith(prefix)] or list(case.run.logs)
+    ranked = sorted(logs, key=lambda log: (attempt.node not in log.path if attempt.node else False, not log.error))
     return ranked[0] if ranked else None
 
 
 def _advise_unfinished(case: RunModel) -> t.Iterator[Advice]:
     run = f"muster_run_id={case.run_id}"
     if case.outcome == "waiting":
-        yield Advice("See what the job waits for.", play_command("status", run))
+        yield Advice("See what the job is waiting for.", play_command("status", run))
     if case.outcome == "running":
         yield Advice(
-            "See where the job is now; this page shows it as it was when it was written.", play_command("status", run)
+            "See where the job is now; this page shows the state at the time it was written.",
+            play_command("status", run),
         )
     if case.outcome == "unknown":
-        yield Advice("Ask the backend what became of the job.", play_command("status", run))
+        yield Advice("Ask the backend for the state of the job.", play_command("status", run))
 
 
 def _advise_failure(case: RunModel) -> t.Iterator[Advice]:
@@ -98,18 +99,20 @@ def _advise_failure(case: RunModel) -> t.Iterator[Advice]:
     meaning = explain_exit(last.exit_code)
     log = pick_log(case, last)
     if log:
-        said = f" Its last error: {log.error}" if log.error else " Its last lines are shown below."
+        error = f" Its last error: {log.error}" if log.error else " Its last lines are shown below."
         whose = "lost node" if case.outcome == "lost" else "failed process"
-        yield Advice(f"Read the log of the {whose}.{said}", path=log.path)
+        yield Advice(f"Read the log of the {whose}.{error}", path=log.path)
     else:
         command = play_command("logs", f"muster_run_id={case.run_id}")
-        yield Advice("No log was collected: fetch them while the nodes are there.", command)
+        yield Advice("No log was collected: fetch them while the nodes exist.", command)
     if meaning:
         yield Advice(f"Exit code {last.exit_code} usually means: {meaning}.")
     ends = {item.last_step for item in case.attempts}
     if len(case.attempts) > 2 and len(ends) == 1:
         step = f"at step {fmt.format_count(last.last_step)}" if last.last_step is not None else "before its first step"
-        yield Advice(f"All {len(case.attempts)} attempts ended {step}: mend the cause, a restart alone ends there too.")
+        yield Advice(
+            f"All {len(case.attempts)} attempts ended {step}: fix the cause first, a restart alone fails there again."
+        )
 
 
 def _advise_rerun(case: RunModel) -> t.Iterator[Advice]:
@@ -117,9 +120,9 @@ def _advise_rerun(case: RunModel) -> t.Iterator[Advice]:
         return
     step = case.checkpoint.step if case.checkpoint else None
     start = f"continues from the checkpoint of step {fmt.format_count(step)}" if step else "starts from the beginning"
-    node = "Once the cause is mended" if case.outcome == "failed" else "When the nodes are back"
-    when = "To go on" if case.outcome == "cancelled" else node
-    text = f"{when}, the same run id {start}" + ("." if step else ", since no checkpoint is known.")
+    condition = "Once the cause is fixed" if case.outcome == "failed" else "When the nodes are back"
+    when = "To continue" if case.outcome == "cancelled" else condition
+    text = f"{when}, the same run id {start}" + ("." if step else ", because no checkpoint is known.")
     yield Advice(text, play_command("train", f"muster_run_id={case.run_id}"))
 
 
@@ -145,10 +148,10 @@ def _advise_figures(case: RunModel) -> t.Iterator[Advice]:
 def _advise_resumes(case: RunModel) -> t.Iterator[Advice]:
     for fault in case.faults:
         if fault.proof == "contradicted":
-            yield Advice(f"Fault {fault.number} was not resumed as it should be: {'; '.join(fault.reasons)}.")
+            yield Advice(f"Fault {fault.number} was not resumed correctly: {'; '.join(fault.reasons)}.")
     if any(fault.proof == "unproven" for fault in case.faults):
         yield Advice(
-            "A resume is not proven. Write the resumed step and the world size to MUSTER_METRICS_FILE, and drill it.",
+            "A resume is not proven. Write the resumed step and the world size to MUSTER_METRICS_FILE, then drill it.",
             play_command("drill", f"muster_run_id={case.run_id}"),
         )
     worst = max((fault.steps_lost or 0 for fault in case.faults), default=0)
@@ -172,8 +175,8 @@ def _advise_fabric(case: RunModel) -> t.Iterator[Advice]:
                 yield Advice(f"Fabric of {island}{f', {node}' if node else ''}: {fix}.")
         if outcome == "unproven" and _lacks_expectation(verdict):
             yield Advice(
-                f"The fabric of {island} was measured, but nothing says how fast its link should be (links inside one"
-                " machine have no rate): declare it in muster_expectations and verify again.",
+                f"The fabric of {island} was measured, but the expected rate of its link is not known (links inside one"
+                " machine have none): declare it in muster_expectations and verify again.",
                 play_command("verify_fabric"),
             )
         elif outcome in ("fail", "unproven", None):
@@ -182,7 +185,7 @@ def _advise_fabric(case: RunModel) -> t.Iterator[Advice]:
             )
 
 
-def _lacks_expectation(verdict: t.Mapping[str, t.Any]) -> bool:
+def _lacks_expectation(verdict: t.Mapping[str, object]) -> bool:
     """Return whether a bandwidth was measured that there is nothing to compare with."""
     bandwidth = parsing.read_mapping(verdict.get("bandwidth"))
     return bandwidth.get("busbw_gb_s") is not None and bandwidth.get("expected_gb_s") is None
@@ -209,5 +212,6 @@ def _advise_idle_gpus(case: RunModel) -> t.Iterator[Advice]:
 
 def _advise_teardown(case: RunModel) -> t.Iterator[Advice]:
     if case.clock.over and (case.usd_per_hour or 0) > 0:
-        text = f"These nodes cost {fmt.format_usd(case.usd_per_hour)} an hour for as long as they are kept: give them back."
+        price = fmt.format_usd(case.usd_per_hour)
+        text = f"These nodes cost {price} an hour until they are deleted: delete them when you are done."
         yield Advice(text, play_command("teardown"))

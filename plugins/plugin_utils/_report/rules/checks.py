@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a run has to prove, as checks: the same list is the JUnit suite, the proof table and a part of the verdict.
+"""The checks of a run: the same list is the JUnit suite, the proof table of the page and a part of the verdict.
 
 A check without evidence is ``unproven``, which is not a pass; one that does not apply (yet) is ``skipped``.
 
@@ -23,7 +23,7 @@ Status = t.Literal["passed", "failed", "unproven", "skipped"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReportCheck:
-    """One claim: ``name`` for machines, ``title`` and ``message`` for people."""
+    """One check: ``name`` for machines, ``title`` and ``message`` for people."""
 
     name: str
     title: str
@@ -32,49 +32,50 @@ class ReportCheck:
 
 
 def build_checks(case: RunModel) -> tuple[ReportCheck, ...]:
-    """Return all checks of a run, in the order in which a person asks: did it end well, with all, and survive."""
-    found = [_check_outcome(case), _check_ranks(case)]
+    """Return all checks of a run: its outcome, its ranks, each resume, and the fabric."""
+    checks = [_check_outcome(case), _check_ranks(case)]
     for fault in case.faults:
-        found += [_check_resume(fault), _check_steps(fault, case.interval)]
-    found += [_check_fabric(verdict) for verdict in case.verdicts]
+        checks += [_check_resume(fault), _check_steps(fault, case.interval)]
+    checks += [_check_fabric(verdict) for verdict in case.verdicts]
     if not case.verdicts:
-        found.append(ReportCheck("fabric", "Fabric", "skipped", "the network was not measured for this run"))
-    return tuple(found)
+        checks.append(ReportCheck("fabric", "Fabric", "skipped", "the network was not measured for this run"))
+    return tuple(checks)
 
 
 def _check_outcome(case: RunModel) -> ReportCheck:
     status: dict[str, Status] = {"succeeded": "passed", "running": "skipped", "waiting": "skipped"}
     code = parsing.read_integer(case.run.record.get("exit_code"))
     messages = {
-        "succeeded": "the job ended with exit code 0" if code == 0 else "the job ended as succeeded",
+        "succeeded": "the job ended with exit code 0" if code == 0 else "the job succeeded",
         "running": "the job is still running",
         "waiting": "the job has not started yet",
         "cancelled": "the job was cancelled",
-        "lost": "the job was lost: its nodes did not come back",
+        "lost": "the job was lost: its nodes did not return",
         "unknown": "the record does not say how the job ended",
     }
     failed = "the job failed" + (f" with exit code {code}" if code else "")
     result = "unproven" if case.outcome == "unknown" else status.get(case.outcome, "failed")
-    return ReportCheck("outcome", "Ran to its end", result, messages.get(case.outcome, failed))
+    return ReportCheck("outcome", "Completed", result, messages.get(case.outcome, failed))
 
 
 def _check_ranks(case: RunModel) -> ReportCheck:
     asked, seen = case.ranks_asked, case.ranks_seen
     if asked is None or seen is None:
-        missing = "asked" if asked is None else "seen"
+        missing = "asked for" if asked is None else "seen"
         early = case.outcome in ("running", "waiting")
         message = f"the number of ranks {missing} is not known"
         return ReportCheck("attendance", "All ranks took part", "skipped" if early else "unproven", message)
     message = f"{fmt.format_count(seen)} of {fmt.plural(asked, 'rank')} took part"
-    return ReportCheck("attendance", "All ranks took part", "passed" if seen >= asked else "failed", message)
+    return ReportCheck(
+        "attendance", "All ranks took part", "passed" if seen >= (case.ranks_needed or asked) else "failed", message
+    )
 
 
 def describe_fault(fault: Fault) -> str:
-    """Return a fault as a phrase: ``fault 1 (crash, asked for by a drill) on node-2, rank 1``."""
-    drill = ", a drill" if fault.attempt.drilled and fault.cause != "drill" else ""
+    """Return a fault as a phrase: ``fault 1 (crash) on node-2, rank 1``."""
     place = f" on {fault.attempt.node}" if fault.attempt.node else ""
     rank = f", rank {fault.attempt.rank}" if fault.attempt.rank is not None else ""
-    return f"fault {fault.number} ({fault.cause.replace('_', ' ')}{drill}){place}{rank}"
+    return f"fault {fault.number} ({fault.cause.replace('_', ' ')}){place}{rank}"
 
 
 def _check_resume(fault: Fault) -> ReportCheck:
@@ -82,7 +83,7 @@ def _check_resume(fault: Fault) -> ReportCheck:
     if fault.reasons:
         message = f"{describe_fault(fault)}: " + "; ".join(fault.reasons)
     elif fault.proof == "fresh":
-        message = f"{describe_fault(fault)}: no checkpoint had been recorded, the job began again at step 0"
+        message = f"{describe_fault(fault)}: no checkpoint had been recorded; the job started again at step 0"
     else:
         size = fault.after.segment.world_size if fault.after.segment else None
         message = (

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""report.json: the run as values for machines. Units are in the names, unknown is null.
+"""Builds report.json, the run as values for machines: units are in the names, what is not known is null.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -17,13 +17,13 @@ from ..data.faults import Fault
 from ..data.load import RunFolder
 from ..data.run_model import RunModel, build_run_model
 from .advice import advise
-from .checks import build_checks
+from .checks import ReportCheck, build_checks
 from .verdict import judge_run
 
 SCHEMA = 1
 
 
-def summarise(run: RunFolder) -> dict[str, t.Any]:
+def summarise(run: RunFolder) -> dict[str, object]:
     """Return report.json as a value that JSON can carry.
 
     Keys: ``schema, run_id, name, outcome, verdict {word, tone, sentence}, measured_on_loopback, cpu_only, job, figures,
@@ -32,7 +32,7 @@ def summarise(run: RunFolder) -> dict[str, t.Any]:
     """
     case = build_run_model(run)
     return t.cast(
-        dict[str, t.Any],
+        dict[str, object],
         parsing.to_json(
             {
                 "schema": SCHEMA,
@@ -56,7 +56,7 @@ def summarise(run: RunFolder) -> dict[str, t.Any]:
     )
 
 
-def build_job_figures(case: RunModel) -> dict[str, t.Any]:
+def build_job_figures(case: RunModel) -> dict[str, object]:
     """Return the size and origin of the job."""
     record, job, derived = case.run.record, case.job, case.derived
     return {
@@ -78,13 +78,13 @@ def build_job_figures(case: RunModel) -> dict[str, t.Any]:
     }
 
 
-def build_figures(case: RunModel) -> dict[str, t.Any]:
+def build_figures(case: RunModel) -> dict[str, object]:
     """Return the figures of a run; ``final_loss`` is the median of the last ten, ``steps_per_s`` counts faults in."""
     clock, reported = case.clock, case.throughput is not None
     first = clock.first_step - clock.zero if clock.first_step is not None and clock.zero is not None else None
     return {
         "submitted_at": clock.submitted,
-        "duration_s": parsing.read_number(case.run.record.get("duration_s")) or clock.elapsed,
+        "duration_s": parsing.read_number(case.run.record.get("duration_s")) or clock.duration,
         "start_to_first_step_s": first,
         "last_step": case.last_step,
         "first_loss": case.first_loss,
@@ -105,28 +105,28 @@ def build_figures(case: RunModel) -> dict[str, t.Any]:
     }
 
 
-_OF_ATTEMPT = ("label", "start", "end", "cause", "drilled", "node", "rank", "exit_code", "first_step", "last_step")
+_OF_ATTEMPT = ("label", "start", "end", "cause", "node", "rank", "exit_code", "first_step", "last_step")
 _OF_FAULT = (
     *("number", "at", "cause", "step", "resumed_from", "steps_lost"),
     *("seconds_lost", "seconds_to_catch_up", "proof"),
 )
 
 
-def _attempt(item: AttemptView) -> dict[str, t.Any]:
-    lists = {"nodes": [stay.name for stay in item.nodes], "logs": list(item.logs)}
-    return {name: getattr(item, name) for name in _OF_ATTEMPT} | lists
+def _attempt(item: AttemptView) -> dict[str, object]:
+    more = {"drilled": item.is_drilled, "nodes": [stay.name for stay in item.nodes], "logs": list(item.logs)}
+    return {name: getattr(item, name) for name in _OF_ATTEMPT} | more
 
 
-def _fault(item: Fault) -> dict[str, t.Any]:
+def _fault(item: Fault) -> dict[str, object]:
     whose = {"attempt": item.attempt.label, "node": item.attempt.node, "rank": item.attempt.rank}
     return {name: getattr(item, name) for name in _OF_FAULT} | whose | {"reasons": list(item.reasons)}
 
 
-def _check(item: t.Any) -> dict[str, t.Any]:
+def _check(item: ReportCheck) -> dict[str, object]:
     return {"name": item.name, "status": item.status, "message": item.message}
 
 
-def _fabric(verdict: dict[str, t.Any]) -> dict[str, t.Any]:
+def _fabric(verdict: dict[str, object]) -> dict[str, object]:
     transport, bandwidth = (
         parsing.read_mapping(verdict.get("transport")),
         parsing.read_mapping(verdict.get("bandwidth")),

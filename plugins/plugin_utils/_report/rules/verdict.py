@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The verdict: one word, its tone, and one sentence that a person can repeat.
+"""The verdict on a run: one word, its tone, and one sentence.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -60,33 +60,31 @@ def _subject(case: RunModel) -> str:
 
 def _statement(case: RunModel) -> str:
     step = f"step {fmt.format_count(case.last_step)}"
-    spent = f" in {fmt.format_duration(case.clock.elapsed)}" if case.clock.elapsed is not None else ""
+    spent = f" in {fmt.format_duration(case.clock.duration)}" if case.clock.duration is not None else ""
     reached = case.last_step is not None
     lines = {
         "succeeded": f"{_subject(case)} trained to {step}{spent}" if reached else f"{_subject(case)} finished{spent}",
         "cancelled": f"stopped on request at {step}{_elapsed_words(case)}" if reached else "stopped on request",
         "running": f"{_subject(case)} {'is' if case.ranks_seen == 1 else 'are'} at {step}{_elapsed_words(case)}"
         if reached
-        else "the job is running, and has logged no step so far",
-        "waiting": "the job has been handed in and waits for its nodes",
+        else "the job is running and has logged no step yet",
+        "waiting": "the job is submitted and waits for its nodes",
         "unknown": "the record does not say how the job ended" + (f"; it had reached {step}" if reached else ""),
     }
     return lines.get(case.outcome) or _failure_statement(case, step if reached else None)
 
 
 def _elapsed_words(case: RunModel) -> str:
-    return f" after {fmt.format_duration(case.clock.elapsed)}" if case.clock.elapsed is not None else ""
+    return f" after {fmt.format_duration(case.clock.duration)}" if case.clock.duration is not None else ""
 
 
 def _failure_statement(case: RunModel, step: str | None) -> str:
     asked, seen = case.ranks_asked, case.ranks_seen
     if case.run.record.get("outcome") == "succeeded" and asked is not None:
-        return (
-            f"the job ended well by itself, but only {fmt.format_count(seen)} of {fmt.plural(asked, 'rank')} took part"
-        )
+        return f"the program succeeded, but only {fmt.format_count(seen)} of {fmt.plural(asked, 'rank')} took part"
     last = case.attempts[-1] if case.attempts else None
     tries = f" in {fmt.plural(len(case.attempts), 'attempt')}" if len(case.attempts) > 1 else ""
-    where = f"the job came to {step}{tries}" if step else f"the job ended before its first step{tries}"
+    where = f"the job reached {step}{tries}" if step else f"the job ended before its first step{tries}"
     if last is None or (last.cause is None and not last.exit_code):
         return where
     code = f" (exit code {last.exit_code})" if last.exit_code else ""
@@ -105,20 +103,20 @@ def describe_cause(cause: str | None, node: str | None) -> str:
 
 def _recorded_cause(case: RunModel) -> str:
     """Return the record's own line about a bad end."""
-    said = parsing.read_text(case.run.record.get("detail")) if case.outcome in ("failed", "lost") else None
-    return f" Recorded cause: {said.rstrip('.')}." if said else ""
+    detail = parsing.read_text(case.run.record.get("detail")) if case.outcome in ("failed", "lost") else None
+    return f" Recorded cause: {detail.rstrip('.')}." if detail else ""
 
 
 def _fault_words(case: RunModel) -> str:
     if not case.faults or case.outcome in ("failed", "lost"):
         return ""
     total, proven = len(case.faults), sum(fault.proof == "proven" for fault in case.faults)
-    drilled = all(fault.attempt.drilled for fault in case.faults)
+    drilled = all(fault.attempt.is_drilled for fault in case.faults)
     what = fmt.plural(total, "drilled fault" if drilled else "fault")
     how = "resume proven" if total == 1 else "every resume proven"
     if proven < total:
         how = f"{proven} of {total} resumes proven" if total > 1 else "resume not proven"
-        how = "begun again at step 0" if all(fault.proof == "fresh" for fault in case.faults) else how
+        how = "started again at step 0" if all(fault.proof == "fresh" for fault in case.faults) else how
     lost = f", {fmt.plural(case.steps_lost, 'step')} done again" if case.steps_lost is not None else ""
     return f", through {what} ({how}{lost})"
 

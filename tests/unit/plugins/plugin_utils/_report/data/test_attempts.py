@@ -13,8 +13,8 @@ import pytest
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.attempts import effective_steps
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import (
     RunFolder,
+    build_run_folder,
     load_run,
-    parse_events,
     parse_metrics,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import RunModel, build_run_model
@@ -39,16 +39,15 @@ def steps(at: float, first: int, last: int, every: int = 10, level: float = 4.0)
 
 
 def case(metrics: list[Line], events: list[Line] | None = None, **record: t.Any) -> RunModel:
-    segments, unit = parse_metrics(metrics, [])
-    return build_run_model(RunFolder("r", record, parse_events(events or []), segments, unit))
+    return build_run_model(build_run_folder("r", record, events or [], metrics, []))
 
 
 def test_the_whole_story_of_a_killed_rank() -> None:
     found = build_run_model(load_run(FIXTURES / "resumed"))
     (fault,) = found.faults
     assert (fault.proof, fault.step, fault.resumed_from, fault.steps_lost) == ("proven", 137, 120, 17)
-    assert (fault.attempt.node, fault.attempt.rank, fault.attempt.exit_code) == ("node-2", 1, -9)
-    assert fault.attempt.drilled
+    assert (fault.attempt.node, fault.attempt.rank, fault.attempt.exit_code) == ("node-2", 1, 137)
+    assert fault.attempt.is_drilled
     assert fault.seconds_lost == pytest.approx(3.59, abs=0.01)
     assert fault.seconds_to_catch_up == pytest.approx(4.97, abs=0.01)
     assert (found.outcome, found.steps_lost, found.interval, found.last_step) == ("succeeded", 17, 20, 300)
@@ -98,17 +97,27 @@ def test_a_program_that_logs_every_tenth_step_resumes_within_ten() -> None:
     assert case(lines).faults[0].proof == "proven"
 
 
-def test_attempts_are_matched_by_time_and_one_with_two_starts_is_divided() -> None:
-    record = [{"n": 1, "started_at": ZERO}, {"n": 2, "started_at": ZERO + 20, "exit_code": 0}]
+def test_metrics_are_matched_by_time_and_a_second_start_of_the_program_is_no_attempt() -> None:
+    """The report shows the attempts of the record, no more and no fewer."""
+    record = [
+        {"n": 1, "started_at": ZERO, "first_step": 1, "last_step": 25, "resumed_from_step": 0},
+        {"n": 2, "started_at": ZERO + 20, "exit_code": 0, "first_step": 21, "last_step": 30, "resumed_from_step": 20},
+    ]
     metrics = [start(0.5, 0), *steps(1, 1, 12), start(10, 10), *steps(11, 11, 25), start(21, 20), *steps(22, 21, 30)]
     found = case(metrics, attempts=record)
-    assert [item.label for item in found.attempts] == ["1", "1b", "2"]
-    assert [(item.first_step, item.last_step) for item in found.attempts] == [(1, 12), (11, 25), (21, 30)]
-    assert [item.proof for item in found.faults] == ["proven", "proven"]
+    assert [item.label for item in found.attempts] == ["1", "2"]
+    assert [(item.first_step, item.last_step) for item in found.attempts] == [(1, 25), (21, 30)]
+    assert [(len(item.steps), len(item.segment.checkpoints) if item.segment else 0) for item in found.attempts] == [
+        (27, 2),
+        (10, 1),
+    ]
+    assert [(item.proof, item.steps_lost) for item in found.faults] == [("proven", 5)]
 
 
 def test_an_attempt_that_died_before_its_first_line_keeps_its_place() -> None:
     record = [{"n": n, "started_at": ZERO + 20 * n} for n in range(3)]
+    record[0] |= {"first_step": 1, "last_step": 27}
+    record[2] |= {"first_step": 21, "last_step": 40, "resumed_from_step": 20}
     metrics = [start(1, 0), *steps(2, 1, 27), start(41, 20), *steps(42, 21, 40)]
     found = case(metrics, attempts=record)
     assert [item.segment is not None for item in found.attempts] == [True, False, True]
@@ -116,15 +125,16 @@ def test_an_attempt_that_died_before_its_first_line_keeps_its_place() -> None:
 
 
 def test_events_belong_to_the_attempt_they_name() -> None:
-    record = [{"n": 1, "started_at": ZERO}, {"n": 2, "started_at": ZERO + 5}]
-    events: list[Line] = [
-        {"at": ZERO + 5.2, "kind": "worker_exit", "node": "b", "rank": 3, "attempt": 1, "detail": "exit code -9"},
-        {"at": ZERO + 9, "kind": "worker_exit", "node": "b", "rank": 3, "attempt": 2, "detail": "exit code 0"},
+    """A rank that was killed is heard of after the next attempt has begun."""
+    events = [
+        *(worker_started(at, "b", 3, n) for n, at in ((1, 0.5), (2, 5))),
+        worker(5.2, 137, "b", 3, 1),
+        worker(9, 0, "b", 3, 2),
     ]
-    found = case([start(1, 0), *steps(2, 1, 12), start(6, 10), *steps(7, 11, 20)], events, attempts=record)
-    assert [(item.node, item.exit_code, item.cause) for item in found.attempts] == [
-        ("b", -9, "crash"),
-        (None, None, None),
+    found = case([start(1, 0), *steps(2, 1, 12), start(6, 10), *steps(7, 11, 20)], events)
+    assert [(item.node, item.rank, item.exit_code, item.cause) for item in found.attempts] == [
+        ("b", 3, 137, "crash"),
+        (None, None, 0, None),
     ]
 
 
@@ -160,6 +170,10 @@ def test_loopback_is_known_from_the_fabric() -> None:
     assert build_run_model(run).loopback
 
 
+def worker_started(at: float, node: str, rank: int, attempt: int) -> Line:
+    return {"at": ZERO + at, "kind": "worker_started", "node": node, "rank": rank, "attempt": attempt}
+
+
 def worker(at: float, code: int, node: str, rank: int, attempt: int) -> Line:
     common = {"at": ZERO + at, "kind": "worker_exit", "node": node, "rank": rank, "attempt": attempt}
     return {**common, "exit_code": code, "signal": max(0, code - 128)}
@@ -167,6 +181,7 @@ def worker(at: float, code: int, node: str, rank: int, attempt: int) -> Line:
 
 def test_the_rank_that_failed_is_named_and_not_those_it_took_along() -> None:
     events = [
+        *(worker_started(at, node, rank, n) for n, at in ((1, 0.5), (2, 5.5)) for rank, node in enumerate("ab")),
         worker(5.0, 143, "a", 0, 1),
         worker(5.1, 137, "b", 1, 1),
         worker(9, 0, "a", 0, 2),
@@ -179,12 +194,13 @@ def test_the_rank_that_failed_is_named_and_not_those_it_took_along() -> None:
 
 def test_an_agent_that_came_back_is_a_lost_node() -> None:
     restart = {"at": ZERO + 4, "kind": "agent_restart", "node": "b", "detail": "node_lost", "exit_code": 137}
-    found = case([start(1, 0), *steps(2, 1, 12), start(6, 10)], [restart, worker(5, 1, "a", 0, 1)])
+    events = [worker_started(0.5, "a", 0, 1), restart, worker(5, 1, "a", 0, 1), worker_started(5.5, "a", 0, 2)]
+    found = case([start(1, 0), *steps(2, 1, 12), start(6, 10)], events)
     assert [(item.cause, item.node) for item in found.attempts] == [("node_lost", "b"), (None, None)]
 
 
 def test_a_cancelled_job_was_not_ended_by_its_last_rank() -> None:
-    events: list[Line] = [{"at": ZERO + 4, "kind": "cancelled"}, worker(5, 143, "a", 0, 1)]
+    events = [worker_started(0.5, "a", 0, 1), {"at": ZERO + 4, "kind": "cancelled"}, worker(5, 143, "a", 0, 1)]
     found = case([start(1, 0), *steps(2, 1, 12)], events, outcome="cancelled")
     assert [(item.cause, item.node) for item in found.attempts] == [("cancelled", None)]
 

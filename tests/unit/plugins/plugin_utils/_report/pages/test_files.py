@@ -17,13 +17,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_m
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages.compare import (
     compare_runs,
     find_differences,
+    render_compare,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages.files import (
     write_comparison,
     write_report,
     write_text,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._report.pages.page import render_compare
 
 FIXTURES = pathlib.Path(__file__).parents[5] / "fixtures" / "report"
 NAMES = ["resumed", "crash_loop", "cancelled", "running", "gpu64", "nulls"]

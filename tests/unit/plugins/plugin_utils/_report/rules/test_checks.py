@@ -51,7 +51,7 @@ def statuses(found: RunFolder) -> dict[str, str]:
         (
             "crash_loop",
             "Failed",
-            "The job came to step 12 in 4 attempts; the last was ended by a crash on node-2 (exit code 1).",
+            "The job reached step 12 in 4 attempts; the last was ended by a crash on node-2 (exit code 1).",
         ),
         ("cancelled", "Cancelled", "Stopped on request at step 188 after 44 s."),
         ("running", "Running", "3 ranks on 3 nodes are at step 96 after 39 s."),
@@ -81,9 +81,7 @@ def test_missing_ranks_fail_a_success() -> None:
     found = run("resumed")
     record = {**found.record, "world_size": {"asked": 2, "seen": 1}}
     changed = dataclasses.replace(found, record=record)
-    assert judge_run(build_run_model(changed)).sentence.startswith(
-        "The job ended well by itself, but only 1 of 2 ranks"
-    )
+    assert judge_run(build_run_model(changed)).sentence.startswith("The program succeeded, but only 1 of 2 ranks")
     assert statuses(changed)["attendance"] == "failed"
     assert any("never joined" in item["text"] for item in summarise(changed)["next"])
 
@@ -154,7 +152,7 @@ def test_advice_after_other_ends() -> None:
     assert "continues from the checkpoint of step 188" in advised(run("cancelled"))[0][0]
     assert "muster.training.status" in (advised(run("running"))[0][1] or "")
     assert any("Reseat the adapter" in text for text, _command in advised(run("gpu64")))
-    assert any("give them back" in text for text, _command in advised(run("gpu64")))
+    assert any("until they are deleted" in text for text, _command in advised(run("gpu64")))
 
 
 def test_a_hostile_run_id_is_quoted_for_the_shell() -> None:
