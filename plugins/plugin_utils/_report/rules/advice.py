@@ -213,5 +213,5 @@ def _advise_idle_gpus(case: RunModel) -> t.Iterator[Advice]:
 def _advise_teardown(case: RunModel) -> t.Iterator[Advice]:
     if case.clock.over and (case.usd_per_hour or 0) > 0:
         price = fmt.format_usd(case.usd_per_hour)
-        text = f"These nodes cost {price} an hour until they are deleted: delete them when you are done."
+        text = f"These nodes cost {price} an hour until they are deleted."
         yield Advice(text, play_command("teardown"))
