@@ -14,15 +14,29 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._model.run_history import fold
-from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import RunFolder, build_run_folder
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import (
+    RunFolder,
+    build_run_folder,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import RunModel, build_run_model
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import case, start, steps
 
 Line = dict[str, t.Any]
+
+
 JOB = to_yaml_names(parse_job({"name": "x", "script": "/t.py", "nodes": 2}))
+
+
 ZERO = 1_700_000_000.0
+
+
 TIMES = st.integers(0, 400).map(lambda tenths: ZERO + tenths / 10)
+
+
 NODES = st.sampled_from("ab")
+
+
 EVENTS = st.one_of(
     st.fixed_dictionaries(
         {
@@ -46,11 +60,15 @@ EVENTS = st.one_of(
         {"kind": st.just("agent_restart"), "at": TIMES, "node": NODES, "detail": st.just("node_lost")}
     ),
 )
+
+
 METRICS = st.one_of(
     st.fixed_dictionaries({"at": TIMES, "step": st.integers(0, 60), "loss": st.floats(0, 9)}),
     st.fixed_dictionaries({"at": TIMES, "checkpoint_step": st.integers(0, 60), "path": st.just("/c")}),
     st.fixed_dictionaries({"at": TIMES, "resumed_from_step": st.integers(0, 60), "world_size": st.integers(1, 3)}),
 )
+
+
 # What the history of a run fills in; without them the report takes it from the events and the metrics itself.
 FOLDED = ("attempts", "steps_lost", "seconds_lost", "first_step_at", "checkpoint")
 
@@ -104,3 +122,26 @@ def test_an_elastic_job_may_end_with_fewer_ranks_than_were_asked_for(seen: int, 
     job = {"nodes": 4, "processes_per_node": 1, "elastic": {"min": 2, "max": 4}}
     record = {"outcome": "succeeded", "job": job, "world_size": {"asked": 4, "seen": seen}}
     assert build_run_model(RunFolder("r", record)).outcome == outcome
+
+
+def test_fewer_ranks_than_asked_is_failed_whatever_the_record_says() -> None:
+    found = case([], outcome="succeeded", world_size={"asked": 4, "seen": 3})
+    assert found.outcome == "failed"
+
+
+def test_the_smallest_world_size_seen_counts() -> None:
+    found = case([start(0, 0, 4), *steps(1, 1, 3), start(5, 0, 3)], derived={"world_size": 4}, outcome="succeeded")
+    assert (found.ranks_asked, found.ranks_seen, found.outcome) == (4, 3, "failed")
+
+
+@pytest.mark.parametrize(
+    ("record", "loopback"),
+    [({"derived": {"connection": "local"}}, True), ({"derived": {"connection": "ssh"}}, False), ({}, False)],
+)
+def test_loopback_is_known_from_the_connection(record: Line, loopback: bool) -> None:
+    assert case([], **record).loopback is loopback
+
+
+def test_loopback_is_known_from_the_fabric() -> None:
+    run = RunFolder("r", {}, fabric={"islands": [{"island": "x", "link": "loopback"}]})
+    assert build_run_model(run).loopback
