@@ -98,7 +98,7 @@ def _contradictions(
         yield f"it began at step 0 although a checkpoint of step {max(saved)} had been saved"
     if resumed is not None and reached is not None and resumed > reached:
         yield f"it claims to continue from step {resumed}, but only step {reached} had been reached"
-    sizes = [item.segment.world_size if item.segment else None for item in (before, after)]
+    sizes = [attempt.segment.world_size if attempt.segment else None for attempt in (before, after)]
     if None not in sizes and sizes[0] != sizes[1] and not elastic:
         yield f"world size changed from {sizes[0]} to {sizes[1]}"
     yield _loss_jump(before.segment, after.segment)
@@ -141,7 +141,7 @@ def _loss_jump(before: Segment | None, after: Segment | None) -> str | None:
     if not before or not after or not before.steps or not after.steps:
         return None
     first = after.steps[0]
-    near = [item.loss for item in before.steps if abs(item.step - first.step) <= 10 and item.loss is not None]
+    near = [step.loss for step in before.steps if abs(step.step - first.step) <= 10 and step.loss is not None]
     start = before.steps[0].loss
     if len(near) < 3 or first.loss is None or start is None or first.step <= 10:
         return None

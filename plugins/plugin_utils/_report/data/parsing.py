@@ -82,12 +82,12 @@ def read_time(value: object) -> float | None:
 
 def read_mapping(value: object) -> dict[str, object]:
     """Return ``value`` when it is a mapping, else an empty one."""
-    return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
+    return {str(key): entry for key, entry in value.items()} if isinstance(value, dict) else {}
 
 
 def read_rows(value: object) -> list[dict[str, object]]:
     """Return the mappings of a list; anything else in it, and anything that is no list, is left out."""
-    return [read_mapping(item) for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    return [read_mapping(entry) for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 def read_texts(value: object) -> list[str]:
@@ -113,9 +113,9 @@ def hide_secrets(value: object) -> str | None:
 def to_json(value: object) -> object:
     """Return ``value`` with what JSON cannot carry (NaN, infinities) as null, texts safe, noise digits off."""
     if isinstance(value, dict):
-        return {read_text(key) or "": to_json(item) for key, item in value.items()}
+        return {read_text(key) or "": to_json(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [to_json(item) for item in value]
+        return [to_json(entry) for entry in value]
     if isinstance(value, float):
         rounded = round(value, 6) if abs(value) >= 1 else float(f"{value:.6g}")
         return rounded if math.isfinite(value) else None

@@ -68,7 +68,7 @@ class RunModel:
     @property
     def restarts(self) -> int:
         """How often the job started again; a start of which no rank was seen counts by the next one's number."""
-        numbers = [int(item.label) for item in self.attempts if item.label.isdecimal()]
+        numbers = [int(attempt.label) for attempt in self.attempts if attempt.label.isdecimal()]
         return max(len(self.attempts), 1, *numbers) - 1
 
     @property
@@ -101,7 +101,7 @@ class RunModel:
     @property
     def curve(self) -> list[StepRecord]:
         """The steps that count, in order."""
-        return [item for part in self.counted for item in part]
+        return [step for part in self.counted for step in part]
 
 
 def build_run_model(run: RunFolder) -> RunModel:

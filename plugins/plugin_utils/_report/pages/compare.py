@@ -37,29 +37,29 @@ def compare_runs(runs: t.Sequence[RunFolder]) -> dict[str, object]:
     Keys: ``schema, runs [{run_id, name, outcome, word, figures.., usd, measured_on_loopback}], differences {option:
     [value of each run]}``.
     """
-    cases = [build_run_model(run) for run in runs]
+    models = [build_run_model(run) for run in runs]
     lines = [
         {
-            "run_id": case.run_id,
-            "name": case.name,
-            "outcome": case.outcome,
-            "word": judge_run(case).word,
-            **build_figures(case),
-            "usd": case.usd,
-            "measured_on_loopback": case.loopback,
+            "run_id": model.run_id,
+            "name": model.name,
+            "outcome": model.outcome,
+            "word": judge_run(model).word,
+            **build_figures(model),
+            "usd": model.usd,
+            "measured_on_loopback": model.loopback,
         }
-        for case in cases
+        for model in models
     ]
-    values = {"schema": 1, "runs": lines, "differences": find_differences(cases)}
+    values = {"schema": 1, "runs": lines, "differences": find_differences(models)}
     return parsing.read_mapping(parsing.to_json(values))
 
 
-def find_differences(cases: t.Sequence[RunModel]) -> dict[str, list[str | None]]:
+def find_differences(models: t.Sequence[RunModel]) -> dict[str, list[str | None]]:
     """Return the options of the jobs (and what was derived from them) whose values are not all equal.
 
     Environment values are left out: they may be secret.
     """
-    options = [{**_flatten(case.job, ""), **_flatten(case.derived, "derived.")} for case in cases]
+    options = [{**_flatten(model.job, ""), **_flatten(model.derived, "derived.")} for model in models]
     names = dict.fromkeys(name for values in options for name in values)
     table = {name: [values.get(name) for values in options] for name in names}
     return {name: values for name, values in table.items() if len(set(values)) > 1}
@@ -84,65 +84,65 @@ def render_compare(runs: t.Sequence[RunFolder]) -> str:
 
     :raises InputError: matplotlib is not installed.
     """
-    cases = [build_run_model(run) for run in runs]
+    models = [build_run_model(run) for run in runs]
     return render(
         "compare.html.j2",
-        title=f"{fmt.plural(len(cases), 'run')} compared",
-        caveat=_describe_caveats(cases),
-        outcomes=_outcome_table(cases),
-        curves=_build_curves(cases),
-        differences=_difference_table(cases),
+        title=f"{fmt.plural(len(models), 'run')} compared",
+        caveat=_describe_caveats(models),
+        outcomes=_outcome_table(models),
+        curves=_build_curves(models),
+        differences=_difference_table(models),
     )
 
 
-def _describe_caveats(cases: t.Sequence[RunModel]) -> str | None:
+def _describe_caveats(models: t.Sequence[RunModel]) -> str | None:
     """Return the sentence that says which figures are not those of a real network, None where all are."""
-    caveats = [describe_caveat(case) for case in cases]
+    caveats = [describe_caveat(model) for model in models]
     if all(caveats):
         same = len(set(caveats)) == 1
         every = "All figures come from CPUs or from loopback of one machine; they say nothing about a real network."
         return caveats[0] if same else every
-    names = [case.run_id for case, caveat in zip(cases, caveats, strict=True) if caveat]
+    names = [model.run_id for model, caveat in zip(models, caveats, strict=True) if caveat]
     words = "On CPUs or loopback of one machine, so not to be compared with the others"
     return f"{words}: {fmt.join_names(names)}." if names else None
 
 
-def _outcome_table(cases: t.Sequence[RunModel]) -> Table:
+def _outcome_table(models: t.Sequence[RunModel]) -> Table:
     headings = ("No.", "Run", "Outcome", "Duration", "Steps", "Steps/s", "Final loss", "Restarts", "Steps lost", "Cost")
-    lines = [_outcome_line(number, case) for number, case in enumerate(cases, start=1)]
+    lines = [_outcome_line(number, model) for number, model in enumerate(models, start=1)]
     return Table(headings, lines, "Runs in the order given", "   nnnnnnn")
 
 
-def _outcome_line(number: int, case: RunModel) -> list[Cell]:
-    verdict = judge_run(case)
+def _outcome_line(number: int, model: RunModel) -> list[Cell]:
+    verdict = judge_run(model)
     return [
         str(number),
-        case.run_id,
+        model.run_id,
         build_mark(verdict.tone, verdict.word),
-        fmt.format_duration(case.clock.duration),
-        fmt.format_count(case.last_step),
-        fmt.format_figure(case.steps_per_s),
-        fmt.format_figure(case.final_loss),
-        fmt.format_count(case.restarts),
-        fmt.format_count(case.steps_lost),
-        format_cost(case),
+        fmt.format_duration(model.clock.duration),
+        fmt.format_count(model.last_step),
+        fmt.format_figure(model.steps_per_s),
+        fmt.format_figure(model.final_loss),
+        fmt.format_count(model.restarts),
+        fmt.format_count(model.steps_lost),
+        format_cost(model),
     ]
 
 
-def _build_curves(cases: t.Sequence[RunModel]) -> Plot | None:
+def _build_curves(models: t.Sequence[RunModel]) -> Plot | None:
     """Return the loss of the runs in one picture, None where none of them wrote a loss."""
-    curves = [(number, case) for number, case in enumerate(cases, start=1) if series.losses(case.curve)]
+    curves = [(number, model) for number, model in enumerate(models, start=1) if series.losses(model.curve)]
     shown = curves[:MOST_CURVES]
     if not shown:
         return None
     key = Markup('<span class="key"><b style="--k:var(--series-{0})">{1}</b> {2}</span>')
-    legend = Markup(" · ").join(key.format(place, number, case.run_id) for place, (number, case) in enumerate(shown))
+    legend = Markup(" · ").join(key.format(place, number, model.run_id) for place, (number, model) in enumerate(shown))
     more = f" The first {len(shown)} of {len(curves)} runs." if len(curves) > len(shown) else ""
     return Plot(*_draw(shown), legend + more)
 
 
 def _draw(shown: t.Sequence[tuple[int, RunModel]]) -> figures.Picture:
-    curves = [(number, series.losses(case.curve)) for number, case in shown]
+    curves = [(number, series.losses(model.curve)) for number, model in shown]
 
     def paint(figure: Figure, size: Size) -> None:
         ax = plots.add_axes(figure, size, (48, 34, 22, 44))
@@ -160,11 +160,11 @@ def _draw(shown: t.Sequence[tuple[int, RunModel]]) -> figures.Picture:
     return figures.draw_both("compare", "Loss of each run by step", (330, 280), paint)
 
 
-def _difference_table(cases: t.Sequence[RunModel]) -> Table | None:
-    differences = find_differences(cases)
+def _difference_table(models: t.Sequence[RunModel]) -> Table | None:
+    differences = find_differences(models)
     if not differences:
         return None
-    headings = ("Option", *(f"Run {number}" for number in range(1, len(cases) + 1)))
+    headings = ("Option", *(f"Run {number}" for number in range(1, len(models) + 1)))
     lines = [[name, *(value or fmt.UNKNOWN for value in values)] for name, values in differences.items()]
     more = f"; {len(lines) - MOST_DIFFERENCES} more are left out" if len(lines) > MOST_DIFFERENCES else ""
     return Table(headings, lines[:MOST_DIFFERENCES], f"Options whose values are not all equal{more}")

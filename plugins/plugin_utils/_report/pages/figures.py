@@ -38,7 +38,7 @@ def draw_both(salt: str, title: str, heights: tuple[int, int], paint: plots.Pain
     return plots.draw_svg(wide, salt, title, paint), plots.draw_svg(narrow, salt, title, paint)
 
 
-def _budget(size: Size) -> int:
+def _most_points(size: Size) -> int:
     return 600 if size.name == "wide" else 260
 
 
@@ -46,7 +46,7 @@ def draw_curve(
     ax: Axes, points: t.Sequence[Point], size: Size, colour: str, width: float = 1.5, style: str = "-"
 ) -> None:
     """Draw a series, long ones as their mean within the band of their extremes."""
-    made = series.downsample(points, _budget(size))
+    made = series.downsample(points, _most_points(size))
     if made.band:
         xs, low, high = zip(*made.band, strict=True)
         ax.fill_between(xs, low, high, color=colour, alpha=0.22, linewidth=0)
@@ -82,7 +82,7 @@ def set_step_axis(ax: Axes, size: Size) -> None:
 def set_time_axis(ax: Axes, span: float, size: Size) -> None:
     """Set an x axis of elapsed time, 0 to ``span`` seconds."""
     ax.set_xlim(0, span or 1.0)
-    ax.set_xticks(series.nice_times(span or 1.0, 8 if size.name == "wide" else 4))
+    ax.set_xticks(series.time_ticks(span or 1.0, 8 if size.name == "wide" else 4))
     ax.xaxis.set_major_formatter(lambda value, _place: fmt.format_clock(value))
 
 
@@ -101,18 +101,18 @@ class Times:
     span: float
 
 
-def read_times(case: RunModel) -> Times | None:
+def read_times(model: RunModel) -> Times | None:
     """Return the run's clock, or None when it lacks its start or its end."""
-    zero, elapsed = case.clock.zero, case.clock.duration
+    zero, elapsed = model.clock.zero, model.clock.duration
     return Times(zero, elapsed) if zero is not None and elapsed else None
 
 
-def draw_loss(case: RunModel) -> tuple[Picture, float | None] | None:
+def draw_loss(model: RunModel) -> tuple[Picture, float | None] | None:
     """Return the loss by step: what counts in the accent, what was lost in grey, faults and resumes marked.
 
     With it comes the highest loss when it lies above the picture.
     """
-    counted, lost = ([series.losses(part) for part in parts] for parts in (case.counted, case.lost))
+    counted, lost = ([series.losses(part) for part in parts] for parts in (model.counted, model.lost))
     if not any((*counted, *lost)):
         return None
     heights, above = series.clip_start([*counted, *lost])
@@ -125,20 +125,20 @@ def draw_loss(case: RunModel) -> tuple[Picture, float | None] | None:
             draw_curve(ax, part, size, plots.ACCENT, 1.7)
         set_y_axis(ax, heights, None, size)
         set_step_axis(ax, size)
-        _mark_steps(ax, case)
+        _mark_steps(ax, model)
         name_axes(ax, size, "loss", "step")
 
     return draw_both("loss", "Training loss by step, with faults, resumes and checkpoints", (290, 250), paint), above
 
 
-def _mark_steps(ax: Axes, case: RunModel) -> None:
+def _mark_steps(ax: Axes, model: RunModel) -> None:
     across = ax.get_xaxis_transform()
-    saved = [item.step for part in case.run.segments for item in part.checkpoints]
+    saved = [item.step for part in model.run.segments for item in part.checkpoints]
     if saved:
         thin = sorted(set(saved))[:: max(len(set(saved)) // 120, 1)]
         ax.plot(thin, [0.0] * len(thin), "|", color=plots.ACCENT, transform=across, markersize=9, clip_on=False)
     struck: dict[int, list[int]] = {}
-    for fault in case.faults:
+    for fault in model.faults:
         if fault.step is not None:
             struck.setdefault(fault.step, []).append(fault.number)
         if fault.step is not None and fault.resumed_from is not None:
@@ -162,13 +162,13 @@ def _mark_steps(ax: Axes, case: RunModel) -> None:
         ax.text(step, 1.02, mark, transform=across, color=plots.BAD, ha="center", va="bottom", fontsize=11)
 
 
-def draw_throughput(case: RunModel) -> Picture | None:
+def draw_throughput(model: RunModel) -> Picture | None:
     """Return the throughput over elapsed time; the time in which no step was made is hatched."""
-    times = read_times(case)
+    times = read_times(model)
     if times is None:
         return None
-    reported = case.throughput is not None
-    parts = [series.rates(part.steps, times.zero, reported) for part in case.run.segments]
+    reported = model.throughput is not None
+    parts = [series.rates(part.steps, times.zero, reported) for part in model.run.segments]
     heights = [y for part in parts for _x, y in part]
     if not heights:
         return None
@@ -179,16 +179,16 @@ def draw_throughput(case: RunModel) -> Picture | None:
             draw_curve(ax, part, size, plots.ACCENT, 1.3)
         set_y_axis(ax, heights, 0.0, size)
         set_time_axis(ax, times.span, size)
-        for left, right in _standstills(case, times):
+        for left, right in _downtimes(model, times):
             ax.axvspan(left, right, facecolor="none", edgecolor=plots.RULE, hatch="///", linewidth=0)
-        name_axes(ax, size, case.unit, "elapsed")
+        name_axes(ax, size, model.unit, "elapsed")
 
-    return draw_both("throughput", f"Throughput in {case.unit} over elapsed time", (210, 200), paint)
+    return draw_both("throughput", f"Throughput in {model.unit} over elapsed time", (210, 200), paint)
 
 
-def _standstills(case: RunModel, times: Times) -> list[Point]:
+def _downtimes(model: RunModel, times: Times) -> list[Point]:
     found = []
-    for fault in case.faults:
+    for fault in model.faults:
         old, new = fault.attempt.segment, fault.after.segment
         left = old.steps[-1].at if old and old.steps else None
         right = new.steps[0].at if new and new.steps else None
@@ -197,10 +197,10 @@ def _standstills(case: RunModel, times: Times) -> list[Point]:
     return found
 
 
-def draw_usage(case: RunModel) -> tuple[Picture, str] | None:
+def draw_usage(model: RunModel) -> tuple[Picture, str] | None:
     """Return the use of each node over time as shades, and what it shows (``GPU`` or ``CPU``)."""
-    grid, measured = series.usage_grid(case.run.usage, case.clock, 60, MAX_USAGE)
-    times = read_times(case)
+    grid, measured = series.usage_grid(model.run.usage, model.clock, 60, MAX_USAGE)
+    times = read_times(model)
     if not grid.cells or times is None:
         return None
 
@@ -208,7 +208,7 @@ def draw_usage(case: RunModel) -> tuple[Picture, str] | None:
         ax = plots.add_axes(figure, size, (label_width(grid.rows, size), 8, 14, 36))
         fill_shades(ax, grid, 100.0, 0.12)
         set_row_axis(ax, grid.rows, size)
-        ticks = series.nice_times(times.span, 8 if size.name == "wide" else 4)
+        ticks = series.time_ticks(times.span, 8 if size.name == "wide" else 4)
         ax.set_xticks(
             [tick / times.span * len(grid.columns) for tick in ticks], [fmt.format_clock(tick) for tick in ticks]
         )
@@ -224,7 +224,7 @@ def label_width(names: t.Sequence[str], size: Size) -> int:
     return min(most, 16 + round(7.2 * max((len(name) for name in names), default=0)))
 
 
-def _clip(name: str, size: Size) -> str:
+def _clip_name(name: str, size: Size) -> str:
     most = 23 if size.name == "wide" else 11
     return name if len(name) <= most else name[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
@@ -232,7 +232,7 @@ def _clip(name: str, size: Size) -> str:
 def set_row_axis(ax: Axes, names: t.Sequence[str], size: Size) -> None:
     """Name the rows of a picture, the first on top, with names cut to the room there is."""
     ax.set_ylim(len(names), 0)
-    ax.set_yticks([index + 0.5 for index in range(len(names))], [_clip(name, size) for name in names])
+    ax.set_yticks([index + 0.5 for index in range(len(names))], [_clip_name(name, size) for name in names])
     ax.spines["bottom"].set_visible(False)
     if len(names) > MAX_ROWS:
         ax.tick_params(axis="y", labelsize=10)
@@ -254,7 +254,7 @@ def draw_pairs(verdict: dict[str, object], salt: str) -> Picture | None:
     slow = min(grid.cells, key=lambda key: (grid.cells[key], key))
 
     def paint(figure: Figure, size: Size) -> None:
-        cell = _cell(grid, size)
+        cell = _cell_size(grid, size)
         left, top = label_width(grid.rows, size), 24
         ax = plots.add_axes(figure, size, (left, top, size.width - left - cell * len(grid.rows), 6))
         fill_shades(ax, grid, full, 0.0)
@@ -269,11 +269,11 @@ def draw_pairs(verdict: dict[str, object], salt: str) -> Picture | None:
         plots.draw_frame(ax, slow[1], slow[0], plots.BAD)
 
     wide, narrow = Size("wide", WIDE, 0), Size("narrow", NARROW, 0)
-    heights = tuple(round(30 + _cell(grid, size) * len(grid.rows)) for size in (wide, narrow))
+    heights = tuple(round(30 + _cell_size(grid, size) * len(grid.rows)) for size in (wide, narrow))
     return draw_both(f"pairs-{salt}", "Bandwidth of each pair of nodes", (heights[0], heights[1]), paint)
 
 
-def _cell(grid: Grid, size: Size) -> float:
+def _cell_size(grid: Grid, size: Size) -> float:
     room = (560 if size.name == "wide" else size.width - 8) - label_width(grid.rows, size)
     return min(room / len(grid.rows), 50 if size.name == "wide" else 44)
 
@@ -282,6 +282,6 @@ def _write_cells(ax: Axes, grid: Grid, full: float, cell: float) -> None:
     if cell < 34:
         return
     for (row, column), value in grid.cells.items():
-        colour = plots.PAPER if series.level(value, full) >= 5 else plots.INK
+        colour = plots.PAPER if series.shade_of(value, full) >= 5 else plots.INK
         place = (column + 0.5, row + 0.5)
         ax.text(*place, fmt.format_figure(value), color=colour, ha="center", va="center_baseline", fontsize=11)

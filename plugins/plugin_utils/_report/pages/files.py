@@ -16,7 +16,7 @@ import typing as t
 
 from ....module_utils._model.errors import InputError
 from ..data.load import RunFolder, load_run
-from ..rules.summary import summarise
+from ..rules.summary import build_report
 from .compare import compare_runs, render_compare
 from .junit import render_junit
 from .page import render_html
@@ -33,7 +33,7 @@ def write_report(folder: pathlib.Path, out: pathlib.Path | None = None) -> dict[
     run = load_run(folder)
     target = out or folder
     return {
-        "json": write_text(target / "report.json", to_json_text(summarise(run))),
+        "json": write_text(target / "report.json", to_json_text(build_report(run))),
         "junit": write_text(target / "junit.xml", render_junit(run)),
         "html": write_text(target / "report.html", render_html(run)),
     }

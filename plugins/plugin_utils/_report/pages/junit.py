@@ -20,21 +20,21 @@ from ..rules.checks import ReportCheck, build_checks
 
 def render_junit(run: RunFolder) -> str:
     """Return the XML document as text (UTF-8 when written)."""
-    case = build_run_model(run)
-    checks = build_checks(case)
+    model = build_run_model(run)
+    checks = build_checks(model)
     failures = sum(check.status in ("failed", "unproven") for check in checks)
     skipped = sum(check.status == "skipped" for check in checks)
     suite = tree.Element(
         "testsuite",
-        name=f"muster.training {case.run_id}",
+        name=f"muster.training {model.run_id}",
         tests=str(len(checks)),
         failures=str(failures),
         errors="0",
         skipped=str(skipped),
-        time=f"{case.clock.duration or 0.0:.3f}",
+        time=f"{model.clock.duration or 0.0:.3f}",
     )
     for check in checks:
-        _testcase(suite, case.run_id, check)
+        _testcase(suite, model.run_id, check)
     tree.indent(suite)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + tree.tostring(suite, encoding="unicode") + "\n"
 

@@ -22,30 +22,30 @@ def render_html(run: RunFolder) -> str:
 
     :raises InputError: matplotlib is not installed.
     """
-    case = build_run_model(run)
-    submitted, end = case.clock.submitted, case.clock.end
-    usage_plot, usage_table = page_details.build_usage(case)
+    model = build_run_model(run)
+    submitted, end = model.clock.submitted, model.clock.end
+    usage_plot, usage_table = page_details.build_usage(model)
     return render(
         "run.html.j2",
-        title=f"{case.name}: {case.outcome}",
-        run=case,
+        title=f"{model.name}: {model.outcome}",
+        run=model,
         started=f"submitted {fmt.format_time(submitted)}" if submitted else "start not known",
-        caveat=page_summary.describe_caveat(case),
-        verdict=judge_run(case),
-        figures=page_summary.build_figures(case),
-        advice=advise(case),
-        checks=page_details.build_check_tables(case),
-        time_line=page_details.build_time_line(case),
-        hidden_nodes=page_details.describe_hidden_nodes(case),
-        curves=page_details.build_curves(case),
-        attempts=page_details.build_attempt_table(case),
-        log=page_details.pick_failure_log(case),
-        terms=page_summary.build_job_terms(case),
+        caveat=page_summary.describe_caveat(model),
+        verdict=judge_run(model),
+        figures=page_summary.build_figures(model),
+        advice=advise(model),
+        checks=page_details.build_check_tables(model),
+        time_line=page_details.build_time_line(model),
+        hidden_nodes=page_details.describe_hidden_nodes(model),
+        curves=page_details.build_curves(model),
+        attempts=page_details.build_attempt_table(model),
+        log=page_details.pick_failure_log(model),
+        terms=page_summary.build_job_terms(model),
         usage_plot=usage_plot,
         usage_table=usage_table,
-        islands=page_details.build_islands(case),
-        cost_sentence=page_summary.describe_cost(case),
-        costs=page_summary.build_cost_table(case),
+        islands=page_details.build_islands(model),
+        cost_sentence=page_summary.describe_cost(model),
+        costs=page_summary.build_cost_table(model),
         times_note=(f"State of {fmt.format_time(end)}. " if end is not None else "")
         + "Times count from when the job was submitted. Final loss is the median of the last ten steps.",
     )

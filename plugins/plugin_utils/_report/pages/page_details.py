@@ -32,9 +32,9 @@ _BLOCK = "\N{LOWER SEVEN EIGHTHS BLOCK}"
 MOST_CHECKS = 16
 
 
-def build_check_tables(case: RunModel) -> list[Table]:
+def build_check_tables(model: RunModel) -> list[Table]:
     """Return every check with its result; of very many, those that passed come in a folded table."""
-    checks = build_checks(case)
+    checks = build_checks(model)
     shown = [check for check in checks if len(checks) <= MOST_CHECKS or check.status != "passed"]
     rest = [check for check in checks if check not in shown]
     tables = [_check_table(shown, "What was checked of this run, and the evidence")]
@@ -54,17 +54,17 @@ def _check_table(checks: t.Sequence[ReportCheck], caption: str, fold: str | None
     return Table(("Check", "Result", "Evidence"), lines, caption, fold=fold)
 
 
-def build_time_line(case: RunModel) -> Plot | None:
+def build_time_line(model: RunModel) -> Plot | None:
     """Return the time line with its key, None when the times of the run are not known."""
-    picture = draw_timeline(case)
+    picture = draw_timeline(model)
     if picture is None:
         return None
-    kinds, phases = {event.kind for event in marked_events(case)}, {phase.kind for phase in build_phases(case)}
+    kinds, phases = {event.kind for event in marked_events(model)}, {phase.kind for phase in build_phases(model)}
     legend = build_legend(
         build_key(_BLOCK, "training"),
         build_key(_BLOCK, "starting", "heat-3") if "start" in phases else None,
         build_key(_BLOCK, "waiting", "heat-1") if "wait" in phases else None,
-        build_key("|", "checkpoint") if _has_checkpoints(case) else None,
+        build_key("|", "checkpoint") if _has_checkpoints(model) else None,
         build_key("×", "process or node lost", "bad") if kinds & {*EXITS, "node_lost"} else None,
         build_key("\N{BLACK DOWN-POINTING TRIANGLE}", "drill", "warn") if "drill" in kinds else None,
         build_key("\N{BLACK SQUARE}", "cancelled", "warn") if "cancelled" in kinds else None,
@@ -73,44 +73,46 @@ def build_time_line(case: RunModel) -> Plot | None:
     return Plot(*picture, legend)
 
 
-def _has_checkpoints(case: RunModel) -> bool:
-    return any(segment.checkpoints for segment in case.run.segments)
+def _has_checkpoints(model: RunModel) -> bool:
+    return any(segment.checkpoints for segment in model.run.segments)
 
 
-def describe_hidden_nodes(case: RunModel) -> str | None:
+def describe_hidden_nodes(model: RunModel) -> str | None:
     """Return a sentence on the nodes for which the time line has no room."""
-    names = {stay.name for attempt in case.attempts for stay in attempt.nodes}
+    names = {stay.name for attempt in model.attempts for stay in attempt.nodes}
     hidden = len(names) - figures.MAX_ROWS
     return f"{fmt.plural(hidden, 'more node')} took part without an event of their own." if hidden > 0 else None
 
 
-def build_curves(case: RunModel) -> list[Plot]:
+def build_curves(model: RunModel) -> list[Plot]:
     """Return the curves of loss and throughput, as far as there are figures for them."""
     plots = []
-    loss, rate = figures.draw_loss(case), figures.draw_throughput(case)
+    loss, rate = figures.draw_loss(model), figures.draw_throughput(model)
     if loss:
         legend = build_legend(
             build_key("\N{EM DASH}", "loss"),
-            build_key(_BLOCK, "steps done again", "heat-2") if any(case.lost) else None,
-            build_key("×", "fault", "bad") if case.faults else None,
-            build_key("\N{WHITE CIRCLE}", "resumed from here") if case.faults else None,
-            build_key("|", "checkpoint") if _has_checkpoints(case) else None,
+            build_key(_BLOCK, "steps done again", "heat-2") if any(model.lost) else None,
+            build_key("×", "fault", "bad") if model.faults else None,
+            build_key("\N{WHITE CIRCLE}", "resumed from here") if model.faults else None,
+            build_key("|", "checkpoint") if _has_checkpoints(model) else None,
         )
         picture, highest = loss
         above = f". The first steps, up to {fmt.format_figure(highest)}, are above the picture."
         plots.append(Plot(*picture, legend + above if highest is not None else legend))
     if rate:
-        source = "as the program reported it" if case.throughput is not None else "computed from the times of the steps"
-        hatched = ", hatched where no step was made" if case.faults else ""
-        plots.append(Plot(*rate, f"Throughput in {case.unit}, {source}{hatched}."))
+        source = (
+            "as the program reported it" if model.throughput is not None else "computed from the times of the steps"
+        )
+        hatched = ", hatched where no step was made" if model.faults else ""
+        plots.append(Plot(*rate, f"Throughput in {model.unit}, {source}{hatched}."))
     return plots
 
 
-def build_attempt_table(case: RunModel) -> Table | None:
+def build_attempt_table(model: RunModel) -> Table | None:
     """Return the attempts with the cost of each fault; of very many, the first and the last ones."""
     lines = [
-        _attempt_line(case, attempt, case.faults[index] if index < len(case.faults) else None)
-        for index, attempt in enumerate(case.attempts)
+        _attempt_line(model, attempt, model.faults[index] if index < len(model.faults) else None)
+        for index, attempt in enumerate(model.attempts)
     ]
     shown = lines if len(lines) <= 20 else [*lines[:10], *lines[-10:]]
     left_out = f"; {len(lines) - 20} in the middle are left out" if len(lines) > 20 else ""
@@ -118,7 +120,7 @@ def build_attempt_table(case: RunModel) -> Table | None:
     return Table(headings, shown, f"Lost: steps that had to be done again{left_out}", "   nnnnn") if lines else None
 
 
-def _attempt_line(case: RunModel, attempt: AttemptView, fault: Fault | None) -> list[Cell]:
+def _attempt_line(model: RunModel, attempt: AttemptView, fault: Fault | None) -> list[Cell]:
     steps = fmt.UNKNOWN
     if attempt.first_step is not None and attempt.last_step is not None:
         steps = f"{fmt.format_count(attempt.first_step)}\N{EN DASH}{fmt.format_count(attempt.last_step)}"
@@ -127,7 +129,7 @@ def _attempt_line(case: RunModel, attempt: AttemptView, fault: Fault | None) -> 
     rank = f", rank {attempt.rank}" if attempt.rank is not None else ""
     return [
         attempt.label,
-        _end_words(case, attempt),
+        _end_words(model, attempt),
         f"{attempt.node}{rank}" if attempt.node else fmt.UNKNOWN,
         fmt.UNKNOWN if attempt.exit_code is None else str(attempt.exit_code),
         steps,
@@ -138,10 +140,10 @@ def _attempt_line(case: RunModel, attempt: AttemptView, fault: Fault | None) -> 
     ]
 
 
-def _end_words(case: RunModel, attempt: AttemptView) -> str:
+def _end_words(model: RunModel, attempt: AttemptView) -> str:
     """Return by what an attempt ended; the last one without a cause has the run's outcome."""
     outcomes = {"succeeded": "finished", "running": "running", "cancelled": "cancelled"}
-    last = outcomes.get(case.outcome) if attempt is case.attempts[-1] else None
+    last = outcomes.get(model.outcome) if attempt is model.attempts[-1] else None
     return (attempt.cause or last or "not known").replace("_", " ")
 
 
@@ -156,20 +158,20 @@ def _log_paths(paths: t.Sequence[str]) -> str:
     return Markup('<span title="{0}">{1} files{2}</span>').format(names, len(paths), place)
 
 
-def pick_failure_log(case: RunModel) -> Log | None:
+def pick_failure_log(model: RunModel) -> Log | None:
     """Return the log of which the page shows the end: of a run that failed, the one to read first."""
-    if case.outcome not in ("failed", "lost") or not case.attempts:
+    if model.outcome not in ("failed", "lost") or not model.attempts:
         return None
-    log = pick_log(case, case.attempts[-1])
+    log = pick_log(model, model.attempts[-1])
     return log if log and log.tail else None
 
 
-def build_usage(case: RunModel) -> tuple[Plot | None, Table | None]:
+def build_usage(model: RunModel) -> tuple[Plot | None, Table | None]:
     """Return the use of each node as a plot and as a table, nothing where it was not measured."""
-    if not case.run.usage:
+    if not model.run.usage:
         return None, None
     by_node: dict[str, list[Usage]] = {}
-    for sample in case.run.usage:
+    for sample in model.run.usage:
         by_node.setdefault(sample.node, []).append(sample)
     lines = [_usage_line(name, by_node[name]) for name in sorted(by_node, key=parsing.natural_key)]
     table = Table(
@@ -180,7 +182,7 @@ def build_usage(case: RunModel) -> tuple[Plot | None, Table | None]:
         compact=True,
         fold=f"Figures of all {len(lines)} nodes" if len(lines) > 12 else None,
     )
-    drawing = figures.draw_usage(case)
+    drawing = figures.draw_usage(model)
     if drawing is None:
         return None, table
     hidden = len(lines) > figures.MAX_USAGE
@@ -216,9 +218,9 @@ class IslandView:
     pairs: Table | None
 
 
-def build_islands(case: RunModel) -> list[IslandView]:
+def build_islands(model: RunModel) -> list[IslandView]:
     """Return the fabric verdict of each island with the picture of its pairs."""
-    return [_build_island(verdict, index) for index, verdict in enumerate(case.verdicts)]
+    return [_build_island(verdict, index) for index, verdict in enumerate(model.verdicts)]
 
 
 def _build_island(verdict: dict[str, object], index: int) -> IslandView:

@@ -17,51 +17,51 @@ from ..rules.summary import build_job_figures
 from .rendering import Cell, Table, add_note
 
 
-def describe_caveat(case: RunModel) -> str | None:
+def describe_caveat(model: RunModel) -> str | None:
     """Return the sentence that says what the figures are not, or None on real machines with GPUs."""
-    if case.loopback:
-        kind = "on CPUs, " if case.cpu_only else ""
+    if model.loopback:
+        kind = "on CPUs, " if model.cpu_only else ""
         return f"Figures measured {kind}on loopback of one machine; they say nothing about a real network."
-    return "Figures measured on CPUs; the job asked for no GPU." if case.cpu_only else None
+    return "Figures measured on CPUs; the job asked for no GPU." if model.cpu_only else None
 
 
-def build_figures(case: RunModel) -> list[tuple[str, Cell]]:
+def build_figures(model: RunModel) -> list[tuple[str, Cell]]:
     """Return the figures below the verdict."""
-    pace = case.throughput if case.throughput is not None else case.steps_per_s
-    restarts = case.restarts if case.attempts else None
-    proven = sum(fault.proof == "proven" for fault in case.faults)
-    ended = case.outcome not in ("running", "waiting")
+    pace = model.throughput if model.throughput is not None else model.steps_per_s
+    restarts = model.restarts if model.attempts else None
+    proven = sum(fault.proof == "proven" for fault in model.faults)
+    ended = model.outcome not in ("running", "waiting")
     notes = {
-        "step": f"{fmt.format_figure(case.steps_per_s)} steps/s" if case.steps_per_s is not None else None,
-        "loss": f"from {fmt.format_figure(case.first_loss)}" if case.first_loss is not None else None,
-        "pace": case.unit if pace is not None else None,
-        "ranks": f"of {case.ranks_asked:,}" if case.ranks_asked is not None else None,
+        "step": f"{fmt.format_figure(model.steps_per_s)} steps/s" if model.steps_per_s is not None else None,
+        "loss": f"from {fmt.format_figure(model.first_loss)}" if model.first_loss is not None else None,
+        "pace": model.unit if pace is not None else None,
+        "ranks": f"of {model.ranks_asked:,}" if model.ranks_asked is not None else None,
         "restarts": f"{fmt.plural(proven, 'resume')} proven" if restarts else None,
-        "lost": fmt.format_duration(case.seconds_lost) if case.seconds_lost else None,
+        "lost": fmt.format_duration(model.seconds_lost) if model.seconds_lost else None,
     }
     return [
-        ("Duration" if ended else "So far", fmt.format_duration(case.clock.duration)),
-        ("Last step", add_note(fmt.format_count(case.last_step), notes["step"])),
-        ("Final loss" if ended else "Loss", add_note(fmt.format_figure(case.final_loss), notes["loss"])),
+        ("Duration" if ended else "So far", fmt.format_duration(model.clock.duration)),
+        ("Last step", add_note(fmt.format_count(model.last_step), notes["step"])),
+        ("Final loss" if ended else "Loss", add_note(fmt.format_figure(model.final_loss), notes["loss"])),
         ("Throughput", add_note(fmt.format_figure(pace), notes["pace"])),
-        ("Ranks seen", add_note(fmt.format_count(case.ranks_seen), notes["ranks"])),
+        ("Ranks seen", add_note(fmt.format_count(model.ranks_seen), notes["ranks"])),
         ("Restarts", add_note(fmt.format_count(restarts), notes["restarts"])),
-        ("Steps lost", add_note(fmt.format_count(case.steps_lost), notes["lost"])),
-        ("Cost", format_cost(case)),
+        ("Steps lost", add_note(fmt.format_count(model.steps_lost), notes["lost"])),
+        ("Cost", format_cost(model)),
     ]
 
 
-def format_cost(case: RunModel) -> str:
+def format_cost(model: RunModel) -> str:
     """Return the cost with what is known of its completeness."""
-    note = "known so far" if case.usd_complete is False else None
-    if case.usd == 0 and not case.usd_per_hour:
+    note = "known so far" if model.usd_complete is False else None
+    if model.usd == 0 and not model.usd_per_hour:
         note = "no rented node"
-    return add_note(fmt.format_usd(case.usd), note)
+    return add_note(fmt.format_usd(model.usd), note)
 
 
-def build_job_terms(case: RunModel) -> list[tuple[str, Cell]]:
+def build_job_terms(model: RunModel) -> list[tuple[str, Cell]]:
     """Return what ran, where, and by which versions, as far as it is known."""
-    job, figures = case.job, build_job_figures(case)
+    job, figures = model.job, build_job_figures(model)
     texts = {name: parsing.read_text(figures[name]) for name in ("launcher", "backend", "image_digest", "submitted_by")}
     connection = {"local": "local, one machine", "ssh": "SSH"}.get(str(figures["connection"]))
     versions = parsing.read_mapping(figures["versions"]).items()
@@ -73,9 +73,9 @@ def build_job_terms(case: RunModel) -> list[tuple[str, Cell]]:
         ("GPUs per node", _gpus(job)),
         ("Backend", texts["backend"]),
         ("Connection", connection),
-        ("Effective batch", _batch(case)),
-        ("All-reduce", _predicted_allreduce(case)),
-        ("Transport seen", parsing.read_text(case.run.record.get("transport_seen"))),
+        ("Effective batch", _batch(model)),
+        ("All-reduce", _predicted_allreduce(model)),
+        ("Transport seen", parsing.read_text(model.run.record.get("transport_seen"))),
         ("Code", _digest(parsing.read_text(figures["code_sha256"]))),
         ("Image", texts["image_digest"]),
         ("Submitted by", texts["submitted_by"]),
@@ -103,15 +103,15 @@ def _gpus(job: dict[str, object]) -> str | None:
     return "none, CPU only" if count == 0 else f"{count}{f' × {model}' if model else ''}"
 
 
-def _batch(case: RunModel) -> str | None:
-    batch = parsing.read_integer(case.derived.get("effective_batch"))
-    rate = parsing.read_number(case.derived.get("learning_rate_advice"))
+def _batch(model: RunModel) -> str | None:
+    batch = parsing.read_integer(model.derived.get("effective_batch"))
+    rate = parsing.read_number(model.derived.get("learning_rate_advice"))
     advice = f", advised learning rate {rate:.3g}" if rate is not None else ""
     return f"{fmt.format_count(batch)}{advice}" if batch is not None else None
 
 
-def _predicted_allreduce(case: RunModel) -> str | None:
-    seconds = parsing.read_number(case.derived.get("predicted_allreduce_s"))
+def _predicted_allreduce(model: RunModel) -> str | None:
+    seconds = parsing.read_number(model.derived.get("predicted_allreduce_s"))
     return f"{fmt.format_figure(seconds * 1000)} ms a step, predicted" if seconds is not None else None
 
 
@@ -119,11 +119,11 @@ def _digest(value: str | None) -> Markup | None:
     return Markup('<code title="{0}">{1}</code> (sha256)').format(value, value[:16]) if value else None
 
 
-def build_cost_table(case: RunModel) -> Table | None:
+def build_cost_table(model: RunModel) -> Table | None:
     """Return the cost by node, or None where no node has a price."""
     hours: dict[str, float] = {}
     prices: dict[str, float | None] = {}
-    for stay in (stay for attempt in case.attempts for stay in attempt.nodes):
+    for stay in (stay for attempt in model.attempts for stay in attempt.nodes):
         if stay.start is not None and stay.end is not None:
             hours[stay.name] = hours.get(stay.name, 0.0) + max(stay.end - stay.start, 0.0) / 3600
             prices[stay.name] = stay.price_usd_per_hour
@@ -144,13 +144,13 @@ def build_cost_table(case: RunModel) -> Table | None:
     )
 
 
-def describe_cost(case: RunModel) -> str:
+def describe_cost(model: RunModel) -> str:
     """Return a sentence on the cost of the run."""
-    if case.usd is None:
-        rate = f" The nodes cost {fmt.format_usd(case.usd_per_hour)} an hour." if case.usd_per_hour else ""
+    if model.usd is None:
+        rate = f" The nodes cost {fmt.format_usd(model.usd_per_hour)} an hour." if model.usd_per_hour else ""
         return f"The cost is not known.{rate}"
-    if case.usd == 0 and not case.usd_per_hour:
+    if model.usd == 0 and not model.usd_per_hour:
         return "No rented node took part: the run cost nothing."
-    state = {True: "complete", False: "not complete yet", None: "not marked as complete"}[case.usd_complete]
-    rate = f", at {fmt.format_usd(case.usd_per_hour)} an hour for all nodes" if case.usd_per_hour else ""
-    return f"{fmt.format_usd(case.usd)}{rate}. The record is {state}."
+    state = {True: "complete", False: "not complete yet", None: "not marked as complete"}[model.usd_complete]
+    rate = f", at {fmt.format_usd(model.usd_per_hour)} an hour for all nodes" if model.usd_per_hour else ""
+    return f"{fmt.format_usd(model.usd)}{rate}. The record is {state}."

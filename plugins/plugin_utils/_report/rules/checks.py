@@ -31,20 +31,20 @@ class ReportCheck:
     message: str
 
 
-def build_checks(case: RunModel) -> tuple[ReportCheck, ...]:
+def build_checks(model: RunModel) -> tuple[ReportCheck, ...]:
     """Return all checks of a run: its outcome, its ranks, each resume, and the fabric."""
-    checks = [_check_outcome(case), _check_ranks(case)]
-    for fault in case.faults:
-        checks += [_check_resume(fault), _check_steps(fault, case.interval)]
-    checks += [_check_fabric(verdict) for verdict in case.verdicts]
-    if not case.verdicts:
+    checks = [_check_outcome(model), _check_ranks(model)]
+    for fault in model.faults:
+        checks += [_check_resume(fault), _check_steps(fault, model.interval)]
+    checks += [_check_fabric(verdict) for verdict in model.verdicts]
+    if not model.verdicts:
         checks.append(ReportCheck("fabric", "Fabric", "skipped", "the network was not measured for this run"))
     return tuple(checks)
 
 
-def _check_outcome(case: RunModel) -> ReportCheck:
+def _check_outcome(model: RunModel) -> ReportCheck:
     status: dict[str, Status] = {"succeeded": "passed", "running": "skipped", "waiting": "skipped"}
-    code = parsing.read_integer(case.run.record.get("exit_code"))
+    code = parsing.read_integer(model.run.record.get("exit_code"))
     messages = {
         "succeeded": "the job ended with exit code 0" if code == 0 else "the job succeeded",
         "running": "the job is still running",
@@ -54,20 +54,20 @@ def _check_outcome(case: RunModel) -> ReportCheck:
         "unknown": "the record does not say how the job ended",
     }
     failed = "the job failed" + (f" with exit code {code}" if code else "")
-    result = "unproven" if case.outcome == "unknown" else status.get(case.outcome, "failed")
-    return ReportCheck("outcome", "Completed", result, messages.get(case.outcome, failed))
+    result = "unproven" if model.outcome == "unknown" else status.get(model.outcome, "failed")
+    return ReportCheck("outcome", "Completed", result, messages.get(model.outcome, failed))
 
 
-def _check_ranks(case: RunModel) -> ReportCheck:
-    asked, seen = case.ranks_asked, case.ranks_seen
+def _check_ranks(model: RunModel) -> ReportCheck:
+    asked, seen = model.ranks_asked, model.ranks_seen
     if asked is None or seen is None:
         missing = "asked for" if asked is None else "seen"
-        early = case.outcome in ("running", "waiting")
+        early = model.outcome in ("running", "waiting")
         message = f"the number of ranks {missing} is not known"
         return ReportCheck("attendance", "All ranks took part", "skipped" if early else "unproven", message)
     message = f"{fmt.format_count(seen)} of {fmt.plural(asked, 'rank')} took part"
     return ReportCheck(
-        "attendance", "All ranks took part", "passed" if seen >= (case.ranks_needed or asked) else "failed", message
+        "attendance", "All ranks took part", "passed" if seen >= (model.ranks_needed or asked) else "failed", message
     )
 
 

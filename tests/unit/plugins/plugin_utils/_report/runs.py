@@ -25,7 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.data.parsi
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import RunModel, build_run_model
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages.junit import render_junit
 from ansible_collections.muster.training.plugins.plugin_utils._report.rules.checks import build_checks
-from ansible_collections.muster.training.plugins.plugin_utils._report.rules.summary import summarise
+from ansible_collections.muster.training.plugins.plugin_utils._report.rules.summary import build_report
 
 FIXTURES = pathlib.Path(__file__).parents[4] / "fixtures" / "report"
 ZERO = 1_000_000.0
@@ -81,7 +81,7 @@ def statuses(found: RunFolder) -> dict[str, str]:
 
 
 def advised(found: RunFolder) -> list[tuple[str, str | None]]:
-    return [(item["text"], item["command"] or item["path"]) for item in summarise(found)["next"]]
+    return [(item["text"], item["command"] or item["path"]) for item in build_report(found)["next"]]
 
 
 def suite(found: RunFolder) -> tree.Element:

@@ -108,8 +108,8 @@ def test_a_matrix_of_many_keeps_the_slowest_pairs() -> None:
 
 @pytest.mark.parametrize(("value", "shade"), [(0, 0), (50, 3), (100, 6), (1000, 6), (-5, 0)])
 def test_shades(value: float, shade: int) -> None:
-    assert series.level(value, 100.0) == shade
-    assert series.level(value, 0.0) == 0
+    assert series.shade_of(value, 100.0) == shade
+    assert series.shade_of(value, 0.0) == 0
 
 
 def test_neighbouring_cells_of_one_shade_become_one_run() -> None:
@@ -120,7 +120,7 @@ def test_neighbouring_cells_of_one_shade_become_one_run() -> None:
 
 @given(st.floats(0, 1e9), st.integers(2, 10))
 def test_time_ticks_are_few_and_inside(span: float, most: int) -> None:
-    ticks = series.nice_times(span, most)
+    ticks = series.time_ticks(span, most)
     assert 1 <= len(ticks) <= most + 1
     assert 0 <= ticks[-1] <= span
 

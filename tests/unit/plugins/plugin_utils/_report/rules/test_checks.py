@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import (
     RunFolder,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._report.rules.summary import summarise
+from ansible_collections.muster.training.plugins.plugin_utils._report.rules.summary import build_report
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import run, statuses
 
 
@@ -35,7 +35,7 @@ def test_more_steps_lost_than_an_interval_fails() -> None:
     job = {**found.record["job"], "checkpoints": {"interval_steps": 10}}
     changed = dataclasses.replace(found, record={**found.record, "job": job})
     assert statuses(changed)["steps-lost-1"] == "failed"
-    assert any("more than the 10 between checkpoints" in item["text"] for item in summarise(changed)["next"])
+    assert any("more than the 10 between checkpoints" in item["text"] for item in build_report(changed)["next"])
 
 
 @pytest.mark.parametrize(

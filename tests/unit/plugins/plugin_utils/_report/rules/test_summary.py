@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import (
     RunFolder,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._report.rules.summary import summarise
+from ansible_collections.muster.training.plugins.plugin_utils._report.rules.summary import build_report
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import (
     ANYTHING,
     FIXTURES,
@@ -30,7 +30,7 @@ from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report
 @given(st.dictionaries(st.sampled_from(list(json.loads((FIXTURES / "nulls" / "run.json").read_text()))), ANYTHING))
 def test_any_record_can_be_summarised(record: dict[str, t.Any]) -> None:
     found = RunFolder("r", record, fabric=record)
-    json.dumps(summarise(found), allow_nan=False).encode()
+    json.dumps(build_report(found), allow_nan=False).encode()
     suite(found)
 
 
@@ -40,12 +40,12 @@ def test_any_damage_to_a_real_record_can_be_summarised(data: st.DataObject) -> N
     record, fabric = json.loads(json.dumps(found.record)), json.loads(json.dumps(found.fabric))
     for root in (record, fabric):
         damage(root, data)
-    json.dumps(summarise(dataclasses.replace(found, record=record, fabric=fabric, usage=())), allow_nan=False).encode()
+    json.dumps(build_report(dataclasses.replace(found, record=record, fabric=fabric, usage=())), allow_nan=False).encode()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_summary_holds_its_keys(name: str) -> None:
-    found = summarise(run(name))
+    found = build_report(run(name))
     assert set(found) == {
         *("schema", "run_id", "name", "outcome", "verdict", "measured_on_loopback", "cpu_only", "job", "figures"),
         *("attempts", "faults", "checks", "fabric", "cost", "next", "notes"),
@@ -54,7 +54,7 @@ def test_the_summary_holds_its_keys(name: str) -> None:
 
 
 def test_the_figures_of_a_resumed_run() -> None:
-    figures = summarise(run("resumed"))["figures"]
+    figures = build_report(run("resumed"))["figures"]
     expected = {
         "last_step": 300,
         "steps_lost": 17,
@@ -73,10 +73,10 @@ def test_the_figures_of_a_resumed_run() -> None:
 def test_no_environment_value_reaches_the_summary() -> None:
     found = run("resumed")
     job = {**found.record["job"], "env": {"WANDB_API_KEY": "do-not-show"}}
-    assert "do-not-show" not in json.dumps(summarise(dataclasses.replace(found, record={**found.record, "job": job})))
+    assert "do-not-show" not in json.dumps(build_report(dataclasses.replace(found, record={**found.record, "job": job})))
 
 
 def test_a_start_of_which_no_rank_was_seen_counts_as_a_restart() -> None:
     """A node can be lost before its pod's program starts; the next attempt's number tells of it."""
     second = RunFolder("r", {"submitted_at": 1795167000, "attempts": [{"n": 2, "started_at": 1795167001}]}, ())
-    assert summarise(second)["figures"]["restarts"] == 1
+    assert build_report(second)["figures"]["restarts"] == 1

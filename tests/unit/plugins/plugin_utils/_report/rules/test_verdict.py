@@ -13,7 +13,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.data.load 
     RunFolder,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import build_run_model
-from ansible_collections.muster.training.plugins.plugin_utils._report.rules.summary import summarise
+from ansible_collections.muster.training.plugins.plugin_utils._report.rules.summary import build_report
 from ansible_collections.muster.training.plugins.plugin_utils._report.rules.verdict import describe_cause, judge_run
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import run, statuses
 
@@ -57,7 +57,7 @@ def test_missing_ranks_fail_a_success() -> None:
     changed = dataclasses.replace(found, record=record)
     assert judge_run(build_run_model(changed)).sentence.startswith("The program succeeded, but only 1 of 2 ranks")
     assert statuses(changed)["attendance"] == "failed"
-    assert any("never joined" in item["text"] for item in summarise(changed)["next"])
+    assert any("never joined" in item["text"] for item in build_report(changed)["next"])
 
 
 @pytest.mark.parametrize(
