@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The attempts of a run as the report shows them, and the run's times.
 
-The run record says what an attempt was. Where it lists none, the run's history says it (the record is written from the
-same history), and for a folder without events, the metrics.
+They are those of the run record. Where it lists none, they are those of the run's history (from which the record is
+written too), and for a folder without events, those that the metrics show.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -200,9 +200,14 @@ def _segments_by_attempt(starts: t.Sequence[float | None], segments: t.Sequence[
 
 
 def _join(segments: t.Sequence[Segment]) -> Segment | None:
-    """Return the metrics of one attempt as one segment."""
+    """Return the metrics of one attempt as one segment.
+
+    Before its start is reported, the last lines of the attempt before it may still come.
+    """
     if not segments:
         return None
+    reported = (number for number, segment in enumerate(segments) if segment.resumed_from is not None)
+    segments = segments[next(reported, 0) :]
     steps = tuple(step for segment in segments for step in segment.steps)
     return dataclasses.replace(segments[0], steps=steps, checkpoints=tuple(all_checkpoints(segments)))
 

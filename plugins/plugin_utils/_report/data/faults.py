@@ -97,7 +97,7 @@ def _contradictions(
     if resumed == 0 and saved and max(saved) > 0:
         yield f"it began at step 0 although a checkpoint of step {max(saved)} had been saved"
     if resumed is not None and reached is not None and resumed > reached:
-        yield f"it claims to continue from step {resumed}, but only step {reached} had been reached"
+        yield f"it reports that it continued from step {resumed}, but only step {reached} had been reached"
     sizes = [attempt.segment.world_size if attempt.segment else None for attempt in (before, after)]
     if None not in sizes and sizes[0] != sizes[1] and not elastic:
         yield f"world size changed from {sizes[0]} to {sizes[1]}"
@@ -136,7 +136,7 @@ def _loss_jump(before: Segment | None, after: Segment | None) -> str | None:
     """Compare the loss at the resumed step with what it was there before the fault.
 
     A model that lost its state is back near its first loss. The tolerance is the larger of 10 % and three times
-    the spread of the losses around that step, so that ordinary noise is no finding.
+    the spread of the losses around that step, so that ordinary noise is not reported.
     """
     if not before or not after or not before.steps or not after.steps:
         return None

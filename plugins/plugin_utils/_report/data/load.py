@@ -193,25 +193,6 @@ def parse_usage(lines: t.Iterable[Line]) -> tuple[Usage, ...]:
     return tuple(sorted(samples, key=lambda sample: sample.at))
 
 
-class _SegmentBuilder:
-    """A segment being filled, in the order of the lines."""
-
-    def __init__(self, first_line: Line) -> None:
-        self.at = parsing.read_time(first_line.get("at"))
-        self.resumed_from = parsing.read_integer(first_line.get("resumed_from_step"))
-        self.world_size = parsing.read_integer(first_line.get("world_size"))
-        self.steps: list[StepRecord] = []
-        self.checkpoints: list[Checkpoint] = []
-
-    def is_followed_by(self, step: int | None) -> bool:
-        """Return whether a line with this step can come next: the step of one start of a program only rises."""
-        return step is None or not self.steps or step > self.steps[-1].step
-
-    def build(self) -> Segment:
-        at = self.at if self.at is not None or not self.steps else self.steps[0].at
-        return Segment(at, self.resumed_from, self.world_size, tuple(self.steps), tuple(self.checkpoints))
-
-
 def parse_metrics(
     lines: t.Iterable[Line], notes: list[str], history: RunHistory | None = None
 ) -> tuple[tuple[Segment, ...], str | None]:
@@ -219,35 +200,56 @@ def parse_metrics(
 
     A segment starts with a ``resumed_from_step`` line, where the step falls back without one, and with each attempt.
     """
-    segments: list[_SegmentBuilder] = []
-    unit: str | None = None
-    attempt: Attempt | None = None
-    bad_losses = 0
-    for line in lines:
-        at, step, saved = _read_metric(line)
-        previous = attempt
-        attempt = (history.attempt_at(at) if history and at is not None else None) or previous
-        begins = "resumed_from_step" in line
-        if begins or not segments or attempt is not previous or not segments[-1].is_followed_by(step):
-            segments.append(_SegmentBuilder(line))
-        if begins:
-            continue
-        if saved is not None:
-            segments[-1].checkpoints.append(Checkpoint(at, saved, parsing.read_text(line.get("path"))))
-        if step is not None:
-            unit = unit or next((key for key in ("tokens_per_s", "samples_per_s") if key in line), None)
-            loss = parsing.read_number(line.get("loss"))
-            bad_losses += loss is None and line.get("loss") is not None
-            segments[-1].steps.append(StepRecord(at, step, loss, parsing.read_number(line.get(unit or ""))))
+    groups = list(_split_metrics(lines, history))
+    step_lines = [line for group in groups for line in group if _read_step(line) is not None]
+    unit = next((key for line in step_lines for key in ("tokens_per_s", "samples_per_s") if key in line), None)
+    losses = [line.get("loss") for line in step_lines]
+    bad_losses = sum(loss is not None and parsing.read_number(loss) is None for loss in losses)
     if bad_losses:
         notes.append(f"metrics.jsonl: the loss is not a number (NaN or infinite) in {bad_losses} lines")
-    return tuple(segment.build() for segment in segments), unit
+    return tuple(_build_segment(group, unit) for group in groups), unit
 
 
-def _read_metric(line: Line) -> tuple[float | None, int | None, int | None]:
-    """Return (time, step, step of a saved checkpoint) of a line."""
-    step, saved = (parsing.read_integer(line.get(key)) for key in ("step", "checkpoint_step"))
-    return parsing.read_time(line.get("at")), step, saved
+def _split_metrics(lines: t.Iterable[Line], history: RunHistory | None) -> t.Iterator[list[Line]]:
+    """Return the lines of each segment."""
+    group: list[Line] = []
+    attempt: Attempt | None = None
+    last_step: int | None = None
+    for line in lines:
+        at, step = parsing.read_time(line.get("at")), _read_step(line)
+        newest = (history.attempt_at(at) if history and at is not None else None) or attempt
+        falls_back = step is not None and last_step is not None and step <= last_step
+        if group and ("resumed_from_step" in line or falls_back or newest is not attempt):
+            yield group
+            group, last_step = [], None
+        attempt, last_step = newest, last_step if step is None else step
+        group.append(line)
+    if group:
+        yield group
+
+
+def _read_step(line: Line) -> int | None:
+    """Return the step of a line of training figures, None for the line with which a program starts."""
+    return None if "resumed_from_step" in line else parsing.read_integer(line.get("step"))
+
+
+def _build_segment(lines: t.Sequence[Line], unit: str | None) -> Segment:
+    steps, checkpoints = [], []
+    for line in lines:
+        at, step, saved = parsing.read_time(line.get("at")), _read_step(line), line.get("checkpoint_step")
+        if step is not None:
+            loss, throughput = parsing.read_number(line.get("loss")), parsing.read_number(line.get(unit or ""))
+            steps.append(StepRecord(at, step, loss, throughput))
+        if "resumed_from_step" not in line and (saved_step := parsing.read_integer(saved)) is not None:
+            checkpoints.append(Checkpoint(at, saved_step, parsing.read_text(line.get("path"))))
+    start = parsing.read_time(lines[0].get("at"))
+    return Segment(
+        at=start if start is not None or not steps else steps[0].at,
+        resumed_from=parsing.read_integer(lines[0].get("resumed_from_step")),
+        world_size=parsing.read_integer(lines[0].get("world_size")),
+        steps=tuple(steps),
+        checkpoints=tuple(checkpoints),
+    )
 
 
 def _read_document(path: pathlib.Path, notes: list[str]) -> Line | None:

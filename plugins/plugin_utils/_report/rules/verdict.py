@@ -40,14 +40,14 @@ _WORDS: dict[str, tuple[str, Tone]] = {
 
 
 def judge_run(model: RunModel) -> RunVerdict:
-    """Return the verdict of a run. A success with a claim that is not proven says so in its word."""
+    """Return the verdict of a run. The word of a success with a check that did not pass says so."""
     word, tone = _WORDS[model.outcome]
-    open_claims = [check for check in build_checks(model) if check.status in ("failed", "unproven")]
-    if model.outcome == "succeeded" and open_claims:
+    unproven = [check for check in build_checks(model) if check.status in ("failed", "unproven")]
+    if model.outcome == "succeeded" and unproven:
         word, tone = "Succeeded, not all proven", "warn"
     sentence = f"{_statement(model)}{_fault_words(model)}.{_recorded_cause(model)}"
-    if model.outcome == "succeeded" and open_claims:
-        sentence += f" {_unproven_words(open_claims)}"
+    if model.outcome == "succeeded" and unproven:
+        sentence += f" {_unproven_words(unproven)}"
     return RunVerdict(word, tone, sentence[:1].upper() + sentence[1:])
 
 

@@ -100,3 +100,12 @@ def test_a_later_and_deeper_resume_takes_more_steps_with_it() -> None:
     segments, _unit = parse_metrics(metrics, [])
     kept, _lost = effective_steps(segments)
     assert [[item.step for item in part] for part in kept] == [list(range(1, 11)), [], [11, 12]]
+
+
+def test_a_late_line_of_the_attempt_before_is_not_the_first_of_the_next() -> None:
+    events = [worker_started(0.5, "a", 0, 1), worker(4.9, 9, "b", 1, 1), worker_started(5, "b", 1, 2)]
+    late = {"at": ZERO + 5.1, "step": 13, "loss": 3.0}
+    found = case([start(1, 0), *steps(2, 1, 12), late, start(6, 10), *steps(7, 11, 20)], events)
+    segment = found.attempts[1].segment
+    assert segment is not None and (segment.resumed_from, segment.world_size, segment.steps[0].step) == (10, 2, 11)
+    assert [fault.proof for fault in found.faults] == ["proven"]

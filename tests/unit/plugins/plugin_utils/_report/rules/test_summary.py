@@ -40,7 +40,9 @@ def test_any_damage_to_a_real_record_can_be_summarised(data: st.DataObject) -> N
     record, fabric = json.loads(json.dumps(found.record)), json.loads(json.dumps(found.fabric))
     for root in (record, fabric):
         damage(root, data)
-    json.dumps(build_report(dataclasses.replace(found, record=record, fabric=fabric, usage=())), allow_nan=False).encode()
+    json.dumps(
+        build_report(dataclasses.replace(found, record=record, fabric=fabric, usage=())), allow_nan=False
+    ).encode()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -73,7 +75,9 @@ def test_the_figures_of_a_resumed_run() -> None:
 def test_no_environment_value_reaches_the_summary() -> None:
     found = run("resumed")
     job = {**found.record["job"], "env": {"WANDB_API_KEY": "do-not-show"}}
-    assert "do-not-show" not in json.dumps(build_report(dataclasses.replace(found, record={**found.record, "job": job})))
+    assert "do-not-show" not in json.dumps(
+        build_report(dataclasses.replace(found, record={**found.record, "job": job}))
+    )
 
 
 def test_a_start_of_which_no_rank_was_seen_counts_as_a_restart() -> None:
