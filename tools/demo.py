@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 def main(argv: list[str]) -> int:
-    """Run the site playbook on the local inventory and say where the report is; return the playbook's exit code."""
+    """Run the site playbook on the local inventory and print where the report is; return the playbook's exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--state", type=pathlib.Path, default=ROOT / ".cache" / "demo", help="where the demo keeps its state"
@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--keep", action="store_true", help="leave the local nodes' sshd running")
     options = parser.parse_args(argv)
     state = options.state.resolve()
-    began = time.monotonic()
+    started = time.monotonic()
     run_id = time.strftime("demo-%Y%m%d-%H%M%S")
     values = {
         "muster_run_id": run_id,
@@ -40,30 +40,35 @@ def main(argv: list[str]) -> int:
         "ANSIBLE_PIPELINING": "1",
         "ANSIBLE_DEPRECATION_WARNINGS": "1",
     }
-    code = _play(env, "site", values)
+    code = _run_playbook(env, "site", values)
     if not options.keep:
-        _play(env, "local_nodes_absent", values, quiet=True)
+        _run_playbook(env, "local_nodes_absent", values, quiet=True)
     report = state / "local" / "runs" / run_id / "report" / "report.html"
     if report.exists():
-        _say_proof(report.parent.parent)
-        print(f"\nReport ({time.monotonic() - began:.0f} s after the start): {report}")
+        _print_proof(report.parent.parent)
+        print(f"\nReport ({time.monotonic() - started:.0f} s after the start): {report}")
     return code
 
 
-def _play(env: t.Mapping[str, str], name: str, values: t.Mapping[str, object], quiet: bool = False) -> int:
+def _run_playbook(env: t.Mapping[str, str], name: str, values: t.Mapping[str, object], quiet: bool = False) -> int:
     inventory = ROOT / "inventories" / "local" / "nodes.muster_local.yml"
     program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
     argv = [program, "-i", str(inventory), f"muster.training.{name}", "-e", json.dumps(values)]
     return subprocess.run(argv, cwd=ROOT, env=env, check=False, stdout=subprocess.DEVNULL if quiet else None).returncode
 
 
-def _say_proof(folder: pathlib.Path) -> None:
+def _print_proof(folder: pathlib.Path) -> None:
     record = json.loads((folder / "run.json").read_text())
     drill = record.get("drill") or {}
-    print(f"\n{record['outcome']}: {record['world_size']['seen']} of {record['world_size']['asked']} ranks", end="")
-    print(f", connection {record['derived']['connection']}, measured on loopback of this machine")
+    size, connection = record["world_size"], record["derived"]["connection"]
+    print(f"\n{record['outcome']}: {size['seen']} of {size['asked']} ranks, connection {connection}, ", end="")
+    print("measured on loopback of this machine")
     if drill.get("resumed"):
+<<<<<<< 6959c34b7bc224d2914ff07af01a89fc1d57b4e5
         print(f"Resumed {drill['seconds_to_resume']:.1f} s after the kill; {drill['steps_lost']} steps were repeated")
+=======
+        print(f"Resumed {drill['seconds_to_resume']:.1f} s after the kill; {drill['steps_lost']} steps were done again")
+>>>>>>> 36307827ecf64add24e25965eb0e9c45b263b871
 
 
 if __name__ == "__main__":

@@ -26,31 +26,37 @@ class ActionModule(WorkflowAction):
         **STATE_HOME,
     }
 
-    def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
+    def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, object]:
         """Return the result documented in the module."""
         home = StateHome(options["state_home"], options["cluster"])
-        connect, known = self.connect(variables), variables["hostvars"]
+        run_id, connect, hostvars = options["run_id"], self.connect(variables), variables["hostvars"]
         if options["logs"] is not None:
-            return training_job_info.read_logs(
-                home, options["run_id"], options["logs"], options["ranks"], connect, known
-            )
-        asked = connect if options["live"] else None
-        return training_job_info.read_runs(
-            home, options["run_id"], asked, known, None if self.check else known, self._asking(options)
-        )
+            return training_job_info.read_logs(home, run_id, options["logs"], options["ranks"], connect, hostvars)
+        live = None
+        if options["live"]:
+            leased = None if self.check else hostvars
+            live = training_job_info.LiveSource(connect, hostvars, leased, self._cluster_reader(options))
+        return training_job_info.read_runs(home, run_id, live)
 
-    def _asking(self, options: dict[str, t.Any]) -> training_job_info.ReadCluster:
-        """Return who asks the cluster of a run in pods; the modules that it takes are loaded when there is one."""
+    def _cluster_reader(self, options: dict[str, t.Any]) -> training_job_info.ReadCluster:
+        """Return the function that reads the state of a run in pods; its modules are loaded at the first call."""
 
+<<<<<<< 6959c34b7bc224d2914ff07af01a89fc1d57b4e5
         def ask(record: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
             from ..plugin_utils._workflows.node_pool import run_status_kubernetes
             from ..plugin_utils._workflows.shared import kube_connection
 
+=======
+        def read_cluster(record: t.Mapping[str, t.Any]) -> dict[str, object]:
+            with bytecode.kept():
+                from ..plugin_utils._workflows.node_pool import run_status_kubernetes
+                from ..plugin_utils._workflows.shared import kube_connection
+>>>>>>> 36307827ecf64add24e25965eb0e9c45b263b871
             ref = record.get("backend_ref") or {}
             try:
                 client = kube_connection.open_client(options, self.base, context=ref.get("context"))
             except MusterError as error:
-                return {"phase": "unknown", "detail": f"the cluster cannot be asked: {error}"}
+                return {"phase": "unknown", "detail": f"the cluster is not reachable: {error}"}
             return run_status_kubernetes.describe_run(client, str(record["run_id"]), ref)
 
-        return ask
+        return read_cluster

@@ -22,7 +22,7 @@ class ActionModule(WorkflowAction):
         **STATE_HOME,
     }
 
-    def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
+    def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, object]:
         """Return the result documented in the module."""
         home = StateHome(options["state_home"], options["cluster"])
         return training_report.write_run_report(

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Live progress of long tasks."""
+"""Shows the live progress of training jobs on one line of the terminal."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ type: aggregate
 version_added: 0.1.0
 short_description: Show the live progress of training jobs
 description:
-  - Shows where a training job is (nodes joined, step, loss, speed, checkpoint, restarts, cost), on one line that is
-    rewritten on a terminal. Without this callback the same figures come as plain lines.
+  - Shows the state of a training job (nodes joined, step, loss, speed, checkpoint, restarts, cost) on one line that is
+    rewritten on a terminal. Without this callback the same figures are printed as plain lines.
   - Enable it with C(callbacks_enabled = muster.training.progress).
 author:
   - muster.training contributors (@muster-training)
@@ -31,7 +31,7 @@ from ..plugin_utils._workflows.training_job.follower import describe_state
 
 
 class CallbackModule(CallbackBase):
-    """Reads what tasks write into a pipe that their processes inherit."""
+    """Reads the progress that tasks write into a pipe; their processes inherit it."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
@@ -41,7 +41,7 @@ class CallbackModule(CallbackBase):
     def __init__(self, display: t.Any = None, options: t.Any = None) -> None:
         super().__init__(display=display, options=options)
         self._terminal = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-        self._shown = 0
+        self._line_length = 0
         if self._terminal:
             reader, writer = os.pipe()
             # Workers are forked later and find the pipe by its number.
@@ -65,15 +65,15 @@ class CallbackModule(CallbackBase):
     def _rewrite(self, line: str) -> None:
         width = os.get_terminal_size(sys.stdout.fileno()).columns - 1
         text = line[:width]
-        sys.stdout.write("\r" + text + " " * max(0, self._shown - len(text)))
+        sys.stdout.write("\r" + text + " " * max(0, self._line_length - len(text)))
         sys.stdout.flush()
-        self._shown = len(text)
+        self._line_length = len(text)
 
     def _clear(self) -> None:
-        if self._shown:
-            sys.stdout.write("\r" + " " * self._shown + "\r")
+        if self._line_length:
+            sys.stdout.write("\r" + " " * self._line_length + "\r")
             sys.stdout.flush()
-            self._shown = 0
+            self._line_length = 0
 
     def v2_runner_on_ok(self, result: t.Any) -> None:
         """Clear the line before the task's result is printed."""

@@ -10,15 +10,15 @@ module: training_job_info
 version_added: 0.1.0
 short_description: List recorded training runs and read their logs
 description:
-  - Reads the run records and logs that the controller keeps; they outlive the hosts that ran them.
+  - Reads the run records and logs that the controller keeps; they are kept when the hosts are deleted.
 options:
   run_id:
-    description: Name of one run. The default is all runs; for logs it is the newest one.
+    description: Name of one run. The default is all runs, for logs the newest one.
     type: str
   live:
     description:
-      - Whether to ask the hosts of runs that have not ended what they run now, and the cluster of those in pods.
-      - Rented machines on which such a run is at work get their lease renewed (not in check mode).
+      - Whether to read the state of runs that have not ended from their hosts, of those in pods from their cluster.
+      - Renews the leases of rented machines on which such a run is running (not in check mode).
     type: bool
     default: false
   logs:
@@ -65,8 +65,8 @@ EXAMPLES = r"""
 RETURN = r"""
 runs:
   description:
-    - Run records, the newest first; with O(live) each has the state of its units under C(live), a run in pods what its
-      cluster says of it (C(phase), C(detail)).
+    - Run records, the newest first; with O(live) each has the state of its units under C(live), a run in pods the state
+      that its cluster reports (C(phase), C(detail)).
   returned: without O(logs)
   type: list
   elements: dict

@@ -1,9 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What happened in a run, folded from its events and metrics line by line: attempts, steps, attendance, losses.
+"""The history of a run: its attempts, steps and losses, folded line by line from its events and metrics.
 
-Events and metrics come from several nodes; a metric belongs to the newest attempt that had started before it.
+The run record and the report both take what they say from here. Events and metrics come from several nodes; a metric
+belongs to the newest attempt that had started before it.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -11,22 +12,40 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 import typing as t
 
+<<<<<<< 6959c34b7bc224d2914ff07af01a89fc1d57b4e5
 from .quantity import parse_finite
 
 Line = t.Mapping[str, t.Any]
+=======
+Line = t.Mapping[str, object]
+# How the launcher stops the other ranks after one failed: 128 + SIGTERM.
+>>>>>>> 36307827ecf64add24e25965eb0e9c45b263b871
 _STOPPED = 143
 # How far the clock of a node may be ahead of ours.
 _AHEAD_S = 86400.0
-# No figure of a run is larger; a number without end cannot be shown.
+# No figure of a run is larger, and an integer of hundreds of digits cannot be shown.
 _LARGEST = 1e300
+
+
+class RankExit(t.NamedTuple):
+    """The end of a rank's process: ``at`` in Unix seconds; ``exit_code`` is 128 + the signal that ended it."""
+
+    at: float
+    exit_code: int
+    node: str
 
 
 @dataclasses.dataclass
 class Attempt:
-    """One life of the gang: from its ranks' start to the first fault, or the end. Times are Unix seconds."""
+    """One start of the gang: from its ranks' start to the first fault, or the end. Times are Unix seconds.
+
+    ``fault`` is (cause, node) of a drill, a lost node or a lost placement; ``followed`` says that another attempt came
+    after this one.
+    """
 
     n: int
     started_at: float
@@ -34,30 +53,82 @@ class Attempt:
     counted: int = 1
     world_size: int | None = None
     ranks: dict[int, str] = dataclasses.field(default_factory=dict)
-    exits: dict[int, tuple[float, int, str]] = dataclasses.field(default_factory=dict)
+    exits: dict[int, RankExit] = dataclasses.field(default_factory=dict)
     first_step: int | None = None
     last_step: int | None = None
     first_step_at: float | None = None
     last_step_at: float | None = None
     resumed_from: int | None = None
     fault: tuple[str, str | None] | None = None
+    cancelled_at: float | None = None
+    followed: bool = False
 
     @property
-    def first_failure(self) -> tuple[float, int, str] | None:
-        """Return (time, exit code, node) of the rank that failed first, not of those it took along."""
-        failed = [item for item in self.exits.values() if item[1] not in (0, _STOPPED)]
-        return min(failed) if failed else None
+    def failed_rank(self) -> int | None:
+        """Return the rank that failed first; the launcher stopped the others because of it."""
+        failures = [(end, rank) for rank, end in self.exits.items() if end.exit_code not in (0, _STOPPED)]
+        return min(failures)[1] if failures else None
+
+    @property
+    def first_failure(self) -> RankExit | None:
+        """Return how the rank that failed first ended."""
+        rank = self.failed_rank
+        return None if rank is None else self.exits[rank]
 
     @property
     def ended_at(self) -> float | None:
-        """Return when the attempt ended: its first failure, or its last rank's exit."""
+        """Return when the attempt ended: its first failure, its last rank's exit, or its last step before the next."""
         if self.first_failure:
-            return self.first_failure[0]
-        return max((item[0] for item in self.exits.values()), default=None)
+            return self.first_failure.at
+        exited_at = max((end.at for end in self.exits.values()), default=None)
+        return exited_at or (self.last_step_at if self.followed else None)
+
+    @property
+    def cause(self) -> str | None:
+        """Return the cause of the attempt's end: a fault, a cancel or a crash; None where there was none of them."""
+        if self.fault:
+            return self.fault[0]
+        failure = self.first_failure
+        if self.cancelled_at is not None and (failure is None or self.cancelled_at <= failure.at):
+            return "cancelled"
+        return "crash" if failure else None
+
+    @property
+    def failed_node(self) -> str | None:
+        """Return the node of the fault, else of the rank that failed first."""
+        if self.fault:
+            return self.fault[1]
+        return self.first_failure.node if self.first_failure and self.cause == "crash" else None
+
+    @property
+    def exit_code(self) -> int | None:
+        """Return the exit code of the rank that failed first; of the last attempt without one, its highest."""
+        if self.first_failure:
+            return self.first_failure.exit_code
+        return None if self.followed else max((end.exit_code for end in self.exits.values()), default=None)
+
+    @property
+    def node_names(self) -> list[str]:
+        """Return the nodes on which ranks started."""
+        return sorted(set(self.ranks.values()))
+
+
+class RestartCost(t.NamedTuple):
+    """What one restart cost; None where it is not known, or not known yet.
+
+    :ivar steps: steps done again after it. :ivar seconds: from the last step before it to the first one after it.
+    """
+
+    steps: int | None
+    seconds: float | None
 
 
 class RunHistory:
-    """Feed it lines in any order of nodes; ask it for the state so far."""
+    """What happened in a run so far. Feed it the lines of its events and metrics, those of its nodes in any order.
+
+    :ivar attempts: ordered by time. :ivar checkpoint: (step, path) of the newest one. :ivar last: figures of the last
+        step. :ivar faults: (time, cause, node) of each. :ivar set_back: when the run lost its placement.
+    """
 
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []
@@ -70,91 +141,92 @@ class RunHistory:
 
     def event(self, line: Line) -> None:
         """Take in one line of events.jsonl."""
-        kind, at = line.get("kind"), parse_time(line.get("at"))
+        kind, at, node = line.get("kind"), parse_time(line.get("at")), line.get("node")
         if at is None:
             return
-        if kind in ("worker_started", "worker_exit") and isinstance(line.get("rank"), int):
-            self._rank(line, at)
+        rank = line.get("rank")
+        if kind in ("worker_started", "worker_exit") and isinstance(rank, int):
+            self._add_rank(line, rank, at)
         elif kind == "submitted":
             # The run was started again: budgets begin anew.
             self.base = int(_number(line.get("attempt")) or 1)
-        elif kind == "drill" or (kind == "agent_restart" and line.get("detail") == "node_lost") or kind == "node_lost":
-            cause = "drill" if kind == "drill" else "node_lost"
-            self._fault(at, cause, line.get("node"))
+        elif kind in ("drill", "node_lost") or (kind == "agent_restart" and line.get("detail") == "node_lost"):
+            self._add_fault(at, "drill" if kind == "drill" else "node_lost", node if isinstance(node, str) else None)
         elif kind == "set_back":
-            # Its queue, or somebody, took its place away: no fault of the program or of a node.
-            self._fault(at, "preempted" if line.get("cause") == "preempted" else "suspended", None)
+            # Its queue preempted or suspended it: no fault of the program or of a node.
+            self._add_fault(at, "preempted" if line.get("cause") == "preempted" else "suspended", None)
             self.set_back.append(at)
+        elif kind == "cancelled" and (attempt := self.attempt_at(at)):
+            attempt.cancelled_at = at
 
-    def _rank(self, line: Line, at: float) -> None:
-        rank, started = int(line["rank"]), line.get("kind") == "worker_started"
-        attempt = self._attempt(line, rank, started, at)
+    def _add_rank(self, line: Line, rank: int, at: float) -> None:
+        started, node = line.get("kind") == "worker_started", str(line.get("node"))
+        attempt = self._attempt_of(line, rank, started, at)
         if not started:
-            attempt.exits[rank] = (at, int(_number(line.get("exit_code")) or 0), str(line.get("node")))
+            attempt.exits[rank] = RankExit(at, int(_number(line.get("exit_code")) or 0), node)
             return
         if at < attempt.started_at:
             attempt.started_at = at
-            self._order()
-        attempt.ranks[rank] = str(line.get("node"))
-        attempt.world_size = line.get("world_size")
+            self._sort()
+        attempt.ranks[rank] = node
+        world_size = line.get("world_size")
+        attempt.world_size = world_size if isinstance(world_size, int) else None
         pending, self._pending = self._pending, []
-        for item in pending:
-            self.metric(item)
+        for metric in pending:
+            self.metric(metric)
 
     def metric(self, line: Line) -> None:
         """Take in one line of metrics.jsonl (or one parsed by the job's step pattern)."""
         at = parse_time(line.get("at"))
         if at is None:
             return
-        attempt = self._at(at)
+        attempt = self.attempt_at(at)
         if attempt is None:
             self._pending.append(line)
             return
-        if isinstance(line.get("step"), int):
-            self._step(attempt, at, int(line["step"]))
-            self.last = {key: value for key, value in line.items() if _figure(value)}
-        if isinstance(line.get("checkpoint_step"), int):
-            self.checkpoint = (int(line["checkpoint_step"]), str(line.get("path", "")))
-        if isinstance(line.get("resumed_from_step"), int):
-            attempt.resumed_from = int(line["resumed_from_step"])
+        step, saved, resumed = (line.get(key) for key in ("step", "checkpoint_step", "resumed_from_step"))
+        if isinstance(step, int):
+            if attempt.first_step is None:
+                attempt.first_step, attempt.first_step_at = step, at
+            attempt.last_step, attempt.last_step_at = step, at
+            self.last = {key: value for key, value in line.items() if _is_figure(value)}
+        if isinstance(saved, int):
+            self.checkpoint = (saved, str(line.get("path", "")))
+        if isinstance(resumed, int):
+            attempt.resumed_from = resumed
 
-    def _step(self, attempt: Attempt, at: float, step: int) -> None:
-        if attempt.first_step is None:
-            attempt.first_step, attempt.first_step_at = step, at
-        attempt.last_step, attempt.last_step_at = step, at
-
-    def _attempt(self, line: Line, rank: int, started: bool, at: float) -> Attempt:
+    def _attempt_of(self, line: Line, rank: int, started: bool, at: float) -> Attempt:
         """Return the attempt that a rank belongs to: its gang's, else the one with the number that it counted.
 
         Counts can differ: a rank that was stopped before it could count is behind from then on. A gang's name can come
         again, but not while the rank of before is still there.
         """
-        gang, number = line.get("gang"), int(_number(line.get("attempt")) or 1)
+        gang, number = str(line.get("gang") or "") or None, int(_number(line.get("attempt")) or 1)
         for attempt in reversed(self.attempts):
             same = attempt.gang == gang if gang else attempt.n == number
-            again = started and rank in attempt.ranks and any(end[0] < at for end in attempt.exits.values())
+            again = started and rank in attempt.ranks and any(end.at < at for end in attempt.exits.values())
             if same and not again:
                 return attempt
-        attempt = Attempt(number, at, gang)
-        attempt.counted = number
+        attempt = Attempt(number, at, gang, counted=number)
         self.attempts.append(attempt)
-        self._order()
+        self._sort()
         return attempt
 
-    def _order(self) -> None:
+    def _sort(self) -> None:
         """Order attempts by time and number them so that each is above the one before, whatever its ranks counted."""
-        self.attempts.sort(key=lambda item: item.started_at)
+        self.attempts.sort(key=lambda attempt: attempt.started_at)
         before = 0
         for attempt in self.attempts:
             attempt.n = before = max(attempt.counted, before + 1)
+            attempt.followed = attempt is not self.attempts[-1]
 
-    def _at(self, at: float) -> Attempt | None:
-        started = [attempt for attempt in self.attempts if attempt.started_at <= at]
-        return started[-1] if started else None
+    def attempt_at(self, at: float) -> Attempt | None:
+        """Return the newest attempt that had started at a time."""
+        return next((attempt for attempt in reversed(self.attempts) if attempt.started_at <= at), None)
 
-    def _fault(self, at: float, cause: str, node: str | None) -> None:
+    def _add_fault(self, at: float, cause: str, node: str | None) -> None:
         self.faults.append((at, cause, node))
-        attempt = self._at(at)
+        attempt = self.attempt_at(at)
         # A drill that loses a node stays a drill: the cause is what was done, not what followed.
         if attempt and (attempt.fault is None or attempt.fault[0] != "drill"):
             attempt.fault = (cause, node)
@@ -168,8 +240,7 @@ class RunHistory:
     @property
     def crashes(self) -> int:
         """Return how many attempts of this start a failing program ended (not drills, not lost nodes)."""
-        mine = [item for item in self.attempts if item.n >= self.base]
-        return sum(1 for item in mine if item.first_failure and item.fault is None)
+        return sum(attempt.n >= self.base and attempt.cause == "crash" for attempt in self.attempts)
 
     @property
     def restarts(self) -> int:
@@ -177,46 +248,81 @@ class RunHistory:
         return self.attempts[-1].n - 1 if self.attempts else 0
 
     @property
-    def placed(self) -> bool:
-        """Return whether the run, as far as its ranks say, has not lost its place since it had one."""
+    def is_placed(self) -> bool:
+        """Return whether the run, as far as its ranks say, has not lost its placement since it had one."""
         return bool(self.attempts) and self.attempts[-1].started_at > max(self.set_back, default=0.0)
 
-    def away(self) -> list[tuple[float, float]]:
-        """Return from when until when the run had no place after it was set back; spans do not overlap."""
+    def unplaced_spans(self) -> list[tuple[float, float]]:
+        """Return from when until when the run had no placement after it was set back; spans do not overlap."""
         spans: dict[float, float] = {}
         for at in sorted(self.set_back):
             until = min((item.started_at for item in self.attempts if item.started_at > at), default=float("inf"))
-            # Set back again before any rank began: it was away all the while.
+            # Set back again before any rank began: it had no placement in between.
             spans.setdefault(until, at)
         return [(at, until) for until, at in spans.items()]
 
     def ranks_seen(self) -> int:
-        """Return the ranks that started in the newest attempt."""
+        """Return the number of ranks that started in the newest attempt."""
         return len(self.attempts[-1].ranks) if self.attempts else 0
 
     def losses(self) -> tuple[int, float]:
-        """Return (steps done twice, seconds from the last step before each fault to the first step after it)."""
-        steps, seconds = 0, 0.0
-        for before, after in zip(self.attempts, self.attempts[1:], strict=False):
-            if before.last_step is None or before.last_step_at is None:
-                continue
-            if after.resumed_from is not None:
-                steps += max(0, before.last_step - after.resumed_from)
-            if after.first_step_at is not None:
-                seconds += max(0.0, after.first_step_at - before.last_step_at)
-        return steps, seconds
+        """Return the sums of what the restarts cost: (steps done again, seconds), as far as they are known."""
+        costs = restart_costs(self.attempts)
+        return sum(cost.steps or 0 for cost in costs), sum(cost.seconds or 0.0 for cost in costs)
 
 
-def parse_time(value: t.Any) -> float | None:
-    """Return a time that a program or a node says, None for what is none: milliseconds, or a day ahead of our clock."""
+class AttemptSteps(t.Protocol):
+    """What is known of the steps of an attempt."""
+
+    @property
+    def last_step(self) -> int | None: ...
+    @property
+    def resumed_from(self) -> int | None: ...
+    @property
+    def first_step_at(self) -> float | None: ...
+    @property
+    def last_step_at(self) -> float | None: ...
+
+
+def restart_costs(attempts: t.Sequence[AttemptSteps]) -> list[RestartCost]:
+    """Return what each restart cost, in the order of the attempts before them."""
+    costs: list[RestartCost] = []
+    # The step that the model is at, and when the last step was made.
+    reached, stepped_at = None, None
+    for before, after in itertools.pairwise(attempts):
+        if before.last_step is not None:
+            reached, stepped_at = before.last_step, before.last_step_at
+        steps, seconds = None, None
+        if reached is not None and after.resumed_from is not None:
+            steps = max(0, reached - after.resumed_from)
+            # A second restart from the same checkpoint loses no more.
+            reached = min(reached, after.resumed_from)
+        if stepped_at is not None and after.first_step_at is not None:
+            seconds = max(0.0, after.first_step_at - stepped_at)
+        costs.append(RestartCost(steps, seconds))
+    return costs
+
+
+def fold(events: t.Iterable[Line], metrics: t.Iterable[Line]) -> RunHistory:
+    """Return the history that a run's files tell."""
+    history = RunHistory()
+    for line in events:
+        history.event(line)
+    for line in metrics:
+        history.metric(line)
+    return history
+
+
+def parse_time(value: object) -> float | None:
+    """Return a time that a program or a node wrote; None for milliseconds, and for a day ahead of our clock."""
     number = _number(value)
     return number if number is not None and 0 <= number <= time.time() + _AHEAD_S else None
 
 
-def _figure(value: t.Any) -> bool:
+def _is_figure(value: object) -> t.TypeGuard[float]:
     return isinstance(value, float) or (isinstance(value, int) and abs(value) < _LARGEST)
 
 
-def _number(value: t.Any) -> float | None:
+def _number(value: object) -> float | None:
     """Return a finite number; a program may write anything into its metrics."""
     return parse_finite(value)

@@ -1,13 +1,14 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reading runs back: records, live state and logs. Works without the nodes for what the controller kept.
+"""Lists recorded runs with their live state, and reads their logs; what the controller keeps needs no node.
 
 This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import typing as t
 
@@ -16,56 +17,59 @@ from ...module_utils._node import files
 from .._hosts.node_client import NodeClient, on_each_node
 from .shared.state_dir import StateHome, read_record
 
-Dict = dict[str, t.Any]
+Record = t.Mapping[str, t.Any]
 Connect = t.Callable[[t.Sequence[str]], list[NodeClient]]
-# What a run's cluster says of it: ``{phase, detail}``.
-ReadCluster = t.Callable[[t.Mapping[str, t.Any]], Dict]
-_SHORT = ("run_id", "state", "outcome", "submitted_at", "duration_s", "exit_code", "steps_lost", "checkpoint", "cost")
+# Returns what a run's cluster reports of it: ``{phase, detail}``.
+ReadCluster = t.Callable[[Record], dict[str, object]]
+_SUMMARY_FIELDS = (
+    *("run_id", "state", "outcome", "submitted_at", "duration_s", "exit_code"),
+    *("steps_lost", "checkpoint", "cost", "world_size"),
+)
+_LARGEST_LOG = 4 << 20
 
 
-def read_runs(
-    home: StateHome,
-    run_id: str | None,
-    live: Connect | None,
-    known: t.Container[str],
-    hostvars: t.Mapping[str, t.Any] | None = None,
-    ask: ReadCluster | None = None,
-) -> Dict:
-    """Return ``{runs}``: the named record, or all of them with the newest first; with ``live`` what nodes say now.
+@dataclasses.dataclass(frozen=True)
+class LiveSource:
+    """How the live state of runs is read: ``hosts`` are the hosts of the inventory.
 
-    With ``hostvars``, asking for a run that lives renews the leases of its rented machines. ``ask`` asks the cluster of
-    a run in pods.
+    With ``hostvars``, the leases of the rented machines of a run that is running are renewed.
     """
+
+    connect: Connect
+    hosts: t.Container[str]
+    hostvars: t.Mapping[str, t.Any] | None = None
+    read_cluster: ReadCluster | None = None
+
+
+def read_runs(home: StateHome, run_id: str | None, live: LiveSource | None = None) -> dict[str, object]:
+    """Return ``{runs, summary}``: the named record, or all of them with the newest first."""
     folders = [_find_run_folder(home, run_id)] if run_id else home.runs()
-    runs = [record for folder in folders if (record := read_record(folder)) is not None]
+    records: list[Record] = [record for folder in folders if (record := read_record(folder)) is not None]
     if live is not None:
-        runs = [{**record, "live": _read_live_state(record, live, known, hostvars or {}, ask)} for record in runs]
-    return {"changed": False, "runs": runs, "summary": [summarize_record(record) for record in runs]}
+        records = [{**record, "live": _read_live_state(record, live)} for record in records]
+    return {"changed": False, "runs": records, "summary": [summarize_record(record) for record in records]}
 
 
-def summarize_record(record: Dict) -> Dict:
+def summarize_record(record: Record) -> dict[str, object]:
     """Return the few fields of a record that a list shows."""
-    value = {key: record.get(key) for key in _SHORT}
-    value["name"] = record["job"]["name"]
+    summary: dict[str, object] = {key: record.get(key) for key in _SUMMARY_FIELDS}
+    summary["name"] = record["job"]["name"]
     # Attempts of which no rank came to start are not in the record; the numbers of the others count them.
-    value["restarts"] = record["attempts"][-1]["n"] - 1 if record["attempts"] else 0
-    value["world_size"] = record["world_size"]
+    summary["restarts"] = record["attempts"][-1]["n"] - 1 if record["attempts"] else 0
     if (record.get("live") or {}).get("detail"):
-        value["live"] = record["live"]["detail"]
-    return value
+        summary["live"] = record["live"]["detail"]
+    return summary
 
 
 def read_logs(
-    home: StateHome, run_id: str | None, lines: int, ranks: bool, connect: Connect, known: t.Container[str]
-) -> Dict:
-    """Return the last lines of each node's log; with ``ranks`` fetch the files of every rank and attempt too."""
+    home: StateHome, run_id: str | None, lines: int, ranks: bool, connect: Connect, hosts: t.Container[str]
+) -> dict[str, object]:
+    """Return the last lines of each node's log; with ``ranks`` fetch the files of every rank and attempt first."""
     folder = _find_run_folder(home, run_id)
-    record = t.cast(Dict, read_record(folder))
-    problems: dict[str, str] = {}
-    if ranks:
-        problems = _fetch_rank_logs(folder, record, connect, known)
-    found = sorted((folder / "logs").glob("**/*.log"))
-    tails = {str(path.relative_to(folder / "logs")): read_last_lines(path, lines) for path in found}
+    record: Record = read_record(folder) or {}
+    problems = _fetch_rank_logs(folder, record, connect, hosts) if ranks else {}
+    logs = folder / "logs"
+    tails = {str(path.relative_to(logs)): read_last_lines(path, lines) for path in sorted(logs.glob("**/*.log"))}
     return {"changed": False, "run_id": record["run_id"], "logs": tails, "problems": problems, "folder": str(folder)}
 
 
@@ -82,32 +86,31 @@ def _find_run_folder(home: StateHome, run_id: str | None) -> pathlib.Path:
     runs = home.runs()
     if run_id is None:
         if not runs:
-            raise RefusedError(f"there is no run in {home.folder}", "Start one with the train playbook")
+            raise RefusedError(f"no run exists in {home.folder}", "Start one with the train playbook")
         return runs[0]
     folder = home.run_folder(run_id)
     if read_record(folder) is None:
         names = ", ".join(path.name for path in runs[:5]) or "none"
-        raise RefusedError(f"there is no run {run_id} in {home.folder}", f"The newest are: {names}")
+        raise RefusedError(f"run {run_id} does not exist in {home.folder}", f"The newest runs are: {names}")
     return folder
 
 
-def _read_live_state(
-    record: Dict, connect: Connect, known: t.Container[str], hostvars: t.Mapping[str, t.Any], ask: ReadCluster | None
-) -> Dict | None:
+def _read_live_state(record: Record, live: LiveSource) -> dict[str, object] | None:
+    """Return what the nodes or the cluster of a run report now, None for one that has ended."""
     if record["state"] == "ended":
         return None
     if record.get("backend") == "kubernetes":
-        return ask(record) if ask else None
-    remotes = connect([name for name in record.get("hosts", []) if name in known])
+        return live.read_cluster(record) if live.read_cluster else None
+    remotes = live.connect([name for name in record.get("hosts", []) if name in live.hosts])
     answers, errors = on_each_node(remotes, lambda remote: remote.call("info", run_id=record["run_id"]))
     units = {name: answer["units"] for name, answer in answers.items()}
-    unreachable = {name: str(exc) for name, exc in errors.items()}
-    at_work = [remote for remote in remotes if units.get(remote.name, {}).get("agent", {}).get("alive")]
-    return {"units": units, "unreachable": unreachable, **_renew_leases(at_work, hostvars)}
+    unreachable = {name: str(error) for name, error in errors.items()}
+    running = [remote for remote in remotes if units.get(remote.name, {}).get("agent", {}).get("alive")]
+    return {"units": units, "unreachable": unreachable, **_renew_leases(running, live.hostvars or {})}
 
 
-def _renew_leases(remotes: t.Sequence[NodeClient], hostvars: t.Mapping[str, t.Any]) -> Dict:
-    """Renew the leases of rented machines that are at work; return what came of it, nothing where none is rented."""
+def _renew_leases(remotes: t.Sequence[NodeClient], hostvars: t.Mapping[str, t.Any]) -> dict[str, object]:
+    """Renew the leases of the rented machines among ``remotes``; return ``{leases}``, nothing where none is rented."""
     from .node_pool import lease_renewal
 
     rented = lease_renewal.select_rented(remotes, hostvars) if hostvars else []
@@ -117,22 +120,26 @@ def _renew_leases(remotes: t.Sequence[NodeClient], hostvars: t.Mapping[str, t.An
     return {"leases": {remote.name: str(problems.get(remote.name, "renewed")) for remote in rented}}
 
 
-def _fetch_rank_logs(folder: pathlib.Path, record: Dict, connect: Connect, known: t.Container[str]) -> dict[str, str]:
-    run_id = record["run_id"]
-    names = [name for name in record.get("hosts", []) if name in known]
+def _fetch_rank_logs(folder: pathlib.Path, record: Record, connect: Connect, hosts: t.Container[str]) -> dict[str, str]:
+    """Copy the logs of every rank and unit into the run's folder; return the problem of each node that has one."""
 
-    def work(remote: NodeClient) -> None:
+    def fetch(remote: NodeClient) -> None:
         for pattern in ("ranks/**/std*.log", "units/*/log", "units/*/supervisor.log"):
-            for item in remote.call("read", run_id=run_id, pattern=pattern, limit=4 << 20)["files"]:
-                name = pathlib.PurePosixPath(item["path"])
-                if name.is_absolute() or ".." in name.parts:
-                    # A node's answer is not to be trusted with places on the controller.
-                    continue
-                place = folder / "logs" / remote.name / name
-                if place.suffix != ".log":
-                    place = place.with_suffix(".log")
-                files.private_dir(place.parent)
-                files.write_atomic(place, item["text"].encode())
+            answer = remote.call("read", run_id=record["run_id"], pattern=pattern, limit=_LARGEST_LOG)
+            for log in answer["files"]:
+                _write_rank_log(folder / "logs" / remote.name, log["path"], log["text"])
 
-    _unused, errors = on_each_node(connect(names), work)
-    return {name: str(exc) for name, exc in errors.items()}
+    _unused, errors = on_each_node(connect([name for name in record.get("hosts", []) if name in hosts]), fetch)
+    return {name: str(error) for name, error in errors.items()}
+
+
+def _write_rank_log(folder: pathlib.Path, path: str, text: str) -> None:
+    name = pathlib.PurePosixPath(path)
+    if name.is_absolute() or ".." in name.parts:
+        # A node must not choose a path outside the run's folder on the controller.
+        return
+    target = folder / name
+    if target.suffix != ".log":
+        target = target.with_suffix(".log")
+    files.private_dir(target.parent)
+    files.write_atomic(target, text.encode())

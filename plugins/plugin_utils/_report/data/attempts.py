@@ -1,9 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What happened in a run: its attempts, joined from the record, the events and the metrics, and its clock.
+"""The attempts of a run as the report shows them, and the run's times.
 
-The record is believed first; what it leaves null is filled from the events, then from what the program wrote.
+They are those of the run record. Where it lists none, they are those of the run's history (from which the record is
+written too), and for a folder without events, those that the metrics show.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -15,13 +16,9 @@ import itertools
 import statistics
 import typing as t
 
-from . import parsing as v
-from .load import Checkpoint, RunEvent, RunFolder, Segment, StepRecord
-
-ENDS = ("worker_exit", "agent_exit", "agent_restart", "node_lost", "drill", "cancelled")
-EXITS = ("worker_exit", "agent_exit", "agent_restart")
-# What a launcher does to the ranks that are left when one failed: they are not the ones to blame.
-STOPPED = (143, -15)
+from ....module_utils._model.run_history import Attempt
+from . import parsing
+from .load import Checkpoint, Line, RunFolder, Segment, StepRecord
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,25 +33,41 @@ class NodeStay:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AttemptView:
-    """One start of the job until its end. ``label`` is the record's number; a second start inside it gets a letter.
-
-    ``ended_by`` is the event that ended it, when one was seen; ``drilled`` says that the fault was asked for.
-    """
+    """One attempt: ``label`` is the record's number, ``segment`` the metrics that were written in it."""
 
     label: str
     start: float | None
     end: float | None
-    cause: str | None
-    node: str | None
-    rank: int | None
-    exit_code: int | None
-    first_step: int | None
-    last_step: int | None
-    nodes: tuple[NodeStay, ...]
-    logs: tuple[str, ...]
-    segment: Segment | None
-    ended_by: RunEvent | None
-    drilled: bool
+    cause: str | None = None
+    node: str | None = None
+    rank: int | None = None
+    exit_code: int | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    resumed_from: int | None = None
+    nodes: tuple[NodeStay, ...] = ()
+    logs: tuple[str, ...] = ()
+    segment: Segment | None = None
+
+    @property
+    def is_drilled(self) -> bool:
+        """Whether a drill ended the attempt."""
+        return self.cause == "drill"
+
+    @property
+    def steps(self) -> tuple[StepRecord, ...]:
+        """The steps that the program wrote in this attempt."""
+        return self.segment.steps if self.segment else ()
+
+    @property
+    def first_step_at(self) -> float | None:
+        """When its first step was made."""
+        return self.steps[0].at if self.steps else None
+
+    @property
+    def last_step_at(self) -> float | None:
+        """When its last step was made."""
+        return self.steps[-1].at if self.steps else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,7 +86,7 @@ class RunClock:
         return self.submitted if self.submitted is not None else self.admitted or self.first_step
 
     @property
-    def elapsed(self) -> float | None:
+    def duration(self) -> float | None:
         """Seconds from the start to the end, or None when either is not known."""
         return max(self.end - self.zero, 0.0) if self.end is not None and self.zero is not None else None
 
@@ -81,169 +94,130 @@ class RunClock:
 def read_clock(run: RunFolder) -> RunClock:
     """Return the run's times; what run.json leaves null comes from the events and the metrics."""
     record = run.record
-    kinds = {event.kind: event.at for event in reversed(run.events)}
-    signs = [event.at for event in run.events] + [at for at in (_last_at(item) for item in run.segments) if at]
-    ended = v.read_time(record.get("ended_at")) or kinds.get("ended")
-    steps = [item.steps[0].at for item in run.segments if item.steps and item.steps[0].at]
-    first = v.read_time(record.get("first_step_at")) or kinds.get("first_step") or min(steps, default=None)
-    submitted = v.read_time(record.get("submitted_at")) or kinds.get("submitted")
-    over = ended is not None or v.read_text(record.get("outcome")) is not None
-    admitted = v.read_time(record.get("admitted_at")) or kinds.get("prepared") or kinds.get("started")
-    return RunClock(submitted, admitted, first, ended or max(signs, default=None), over)
+    times = {name: parsing.read_time(record.get(f"{name}_at")) for name in ("submitted", "admitted", "ended")}
+    events = {event.kind: event.at for event in reversed(run.events)}
+    signs = [event.at for event in run.events] + [at for at in map(_last_time, run.segments) if at is not None]
+    first_steps = [segment.steps[0].at for segment in run.segments if segment.steps and segment.steps[0].at]
+    ended = times["ended"] or events.get("ended")
+    return RunClock(
+        submitted=times["submitted"] or events.get("submitted"),
+        admitted=times["admitted"] or events.get("started"),
+        first_step=parsing.read_time(record.get("first_step_at"))
+        or run.history.first_step_at
+        or min(first_steps, default=None),
+        end=ended or max(signs, default=None),
+        over=ended is not None or parsing.read_text(record.get("outcome")) is not None,
+    )
 
 
-def _last_at(segment: Segment) -> float | None:
-    times = [segment.at, *(item.at for item in segment.steps[-1:]), *(item.at for item in segment.checkpoints[-1:])]
+def _last_time(segment: Segment) -> float | None:
+    times = [segment.at, *(step.at for step in segment.steps[-1:]), *(saved.at for saved in segment.checkpoints[-1:])]
     return max((at for at in times if at is not None), default=None)
 
 
 def read_attempts(run: RunFolder, clock: RunClock) -> tuple[AttemptView, ...]:
-    """Return the attempts in order, each with the segment of metrics that belongs to it."""
-    recorded = v.read_rows(run.record.get("attempts"))
-    numbers = {v.read_integer(row.get("n")) for row in recorded}
-    numbered = {event.attempt for event in run.events if event.attempt is not None} <= numbers
-    pairs = _match(recorded, run.segments) if recorded else [({"n": i + 1}, s) for i, s in enumerate(run.segments)]
-    starts = [_start(row, segment) for row, segment in pairs]
-    found: list[AttemptView] = []
-    seen: set[str] = set()
-    for index, (row, segment) in enumerate(pairs):
-        label = v.read_text(row.get("n"), 12) or str(index + 1)
-        while label in seen:
-            label = label[:-1] + chr(ord(label[-1]) + 1) if label[-1].isalpha() else label + "b"
-        seen.add(label)
-        following = starts[index + 1] if index + 1 < len(starts) else None
-        number = v.read_integer(row.get("n")) if numbered and not row.get("_shared") else None
-        low = None if index == 0 else starts[index]
-        window = _window(run.events, number, low, following)
-        span = (starts[index], following, index + 1 == len(starts))
-        found.append(_attempt(run, clock, row, segment, label, window, span))
-    return tuple(found)
+    """Return the attempts in order, each with its metrics."""
+    rows = parsing.read_rows(run.record.get("attempts"))
+    if rows:
+        by_number = {attempt.n: attempt for attempt in run.history.attempts}
+        views = [_from_row(row, number, by_number) for number, row in enumerate(rows, start=1)]
+    elif run.history.attempts:
+        views = [_from_history(attempt) for attempt in run.history.attempts]
+    else:
+        views = [_from_metrics(segment, number) for number, segment in enumerate(run.segments, start=1)]
+    segments = _segments_by_attempt([view.start for view in views], run.segments)
+    following = [view.start for view in views[1:]]
+    # Where an end is not known, the attempt's last metrics and the next one's start come nearest to it.
+    ends = [
+        (_last_time(segment) if segment else None) or start for segment, start in zip(segments, following, strict=False)
+    ]
+    return tuple(_complete(*parts) for parts in zip(views, segments, [*ends, clock.end], strict=False))
 
 
-def _start(row: dict[str, t.Any], segment: Segment | None) -> float | None:
-    own = None if row.get("_divided") else v.read_time(row.get("started_at"))
-    return own if own is not None or segment is None else segment.at
-
-
-def _match(
-    recorded: list[dict[str, t.Any]], segments: tuple[Segment, ...]
-) -> list[tuple[dict[str, t.Any], Segment | None]]:
-    """Pair attempts with segments: by time where both know it, else in order; an attempt with two is divided."""
-    starts = [v.read_time(row.get("started_at")) for row in recorded]
-    timed = [start for start in starts if start is not None]
-    by_time = len(timed) == len(starts) and all(item.at is not None for item in segments)
-    groups: list[list[Segment]] = [[] for _row in recorded]
-    for index, segment in enumerate(segments):
-        # One second of slack: the record's times come from the controller, the metrics' from a node.
-        earlier = [i for i, at in enumerate(timed) if by_time and at <= (segment.at or 0.0) + 1.0]
-        place = (earlier[-1] if earlier else 0) if by_time else min(index, len(recorded) - 1)
-        groups[place].append(segment)
-    pairs: list[tuple[dict[str, t.Any], Segment | None]] = []
-    for row, group in zip(recorded, groups, strict=True):
-        inner: dict[str, t.Any] = {key: row[key] for key in ("n", "nodes", "logs") if key in row}
-        parts: list[Segment | None] = [*group] if group else [None]
-        for number, part in enumerate(parts):
-            final = number == len(parts) - 1
-            own: dict[str, t.Any] = dict(row if final else inner)
-            own |= {"started_at": row.get("started_at"), "_divided": number > 0, "_shared": len(parts) > 1}
-            pairs.append((own, part))
-    return pairs
-
-
-def _attempt(
-    run: RunFolder,
-    clock: RunClock,
-    row: dict[str, t.Any],
-    segment: Segment | None,
-    label: str,
-    window: list[RunEvent],
-    span: tuple[float | None, float | None, bool],
-) -> AttemptView:
-    start, following, last = span
-    ended_by = None if last and run.record.get("outcome") == "succeeded" else _ended_by(window)
-    end = v.read_time(row.get("ended_at")) or (ended_by.at if ended_by else None)
-    if end is None:
-        end = clock.end if last else (_last_at(segment) if segment else following)
-    cause = v.read_text(row.get("cause"), 40) or (_cause(ended_by) if ended_by else None)
-    node = v.read_text(row.get("node"), 80) or (ended_by.node if ended_by else None)
-    steps = [item.step for item in segment.steps] if segment else []
+def _from_row(row: Line, number: int, history: t.Mapping[int, Attempt]) -> AttemptView:
+    n, node = parsing.read_integer(row.get("n")), parsing.read_text(row.get("node"), 80)
+    attempt = history.get(n) if n is not None else None
+    start, end = parsing.read_time(row.get("started_at")), parsing.read_time(row.get("ended_at"))
     return AttemptView(
-        label=label,
+        label=parsing.read_text(row.get("n"), 12) or str(number),
         start=start,
         end=end,
-        cause="cancelled" if last and cause is None and run.record.get("outcome") == "cancelled" else cause,
+        cause=parsing.read_text(row.get("cause"), 40),
         node=node,
-        rank=_known(row.get("rank"), ended_by.rank if ended_by and ended_by.node == node else None),
-        exit_code=_known(row.get("exit_code"), exit_code_of(ended_by) if ended_by else None),
-        first_step=_known(row.get("first_step"), min(steps, default=None)),
-        last_step=_known(row.get("last_step"), max(steps, default=None)),
-        nodes=_stays(row, window, start, end),
-        logs=tuple(v.read_texts(row.get("logs"))),
-        segment=segment,
-        ended_by=ended_by,
-        drilled=cause == "drill" or any(event.kind == "drill" for event in window),
+        # The record does not hold it.
+        rank=attempt.failed_rank if attempt and attempt.failed_node == node else None,
+        exit_code=parsing.read_integer(row.get("exit_code")),
+        first_step=parsing.read_integer(row.get("first_step")),
+        last_step=parsing.read_integer(row.get("last_step")),
+        resumed_from=parsing.read_integer(row.get("resumed_from_step")),
+        nodes=tuple(_read_stays(row, start, end)),
+        logs=tuple(parsing.read_texts(row.get("logs"))),
     )
 
 
-def _known(value: t.Any, otherwise: int | None) -> int | None:
-    own = v.read_integer(value)
-    return own if own is not None else otherwise
+def _from_history(attempt: Attempt) -> AttemptView:
+    start, end = attempt.started_at, attempt.ended_at
+    return AttemptView(
+        label=str(attempt.n),
+        start=start,
+        end=end,
+        cause=attempt.cause,
+        node=parsing.read_text(attempt.failed_node, 80),
+        rank=attempt.failed_rank,
+        exit_code=attempt.exit_code,
+        first_step=attempt.first_step,
+        last_step=attempt.last_step,
+        resumed_from=attempt.resumed_from,
+        nodes=tuple(NodeStay(parsing.read_text(name, 80) or "", start, end, None) for name in attempt.node_names),
+    )
 
 
-def _window(events: tuple[RunEvent, ...], number: int | None, low: float | None, high: float | None) -> list[RunEvent]:
-    """Return the events of one attempt: by its number where the events carry it, else by time."""
-    found = []
-    for event in events:
-        timed = (low is None or event.at >= low) and (high is None or event.at < high)
-        if event.attempt == number if number is not None and event.attempt is not None else timed:
-            found.append(event)
-    return found
+def _from_metrics(segment: Segment, number: int) -> AttemptView:
+    steps = [step.step for step in segment.steps]
+    first, last = min(steps, default=None), max(steps, default=None)
+    return AttemptView(
+        str(number), segment.at, None, first_step=first, last_step=last, resumed_from=segment.resumed_from
+    )
 
 
-def _ended_by(window: list[RunEvent]) -> RunEvent | None:
-    """Return the event that ended the attempt: the first failure that was not taken along by another one.
-
-    A drill is only the order; what it did comes after it.
-    """
-    ends = [event for event in window if event.kind in ENDS and exit_code_of(event) != 0]
-    real = [event for event in ends if event.kind != "drill"]
-    cancelled = any(event.kind == "cancelled" for event in real)
-    first = [event for event in real if cancelled or exit_code_of(event) not in STOPPED]
-    return next(iter(first or real or ends), None)
-
-
-def exit_code_of(event: RunEvent) -> int | None:
-    """Return the exit code of an exit: the field, else what its detail ends with (``exit code 0``), or None."""
-    if event.kind not in EXITS:
-        return None
-    words = (event.detail or "").replace("=", " ").replace(":", " ").split()
-    return event.exit_code if event.exit_code is not None else v.read_integer(words[-1]) if words else None
-
-
-def _cause(event: RunEvent) -> str:
-    """Return the record's word for an event; an agent that is started again died with its node's processes."""
-    if event.kind == "agent_restart":
-        return "node_lost" if event.detail == "node_lost" else "crash"
-    return event.kind if event.kind in ("node_lost", "drill", "cancelled") else "crash"
-
-
-def _stays(
-    row: dict[str, t.Any], window: list[RunEvent], start: float | None, end: float | None
-) -> tuple[NodeStay, ...]:
-    found = []
-    for item in v.read_rows(row.get("nodes")):
-        name = v.read_text(item.get("name"), 80) or v.read_text(item.get("id"), 80)
+def _read_stays(row: Line, start: float | None, end: float | None) -> t.Iterator[NodeStay]:
+    for node in parsing.read_rows(row.get("nodes")):
+        name = parsing.read_text(node.get("name"), 80) or parsing.read_text(node.get("id"), 80)
         if name:
-            since, until = v.read_time(item.get("from")), v.read_time(item.get("to"))
-            price = v.read_number(item.get("price_usd_per_hour"))
-            found.append(NodeStay(name, since or start, until or end, price))
-    known = {stay.name for stay in found}
-    if not found:
-        for event in window:
-            if event.node and event.node not in known and event.kind == "agent_started":
-                known.add(event.node)
-                found.append(NodeStay(event.node, event.at, end, None))
-    return tuple(found)
+            since, until = parsing.read_time(node.get("from")), parsing.read_time(node.get("to"))
+            yield NodeStay(name, since or start, until or end, parsing.read_number(node.get("price_usd_per_hour")))
+
+
+def _segments_by_attempt(starts: t.Sequence[float | None], segments: t.Sequence[Segment]) -> list[Segment | None]:
+    """Return the metrics of each attempt: by time where all times are known, else in order."""
+    groups: list[list[Segment]] = [[] for _start in starts]
+    times = [start for start in starts if start is not None]
+    by_time = len(times) == len(starts) and all(segment.at is not None for segment in segments)
+    for number, segment in enumerate(segments if groups else ()):
+        earlier = sum(start <= (segment.at or 0.0) for start in times)
+        groups[max(earlier - 1, 0) if by_time else min(number, len(groups) - 1)].append(segment)
+    return [_join(group) for group in groups]
+
+
+def _join(segments: t.Sequence[Segment]) -> Segment | None:
+    """Return the metrics of one attempt as one segment.
+
+    Before its start is reported, the last lines of the attempt before it may still come.
+    """
+    if not segments:
+        return None
+    reported = (number for number, segment in enumerate(segments) if segment.resumed_from is not None)
+    segments = segments[next(reported, 0) :]
+    steps = tuple(step for segment in segments for step in segment.steps)
+    return dataclasses.replace(segments[0], steps=steps, checkpoints=tuple(all_checkpoints(segments)))
+
+
+def _complete(view: AttemptView, segment: Segment | None, likely_end: float | None) -> AttemptView:
+    """Return an attempt with its metrics, and with an end where none is known."""
+    end = view.end if view.end is not None else likely_end
+    stays = (dataclasses.replace(stay, end=stay.end if stay.end is not None else end) for stay in view.nodes)
+    start = view.start if view.start is not None or segment is None else segment.at
+    return dataclasses.replace(view, start=start, end=end, segment=segment, nodes=tuple(stays))
 
 
 def effective_steps(segments: t.Sequence[Segment]) -> tuple[list[list[StepRecord]], list[list[StepRecord]]]:
@@ -251,33 +225,32 @@ def effective_steps(segments: t.Sequence[Segment]) -> tuple[list[list[StepRecord
 
     A step is lost when a later segment went back before it: the work was done again.
     """
-    kept: list[list[StepRecord]] = []
+    counted: list[list[StepRecord]] = []
     lost: list[list[StepRecord]] = []
     floor: float = float("inf")
     for segment in reversed(segments):
-        kept.append([item for item in segment.steps if item.step < floor])
-        lost.append([item for item in segment.steps if item.step >= floor])
+        counted.append([step for step in segment.steps if step.step < floor])
+        lost.append([step for step in segment.steps if step.step >= floor])
         begins = segment.steps[0].step if segment.steps else None
         if begins is None and segment.resumed_from is not None:
             begins = segment.resumed_from + 1
         if begins is not None:
             floor = min(floor, begins)
-    return kept[::-1], lost[::-1]
+    return counted[::-1], lost[::-1]
 
 
 def all_checkpoints(segments: t.Iterable[Segment]) -> list[Checkpoint]:
     """Return every checkpoint in the order it was saved."""
-    return [item for segment in segments for item in segment.checkpoints]
+    return [checkpoint for segment in segments for checkpoint in segment.checkpoints]
 
 
 def checkpoint_interval(run: RunFolder) -> int | None:
-    """Return the steps between checkpoints: what the job asked for, else the usual distance between those seen."""
-    asked = v.read_integer(
-        v.read_mapping(v.read_mapping(run.record.get("job")).get("checkpoints")).get("interval_steps")
-    )
-    if asked:
-        return asked
-    steps = sorted({item.step for item in all_checkpoints(run.segments)})
+    """Return the steps between checkpoints: what the job asked for, else the usual distance between those saved."""
+    job = parsing.read_mapping(run.record.get("job"))
+    interval = parsing.read_integer(parsing.read_mapping(job.get("checkpoints")).get("interval_steps"))
+    if interval:
+        return interval
+    steps = sorted({checkpoint.step for checkpoint in all_checkpoints(run.segments)})
     gaps = [after - before for before, after in itertools.pairwise(steps)]
     if gaps:
         return int(statistics.median_high(gaps))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Faults and whether each was survived: a resume is proven by the program's own steps, never by its being alive.
+"""The faults of a run and whether the run resumed after each: only the program's own steps prove a resume.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -13,7 +13,8 @@ import itertools
 import statistics
 import typing as t
 
-from . import format as w
+from ....module_utils._model.run_history import restart_costs
+from . import format as fmt
 from .attempts import AttemptView
 from .load import Segment
 
@@ -22,7 +23,7 @@ Proof = t.Literal["proven", "fresh", "unproven", "contradicted"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault after which the job went on. ``reasons`` say what is missing or wrong; empty when proven.
+    """One fault after which the job started again. ``reasons`` say what is missing or wrong; empty when proven.
 
     ``fresh`` is a restart at step 0 with no checkpoint known: nothing was wrong, and nothing was proven.
 
@@ -34,15 +35,19 @@ class Fault:
     number: int
     attempt: AttemptView
     after: AttemptView
-    at: float | None
     cause: str
     step: int | None
     resumed_from: int | None
-    steps_lost: int | None
-    seconds_lost: float | None
     seconds_to_catch_up: float | None
     proof: Proof
     reasons: tuple[str, ...]
+    steps_lost: int | None = None
+    seconds_lost: float | None = None
+
+    @property
+    def at(self) -> float | None:
+        """When the attempt before it ended."""
+        return self.attempt.end
 
 
 def find_faults(attempts: t.Sequence[AttemptView], elastic: bool) -> tuple[Fault, ...]:
@@ -52,32 +57,38 @@ def find_faults(attempts: t.Sequence[AttemptView], elastic: bool) -> tuple[Fault
     saved: list[int] = []
     for number, (before, after) in enumerate(itertools.pairwise(attempts), start=1):
         reached = before.last_step if before.last_step is not None else reached
-        saved += [item.step for item in before.segment.checkpoints] if before.segment else []
-        faults.append(_fault(number, before, after, reached, saved, elastic))
-    return tuple(faults)
+        saved += [checkpoint.step for checkpoint in before.segment.checkpoints] if before.segment else []
+        faults.append(_judge_restart(number, before, after, reached, saved, elastic))
+    costs = restart_costs(attempts)
+    return tuple(
+        dataclasses.replace(fault, steps_lost=cost.steps, seconds_lost=cost.seconds)
+        for fault, cost in zip(faults, costs, strict=True)
+    )
 
 
-def _fault(
+def _judge_restart(
     number: int, before: AttemptView, after: AttemptView, reached: int | None, saved: list[int], elastic: bool
 ) -> Fault:
-    resumed = after.segment.resumed_from if after.segment else None
+    resumed = after.resumed_from
     wrong = [reason for reason in _contradictions(after, resumed, reached, saved, before, elastic) if reason]
-    missing = [reason for reason in _missing_proof(before, after, resumed, saved) if reason]
-    down, caught_up = _downtime(before, after, reached)
+    missing = list(_missing_proof(before, after, resumed, saved))
     return Fault(
         number=number,
         attempt=before,
         after=after,
-        at=before.ended_by.at if before.ended_by else before.end,
         cause=before.cause or "unknown",
         step=reached,
         resumed_from=resumed,
-        steps_lost=max(reached - resumed, 0) if reached is not None and resumed is not None else None,
-        seconds_lost=down,
-        seconds_to_catch_up=caught_up,
+        seconds_to_catch_up=_catch_up_time(before, after, reached),
         proof="contradicted" if wrong else "unproven" if missing else "proven" if resumed else "fresh",
         reasons=tuple(wrong + missing),
     )
+
+
+def _catch_up_time(before: AttemptView, after: AttemptView, reached: int | None) -> float | None:
+    """Return the seconds from the last step before the fault until that step was reached again."""
+    again = next((step.at for step in after.steps if reached is not None and step.step >= reached), None)
+    return again - before.last_step_at if again is not None and before.last_step_at is not None else None
 
 
 def _contradictions(
@@ -86,16 +97,14 @@ def _contradictions(
     if resumed == 0 and saved and max(saved) > 0:
         yield f"it began at step 0 although a checkpoint of step {max(saved)} had been saved"
     if resumed is not None and reached is not None and resumed > reached:
-        yield f"it claims to continue from step {resumed}, but only step {reached} had been reached"
-    sizes = [item.segment.world_size if item.segment else None for item in (before, after)]
+        yield f"it reports that it continued from step {resumed}, but only step {reached} had been reached"
+    sizes = [attempt.segment.world_size if attempt.segment else None for attempt in (before, after)]
     if None not in sizes and sizes[0] != sizes[1] and not elastic:
         yield f"world size changed from {sizes[0]} to {sizes[1]}"
     yield _loss_jump(before.segment, after.segment)
 
 
-def _missing_proof(
-    before: AttemptView, after: AttemptView, resumed: int | None, saved: list[int]
-) -> t.Iterator[str | None]:
+def _missing_proof(before: AttemptView, after: AttemptView, resumed: int | None, saved: list[int]) -> t.Iterator[str]:
     segment = after.segment
     if segment is None:
         yield "the program wrote no metrics after the restart"
@@ -127,12 +136,12 @@ def _loss_jump(before: Segment | None, after: Segment | None) -> str | None:
     """Compare the loss at the resumed step with what it was there before the fault.
 
     A model that lost its state is back near its first loss. The tolerance is the larger of 10 % and three times
-    the spread of the losses around that step, so that ordinary noise is no finding.
+    the spread of the losses around that step, so that ordinary noise is not reported.
     """
     if not before or not after or not before.steps or not after.steps:
         return None
     first = after.steps[0]
-    near = [item.loss for item in before.steps if abs(item.step - first.step) <= 10 and item.loss is not None]
+    near = [step.loss for step in before.steps if abs(step.step - first.step) <= 10 and step.loss is not None]
     start = before.steps[0].loss
     if len(near) < 3 or first.loss is None or start is None or first.step <= 10:
         return None
@@ -140,15 +149,6 @@ def _loss_jump(before: Segment | None, after: Segment | None) -> str | None:
     tolerance = max(0.1 * abs(usual), 3 * (max(near) - min(near)))
     if abs(first.loss - usual) <= tolerance or abs(first.loss - start) > abs(first.loss - usual):
         return None
-    return f"the loss went back to {w.format_figure(first.loss)} (it had been {w.format_figure(usual)} at that step)"
-
-
-def _downtime(before: AttemptView, after: AttemptView, reached: int | None) -> tuple[float | None, float | None]:
-    old = before.segment.steps if before.segment else ()
-    new = after.segment.steps if after.segment else ()
-    left = old[-1].at if old else None
-    if left is None or not new:
-        return None, None
-    down = new[0].at - left if new[0].at is not None else None
-    again = next((item.at for item in new if reached is not None and item.step >= reached), None)
-    return down, again - left if again is not None else None
+    return (
+        f"the loss went back to {fmt.format_figure(first.loss)} (it had been {fmt.format_figure(usual)} at that step)"
+    )

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A run's folder as one value. Every file but run.json may be missing, empty or torn; what was is kept as a note.
+"""Reads a run's folder into one value: run.json, events.jsonl, metrics.jsonl, usage.jsonl, fabric.json and logs/.
 
-Files: run.json (contracts: "Run record"), events.jsonl, metrics.jsonl, usage.jsonl, fabric.json, logs/.
+Every file but run.json may be missing, empty or cut off; a note says which.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -17,7 +17,10 @@ import pathlib
 import typing as t
 
 from ....module_utils._model.errors import InputError
-from . import parsing as v
+from ....module_utils._model.run_history import Attempt, RunHistory, fold
+from . import parsing
+
+Line = t.Mapping[str, object]
 
 TAIL_BYTES = 64 * 1024
 TAIL_LINES = 14
@@ -26,7 +29,7 @@ MAX_LOGS = 400
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunEvent:
-    """Something that happened: ``at`` in Unix seconds; ``kind`` as written (submitted, worker_exit, drill, ...).
+    """An event to mark on the time line: ``at`` in Unix seconds; ``kind`` as written (worker_exit, drill, ...).
 
     ``exit_code`` is 128 + the signal for a process that a signal ended.
     """
@@ -34,9 +37,6 @@ class RunEvent:
     at: float
     kind: str
     node: str | None
-    rank: int | None
-    attempt: int | None
-    detail: str | None
     exit_code: int | None = None
 
 
@@ -61,7 +61,10 @@ class Checkpoint:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Segment:
-    """What one start of the program wrote. ``resumed_from`` is 0 for a fresh start and None when it did not say."""
+    """The metrics that one start of the program wrote, within one attempt.
+
+    ``resumed_from`` is 0 for a fresh start and None when the program did not report it.
+    """
 
     at: float | None
     resumed_from: int | None
@@ -93,17 +96,21 @@ class Log:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Everything known about one run. ``record`` is run.json; ``notes`` say what was missing or unreadable."""
+    """Everything known about one run. ``record`` is run.json; ``notes`` say what was missing or unreadable.
+
+    ``history`` is folded from the events and the metrics as the run record's was.
+    """
 
     name: str
-    record: dict[str, t.Any]
+    record: Line
     events: tuple[RunEvent, ...] = ()
     segments: tuple[Segment, ...] = ()
     unit: str | None = None
     usage: tuple[Usage, ...] = ()
-    fabric: dict[str, t.Any] | None = None
+    fabric: Line | None = None
     logs: tuple[Log, ...] = ()
     notes: tuple[str, ...] = ()
+    history: RunHistory = dataclasses.field(default_factory=RunHistory)
 
 
 def load_run(folder: pathlib.Path) -> RunFolder:
@@ -114,22 +121,28 @@ def load_run(folder: pathlib.Path) -> RunFolder:
     if not (folder / "run.json").is_file():
         raise InputError("run", f"no run.json in {folder}", "Name a folder <state>/<cluster>/runs/<run_id>")
     notes: list[str] = []
-    record = _document(folder / "run.json", notes)
-    segments, unit = parse_metrics(_lines(folder / "metrics.jsonl", notes), notes)
-    return RunFolder(
-        name=v.read_text(folder.resolve().name) or "run",
-        record=record or {},
-        events=parse_events(_lines(folder / "events.jsonl", notes)),
-        segments=segments,
-        unit=unit,
-        usage=parse_usage(_lines(folder / "usage.jsonl", notes)),
-        fabric=_document(folder / "fabric.json", notes),
-        logs=_logs(folder, notes),
+    record = _read_document(folder / "run.json", notes)
+    metrics, events = (_read_lines(folder / name, notes) for name in ("metrics.jsonl", "events.jsonl"))
+    run = build_run_folder(parsing.read_text(folder.resolve().name) or "run", record or {}, events, metrics, notes)
+    return dataclasses.replace(
+        run,
+        usage=parse_usage(_read_lines(folder / "usage.jsonl", notes)),
+        fabric=_read_document(folder / "fabric.json", notes),
+        logs=_read_logs(folder, notes),
         notes=tuple(notes),
     )
 
 
-def parse_json(data: str) -> t.Any:
+def build_run_folder(
+    name: str, record: Line, events: t.Sequence[Line], metrics: t.Sequence[Line], notes: list[str]
+) -> RunFolder:
+    """Return a run of which the record, the events and the metrics are known; what is wrong is added to ``notes``."""
+    history = fold(events, metrics)
+    segments, unit = parse_metrics(metrics, notes, history)
+    return RunFolder(name, record, parse_events(events), segments, unit, history=history)
+
+
+def parse_json(data: str) -> object:
     """Return the JSON value of ``data``, or None when it is none (or nested too deep, or a number too long)."""
     try:
         return json.loads(data)
@@ -137,15 +150,15 @@ def parse_json(data: str) -> t.Any:
         return None
 
 
-def parse_lines(data: str, name: str, notes: list[str]) -> list[dict[str, t.Any]]:
+def parse_lines(data: str, name: str, notes: list[str]) -> list[Line]:
     """Return the objects of JSON lines; a torn last line and unreadable lines are left out and noted."""
     lines = data.split("\n")
-    found: list[dict[str, t.Any]] = []
+    objects: list[Line] = []
     bad = 0
     for line in lines:
         value = parse_json(line) if line.strip() else None
         if isinstance(value, dict):
-            found.append(value)
+            objects.append(value)
         elif line.strip():
             bad += 1
     if bad and lines[-1].strip() and not isinstance(parse_json(lines[-1]), dict):
@@ -153,90 +166,94 @@ def parse_lines(data: str, name: str, notes: list[str]) -> list[dict[str, t.Any]
         notes.append(f"{name}: the last line is cut off and was left out")
     if bad:
         notes.append(f"{name}: {bad} unreadable line{'s' if bad > 1 else ''} left out")
-    if not found and not bad:
+    if not objects and not bad:
         notes.append(f"{name} is empty")
-    return found
+    return objects
 
 
-def parse_events(lines: t.Iterable[dict[str, t.Any]]) -> tuple[RunEvent, ...]:
-    """Return the events in order of time; a line without time or kind says nothing and is dropped."""
-    found = []
+def parse_events(lines: t.Iterable[Line]) -> tuple[RunEvent, ...]:
+    """Return the events in order of time; a line without time or kind is left out."""
+    events = []
     for line in lines:
-        at, kind = v.read_time(line.get("at")), v.read_text(line.get("kind"), 40)
+        at, kind = parsing.read_time(line.get("at")), parsing.read_text(line.get("kind"), 40)
         if at is not None and kind:
-            node, detail = v.read_text(line.get("node"), 80), _detail(line.get("detail"))
-            rank, attempt, code = (v.read_integer(line.get(key)) for key in ("rank", "attempt", "exit_code"))
-            found.append(RunEvent(at, kind, node, rank, attempt, detail, code))
-    return tuple(sorted(found, key=lambda event: event.at))
+            node, code = parsing.read_text(line.get("node"), 80), parsing.read_integer(line.get("exit_code"))
+            events.append(RunEvent(at, kind, node, code))
+    return tuple(sorted(events, key=lambda event: event.at))
 
 
-def _detail(value: t.Any) -> str | None:
-    if isinstance(value, dict):
-        pairs = ((v.read_text(key, 40), v.read_text(item, 80)) for key, item in value.items())
-        return v.read_text(", ".join(f"{key} {item}" for key, item in pairs if key and item))
-    return v.read_text(value)
-
-
-def parse_usage(lines: t.Iterable[dict[str, t.Any]]) -> tuple[Usage, ...]:
+def parse_usage(lines: t.Iterable[Line]) -> tuple[Usage, ...]:
     """Return the samples of all nodes in order of time."""
-    found = []
+    samples = []
     for line in lines:
-        at, node = v.read_time(line.get("at")), v.read_text(line.get("node"), 80)
+        at, node = parsing.read_time(line.get("at")), parsing.read_text(line.get("node"), 80)
         if at is not None and node:
-            known = (v.read_number(line.get(key)) for key in ("cpu_percent", "memory_gib", "gpu_percent"))
-            found.append(Usage(at, node, *known))
-    return tuple(sorted(found, key=lambda sample: sample.at))
+            percentages = (parsing.read_number(line.get(key)) for key in ("cpu_percent", "memory_gib", "gpu_percent"))
+            samples.append(Usage(at, node, *percentages))
+    return tuple(sorted(samples, key=lambda sample: sample.at))
 
 
-class _Open:
-    """A segment being filled, in the order of the lines."""
-
-    def __init__(self, line: dict[str, t.Any] | None) -> None:
-        given = line or {}
-        self.at = v.read_time(given.get("at"))
-        self.resumed_from = v.read_integer(given.get("resumed_from_step"))
-        self.world_size = v.read_integer(given.get("world_size"))
-        self.steps: list[StepRecord] = []
-        self.checkpoints: list[Checkpoint] = []
-
-    def close(self) -> Segment:
-        at = self.at if self.at is not None or not self.steps else self.steps[0].at
-        return Segment(at, self.resumed_from, self.world_size, tuple(self.steps), tuple(self.checkpoints))
-
-
-def parse_metrics(lines: t.Iterable[dict[str, t.Any]], notes: list[str]) -> tuple[tuple[Segment, ...], str | None]:
+def parse_metrics(
+    lines: t.Iterable[Line], notes: list[str], history: RunHistory | None = None
+) -> tuple[tuple[Segment, ...], str | None]:
     """Return the segments in order, and the unit of their throughput (``tokens_per_s``, ``samples_per_s``) or None.
 
-    A segment starts with a ``resumed_from_step`` line, or where the step falls back without one.
+    A segment starts with a ``resumed_from_step`` line, where the step falls back without one, and with each attempt.
     """
-    segments: list[_Open] = []
-    unit: str | None = None
-    lost = 0
+    groups = list(_split_metrics(lines, history))
+    step_lines = [line for group in groups for line in group if _read_step(line) is not None]
+    unit = next((key for line in step_lines for key in ("tokens_per_s", "samples_per_s") if key in line), None)
+    losses = [line.get("loss") for line in step_lines]
+    bad_losses = sum(loss is not None and parsing.read_number(loss) is None for loss in losses)
+    if bad_losses:
+        notes.append(f"metrics.jsonl: the loss is not a number (NaN or infinite) in {bad_losses} lines")
+    return tuple(_build_segment(group, unit) for group in groups), unit
+
+
+def _split_metrics(lines: t.Iterable[Line], history: RunHistory | None) -> t.Iterator[list[Line]]:
+    """Return the lines of each segment."""
+    group: list[Line] = []
+    attempt: Attempt | None = None
+    last_step: int | None = None
     for line in lines:
-        step, saved = v.read_integer(line.get("step")), v.read_integer(line.get("checkpoint_step"))
-        if "resumed_from_step" in line:
-            segments.append(_Open(line))
-            continue
-        if not segments or (step is not None and segments[-1].steps and step <= segments[-1].steps[-1].step):
-            segments.append(_Open(None))
-        if saved is not None:
-            segments[-1].checkpoints.append(
-                Checkpoint(v.read_time(line.get("at")), saved, v.read_text(line.get("path")))
-            )
+        at, step = parsing.read_time(line.get("at")), _read_step(line)
+        newest = (history.attempt_at(at) if history and at is not None else None) or attempt
+        falls_back = step is not None and last_step is not None and step <= last_step
+        if group and ("resumed_from_step" in line or falls_back or newest is not attempt):
+            yield group
+            group, last_step = [], None
+        attempt, last_step = newest, last_step if step is None else step
+        group.append(line)
+    if group:
+        yield group
+
+
+def _read_step(line: Line) -> int | None:
+    """Return the step of a line of training figures, None for the line with which a program starts."""
+    return None if "resumed_from_step" in line else parsing.read_integer(line.get("step"))
+
+
+def _build_segment(lines: t.Sequence[Line], unit: str | None) -> Segment:
+    steps, checkpoints = [], []
+    for line in lines:
+        at, step, saved = parsing.read_time(line.get("at")), _read_step(line), line.get("checkpoint_step")
         if step is not None:
-            unit = unit or next((key for key in ("tokens_per_s", "samples_per_s") if key in line), None)
-            loss = v.read_number(line.get("loss"))
-            lost += loss is None and line.get("loss") is not None
-            segments[-1].steps.append(
-                StepRecord(v.read_time(line.get("at")), step, loss, v.read_number(line.get(unit or "")))
-            )
-    if lost:
-        notes.append(f"metrics.jsonl: the loss is not a number (NaN or infinite) in {lost} lines")
-    return tuple(item.close() for item in segments), unit
+            loss, throughput = parsing.read_number(line.get("loss")), parsing.read_number(line.get(unit or ""))
+            steps.append(StepRecord(at, step, loss, throughput))
+        if "resumed_from_step" not in line and (saved_step := parsing.read_integer(saved)) is not None:
+            checkpoints.append(Checkpoint(at, saved_step, parsing.read_text(line.get("path"))))
+    start = parsing.read_time(lines[0].get("at"))
+    return Segment(
+        at=start if start is not None or not steps else steps[0].at,
+        resumed_from=parsing.read_integer(lines[0].get("resumed_from_step")),
+        world_size=parsing.read_integer(lines[0].get("world_size")),
+        steps=tuple(steps),
+        checkpoints=tuple(checkpoints),
+    )
 
 
-def _document(path: pathlib.Path, notes: list[str]) -> dict[str, t.Any] | None:
-    data = _read(path)
+def _read_document(path: pathlib.Path, notes: list[str]) -> Line | None:
+    data = _read_file(path)
     if data is None:
         if path.name != "fabric.json":
             notes.append(f"{path.name} cannot be read")
@@ -248,40 +265,40 @@ def _document(path: pathlib.Path, notes: list[str]) -> dict[str, t.Any] | None:
     return value
 
 
-def _lines(path: pathlib.Path, notes: list[str]) -> list[dict[str, t.Any]]:
-    data = _read(path)
+def _read_lines(path: pathlib.Path, notes: list[str]) -> list[Line]:
+    data = _read_file(path)
     if data is None:
         notes.append(f"{path.name} is missing")
         return []
     return parse_lines(data, path.name, notes)
 
 
-def _read(path: pathlib.Path) -> str | None:
+def _read_file(path: pathlib.Path) -> str | None:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
 
 
-def _logs(folder: pathlib.Path, notes: list[str]) -> tuple[Log, ...]:
+def _read_logs(folder: pathlib.Path, notes: list[str]) -> tuple[Log, ...]:
     """Return the run's logs. Links are not followed: nodes wrote the names, and a link may point anywhere."""
-    found: list[Log] = []
+    logs: list[Log] = []
     for top, folders, names in os.walk(folder / "logs"):
         folders.sort()
         for name in sorted(names):
             path = pathlib.Path(top, name)
             if path.is_symlink() or not path.is_file():
                 continue
-            if len(found) == MAX_LOGS:
-                notes.append(f"logs: more than {MAX_LOGS} files, the rest is not listed")
-                return tuple(found)
-            found.append(_log(path, path.relative_to(folder).as_posix()))
-    if not found:
+            if len(logs) == MAX_LOGS:
+                notes.append(f"logs: more than {MAX_LOGS} files; the rest are not listed")
+                return tuple(logs)
+            logs.append(_read_log(path, path.relative_to(folder).as_posix()))
+    if not logs:
         notes.append("logs: none were collected")
-    return tuple(found)
+    return tuple(logs)
 
 
-def _log(path: pathlib.Path, name: str) -> Log:
+def _read_log(path: pathlib.Path, name: str) -> Log:
     try:
         with path.open("rb") as stream:
             size = stream.seek(0, os.SEEK_END)
@@ -289,8 +306,8 @@ def _log(path: pathlib.Path, name: str) -> Log:
             data = stream.read(TAIL_BYTES).decode("utf-8", "replace")
     except OSError:
         size, data = 0, ""
-    lines = [line for line in (v.clean_line(raw, 240) for raw in data.splitlines()) if line]
-    return Log(v.read_text(name) or "log", size, tuple(lines[-TAIL_LINES:]), find_error(lines))
+    lines = [line for line in (parsing.clean_line(raw, 240) for raw in data.splitlines()) if line]
+    return Log(parsing.read_text(name) or "log", size, tuple(lines[-TAIL_LINES:]), find_error(lines))
 
 
 def find_error(lines: t.Sequence[str]) -> str | None:

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reading values that others wrote: every function takes anything and returns a usable value or None, never raises.
+"""Reads values that programs, nodes and users wrote: no function ever raises.
 
-Names, paths and log lines come from users and nodes and are hostile input; :func:`read_text` is the only way in.
+Names, paths and log lines are hostile input: they reach a page through :func:`read_text` and :func:`clean_line` only.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import re
-import typing as t
 
 from ....module_utils._model.quantity import parse_finite
 from ....module_utils._model.timestamps import read_time
@@ -29,7 +28,7 @@ _SECRET_OPTION = re.compile(
 _LOGIN_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
 
 
-def read_text(value: t.Any, limit: int = LIMIT) -> str | None:
+def read_text(value: object, limit: int = LIMIT) -> str | None:
     """Return printable text of at most ``limit`` characters, or None for nothing, an empty text or a container."""
     if value is None or isinstance(value, (dict, list, tuple, bytes)):
         return None
@@ -45,25 +44,25 @@ def clean_line(raw: str, limit: int = LIMIT) -> str:
     return clean if len(clean) <= limit else clean[: limit - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
-def _to_str(value: t.Any) -> str:
+def _to_str(value: object) -> str:
     try:
         return str(value)
     except ValueError:  # an integer of more than 4300 digits
         return "(a very long number)"
 
 
-def read_number(value: t.Any) -> float | None:
+def read_number(value: object) -> float | None:
     """Return a finite number, or None. Text is accepted where it is plainly a number; booleans are not numbers."""
     return parse_finite(value)
 
 
-def read_integer(value: t.Any) -> int | None:
+def read_integer(value: object) -> int | None:
     """Return a whole number below 2^53 in size, or None; 3.0 is 3, 3.5 is None."""
     result = read_number(value)
     return int(result) if result is not None and result.is_integer() and abs(result) < 2**53 else None
 
 
-def read_time(value: t.Any) -> float | None:
+def read_time(value: object) -> float | None:
     """Return Unix seconds (UTC) of an ISO 8601 time or a number of seconds; a time without zone is UTC."""
     seconds = read_number(value)
     if seconds is None and isinstance(value, str):
@@ -72,44 +71,42 @@ def read_time(value: t.Any) -> float | None:
     return seconds if seconds is not None and 0 < seconds < 7.26e9 else None
 
 
-def read_mapping(value: t.Any) -> dict[str, t.Any]:
+def read_mapping(value: object) -> dict[str, object]:
     """Return ``value`` when it is a mapping, else an empty one."""
-    return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
+    return {str(key): entry for key, entry in value.items()} if isinstance(value, dict) else {}
 
 
-def read_rows(value: t.Any) -> list[dict[str, t.Any]]:
+def read_rows(value: object) -> list[dict[str, object]]:
     """Return the mappings of a list; anything else in it, and anything that is no list, is left out."""
-    return [read_mapping(item) for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    return [read_mapping(entry) for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
-def read_texts(value: t.Any) -> list[str]:
+def read_texts(value: object) -> list[str]:
     """Return the non-empty texts of a list."""
-    found = [read_text(item) for item in value] if isinstance(value, list) else []
-    return [item for item in found if item]
+    return [text for entry in value if (text := read_text(entry))] if isinstance(value, list) else []
 
 
-def hide_secrets(value: t.Any) -> str | None:
-    """Return a command line to look at, with the values of options that are named like secrets left out."""
+def hide_secrets(value: object) -> str | None:
+    """Return a command's arguments as a line to show, without the values of options that are named like secrets."""
     shown: list[str] = []
     hide_next = False
-    for item in read_texts(value)[:60]:
-        found = _SECRET_OPTION.search(item.split("=", 1)[0] + ("=" if "=" in item else ""))
+    for word in read_texts(value)[:60]:
+        option, equals, _value = word.partition("=")
+        is_secret = bool(_SECRET_OPTION.search(option + equals))
         if hide_next:
             shown.append("(hidden)")
-        elif found and "=" in item:
-            shown.append(item.split("=", 1)[0] + "=(hidden)")
         else:
-            shown.append(item)
-        hide_next = bool(found) and "=" not in item and item.startswith("-") and not hide_next
+            shown.append(f"{option}=(hidden)" if is_secret and equals else word)
+        hide_next = is_secret and not equals and word.startswith("-") and not hide_next
     return read_text(_LOGIN_IN_URL.sub("(hidden)@", " ".join(shown)), 600)
 
 
-def to_json(value: t.Any) -> t.Any:
+def to_json(value: object) -> object:
     """Return ``value`` with what JSON cannot carry (NaN, infinities) as null, texts safe, noise digits off."""
     if isinstance(value, dict):
-        return {read_text(key) or "": to_json(item) for key, item in value.items()}
+        return {read_text(key) or "": to_json(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [to_json(item) for item in value]
+        return [to_json(entry) for entry in value]
     if isinstance(value, float):
         rounded = round(value, 6) if abs(value) >= 1 else float(f"{value:.6g}")
         return rounded if math.isfinite(value) else None

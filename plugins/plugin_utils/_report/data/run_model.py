@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One run, understood: the value from which every page, the summary and the checks are made.
+"""The model of one run: everything that the pages, report.json and the checks are made from.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -12,7 +12,7 @@ import dataclasses
 import statistics
 import typing as t
 
-from . import parsing as v
+from . import parsing
 from .attempts import (
     AttemptView,
     RunClock,
@@ -23,16 +23,17 @@ from .attempts import (
     read_clock,
 )
 from .faults import Fault, find_faults
-from .load import Checkpoint, RunFolder, StepRecord
+from .load import Checkpoint, Line, RunFolder, StepRecord
 
 OutcomeWord = t.Literal["succeeded", "failed", "cancelled", "lost", "running", "waiting", "unknown"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunModel:
-    """A run with everything that was derived from it; ``kept`` and ``lost`` are steps, one list a segment.
+    """A run with everything that was derived from it; ``counted`` and ``lost`` are steps, one list a segment.
 
-    :ivar outcome: the record's, except that a run which saw fewer ranks than asked is failed (contracts: "Run record").
+    :ivar outcome: the record's; but a run in which fewer ranks took part than the job needs is failed.
+    :ivar ranks_needed: the ranks asked for, of an elastic job the fewest that it may run with.
     :ivar steps_per_s: steps gained from the first logged step to the last, by the wall clock, faults included.
     :ivar throughput: median of the reported figures, in ``unit``.
     """
@@ -44,10 +45,11 @@ class RunModel:
     clock: RunClock
     attempts: tuple[AttemptView, ...]
     faults: tuple[Fault, ...]
-    kept: tuple[tuple[StepRecord, ...], ...]
+    counted: tuple[tuple[StepRecord, ...], ...]
     lost: tuple[tuple[StepRecord, ...], ...]
     interval: int | None
     ranks_asked: int | None
+    ranks_needed: int | None
     ranks_seen: int | None
     last_step: int | None
     first_loss: float | None
@@ -66,29 +68,30 @@ class RunModel:
     @property
     def restarts(self) -> int:
         """How often the job started again; a start of which no rank was seen counts by the next one's number."""
-        numbers = [int(item.label) for item in self.attempts if item.label.isdecimal()]
+        numbers = [int(attempt.label) for attempt in self.attempts if attempt.label.isdecimal()]
         return max(len(self.attempts), 1, *numbers) - 1
 
     @property
-    def job(self) -> dict[str, t.Any]:
+    def job(self) -> dict[str, object]:
         """The job as it was recorded."""
-        return v.read_mapping(self.run.record.get("job"))
+        return parsing.read_mapping(self.run.record.get("job"))
 
     @property
-    def derived(self) -> dict[str, t.Any]:
+    def derived(self) -> dict[str, object]:
         """What was derived from the job before launch (world_size, effective_batch, connection, ...)."""
-        return v.read_mapping(self.run.record.get("derived"))
+        return parsing.read_mapping(self.run.record.get("derived"))
 
     @property
-    def fabric(self) -> dict[str, t.Any] | None:
+    def fabric(self) -> Line | None:
         """The fabric verdicts: of the run's own folder, else what the record refers to, else None."""
-        return self.run.fabric or v.read_mapping(self.run.record.get("fabric")) or None
+        return self.run.fabric or parsing.read_mapping(self.run.record.get("fabric")) or None
 
     @property
-    def verdicts(self) -> list[dict[str, t.Any]]:
+    def verdicts(self) -> list[dict[str, object]]:
         """The verdict of every island."""
-        fabric = self.fabric or {}
-        return v.read_rows(fabric.get("islands")) or ([fabric] if "outcome" in fabric or "transport" in fabric else [])
+        fabric = dict(self.fabric or {})
+        bare = [fabric] if "outcome" in fabric or "transport" in fabric else []
+        return parsing.read_rows(fabric.get("islands")) or bare
 
     @property
     def unit(self) -> str:
@@ -98,83 +101,98 @@ class RunModel:
     @property
     def curve(self) -> list[StepRecord]:
         """The steps that count, in order."""
-        return [item for part in self.kept for item in part]
+        return [step for part in self.counted for step in part]
 
 
 def build_run_model(run: RunFolder) -> RunModel:
     """Return the run with all that follows from its files."""
     record = run.record
-    job, derived = v.read_mapping(record.get("job")), v.read_mapping(record.get("derived"))
+    job, derived = parsing.read_mapping(record.get("job")), parsing.read_mapping(record.get("derived"))
     clock = read_clock(run)
     attempts = read_attempts(run, clock)
-    kept, lost = effective_steps(run.segments)
-    faults = find_faults(attempts, bool(v.read_mapping(job.get("elastic"))))
-    curve = [item for part in kept for item in part]
-    losses = [item.loss for item in curve if item.loss is not None]
-    asked, seen = _ranks(run, derived)
-    cost = v.read_mapping(record.get("cost"))
-    steps = [item.last_step for item in attempts if item.last_step is not None]
-    gpus = v.read_integer(job.get("gpus_per_node"))
+    counted, lost = effective_steps(run.segments)
+    faults = find_faults(attempts, bool(parsing.read_mapping(job.get("elastic"))))
+    curve = [step for part in counted for step in part]
+    losses = [step.loss for step in curve if step.loss is not None]
+    ranks_asked, ranks_seen = _read_ranks(run, derived)
+    ranks_needed = _ranks_needed(job, derived, ranks_asked)
+    cost = parsing.read_mapping(record.get("cost"))
+    steps = [attempt.last_step for attempt in attempts if attempt.last_step is not None]
     return RunModel(
         run=run,
-        run_id=v.read_text(record.get("run_id"), 100) or run.name,
-        name=v.read_text(job.get("name"), 80) or v.read_text(record.get("run_id"), 80) or run.name,
-        outcome=_outcome(record, asked, seen),
+        run_id=parsing.read_text(record.get("run_id"), 100) or run.name,
+        name=parsing.read_text(job.get("name"), 80) or parsing.read_text(record.get("run_id"), 80) or run.name,
+        outcome=_read_outcome(record, ranks_needed, ranks_seen),
         clock=clock,
         attempts=attempts,
         faults=faults,
-        kept=tuple(tuple(part) for part in kept),
+        counted=tuple(tuple(part) for part in counted),
         lost=tuple(tuple(part) for part in lost),
         interval=checkpoint_interval(run),
-        ranks_asked=asked,
-        ranks_seen=seen,
+        ranks_asked=ranks_asked,
+        ranks_needed=ranks_needed,
+        ranks_seen=ranks_seen,
         last_step=max(steps, default=None),
         first_loss=losses[0] if losses else None,
         final_loss=final_loss(losses),
-        steps_per_s=_pace(curve),
-        throughput=_throughput(curve),
-        steps_lost=_total(record.get("steps_lost"), [item.steps_lost for item in faults], attempts),
-        seconds_lost=_total(record.get("seconds_lost"), [item.seconds_lost for item in faults], attempts),
-        checkpoint=_checkpoint(run),
-        usd=v.read_number(cost.get("usd")),
-        usd_complete=cost["complete"] if isinstance(cost.get("complete"), bool) else None,
-        usd_per_hour=v.read_number(derived.get("price_usd_per_hour")),
-        loopback=_loopback(run, derived),
-        cpu_only=gpus == 0,
+        steps_per_s=_steps_per_second(curve),
+        throughput=_median_throughput(curve),
+        steps_lost=_total_steps_lost(record, attempts, faults),
+        seconds_lost=_total_seconds_lost(record, attempts, faults),
+        checkpoint=_last_checkpoint(run),
+        usd=parsing.read_number(cost.get("usd")),
+        usd_complete=complete if isinstance(complete := cost.get("complete"), bool) else None,
+        usd_per_hour=parsing.read_number(derived.get("price_usd_per_hour")),
+        loopback=_is_loopback(run, derived),
+        cpu_only=parsing.read_integer(job.get("gpus_per_node")) == 0,
     )
 
 
-def _outcome(record: dict[str, t.Any], asked: int | None, seen: int | None) -> OutcomeWord:
-    said = v.read_text(record.get("outcome"), 20)
-    if said == "succeeded":
-        return "failed" if asked is not None and seen is not None and seen < asked else "succeeded"
-    if said in ("failed", "cancelled", "lost"):
-        return t.cast(OutcomeWord, said)
+def _read_outcome(record: Line, ranks_needed: int | None, ranks_seen: int | None) -> OutcomeWord:
+    outcome = parsing.read_text(record.get("outcome"), 20)
+    if outcome == "succeeded":
+        missing = ranks_needed is not None and ranks_seen is not None and ranks_seen < ranks_needed
+        return "failed" if missing else "succeeded"
+    if outcome in ("failed", "cancelled", "lost"):
+        return t.cast(OutcomeWord, outcome)
     states: dict[str | None, OutcomeWord] = {
         "queued": "waiting",
         "starting": "waiting",
         "running": "running",
         "restarting": "running",
     }
-    return states.get(v.read_text(record.get("state"), 20), "unknown")
+    return states.get(parsing.read_text(record.get("state"), 20), "unknown")
 
 
-def _ranks(run: RunFolder, derived: dict[str, t.Any]) -> tuple[int | None, int | None]:
-    size = v.read_mapping(run.record.get("world_size"))
-    asked, seen = v.read_integer(size.get("asked")), v.read_integer(size.get("seen"))
-    reported = [item.world_size for item in run.segments if item.world_size is not None]
+def _read_ranks(run: RunFolder, derived: Line) -> tuple[int | None, int | None]:
+    """Return (ranks asked for, ranks that took part in the newest attempt)."""
+    size = parsing.read_mapping(run.record.get("world_size"))
+    asked, seen = parsing.read_integer(size.get("asked")), parsing.read_integer(size.get("seen"))
     if asked is None:
-        asked = v.read_integer(derived.get("world_size"))
+        asked = parsing.read_integer(derived.get("world_size"))
+    if seen is None and run.history.attempts:
+        seen = run.history.ranks_seen()
+    reported = [segment.world_size for segment in run.segments if segment.world_size is not None]
     return asked, seen if seen is not None else min(reported, default=None)
 
 
-def _checkpoint(run: RunFolder) -> Checkpoint | None:
-    given = v.read_mapping(run.record.get("checkpoint"))
-    step, path = v.read_integer(given.get("step")), v.read_text(given.get("path"))
+def _ranks_needed(job: Line, derived: Line, ranks_asked: int | None) -> int | None:
+    fewest_nodes = parsing.read_integer(parsing.read_mapping(job.get("elastic")).get("min"))
+    if fewest_nodes is None:
+        return ranks_asked
+    sizes = (derived.get("processes_per_node"), job.get("processes_per_node"), job.get("gpus_per_node"))
+    return fewest_nodes * next((size for size in map(parsing.read_integer, sizes) if size), 1)
+
+
+def _last_checkpoint(run: RunFolder) -> Checkpoint | None:
+    recorded = parsing.read_mapping(run.record.get("checkpoint"))
+    step = parsing.read_integer(recorded.get("step"))
     if step is not None:
-        return Checkpoint(None, step, path)
-    saved = all_checkpoints(run.segments)
-    return max(saved, key=lambda item: item.step, default=None)
+        return Checkpoint(None, step, parsing.read_text(recorded.get("path")))
+    if run.history.attempts:
+        saved = run.history.checkpoint
+        return Checkpoint(None, saved[0], parsing.read_text(saved[1])) if saved else None
+    return max(all_checkpoints(run.segments), key=lambda checkpoint: checkpoint.step, default=None)
 
 
 def final_loss(losses: t.Sequence[float]) -> float | None:
@@ -182,28 +200,36 @@ def final_loss(losses: t.Sequence[float]) -> float | None:
     return statistics.median(losses[-10:]) if losses else None
 
 
-def _pace(curve: list[StepRecord]) -> float | None:
-    timed = [item for item in curve if item.at is not None]
-    if len(timed) < 2 or timed[0].at is None or timed[-1].at is None or timed[-1].at <= timed[0].at:
+def _steps_per_second(curve: t.Sequence[StepRecord]) -> float | None:
+    timed = [(step.at, step.step) for step in curve if step.at is not None]
+    if not timed or timed[-1][0] <= timed[0][0]:
         return None
-    return (timed[-1].step - timed[0].step) / (timed[-1].at - timed[0].at)
+    (first_at, first_step), (last_at, last_step) = timed[0], timed[-1]
+    return (last_step - first_step) / (last_at - first_at)
 
 
-def _throughput(curve: list[StepRecord]) -> float | None:
-    known = [item.throughput for item in curve if item.throughput is not None]
-    return statistics.median(known) if known else None
+def _median_throughput(curve: t.Sequence[StepRecord]) -> float | None:
+    figures = [step.throughput for step in curve if step.throughput is not None]
+    return statistics.median(figures) if figures else None
 
 
-def _total(recorded: t.Any, parts: list[t.Any], attempts: tuple[AttemptView, ...]) -> t.Any:
-    """Return the record's total, else the sum of the parts when every one is known (one attempt, no fault: 0)."""
-    own = v.read_number(recorded)
-    if own is not None:
-        return int(own) if own.is_integer() else own
-    return sum(parts) if attempts and None not in parts else None
+def _total_steps_lost(record: Line, attempts: t.Sequence[AttemptView], faults: t.Sequence[Fault]) -> int | None:
+    """Return the record's total, else the sum of what is known of each fault (one attempt, no fault: 0)."""
+    recorded = parsing.read_integer(record.get("steps_lost"))
+    if recorded is not None or not attempts:
+        return recorded
+    return sum(fault.steps_lost or 0 for fault in faults)
 
 
-def _loopback(run: RunFolder, derived: dict[str, t.Any]) -> bool:
+def _total_seconds_lost(record: Line, attempts: t.Sequence[AttemptView], faults: t.Sequence[Fault]) -> float | None:
+    recorded = parsing.read_number(record.get("seconds_lost"))
+    if recorded is not None or not attempts:
+        return recorded
+    return round(sum(fault.seconds_lost or 0.0 for fault in faults), 3)
+
+
+def _is_loopback(run: RunFolder, derived: Line) -> bool:
     fabric = run.fabric or {}
-    islands = [*v.read_rows(fabric.get("islands")), fabric]
-    named = any("loopback" in (item.get("lane"), item.get("link")) for item in islands)
+    islands = [*parsing.read_rows(fabric.get("islands")), fabric]
+    named = any("loopback" in (island.get("lane"), island.get("link")) for island in islands)
     return named or derived.get("connection") == "local"

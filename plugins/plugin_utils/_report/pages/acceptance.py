@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The page of an acceptance: one verdict, a line for each part, the table of sizes, and what to do.
+"""Renders the page of an acceptance: the verdict, a line for each test, the table of sizes, and what to do.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import typing as t
 
-from ..data import format as w
-from ..data import parsing as v
+from ..data import format as fmt
+from ..data import parsing
 from ..rules.verdict import RunVerdict, Tone
-from .html import Child, Html, join, pairs, section, table, tag
-from .page import document as page
-from .page_summary import verdict_block
+from .rendering import Cell, Table, build_mark, render
 
-Dict = t.Mapping[str, t.Any]
+Row = t.Mapping[str, object]
 _WORDS: dict[str, tuple[str, Tone]] = {
     "pass": ("Accepted", "ok"),
     "warn": ("Accepted, with warnings", "warn"),
@@ -42,104 +40,88 @@ _SIZES = ("Nodes", "Ranks", "Samples/s", "Efficiency", "Step", "Loss", "Compute"
 _LOSSES = ("compute", "input", "straggler", "communication")
 
 
-def render_acceptance(value: Dict) -> str:
+def render_acceptance(value: Row) -> str:
     """Return the page of accept.json."""
-    parts = v.read_rows(value.get("parts"))
-    outcome = str(value.get("outcome"))
-    word, tone = _WORDS.get(outcome, ("Unknown", "warn"))
-    content = join(
-        _head(value),
-        verdict_block(RunVerdict(word, tone, _sentence(parts))),
-        pairs(_figures(value, parts), "figures"),
-        section("What was tested", _table(parts)),
-        _sizes(parts),
-        _reasons(parts),
-        tag("footer", tag("p", "Made by muster.training. The same as values: accept.json.")),
-    )
-    return page(f"Acceptance of {v.read_text(value.get('cluster')) or 'a fleet'}: {word}", content)
-
-
-def _head(value: Dict) -> Html:
+    parts = parsing.read_rows(value.get("parts"))
+    word, tone = _WORDS.get(str(value.get("outcome")), ("Unknown", "warn"))
     where = "a cluster" if value.get("backend") == "kubernetes" else "plain hosts"
-    began = f", begun {value['started_at']}" if value.get("started_at") else ""
-    said = "All nodes are on the loopback of one machine: the figures say nothing about a network."
-    return tag(
-        "header",
-        tag("p", f"Acceptance {v.read_text(value.get('accept_id')) or ''} of {where}{began}", class_="kicker"),
-        tag("h1", v.read_text(value.get("cluster")) or w.UNKNOWN),
-        tag("p", said, class_="caveat") if value.get("loopback") else None,
+    started = f", started {value['started_at']}" if value.get("started_at") else ""
+    cluster = parsing.read_text(value.get("cluster"))
+    loopback = "All nodes are on the loopback of one machine: the figures say nothing about a network."
+    return render(
+        "acceptance.html.j2",
+        title=f"Acceptance of {cluster or 'a fleet'}: {word}",
+        kicker=f"Acceptance {parsing.read_text(value.get('accept_id')) or ''} of {where}{started}",
+        heading=cluster or fmt.UNKNOWN,
+        caveat=loopback if value.get("loopback") else None,
+        verdict=RunVerdict(word, tone, _count_outcomes(parts)),
+        figures=_build_figures(value, parts),
+        tests=_test_table(parts),
+        sizes=_size_table(parts),
+        reasons=_list_reasons(parts),
     )
 
 
-def _sentence(parts: t.Sequence[Dict]) -> str:
-    counts = [
-        (word, sum(1 for part in parts if part.get("outcome") == name)) for name, (word, _unused) in _MARKS.items()
-    ]
+def _count_outcomes(parts: t.Sequence[Row]) -> str:
+    counts = [(word, sum(part.get("outcome") == name for part in parts)) for name, (word, _tone) in _MARKS.items()]
     return "Of the tests " + ", ".join(f"{number} {word}" for word, number in counts if number) + "."
 
 
-def _figures(value: Dict, parts: t.Sequence[Dict]) -> list[tuple[str, Child]]:
-    points = _points(parts)
-    last = points[-1] if points else {}
-    share = v.read_number(last.get("efficiency"))
-    drill = next((v.read_mapping(part.get("drill")) for part in parts if part.get("name") == "resume"), {})
+def _build_figures(value: Row, parts: t.Sequence[Row]) -> list[tuple[str, str]]:
+    points = _scaling_points(parts)
+    drill = next((parsing.read_mapping(part.get("drill")) for part in parts if part.get("name") == "resume"), {})
     return [
-        ("Nodes", w.format_count(v.read_integer(value.get("nodes")))),
-        ("Efficiency", w.format_percent(share * 100) if share is not None else w.UNKNOWN),
-        ("Resumed in", w.format_duration(v.read_number(drill.get("seconds_to_resume")))),
-        ("Duration", w.format_duration(v.read_number(value.get("duration_s")))),
+        ("Nodes", fmt.format_count(parsing.read_integer(value.get("nodes")))),
+        ("Efficiency", _format_share(points[-1].get("efficiency") if points else None)),
+        ("Resumed in", fmt.format_duration(parsing.read_number(drill.get("seconds_to_resume")))),
+        ("Duration", fmt.format_duration(parsing.read_number(value.get("duration_s")))),
     ]
 
 
-def _table(parts: t.Sequence[Dict]) -> Html:
-    lines: list[list[Child]] = []
+def _test_table(parts: t.Sequence[Row]) -> Table:
+    lines: list[list[Cell]] = []
     for part in parts:
         word, tone = _MARKS.get(str(part.get("outcome")), ("unknown", "warn"))
         name = str(part.get("name"))
-        mark = tag("span", word, class_=f"mark t-{tone}")
-        lines.append([_TITLES.get(name, name), mark, v.read_text(part.get("summary"), 400) or w.UNKNOWN])
-    return table(("Test", "Result", "What was seen"), lines, "Each test and what came of it")
+        summary = parsing.read_text(part.get("summary"), 400) or fmt.UNKNOWN
+        lines.append([_TITLES.get(name, name), build_mark(tone, word), summary])
+    return Table(("Test", "Result", "Evidence"), lines, "Each test and its result")
 
 
-def _points(parts: t.Sequence[Dict]) -> list[Dict]:
-    return [row for part in parts if part.get("name") == "scaling" for row in v.read_rows(part.get("points"))]
+def _scaling_points(parts: t.Sequence[Row]) -> list[dict[str, object]]:
+    return [row for part in parts if part.get("name") == "scaling" for row in parsing.read_rows(part.get("points"))]
 
 
-def _sizes(parts: t.Sequence[Dict]) -> Html:
-    points = _points(parts)
-    if not points:
-        return Html("")
-    lines: list[list[Child]] = []
-    for row in points:
-        share, losses = v.read_number(row.get("efficiency")), v.read_mapping(row.get("loss"))
-        lines.append(
-            [
-                w.format_count(v.read_integer(row.get("nodes"))),
-                w.format_count(v.read_integer(row.get("ranks"))),
-                w.format_figure(v.read_number(row.get("samples_per_s"))),
-                w.format_percent(share * 100) if share is not None else w.UNKNOWN,
-                _ms(row.get("step_s")),
-                _ms(row.get("loss_s")),
-                *(_ms(losses.get(key)) for key in _LOSSES),
-            ]
-        )
-    lead = (
-        "A fixed batch per rank. Loss is what a step takes more than on the first line, in milliseconds; it is split "
-        "into what compute, input and stragglers take more, and the communication that the backward pass does not hide."
-    )
-    return section("How it scales", table(_SIZES, lines, "Steps by number of nodes (ms)", "n" * len(_SIZES)), lead=lead)
+def _size_table(parts: t.Sequence[Row]) -> Table | None:
+    lines = [_size_line(row) for row in _scaling_points(parts)]
+    return Table(_SIZES, lines, "Steps by number of nodes (ms)", "n" * len(_SIZES)) if lines else None
 
 
-def _ms(value: t.Any) -> str:
-    number = v.read_number(value)
-    return w.format_figure(number * 1e3) if number is not None else w.UNKNOWN
+def _size_line(row: Row) -> list[Cell]:
+    losses = parsing.read_mapping(row.get("loss"))
+    return [
+        *(fmt.format_count(parsing.read_integer(row.get(key))) for key in ("nodes", "ranks")),
+        fmt.format_figure(parsing.read_number(row.get("samples_per_s"))),
+        _format_share(row.get("efficiency")),
+        *(_format_ms(row.get(key)) for key in ("step_s", "loss_s")),
+        *(_format_ms(losses.get(key)) for key in _LOSSES),
+    ]
 
 
-def _reasons(parts: t.Sequence[Dict]) -> Html:
-    items = []
+def _format_share(value: object) -> str:
+    share = parsing.read_number(value)
+    return fmt.format_percent(share * 100) if share is not None else fmt.UNKNOWN
+
+
+def _format_ms(value: object) -> str:
+    seconds = parsing.read_number(value)
+    return fmt.format_figure(seconds * 1e3) if seconds is not None else fmt.UNKNOWN
+
+
+def _list_reasons(parts: t.Sequence[Row]) -> list[str]:
+    reasons = []
     for part in parts:
-        name = str(part.get("name"))
-        found = part.get("reasons")
-        for reason in found if isinstance(found, list) else []:
-            items.append(tag("li", tag("p", f"{_TITLES.get(name, name)}: {v.read_text(reason, 600) or ''}")))
-    return section("Reasons and what to do", tag("ul", *items, class_="steps")) if items else Html("")
+        name, texts = str(part.get("name")), part.get("reasons")
+        for reason in texts if isinstance(texts, list) else []:
+            reasons.append(f"{_TITLES.get(name, name)}: {parsing.read_text(reason, 600) or ''}")
+    return reasons

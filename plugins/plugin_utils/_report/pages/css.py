@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The look of the pages: one style sheet, light, dark, phone and print. No font, image or script is fetched.
+"""Builds the style sheet of the pages: light, dark, phone and print. No font, image or script is fetched.
 
 Every pair of text and ground meets WCAG 2.2 AA (4.5:1); the unit tests compute it from the variables below.
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The pictures of one run: time line, loss, throughput, use of the nodes, bandwidth of the pairs.
+"""Draws the pictures of one run: loss, throughput, use of the nodes, bandwidth of the pairs.
 
 Each function returns the picture twice (wide, narrow) or None when there is nothing to draw.
 
@@ -14,10 +14,11 @@ import dataclasses
 import itertools
 import typing as t
 
-from ..data import format as w
+from markupsafe import Markup
+
+from ..data import format as fmt
 from ..data.run_model import RunModel
 from . import plots, series
-from .html import Html
 from .plots import Size
 from .series import Grid, Point
 
@@ -25,7 +26,7 @@ if t.TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Picture = tuple[Html, Html]
+Picture = tuple[Markup, Markup]
 WIDE, NARROW = 840, 340
 MAX_ROWS = 8
 MAX_USAGE = 32
@@ -68,21 +69,21 @@ def set_y_axis(ax: Axes, heights: t.Sequence[float], floor: float | None, size: 
         plots.set_round_ticks(ax.yaxis, 5 if size.name == "wide" else 4)
     ticks = ax.get_yticks()
     step = min((abs(b - a) for a, b in itertools.pairwise(ticks)), default=1.0)
-    ax.yaxis.set_major_formatter(lambda value, _place: w.format_tick(value, step))
+    ax.yaxis.set_major_formatter(lambda value, _place: fmt.format_tick(value, step))
     ax.grid(axis="y")
 
 
 def set_step_axis(ax: Axes, size: Size) -> None:
     """Set an x axis of training steps."""
     plots.set_round_ticks(ax.xaxis, 8 if size.name == "wide" else 4, whole=True)
-    ax.xaxis.set_major_formatter(lambda value, _place: w.format_tick(value))
+    ax.xaxis.set_major_formatter(lambda value, _place: fmt.format_tick(value))
 
 
 def set_time_axis(ax: Axes, span: float, size: Size) -> None:
     """Set an x axis of elapsed time, 0 to ``span`` seconds."""
     ax.set_xlim(0, span or 1.0)
     ax.set_xticks(series.time_ticks(span or 1.0, 8 if size.name == "wide" else 4))
-    ax.xaxis.set_major_formatter(lambda value, _place: w.format_clock(value))
+    ax.xaxis.set_major_formatter(lambda value, _place: fmt.format_clock(value))
 
 
 def name_axes(ax: Axes, size: Size, left: str, below: str) -> None:
@@ -100,44 +101,44 @@ class Times:
     span: float
 
 
-def read_times(case: RunModel) -> Times | None:
+def read_times(model: RunModel) -> Times | None:
     """Return the run's clock, or None when it lacks its start or its end."""
-    zero, elapsed = case.clock.zero, case.clock.elapsed
+    zero, elapsed = model.clock.zero, model.clock.duration
     return Times(zero, elapsed) if zero is not None and elapsed else None
 
 
-def draw_loss(case: RunModel) -> tuple[Picture, float | None] | None:
+def draw_loss(model: RunModel) -> tuple[Picture, float | None] | None:
     """Return the loss by step: what counts in the accent, what was lost in grey, faults and resumes marked.
 
     With it comes the highest loss when it lies above the picture.
     """
-    kept, lost = ([series.losses(part) for part in parts] for parts in (case.kept, case.lost))
-    if not any((*kept, *lost)):
+    counted, lost = ([series.losses(part) for part in parts] for parts in (model.counted, model.lost))
+    if not any((*counted, *lost)):
         return None
-    heights, above = series.clip_start([*kept, *lost])
+    heights, above = series.clip_start([*counted, *lost])
 
     def paint(figure: Figure, size: Size) -> None:
         ax = plots.add_axes(figure, size, (48, 34, 14, 44))
         for part in lost:
             draw_curve(ax, part, size, plots.MUTED, 1.2)
-        for part in kept:
+        for part in counted:
             draw_curve(ax, part, size, plots.ACCENT, 1.7)
         set_y_axis(ax, heights, None, size)
         set_step_axis(ax, size)
-        _mark_steps(ax, case)
+        _mark_steps(ax, model)
         name_axes(ax, size, "loss", "step")
 
     return draw_both("loss", "Training loss by step, with faults, resumes and checkpoints", (290, 250), paint), above
 
 
-def _mark_steps(ax: Axes, case: RunModel) -> None:
+def _mark_steps(ax: Axes, model: RunModel) -> None:
     across = ax.get_xaxis_transform()
-    saved = [item.step for part in case.run.segments for item in part.checkpoints]
+    saved = [item.step for part in model.run.segments for item in part.checkpoints]
     if saved:
         thin = sorted(set(saved))[:: max(len(set(saved)) // 120, 1)]
         ax.plot(thin, [0.0] * len(thin), "|", color=plots.ACCENT, transform=across, markersize=9, clip_on=False)
     struck: dict[int, list[int]] = {}
-    for fault in case.faults:
+    for fault in model.faults:
         if fault.step is not None:
             struck.setdefault(fault.step, []).append(fault.number)
         if fault.step is not None and fault.resumed_from is not None:
@@ -161,13 +162,13 @@ def _mark_steps(ax: Axes, case: RunModel) -> None:
         ax.text(step, 1.02, mark, transform=across, color=plots.BAD, ha="center", va="bottom", fontsize=11)
 
 
-def draw_throughput(case: RunModel) -> Picture | None:
+def draw_throughput(model: RunModel) -> Picture | None:
     """Return the throughput over elapsed time; the time in which no step was made is hatched."""
-    times = read_times(case)
+    times = read_times(model)
     if times is None:
         return None
-    reported = case.throughput is not None
-    parts = [series.rates(part.steps, times.zero, reported) for part in case.run.segments]
+    reported = model.throughput is not None
+    parts = [series.rates(part.steps, times.zero, reported) for part in model.run.segments]
     heights = [y for part in parts for _x, y in part]
     if not heights:
         return None
@@ -178,16 +179,16 @@ def draw_throughput(case: RunModel) -> Picture | None:
             draw_curve(ax, part, size, plots.ACCENT, 1.3)
         set_y_axis(ax, heights, 0.0, size)
         set_time_axis(ax, times.span, size)
-        for left, right in _downtimes(case, times):
+        for left, right in _downtimes(model, times):
             ax.axvspan(left, right, facecolor="none", edgecolor=plots.RULE, hatch="///", linewidth=0)
-        name_axes(ax, size, case.unit, "elapsed")
+        name_axes(ax, size, model.unit, "elapsed")
 
-    return draw_both("throughput", f"Throughput in {case.unit} over elapsed time", (210, 200), paint)
+    return draw_both("throughput", f"Throughput in {model.unit} over elapsed time", (210, 200), paint)
 
 
-def _downtimes(case: RunModel, times: Times) -> list[Point]:
+def _downtimes(model: RunModel, times: Times) -> list[Point]:
     found = []
-    for fault in case.faults:
+    for fault in model.faults:
         old, new = fault.attempt.segment, fault.after.segment
         left = old.steps[-1].at if old and old.steps else None
         right = new.steps[0].at if new and new.steps else None
@@ -196,10 +197,10 @@ def _downtimes(case: RunModel, times: Times) -> list[Point]:
     return found
 
 
-def draw_usage(case: RunModel) -> tuple[Picture, str] | None:
+def draw_usage(model: RunModel) -> tuple[Picture, str] | None:
     """Return the use of each node over time as shades, and what it shows (``GPU`` or ``CPU``)."""
-    grid, measured = series.usage_grid(case.run.usage, case.clock, 60, MAX_USAGE)
-    times = read_times(case)
+    grid, measured = series.usage_grid(model.run.usage, model.clock, 60, MAX_USAGE)
+    times = read_times(model)
     if not grid.cells or times is None:
         return None
 
@@ -209,7 +210,7 @@ def draw_usage(case: RunModel) -> tuple[Picture, str] | None:
         set_row_axis(ax, grid.rows, size)
         ticks = series.time_ticks(times.span, 8 if size.name == "wide" else 4)
         ax.set_xticks(
-            [tick / times.span * len(grid.columns) for tick in ticks], [w.format_clock(tick) for tick in ticks]
+            [tick / times.span * len(grid.columns) for tick in ticks], [fmt.format_clock(tick) for tick in ticks]
         )
         ax.set_xlim(0, len(grid.columns))
 
@@ -244,7 +245,7 @@ def fill_shades(ax: Axes, grid: Grid, full: float, gap: float) -> None:
         plots.fill_boxes(ax, stretches, plots.HEAT[shade])
 
 
-def draw_pairs(verdict: dict[str, t.Any], salt: str) -> Picture | None:
+def draw_pairs(verdict: dict[str, object], salt: str) -> Picture | None:
     """Return the bandwidth of every measured pair of nodes as a square of shades, with its figures where they fit."""
     grid = series.pair_grid(verdict, 32)
     if not grid.cells:
@@ -283,4 +284,4 @@ def _write_cells(ax: Axes, grid: Grid, full: float, cell: float) -> None:
     for (row, column), value in grid.cells.items():
         colour = plots.PAPER if series.shade_of(value, full) >= 5 else plots.INK
         place = (column + 0.5, row + 0.5)
-        ax.text(*place, w.format_figure(value), color=colour, ha="center", va="center_baseline", fontsize=11)
+        ax.text(*place, fmt.format_figure(value), color=colour, ha="center", va="center_baseline", fontsize=11)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Writing the files of a report: the only place of this package that writes.
+"""Writes the files of a report; nothing else of this package writes.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -17,25 +17,25 @@ import typing as t
 from ....module_utils._model.errors import InputError
 from ..data.load import RunFolder, load_run
 from ..rules.summary import build_report
-from .compare import compare_runs
+from .compare import compare_runs, render_compare
 from .junit import render_junit
-from .page import render_compare, render_html
+from .page import render_html
 
 
 def write_report(folder: pathlib.Path, out: pathlib.Path | None = None) -> dict[str, pathlib.Path]:
     """Write report.json, junit.xml and report.html of the run in ``folder`` and return their paths by json|junit|html.
 
-    They go into ``out`` (made when missing), else into the run's folder; each is replaced as a whole, mode 0600.
+    They go into ``out`` (created when missing), else into the run's folder; each is replaced as a whole, mode 0600.
     The page comes last: without matplotlib the other two are there.
 
     :raises InputError: no run in the folder, the files cannot be written, or matplotlib is not installed.
     """
     run = load_run(folder)
-    place = out or folder
+    target = out or folder
     return {
-        "json": write_text(place / "report.json", to_json_text(build_report(run))),
-        "junit": write_text(place / "junit.xml", render_junit(run)),
-        "html": write_text(place / "report.html", render_html(run)),
+        "json": write_text(target / "report.json", to_json_text(build_report(run))),
+        "junit": write_text(target / "junit.xml", render_junit(run)),
+        "html": write_text(target / "report.html", render_html(run)),
     }
 
 
@@ -51,7 +51,7 @@ def write_comparison(folders: t.Sequence[pathlib.Path], out: pathlib.Path) -> di
     }
 
 
-def to_json_text(value: t.Any) -> str:
+def to_json_text(value: object) -> str:
     """Return JSON text for people and machines; a NaN in it would be a defect and raises ValueError."""
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""junit.xml: the checks of a run as one test suite, for CI.
+"""Renders junit.xml, the checks of a run as one test suite for CI.
 
-Shape: the testsuite/testcase/failure/skipped elements that Jenkins, GitLab and ansible-test read. A claim without
-proof is a failure of type ``unproven``: CI must not pass what nobody has seen.
+Shape: the testsuite/testcase/failure/skipped elements that Jenkins, GitLab and ansible-test read. A check
+without evidence is a failure of type ``unproven``.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -20,31 +20,31 @@ from ..rules.checks import ReportCheck, build_checks
 
 def render_junit(run: RunFolder) -> str:
     """Return the XML document as text (UTF-8 when written)."""
-    case = build_run_model(run)
-    checks = build_checks(case)
+    model = build_run_model(run)
+    checks = build_checks(model)
     failures = sum(check.status in ("failed", "unproven") for check in checks)
     skipped = sum(check.status == "skipped" for check in checks)
     suite = tree.Element(
         "testsuite",
-        name=f"muster.training {case.run_id}",
+        name=f"muster.training {model.run_id}",
         tests=str(len(checks)),
         failures=str(failures),
         errors="0",
         skipped=str(skipped),
-        time=f"{case.clock.elapsed or 0.0:.3f}",
+        time=f"{model.clock.duration or 0.0:.3f}",
     )
     for check in checks:
-        _testcase(suite, case.run_id, check)
+        _testcase(suite, model.run_id, check)
     tree.indent(suite)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + tree.tostring(suite, encoding="unicode") + "\n"
 
 
 def _testcase(suite: tree.Element, run_id: str, check: ReportCheck) -> None:
-    made = tree.SubElement(suite, "testcase", classname=f"muster.training.{run_id}", name=check.name)
+    testcase = tree.SubElement(suite, "testcase", classname=f"muster.training.{run_id}", name=check.name)
     if check.status in ("failed", "unproven"):
-        failure = tree.SubElement(made, "failure", type=check.status, message=check.message)
+        failure = tree.SubElement(testcase, "failure", type=check.status, message=check.message)
         failure.text = f"{check.title}: {check.message}"
     elif check.status == "skipped":
-        tree.SubElement(made, "skipped", message=check.message)
+        tree.SubElement(testcase, "skipped", message=check.message)
     else:
-        tree.SubElement(made, "system-out").text = check.message
+        tree.SubElement(testcase, "system-out").text = check.message

@@ -1,289 +1,299 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lower part of a run's page: time line, curves, attempts, proofs, nodes and fabric.
+"""Builds the tables and plots of a run's page: checks, time line, curves, attempts, nodes and fabric.
 
 This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import typing as t
 
-from ..data import format as w
-from ..data import parsing as v
-from ..data.attempts import EXITS, AttemptView
+from markupsafe import Markup
+
+from ..data import format as fmt
+from ..data import parsing
+from ..data.attempts import AttemptView
 from ..data.faults import Fault
-from ..data.load import Usage
+from ..data.load import Log, Usage
 from ..data.run_model import RunModel
 from ..rules.advice import pick_log
 from ..rules.checks import ReportCheck, build_checks
 from . import figures
-from .html import Child, Html, join, plot, section, table, tag
-from .page_summary import SYMBOLS
-from .timeline import build_phases, draw_timeline, marked_events
+from .rendering import Cell, Plot, Table, build_key, build_legend, build_mark
+from .timeline import EXITS, build_phases, draw_timeline, marked_events
 
 _TONES = {"passed": "ok", "failed": "bad", "unproven": "warn", "skipped": "calm"}
-MOST_CHECKS = 16
 _FABRIC_TONES = {"pass": "ok", "warn": "warn", "fail": "bad"}
+_BLOCK = "\N{LOWER SEVEN EIGHTHS BLOCK}"
+MOST_CHECKS = 16
 
 
-def mark(tone: str, word: str) -> Html:
-    """Return a word with its symbol and colour."""
-    symbol = tag("span", SYMBOLS[tone] if tone != "calm" else "\N{EN DASH}", aria_hidden="true")
-    return tag("span", symbol, " " + word, class_=f"mark t-{tone}")
+def build_check_tables(model: RunModel) -> list[Table]:
+    """Return every check with its result; of very many, those that passed come in a folded table."""
+    checks = build_checks(model)
+    shown = [check for check in checks if len(checks) <= MOST_CHECKS or check.status != "passed"]
+    rest = [check for check in checks if check not in shown]
+    tables = [_check_table(shown, "What was checked of this run, and the evidence")]
+    if rest:
+        tables.append(_check_table(rest, "Checks that passed", f"{fmt.plural(len(rest), 'more check')} passed"))
+    return tables
 
 
-def _key(symbol: str, meaning: str, colour: str = "accent") -> Html:
-    return tag("span", tag("b", symbol, style=f"--k:var(--{colour})"), " " + meaning, class_="key")
-
-
-def _legend(*keys: Html | None) -> Html:
-    """Return the keys of a picture, one after the other."""
-    found = [key for key in keys if key]
-    return join(*(join(key, " · " if index + 1 < len(found) else None) for index, key in enumerate(found)))
-
-
-def proofs(case: RunModel) -> Html:
-    """Return every check with its result; of very many, those that passed are folded away."""
-    checks = build_checks(case)
-    open_first = [check for check in checks if len(checks) <= MOST_CHECKS or check.status != "passed"]
-    folded = [check for check in checks if check not in open_first]
-    shown = _check_table(open_first[:200], "What this run claims, and what was seen of it")
-    if not folded:
-        return section("Proof", shown)
-    summary = tag("summary", f"{w.plural(len(folded), 'more claim')} passed")
-    return section("Proof", shown, tag("details", summary, _check_table(folded[:200], "Claims that passed")))
-
-
-def _check_table(checks: t.Sequence[ReportCheck], caption: str) -> Html:
-    lines: list[list[Child]] = []
-    for check in checks:
+def _check_table(checks: t.Sequence[ReportCheck], caption: str, fold: str | None = None) -> Table:
+    lines: list[list[Cell]] = []
+    for check in checks[:200]:
         word = {"skipped": "not checked"}.get(check.status, check.status)
-        # A short claim stays on one line beside a long piece of evidence.
-        title = tag("span", check.title, class_="key") if len(check.title) < 24 else check.title
-        lines.append([title, mark(_TONES[check.status], word), check.message])
-    return table(("Claim", "Result", "Evidence"), lines, caption)
+        # A short title stays on one line beside a long piece of evidence.
+        is_short = len(check.title) < 24
+        title = Markup('<span class="key">{0}</span>').format(check.title) if is_short else check.title
+        lines.append([title, build_mark(_TONES[check.status], word), check.message])
+    return Table(("Check", "Result", "Evidence"), lines, caption, fold=fold)
 
 
-def time_line(case: RunModel) -> Html:
-    """Return the time line with its key."""
-    drawn = draw_timeline(case)
-    if drawn is None:
-        return section("Time line", tag("p", "The times of this run are not known."))
-    kinds, phases = {event.kind for event in marked_events(case)}, {segment.kind for segment in build_phases(case)}
-    saved = any(part.checkpoints for part in case.run.segments)
-    keys = _legend(
-        _key("\N{LOWER SEVEN EIGHTHS BLOCK}", "training"),
-        _key("\N{LOWER SEVEN EIGHTHS BLOCK}", "starting", "heat-3") if "start" in phases else None,
-        _key("\N{LOWER SEVEN EIGHTHS BLOCK}", "waiting", "heat-1") if "wait" in phases else None,
-        _key("|", "checkpoint") if saved else None,
-        _key("×", "process or node lost", "bad") if kinds & {*EXITS, "node_lost"} else None,
-        _key("\N{BLACK DOWN-POINTING TRIANGLE}", "drill", "warn") if "drill" in kinds else None,
-        _key("\N{BLACK SQUARE}", "cancelled", "warn") if "cancelled" in kinds else None,
-        _key("\N{BLACK CIRCLE}", "node back") if "node_back" in kinds else None,
+def build_time_line(model: RunModel) -> Plot | None:
+    """Return the time line with its key, None when the times of the run are not known."""
+    picture = draw_timeline(model)
+    if picture is None:
+        return None
+    kinds, phases = {event.kind for event in marked_events(model)}, {phase.kind for phase in build_phases(model)}
+    legend = build_legend(
+        build_key(_BLOCK, "training"),
+        build_key(_BLOCK, "starting", "heat-3") if "start" in phases else None,
+        build_key(_BLOCK, "waiting", "heat-1") if "wait" in phases else None,
+        build_key("|", "checkpoint") if _has_checkpoints(model) else None,
+        build_key("×", "process or node lost", "bad") if kinds & {*EXITS, "node_lost"} else None,
+        build_key("\N{BLACK DOWN-POINTING TRIANGLE}", "drill", "warn") if "drill" in kinds else None,
+        build_key("\N{BLACK SQUARE}", "cancelled", "warn") if "cancelled" in kinds else None,
+        build_key("\N{BLACK CIRCLE}", "node back") if "node_back" in kinds else None,
     )
-    return section("Time line", plot(*drawn, keys), _hidden_nodes(case))
+    return Plot(*picture, legend)
 
 
-def _hidden_nodes(case: RunModel) -> Html | None:
-    names = {stay.name for attempt in case.attempts for stay in attempt.nodes}
-    more = len(names) - figures.MAX_ROWS
-    return tag("p", f"{w.plural(more, 'more node')} took part without an event of their own.") if more > 0 else None
+def _has_checkpoints(model: RunModel) -> bool:
+    return any(segment.checkpoints for segment in model.run.segments)
 
 
-def training(case: RunModel) -> Html:
-    """Return the curves of loss and throughput."""
-    loss, rate = figures.draw_loss(case), figures.draw_throughput(case)
-    if loss is None and rate is None:
-        return section("Training", tag("p", "The program wrote no figures to MUSTER_METRICS_FILE."))
-    keys = _legend(
-        _key("\N{EM DASH}", "loss"),
-        _key("\N{LOWER SEVEN EIGHTHS BLOCK}", "steps done again", "heat-2") if any(case.lost) else None,
-        _key("×", "fault", "bad") if case.faults else None,
-        _key("\N{WHITE CIRCLE}", "resumed from here") if case.faults else None,
-        _key("|", "checkpoint") if any(part.checkpoints for part in case.run.segments) else None,
-    )
-    own = "as the program reported it" if case.throughput is not None else "computed from the times of the steps"
-    hatched = ", hatched where no step was made" if case.faults else ""
-    return section(
-        "Training",
-        plot(*loss[0], join(keys, _above(loss[1]))) if loss else None,
-        plot(*rate, f"Throughput in {case.unit}, {own}{hatched}.") if rate else None,
-    )
+def describe_hidden_nodes(model: RunModel) -> str | None:
+    """Return a sentence on the nodes for which the time line has no room."""
+    names = {stay.name for attempt in model.attempts for stay in attempt.nodes}
+    hidden = len(names) - figures.MAX_ROWS
+    return f"{fmt.plural(hidden, 'more node')} took part without an event of their own." if hidden > 0 else None
 
 
-def _above(highest: float | None) -> str | None:
-    return (
-        f". The first steps, up to {w.format_figure(highest)}, lie above the picture." if highest is not None else None
-    )
+def build_curves(model: RunModel) -> list[Plot]:
+    """Return the curves of loss and throughput, as far as there are figures for them."""
+    plots = []
+    loss, rate = figures.draw_loss(model), figures.draw_throughput(model)
+    if loss:
+        legend = build_legend(
+            build_key("\N{EM DASH}", "loss"),
+            build_key(_BLOCK, "steps done again", "heat-2") if any(model.lost) else None,
+            build_key("×", "fault", "bad") if model.faults else None,
+            build_key("\N{WHITE CIRCLE}", "resumed from here") if model.faults else None,
+            build_key("|", "checkpoint") if _has_checkpoints(model) else None,
+        )
+        picture, highest = loss
+        above = f". The first steps, up to {fmt.format_figure(highest)}, are above the picture."
+        plots.append(Plot(*picture, legend + above if highest is not None else legend))
+    if rate:
+        source = (
+            "as the program reported it" if model.throughput is not None else "computed from the times of the steps"
+        )
+        hatched = ", hatched where no step was made" if model.faults else ""
+        plots.append(Plot(*rate, f"Throughput in {model.unit}, {source}{hatched}."))
+    return plots
 
 
-def attempts(case: RunModel) -> Html:
-    """Return the attempts, what each fault cost, and the last lines of the log to read first."""
-    if not case.attempts:
-        return section("Attempts", tag("p", "No attempt was recorded."))
-    faults = {fault.attempt.label: fault for fault in case.faults}
-    headings = ("Attempt", "Ended by", "Node", "Exit code", "Steps", "Lost", "Time lost", "Lasted", "Logs")
-    lines = [_attempt_line(case, item, faults.get(item.label)) for item in case.attempts]
+def build_attempt_table(model: RunModel) -> Table | None:
+    """Return the attempts with the cost of each fault; of very many, the first and the last ones."""
+    lines = [
+        _attempt_line(model, attempt, model.faults[index] if index < len(model.faults) else None)
+        for index, attempt in enumerate(model.attempts)
+    ]
     shown = lines if len(lines) <= 20 else [*lines[:10], *lines[-10:]]
     left_out = f"; {len(lines) - 20} in the middle are left out" if len(lines) > 20 else ""
-    caption = f"Lost: steps done and then done again{left_out}"
-    return section("Attempts", table(headings, shown, caption, "   nnnnn"), _log_tail(case))
+    headings = ("Attempt", "Ended by", "Node", "Exit code", "Steps", "Lost", "Time lost", "Duration", "Logs")
+    return Table(headings, shown, f"Lost: steps that had to be done again{left_out}", "   nnnnn") if lines else None
 
 
-def _attempt_line(case: RunModel, item: AttemptView, fault: Fault | None) -> list[Child]:
-    cause = (item.cause or "").replace("_", " ") + (" (drill)" if item.drilled and item.cause != "drill" else "")
-    if not cause:
-        last = item is case.attempts[-1]
-        cause = {"succeeded": "finished", "running": "running"}.get(case.outcome, "") if last else ""
-    steps = w.UNKNOWN
-    if item.first_step is not None and item.last_step is not None:
-        steps = f"{w.format_count(item.first_step)}\N{EN DASH}{w.format_count(item.last_step)}"
-    lasted = item.end - item.start if item.end is not None and item.start is not None else None
-    rank = f", rank {item.rank}" if item.rank is not None else ""
+def _attempt_line(model: RunModel, attempt: AttemptView, fault: Fault | None) -> list[Cell]:
+    steps = fmt.UNKNOWN
+    if attempt.first_step is not None and attempt.last_step is not None:
+        steps = f"{fmt.format_count(attempt.first_step)}\N{EN DASH}{fmt.format_count(attempt.last_step)}"
+    known = attempt.end is not None and attempt.start is not None
+    duration = (attempt.end or 0.0) - (attempt.start or 0.0) if known else None
+    rank = f", rank {attempt.rank}" if attempt.rank is not None else ""
     return [
-        item.label,
-        cause or "not known",
-        f"{item.node}{rank}" if item.node else w.UNKNOWN,
-        w.UNKNOWN if item.exit_code is None else str(item.exit_code),
+        attempt.label,
+        _end_words(model, attempt),
+        f"{attempt.node}{rank}" if attempt.node else fmt.UNKNOWN,
+        fmt.UNKNOWN if attempt.exit_code is None else str(attempt.exit_code),
         steps,
-        w.format_count(fault.steps_lost) if fault else w.UNKNOWN,
-        w.format_duration(fault.seconds_lost) if fault else w.UNKNOWN,
-        w.format_duration(lasted),
-        _logs(item),
+        fmt.format_count(fault.steps_lost) if fault else fmt.UNKNOWN,
+        fmt.format_duration(fault.seconds_lost) if fault else fmt.UNKNOWN,
+        fmt.format_duration(duration),
+        _log_paths(attempt.logs),
     ]
 
 
-def _logs(item: AttemptView) -> Html:
-    if not item.logs:
-        return join(w.UNKNOWN)
-    if len(item.logs) <= 2:
-        return join(*(join(tag("br") if place else None, tag("code", path)) for place, path in enumerate(item.logs)))
-    folders = {path.rpartition("/")[0] for path in item.logs}
+def _end_words(model: RunModel, attempt: AttemptView) -> str:
+    """Return by what an attempt ended; the last one without a cause has the run's outcome."""
+    outcomes = {"succeeded": "finished", "running": "running", "cancelled": "cancelled"}
+    last = outcomes.get(model.outcome) if attempt is model.attempts[-1] else None
+    return (attempt.cause or last or "not known").replace("_", " ")
+
+
+def _log_paths(paths: t.Sequence[str]) -> str:
+    if not paths:
+        return fmt.UNKNOWN
+    if len(paths) <= 2:
+        return Markup("<br>").join(Markup("<code>{0}</code>").format(path) for path in paths)
+    folders = {path.rpartition("/")[0] for path in paths}
     place = f" in {folders.pop()}/" if len(folders) == 1 else ""
-    return tag("span", f"{len(item.logs)} files{place}", title=w.join_names(list(item.logs), 12))
+    names = fmt.join_names(list(paths), 12)
+    return Markup('<span title="{0}">{1} files{2}</span>').format(names, len(paths), place)
 
 
-def _log_tail(case: RunModel) -> Html | None:
-    if case.outcome not in ("failed", "lost"):
+def pick_failure_log(model: RunModel) -> Log | None:
+    """Return the log of which the page shows the end: of a run that failed, the one to read first."""
+    if model.outcome not in ("failed", "lost") or not model.attempts:
         return None
-    log = pick_log(case, case.attempts[-1])
-    if log is None or not log.tail:
-        return None
-    return join(
-        tag("h3", f"Last lines of {log.path}"),
-        tag("pre", tag("code", "\n".join(log.tail)), tabindex="0"),
-    )
+    log = pick_log(model, model.attempts[-1])
+    return log if log and log.tail else None
 
 
-def nodes(case: RunModel) -> Html:
-    """Return the use of each node, or nothing where it was not measured."""
-    if not case.run.usage:
-        return Html("")
-    drawn = figures.draw_usage(case)
+def build_usage(model: RunModel) -> tuple[Plot | None, Table | None]:
+    """Return the use of each node as a plot and as a table, nothing where it was not measured."""
+    if not model.run.usage:
+        return None, None
     by_node: dict[str, list[Usage]] = {}
-    for item in case.run.usage:
-        by_node.setdefault(item.node, []).append(item)
-    names = sorted(by_node, key=v.natural_key)
-    lines: list[list[Child]] = []
-    for name in names:
-        own = by_node[name]
-        memory = max((item.memory_gib for item in own if item.memory_gib is not None), default=None)
-        used = [_mean_and_peak([item.gpu_percent for item in own]), _mean_and_peak([item.cpu_percent for item in own])]
-        lines.append([name, *used, f"{w.format_figure(memory)} GiB" if memory is not None else w.UNKNOWN])
-    caption = "Mean of all samples, and the peak in brackets; of the memory, the peak"
-    listed = table(("Node", "GPU", "CPU", "Memory"), lines, caption, " nnn", compact=True)
-    if len(lines) > 12:
-        listed = tag("details", tag("summary", f"Figures of all {len(lines)} nodes"), listed)
-    if drawn is None:
-        return section("Nodes", listed)
-    more = f" The {figures.MAX_USAGE} least used of {len(names)} nodes." if len(names) > figures.MAX_USAGE else ""
-    return section("Nodes", plot(*drawn[0], f"{drawn[1]} use, from none (faint) to full (strong).{more}"), listed)
-
-
-def _mean_and_peak(found: t.Iterable[float | None]) -> str:
-    known = [value for value in found if value is not None]
-    return f"{w.format_percent(statistics.fmean(known))} ({max(known):.0f})" if known else w.UNKNOWN
-
-
-def fabric(case: RunModel) -> Html:
-    """Return the fabric verdict of each island with the picture of its pairs."""
-    if not case.verdicts:
-        return section("Fabric", tag("p", "The network between the nodes was not measured."))
-    return section("Fabric", *(_island(item, index) for index, item in enumerate(case.verdicts)))
-
-
-def _island(verdict: dict[str, t.Any], index: int) -> Html:
-    name, outcome = (
-        v.read_text(verdict.get("island"), 80) or "island",
-        v.read_text(verdict.get("outcome"), 20) or "unproven",
+    for sample in model.run.usage:
+        by_node.setdefault(sample.node, []).append(sample)
+    lines = [_usage_line(name, by_node[name]) for name in sorted(by_node, key=parsing.natural_key)]
+    table = Table(
+        ("Node", "GPU", "CPU", "Memory"),
+        lines,
+        "Mean of all samples, and the peak in brackets; of the memory, the peak",
+        " nnn",
+        compact=True,
+        fold=f"Figures of all {len(lines)} nodes" if len(lines) > 12 else None,
     )
-    transport = v.read_mapping(verdict.get("transport"))
-    drawn = figures.draw_pairs(verdict, str(index))
-    causes = [
-        [v.read_text(item.get("node")) or w.UNKNOWN, v.read_text(item.get("evidence")), v.read_text(item.get("fix"))]
-        for item in v.read_rows(verdict.get("causes"))
+    drawing = figures.draw_usage(model)
+    if drawing is None:
+        return None, table
+    hidden = len(lines) > figures.MAX_USAGE
+    more = f" The {figures.MAX_USAGE} least used of {len(lines)} nodes." if hidden else ""
+    picture, measured = drawing
+    return Plot(*picture, f"{measured} use, from none (faint) to full (strong).{more}"), table
+
+
+def _usage_line(name: str, samples: t.Sequence[Usage]) -> list[Cell]:
+    memory = max((sample.memory_gib for sample in samples if sample.memory_gib is not None), default=None)
+    return [
+        name,
+        _mean_and_peak(sample.gpu_percent for sample in samples),
+        _mean_and_peak(sample.cpu_percent for sample in samples),
+        f"{fmt.format_figure(memory)} GiB" if memory is not None else fmt.UNKNOWN,
     ]
-    return join(
-        tag("p", mark(_FABRIC_TONES.get(outcome, "warn"), outcome), f" {name}: {_fabric_words(verdict, transport)}"),
-        table(("Node", "What was seen", "What mends it"), causes, "Causes") if causes else None,
-        plot(*drawn, _pair_words(verdict)) if drawn else None,
-        _pair_table(transport),
+
+
+def _mean_and_peak(samples: t.Iterable[float | None]) -> str:
+    values = [value for value in samples if value is not None]
+    return f"{fmt.format_percent(statistics.fmean(values))} ({max(values):.0f})" if values else fmt.UNKNOWN
+
+
+@dataclasses.dataclass(frozen=True)
+class IslandView:
+    """The fabric verdict of one island, as the page shows it."""
+
+    mark: Markup
+    name: str
+    summary: str
+    causes: Table | None
+    drawing: Plot | None
+    pairs: Table | None
+
+
+def build_islands(model: RunModel) -> list[IslandView]:
+    """Return the fabric verdict of each island with the picture of its pairs."""
+    return [_build_island(verdict, index) for index, verdict in enumerate(model.verdicts)]
+
+
+def _build_island(verdict: dict[str, object], index: int) -> IslandView:
+    outcome = parsing.read_text(verdict.get("outcome"), 20) or "unproven"
+    transport = parsing.read_mapping(verdict.get("transport"))
+    picture = figures.draw_pairs(verdict, str(index))
+    causes: list[list[Cell]] = [
+        [
+            parsing.read_text(row.get("node")) or fmt.UNKNOWN,
+            *(parsing.read_text(row.get(k)) for k in ("evidence", "fix")),
+        ]
+        for row in parsing.read_rows(verdict.get("causes"))
+    ]
+    return IslandView(
+        mark=build_mark(_FABRIC_TONES.get(outcome, "warn"), outcome),
+        name=parsing.read_text(verdict.get("island"), 80) or "island",
+        summary=_fabric_words(verdict, transport),
+        causes=Table(("Node", "What was seen", "How to fix it"), causes, "Causes") if causes else None,
+        drawing=Plot(*picture, _slowest_pair_words(verdict)) if picture else None,
+        pairs=_pair_table(transport),
     )
 
 
-def _fabric_words(verdict: dict[str, t.Any], transport: dict[str, t.Any]) -> str:
-    rate = v.read_mapping(verdict.get("bandwidth"))
-    ranks, lane = v.read_mapping(verdict.get("ranks")), v.read_text(verdict.get("lane"), 20)
-    parts = [f"transport {v.read_text(transport.get('verdict')) or 'unproven'}"]
-    busbw, expected, ratio = (v.read_number(rate.get(key)) for key in ("busbw_gb_s", "expected_gb_s", "ratio"))
-    if busbw is not None:
-        against = (
-            f", {w.format_percent(ratio * 100)} of the {w.format_figure(expected)} expected"
-            if ratio and expected
-            else ""
-        )
-        source = v.read_text(rate.get("expectation_source"), 20)
-        parts.append(
-            f"{w.format_figure(busbw)} GB/s bus bandwidth{against}{f' ({source})' if source and against else ''}"
-        )
-    seen, asked = v.read_integer(ranks.get("seen")), v.read_integer(ranks.get("expected"))
-    if asked is not None:
-        parts.append(f"{w.format_count(seen)} of {w.plural(asked, 'rank')}")
-    wrong = v.read_integer(verdict.get("wrong_values"))
-    if wrong is not None:
-        parts.append(w.plural(wrong, "wrong value"))
-    return "; ".join([*([f"lane {lane}"] if lane else []), *parts]) + "."
+def _fabric_words(verdict: dict[str, object], transport: dict[str, object]) -> str:
+    lane = parsing.read_text(verdict.get("lane"), 20)
+    ranks = parsing.read_mapping(verdict.get("ranks"))
+    seen, expected = parsing.read_integer(ranks.get("seen")), parsing.read_integer(ranks.get("expected"))
+    wrong = parsing.read_integer(verdict.get("wrong_values"))
+    parts = [
+        f"lane {lane}" if lane else None,
+        f"transport {parsing.read_text(transport.get('verdict')) or 'unproven'}",
+        _bandwidth_words(parsing.read_mapping(verdict.get("bandwidth"))),
+        f"{fmt.format_count(seen)} of {fmt.plural(expected, 'rank')}" if expected is not None else None,
+        fmt.plural(wrong, "wrong value") if wrong is not None else None,
+    ]
+    return "; ".join(part for part in parts if part) + "."
 
 
-def _pair_words(verdict: dict[str, t.Any]) -> str:
-    slow = v.read_mapping(verdict.get("slowest_pair"))
-    first, second, rate = (
-        v.read_text(slow.get("a"), 60),
-        v.read_text(slow.get("b"), 60),
-        v.read_number(slow.get("busbw_gb_s")),
+def _bandwidth_words(bandwidth: dict[str, object]) -> str | None:
+    busbw, expected, ratio = (
+        parsing.read_number(bandwidth.get(key)) for key in ("busbw_gb_s", "expected_gb_s", "ratio")
     )
-    named = (
-        f" Slowest: {first} and {second}{f', {w.format_figure(rate)} GB/s' if rate is not None else ''}."
-        if first
-        else ""
-    )
+    if busbw is None:
+        return None
+    words = f"{fmt.format_figure(busbw)} GB/s bus bandwidth"
+    if not ratio or not expected:
+        return words
+    source = parsing.read_text(bandwidth.get("expectation_source"), 20)
+    words += f", {fmt.format_percent(ratio * 100)} of the {fmt.format_figure(expected)} expected"
+    return f"{words} ({source})" if source else words
+
+
+def _slowest_pair_words(verdict: dict[str, object]) -> str:
+    pair = parsing.read_mapping(verdict.get("slowest_pair"))
+    first, second = (parsing.read_text(pair.get(key), 60) for key in ("a", "b"))
+    rate = parsing.read_number(pair.get("busbw_gb_s"))
+    gb_s = f", {fmt.format_figure(rate)} GB/s" if rate is not None else ""
+    named = f" Slowest: {first} and {second}{gb_s}." if first else ""
     return f"GB/s of each pair, columns in the order of the rows; the slowest pair is framed.{named}"
 
 
-def _pair_table(transport: dict[str, t.Any]) -> Html | None:
-    found = v.read_rows(transport.get("pairs"))
-    if not found:
+def _pair_table(transport: dict[str, object]) -> Table | None:
+    pairs = parsing.read_rows(transport.get("pairs"))
+    if not pairs:
         return None
-    ranked = sorted(found, key=lambda item: v.read_number(item.get("busbw_gb_s")) or float("inf"))[:120]
-    lines: list[list[Child]] = []
-    for item in ranked:
-        names = [v.read_text(item.get(key), 80) or w.UNKNOWN for key in ("a", "b", "via")]
-        lines.append(
-            [*names, w.format_figure(v.read_number(item.get("busbw_gb_s"))), v.read_text(item.get("evidence"))]
-        )
-    more = f", the {len(lines)} slowest of {len(found)}" if len(found) > len(lines) else ""
-    listed = table(("From", "To", "Via", "GB/s", "Evidence"), lines, f"Pairs with their evidence{more}", "   n")
-    return tag("details", tag("summary", f"Evidence of {w.plural(len(found), 'pair')}"), listed)
+    ranked = sorted(pairs, key=lambda pair: parsing.read_number(pair.get("busbw_gb_s")) or float("inf"))[:120]
+    lines: list[list[Cell]] = []
+    for pair in ranked:
+        names = [parsing.read_text(pair.get(key), 80) or fmt.UNKNOWN for key in ("a", "b", "via")]
+        rate = fmt.format_figure(parsing.read_number(pair.get("busbw_gb_s")))
+        lines.append([*names, rate, parsing.read_text(pair.get("evidence"))])
+    more = f", the {len(lines)} slowest of {len(pairs)}" if len(pairs) > len(lines) else ""
+    fold = f"Evidence of {fmt.plural(len(pairs), 'pair')}"
+    return Table(
+        ("From", "To", "Via", "GB/s", "Evidence"), lines, f"Pairs with their evidence{more}", "   n", fold=fold
+    )

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The one place that imports matplotlib: a blank figure in the report's style, and its SVG made fit for the page.
+"""Draws SVG pictures with matplotlib (imported here only) in the style of the page.
 
 Colours are drawn as stand-ins and replaced by the page's CSS variables, so that one picture serves dark, light and
 print. Text stays text in the page's own font. Equal input gives equal output: no date, ids from a fixed salt.
@@ -16,8 +16,9 @@ import logging
 import re
 import typing as t
 
+from markupsafe import Markup, escape
+
 from ....module_utils._model.errors import InputError
-from .html import Html, escape, tag
 
 if t.TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,7 +72,7 @@ class Size(t.NamedTuple):
 Painter = t.Callable[["Figure", Size], None]
 
 
-def draw_svg(size: Size, salt: str, title: str, paint: Painter) -> Html:
+def draw_svg(size: Size, salt: str, title: str, paint: Painter) -> Markup:
     """Return an inline SVG of what ``paint`` draws. ``title`` is what a screen reader says; ``salt`` is unique.
 
     :raises InputError: matplotlib is not installed.
@@ -100,14 +101,14 @@ def add_axes(figure: Figure, size: Size, box: tuple[float, float, float, float])
     """Return axes with a hairline below; ``box`` is the space left, top, right, bottom of them in pixels."""
     left, top, right, bottom = box
     width, height = size.width - left - right, size.height - top - bottom
-    made = figure.add_axes((left / size.width, bottom / size.height, width / size.width, height / size.height))
+    ax = figure.add_axes((left / size.width, bottom / size.height, width / size.width, height / size.height))
     for side in ("left", "top", "right"):
-        made.spines[side].set_visible(False)
-    made.tick_params(axis="y", length=0, pad=6)
-    made.tick_params(axis="x", length=3, pad=4)
-    made.patch.set_visible(False)
-    made.set_axisbelow(True)
-    return made
+        ax.spines[side].set_visible(False)
+    ax.tick_params(axis="y", length=0, pad=6)
+    ax.tick_params(axis="x", length=3, pad=4)
+    ax.patch.set_visible(False)
+    ax.set_axisbelow(True)
+    return ax
 
 
 def set_round_ticks(axis: t.Any, most: int, *, whole: bool = False) -> None:
@@ -124,13 +125,13 @@ def hide_minor_ticks(axis: t.Any) -> None:
     axis.set_minor_locator(ticker.NullLocator())
 
 
-def fill_boxes(ax: Axes, found: t.Iterable[tuple[float, float, float, float]], colour: str) -> None:
+def fill_boxes(ax: Axes, boxes: t.Iterable[tuple[float, float, float, float]], colour: str) -> None:
     """Fill boxes (left, top, right, bottom) as one path: thousands of cells stay one element of the page."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
     points: list[tuple[float, float]] = []
-    for left, top, right, bottom in found:
+    for left, top, right, bottom in boxes:
         points += [(left, top), (right, top), (right, bottom), (left, bottom), (left, top)]
     codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * (len(points) // 5)
     ax.add_patch(PathPatch(Path(points, codes), facecolor=colour, linewidth=0))
@@ -147,7 +148,7 @@ _ROOT = re.compile(r"<svg\b[^>]*>")
 _PLACES = re.compile(r' (?:d|x|y|points|transform)="[^"]*"')
 
 
-def clean_svg(svg: str, size: Size, title: str) -> Html:
+def clean_svg(svg: str, size: Size, title: str) -> Markup:
     """Return matplotlib's SVG document as an element of the page.
 
     Its prologue, its page-wide style and the ids that nothing refers to go; colours and fonts become the page's.
@@ -161,14 +162,14 @@ def clean_svg(svg: str, size: Size, title: str) -> Html:
     body = re.sub(r"font: ([0-9.]+)px [^;\"]*", r"font-size: \1px", body)
     body = re.sub(r"(font-size: [0-9.]+px); font-family: [^;\"]*", r"\1", body)
     body = re.sub(r' transform="rotate\(-?0 [^"]*"', "", body).replace("xlink:href", "href")
-    body = _PLACES.sub(lambda found: re.sub(r"(\.[0-9])[0-9]+|\s*\n", r"\1", found.group(0)), body)
+    body = _PLACES.sub(lambda match: re.sub(r"(\.[0-9])[0-9]+|\s*\n", r"\1", match.group(0)), body)
     body = re.sub(r"<g>\s*</g>\s*|<defs>\s*</defs>\s*", "", body)
     body = re.sub(r"\n\s*", "\n", body)
-    name = tag("title", escape(title))
+    name = f"<title>{escape(title)}</title>"
     root = f'<svg class="{size.name}" viewBox="0 0 {size.width} {size.height}" role="img" xmlns="http://www.w3.org/2000/svg">'
-    return Html(_ROOT.sub(lambda _found: root + name, body, count=1).strip())
+    return Markup(_ROOT.sub(lambda _match: root + name, body, count=1).strip())
 
 
-def _css_variable(found: re.Match[str]) -> str:
-    name = _VARIABLES.get(found.group(0))
-    return f"var({name})" if name else found.group(0)
+def _css_variable(match: re.Match[str]) -> str:
+    name = _VARIABLES.get(match.group(0))
+    return f"var({name})" if name else match.group(0)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Long series made short enough to draw, and tables of samples made into cells. Pure functions on lists.
+"""Shortens long series so that they can be drawn, and sorts samples into the cells of a grid.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -12,7 +12,7 @@ import dataclasses
 import math
 import typing as t
 
-from ..data import parsing as v
+from ..data import parsing
 from ..data.attempts import RunClock
 from ..data.load import StepRecord, Usage
 
@@ -60,7 +60,7 @@ def downsample(points: t.Sequence[Point], most: int) -> Curve:
 
 def losses(steps: t.Iterable[StepRecord]) -> list[Point]:
     """Return (step, loss) where the loss is known."""
-    return [(float(item.step), item.loss) for item in steps if item.loss is not None]
+    return [(float(step.step), step.loss) for step in steps if step.loss is not None]
 
 
 def clip_start(parts: t.Sequence[t.Sequence[Point]]) -> tuple[list[float], float | None]:
@@ -84,14 +84,14 @@ def rates(steps: t.Sequence[StepRecord], zero: float, reported: bool) -> list[Po
     """Return (elapsed seconds, throughput); from the steps' own times when the program reports none."""
     if reported:
         return [(s.at - zero, s.throughput) for s in steps if s.at is not None and s.throughput is not None]
-    timed = [(item.at - zero, item.step) for item in steps if item.at is not None]
+    timed = [(step.at - zero, step.step) for step in steps if step.at is not None]
     stride = max(len(timed) // 200, 1)
     sparse = timed[::stride]
-    found = []
+    points = []
     for (left, before), (right, after) in zip(sparse, sparse[1:], strict=False):
         if right > left:
-            found.append(((left + right) / 2, (after - before) / (right - left)))
-    return found
+            points.append(((left + right) / 2, (after - before) / (right - left)))
+    return points
 
 
 def usage_grid(samples: t.Sequence[Usage], clock: RunClock, columns: int, most: int) -> tuple[Grid, str]:
@@ -99,30 +99,30 @@ def usage_grid(samples: t.Sequence[Usage], clock: RunClock, columns: int, most: 
 
     With more than ``most`` nodes, the least used are kept: they are the ones to look at.
     """
-    gpu = any(item.gpu_percent is not None for item in samples)
-    known = [(s.node, s.at, s.gpu_percent if gpu else s.cpu_percent) for s in samples]
-    valued = [(node, at, value) for node, at, value in known if value is not None]
+    gpu = any(sample.gpu_percent is not None for sample in samples)
+    measured = [(sample.node, sample.at, sample.gpu_percent if gpu else sample.cpu_percent) for sample in samples]
+    valued = [(node, at, value) for node, at, value in measured if value is not None]
     by_node: dict[str, list[float]] = {}
     for node, _at, value in valued:
         by_node.setdefault(node, []).append(value)
     least_used = sorted(by_node, key=lambda name: (_mean(by_node[name]), name))[:most]
-    names = sorted(least_used, key=v.natural_key)
+    names = sorted(least_used, key=parsing.natural_key)
     times = [at for _node, at, _value in valued]
     low = clock.zero if clock.zero is not None else min(times, default=0.0)
     high = max([clock.end or low, *times]) if times else low
     width = (high - low) / columns or 1.0
     sums: dict[tuple[int, int], list[float]] = {}
-    place = {name: row for row, name in enumerate(names)}
+    rows = {name: row for row, name in enumerate(names)}
     for node, at, value in valued:
-        if node in place and at >= low:
+        if node in rows and at >= low:
             column = min(int((at - low) / width), columns - 1)
-            sums.setdefault((place[node], column), []).append(min(max(value, 0.0), 100.0))
-    cells = _fill_gaps({key: _mean(found) for key, found in sums.items()}, len(names), columns)
+            sums.setdefault((rows[node], column), []).append(min(max(value, 0.0), 100.0))
+    cells = _fill_gaps({key: _mean(values) for key, values in sums.items()}, len(names), columns)
     return Grid(tuple(names), tuple(str(low + i * width) for i in range(columns)), cells), "GPU" if gpu else "CPU"
 
 
-def _mean(found: t.Sequence[float]) -> float:
-    return math.fsum(found) / len(found) if found else 0.0
+def _mean(values: t.Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else 0.0
 
 
 def _fill_gaps(cells: dict[tuple[int, int], float], rows: int, columns: int) -> dict[tuple[int, int], float]:
@@ -138,32 +138,29 @@ def _fill_gaps(cells: dict[tuple[int, int], float], rows: int, columns: int) -> 
     return result
 
 
-def pair_grid(verdict: dict[str, t.Any], most: int) -> Grid:
+def pair_grid(verdict: dict[str, object], most: int) -> Grid:
     """Return the bandwidth of each measured pair (GB/s), both ways round.
 
     With more than ``most`` nodes, those of the slowest pairs are kept.
     """
-    known = {}
-    for item in v.read_rows(v.read_mapping(verdict.get("transport")).get("pairs")):
-        first, second, rate = (
-            v.read_text(item.get("a"), 40),
-            v.read_text(item.get("b"), 40),
-            v.read_number(item.get("busbw_gb_s")),
-        )
+    bandwidths = {}
+    for row in parsing.read_rows(parsing.read_mapping(verdict.get("transport")).get("pairs")):
+        first, second = (parsing.read_text(row.get(key), 40) for key in ("a", "b"))
+        rate = parsing.read_number(row.get("busbw_gb_s"))
         if first and second and rate is not None and rate >= 0:
-            known[first, second] = rate
+            bandwidths[first, second] = rate
     names: dict[str, None] = {}
-    for pair in sorted(known, key=lambda pair: known[pair]):
+    for pair in sorted(bandwidths, key=lambda pair: bandwidths[pair]):
         for name in pair:
             if len(names) < most:
                 names.setdefault(name)
-    ordered = sorted(names, key=v.natural_key)
-    place = {name: index for index, name in enumerate(ordered)}
+    ordered = sorted(names, key=parsing.natural_key)
+    index_of = {name: index for index, name in enumerate(ordered)}
     cells: dict[tuple[int, int], float] = {}
-    for (first, second), rate in known.items():
-        if first in place and second in place:
-            cells[place[first], place[second]] = rate
-            cells.setdefault((place[second], place[first]), rate)
+    for (first, second), rate in bandwidths.items():
+        if first in index_of and second in index_of:
+            cells[index_of[first], index_of[second]] = rate
+            cells.setdefault((index_of[second], index_of[first]), rate)
     return Grid(tuple(ordered), tuple(ordered), cells)
 
 
@@ -174,23 +171,23 @@ def shade_of(value: float, full: float) -> int:
 
 def shaded_runs(grid: Grid, full: float) -> dict[int, list[tuple[int, int, int]]]:
     """Return (row, left, right) of neighbouring cells of one shade, by shade."""
-    found: dict[int, list[tuple[int, int, int]]] = {}
+    runs: dict[int, list[tuple[int, int, int]]] = {}
     open_run: tuple[int, int, int, int] | None = None
     for row, column in sorted(grid.cells):
         shade = shade_of(grid.cells[row, column], full)
         if open_run and open_run[:2] == (shade, row) and open_run[3] == column:
-            found[shade][-1] = (row, open_run[2], column + 1)
+            runs[shade][-1] = (row, open_run[2], column + 1)
             open_run = (shade, row, open_run[2], column + 1)
         else:
-            found.setdefault(shade, []).append((row, column, column + 1))
+            runs.setdefault(shade, []).append((row, column, column + 1))
             open_run = (shade, row, column, column + 1)
-    return found
+    return runs
 
 
 def time_ticks(span: float, most: int) -> list[float]:
     """Return ticks for an axis of ``span`` seconds: round numbers of seconds, minutes, hours or days."""
     steps = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
-    step: float = next((item for item in steps if span / item <= most), 0)
+    step: float = next((size for size in steps if span / size <= most), 0)
     if not step:
         step = 86400.0 * math.ceil(span / 86400 / most)
     return [index * step for index in range(int(span / step) + 1)]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The time line of a run as a picture: the job's phases, its nodes, and the faults where they struck.
+"""Draws the time line of a run: the job's phases, its nodes and its faults.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ..data import parsing as v
-from ..data.attempts import EXITS, STOPPED, AttemptView, exit_code_of
+from ..data import parsing
+from ..data.attempts import AttemptView, all_checkpoints
 from ..data.load import RunEvent
 from ..data.run_model import RunModel
 from . import plots
@@ -23,6 +23,9 @@ if t.TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+EXITS = ("worker_exit", "agent_exit", "agent_restart")
+# How a launcher stops the other ranks after one failed: 128 + SIGTERM.
+STOPPED = 143
 MARKS = {
     "worker_exit": "x",
     "agent_exit": "X",
@@ -44,23 +47,23 @@ class Phase:
     label: str = ""
 
 
-def build_phases(case: RunModel) -> list[Phase]:
+def build_phases(model: RunModel) -> list[Phase]:
     """Return the job's phases: waiting, starting, training of each attempt, and standing still after a fault."""
-    zero, end = case.clock.zero, case.clock.end
+    zero, end = model.clock.zero, model.clock.end
     if zero is None or end is None:
         return []
-    found: list[Phase] = []
+    phases: list[Phase] = []
     free = 0.0
-    for attempt in case.attempts:
+    for attempt in model.attempts:
         start = max((attempt.start or zero) - zero, free)
         finish = max((attempt.end or end) - zero, start)
         if start > free:
-            found.append(Phase(free, start, "down" if found else "wait"))
+            phases.append(Phase(free, start, "down" if phases else "wait"))
         first = _training_start(attempt, zero, start, finish)
-        found.append(Phase(start, first, "start"))
-        found.append(Phase(first, finish, "train", attempt.label))
+        phases.append(Phase(start, first, "start"))
+        phases.append(Phase(first, finish, "train", attempt.label))
         free = finish
-    return [segment for segment in found if segment.end > segment.start]
+    return [phase for phase in phases if phase.end > phase.start]
 
 
 def _training_start(attempt: AttemptView, zero: float, start: float, finish: float) -> float:
@@ -71,41 +74,41 @@ def _training_start(attempt: AttemptView, zero: float, start: float, finish: flo
     return min(max(at - zero, start), finish)
 
 
-def marked_events(case: RunModel) -> list[RunEvent]:
-    """Return the events to mark: no exit that was clean, taken along by another, or asked for by a cancel."""
-    found = []
+def marked_events(model: RunModel) -> list[RunEvent]:
+    """Return the events to mark: not the exits that were clean, followed from another rank's, or came of a cancel."""
+    events = []
     cancelled = False
-    for event in case.run.events:
+    for event in model.run.events:
         cancelled = cancelled or event.kind == "cancelled"
-        expected = exit_code_of(event) in (0, *STOPPED) or (cancelled and event.kind in EXITS)
-        if event.kind in MARKS and not expected:
-            found.append(event)
-    return found
+        is_expected = event.exit_code in (0, STOPPED) or (cancelled and event.kind in EXITS)
+        if event.kind in MARKS and not is_expected:
+            events.append(event)
+    return events
 
 
-def node_rows(case: RunModel) -> list[str]:
+def node_rows(model: RunModel) -> list[str]:
     """Return the nodes to show: all when few, else first those on which something happened."""
-    eventful = [event.node for event in marked_events(case) if event.node]
-    present = [stay.name for attempt in case.attempts for stay in attempt.nodes]
-    names = list(dict.fromkeys([*eventful, *sorted(set(present), key=v.natural_key)]))
-    return sorted(names[:MAX_ROWS], key=v.natural_key)
+    eventful = [event.node for event in marked_events(model) if event.node]
+    present = [stay.name for attempt in model.attempts for stay in attempt.nodes]
+    names = list(dict.fromkeys([*eventful, *sorted(set(present), key=parsing.natural_key)]))
+    return sorted(names[:MAX_ROWS], key=parsing.natural_key)
 
 
-def draw_timeline(case: RunModel) -> Picture | None:
-    """Return the time line, or None when the run has no times."""
-    times, phases = read_times(case), build_phases(case)
+def draw_timeline(model: RunModel) -> Picture | None:
+    """Return the time line, or None when the times of the run are not known."""
+    times, phases = read_times(model), build_phases(model)
     if times is None or not phases:
         return None
-    names = ["job", *node_rows(case)]
+    names = ["job", *node_rows(model)]
 
     def paint(figure: Figure, size: Size) -> None:
         ax = plots.add_axes(figure, size, (label_width(names, size), 6, 14, 30))
         ax.margins(0)
-        for segment in phases:
-            _draw_phase(ax, segment, times.span, size)
-        for attempt in case.attempts:
+        for phase in phases:
+            _draw_phase(ax, phase, times.span, size)
+        for attempt in model.attempts:
             _draw_stays(ax, attempt, names, times.zero)
-        _draw_marks(ax, case, names, times.zero)
+        _draw_marks(ax, model, names, times.zero)
         set_time_axis(ax, times.span, size)
         set_row_axis(ax, names, size)
         ax.spines["bottom"].set_visible(True)
@@ -115,18 +118,18 @@ def draw_timeline(case: RunModel) -> Picture | None:
     return draw_both("timeline", "Time line of the job, its nodes and its faults", (height, height), paint)
 
 
-def _draw_phase(ax: Axes, segment: Phase, span: float, size: Size) -> None:
-    looks: dict[str, dict[str, t.Any]] = {
+def _draw_phase(ax: Axes, phase: Phase, span: float, size: Size) -> None:
+    styles: dict[str, dict[str, t.Any]] = {
         "wait": {"facecolor": plots.HEAT[1]},
         "start": {"facecolor": plots.HEAT[3]},
         "train": {"facecolor": plots.ACCENT},
         "down": {"facecolor": "none", "edgecolor": plots.RULE, "hatch": "///"},
     }
-    ax.broken_barh([(segment.start, segment.end - segment.start)], (0.16, 0.68), linewidth=0, **looks[segment.kind])
-    pixels = (segment.end - segment.start) / span * size.width * 0.85
-    if segment.label and pixels > 12 + 7 * len(segment.label):
-        middle = (segment.start + segment.end) / 2
-        label = f"attempt {segment.label}" if pixels > 90 else segment.label
+    ax.broken_barh([(phase.start, phase.end - phase.start)], (0.16, 0.68), linewidth=0, **styles[phase.kind])
+    pixels = (phase.end - phase.start) / span * size.width * 0.85
+    if phase.label and pixels > 12 + 7 * len(phase.label):
+        middle = (phase.start + phase.end) / 2
+        label = f"attempt {phase.label}" if pixels > 90 else phase.label
         ax.text(middle, 0.5, label, color=plots.PAPER, ha="center", va="center_baseline", fontsize=11)
 
 
@@ -138,8 +141,8 @@ def _draw_stays(ax: Axes, attempt: AttemptView, names: list[str], zero: float) -
             ax.broken_barh([(stay.start - zero, length)], (row + 0.42, 0.16), facecolor=plots.HEAT[4], linewidth=0)
 
 
-def _draw_marks(ax: Axes, case: RunModel, names: list[str], zero: float) -> None:
-    for event in marked_events(case):
+def _draw_marks(ax: Axes, model: RunModel, names: list[str], zero: float) -> None:
+    for event in marked_events(model):
         if event.node is None or event.node in names[1:]:
             row = names.index(event.node, 1) if event.node else 0
             colour = {"node_back": plots.ACCENT, "drill": plots.WARN, "cancelled": plots.WARN}.get(
@@ -148,6 +151,6 @@ def _draw_marks(ax: Axes, case: RunModel, names: list[str], zero: float) -> None
             ax.plot(
                 [event.at - zero], [row + 0.5], MARKS[event.kind], color=colour, markersize=8, clip_on=False, zorder=5
             )
-    saved = [item.at - zero for part in case.run.segments for item in part.checkpoints if item.at is not None]
+    saved = [checkpoint.at - zero for checkpoint in all_checkpoints(model.run.segments) if checkpoint.at is not None]
     thin = saved[:: max(len(saved) // 120, 1)]
     ax.plot(thin, [0.93] * len(thin), "|", color=plots.ACCENT, markersize=5)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What to do next: rules on a run, each with the command to copy where there is one.
+"""Advises what to do next after a run, with the command to copy where there is one.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -13,8 +13,8 @@ import shlex
 import statistics
 import typing as t
 
-from ..data import format as w
-from ..data import parsing as v
+from ..data import format as fmt
+from ..data import parsing
 from ..data.attempts import AttemptView
 from ..data.load import Log
 from ..data.run_model import RunModel
@@ -40,7 +40,7 @@ class Advice:
     path: str | None = None
 
 
-def advise(case: RunModel) -> tuple[Advice, ...]:
+def advise(model: RunModel) -> tuple[Advice, ...]:
     """Return what to do next, the most pressing first."""
     rules = (
         _advise_unfinished,
@@ -54,12 +54,12 @@ def advise(case: RunModel) -> tuple[Advice, ...]:
         _advise_idle_gpus,
         _advise_teardown,
     )
-    return tuple(item for rule in rules for item in rule(case))
+    return tuple(advice for rule in rules for advice in rule(model))
 
 
 def play_command(name: str, *settings: str) -> str:
     """Return a playbook command; ``settings`` are ``name=value``, quoted for the shell."""
-    return " ".join([PLAY + name, *(f"-e {shlex.quote(item)}" for item in settings)])
+    return " ".join([PLAY + name, *(f"-e {shlex.quote(setting)}" for setting in settings)])
 
 
 def explain_exit(code: int | None) -> str | None:
@@ -70,62 +70,65 @@ def explain_exit(code: int | None) -> str | None:
     return _EXITS.get(code) or _CODES.get(signal)
 
 
-def pick_log(case: RunModel, attempt: AttemptView) -> Log | None:
+def pick_log(model: RunModel, attempt: AttemptView) -> Log | None:
     """Return the log to read first: of the attempt and its failed node, preferring one that names an error."""
-    named = [log for log in case.run.logs if any(log.path.endswith(name) for name in attempt.logs)]
+    named = [log for log in model.run.logs if any(log.path.endswith(name) for name in attempt.logs)]
     prefix = f"logs/{attempt.label}/"
-    found = named or [log for log in case.run.logs if log.path.startswith(prefix)] or list(case.run.logs)
-    ranked = sorted(found, key=lambda log: (attempt.node not in log.path if attempt.node else False, not log.error))
+    logs = named or [log for log in model.run.logs if log.path.startswith(prefix)] or list(model.run.logs)
+    ranked = sorted(logs, key=lambda log: (attempt.node not in log.path if attempt.node else False, not log.error))
     return ranked[0] if ranked else None
 
 
-def _advise_unfinished(case: RunModel) -> t.Iterator[Advice]:
-    run = f"muster_run_id={case.run_id}"
-    if case.outcome == "waiting":
-        yield Advice("See what the job waits for.", play_command("status", run))
-    if case.outcome == "running":
+def _advise_unfinished(model: RunModel) -> t.Iterator[Advice]:
+    run = f"muster_run_id={model.run_id}"
+    if model.outcome == "waiting":
+        yield Advice("See what the job is waiting for.", play_command("status", run))
+    if model.outcome == "running":
         yield Advice(
-            "See where the job is now; this page shows it as it was when it was written.", play_command("status", run)
+            "See where the job is now; this page shows the state at the time it was written.",
+            play_command("status", run),
         )
-    if case.outcome == "unknown":
-        yield Advice("Ask the backend what became of the job.", play_command("status", run))
+    if model.outcome == "unknown":
+        yield Advice("Ask the backend for the state of the job.", play_command("status", run))
 
 
-def _advise_failure(case: RunModel) -> t.Iterator[Advice]:
-    if case.outcome not in ("failed", "lost") or not case.attempts:
+def _advise_failure(model: RunModel) -> t.Iterator[Advice]:
+    if model.outcome not in ("failed", "lost") or not model.attempts:
         return
-    last = case.attempts[-1]
+    last = model.attempts[-1]
     meaning = explain_exit(last.exit_code)
-    log = pick_log(case, last)
+    log = pick_log(model, last)
     if log:
-        said = f" Its last error: {log.error}" if log.error else " Its last lines are shown below."
-        whose = "lost node" if case.outcome == "lost" else "failed process"
-        yield Advice(f"Read the log of the {whose}.{said}", path=log.path)
+        error = f" Its last error: {log.error}" if log.error else " Its last lines are shown below."
+        whose = "lost node" if model.outcome == "lost" else "failed process"
+        yield Advice(f"Read the log of the {whose}.{error}", path=log.path)
     else:
-        command = play_command("logs", f"muster_run_id={case.run_id}")
-        yield Advice("No log was collected: fetch them while the nodes are there.", command)
+        command = play_command("logs", f"muster_run_id={model.run_id}")
+        yield Advice("No log was collected: fetch them while the nodes exist.", command)
     if meaning:
         yield Advice(f"Exit code {last.exit_code} usually means: {meaning}.")
-    ends = {item.last_step for item in case.attempts}
-    if len(case.attempts) > 2 and len(ends) == 1:
-        step = f"at step {w.format_count(last.last_step)}" if last.last_step is not None else "before its first step"
-        yield Advice(f"All {len(case.attempts)} attempts ended {step}: mend the cause, a restart alone ends there too.")
+    ends = {attempt.last_step for attempt in model.attempts}
+    if len(model.attempts) > 2 and len(ends) == 1:
+        step = f"at step {fmt.format_count(last.last_step)}" if last.last_step is not None else "before its first step"
+        yield Advice(
+            f"All {len(model.attempts)} attempts ended {step}: fix the cause first, a restart alone fails there again."
+        )
 
 
-def _advise_rerun(case: RunModel) -> t.Iterator[Advice]:
-    if case.outcome not in ("failed", "lost", "cancelled"):
+def _advise_rerun(model: RunModel) -> t.Iterator[Advice]:
+    if model.outcome not in ("failed", "lost", "cancelled"):
         return
-    step = case.checkpoint.step if case.checkpoint else None
-    start = f"continues from the checkpoint of step {w.format_count(step)}" if step else "starts from the beginning"
-    node = "Once the cause is mended" if case.outcome == "failed" else "When the nodes are back"
-    when = "To go on" if case.outcome == "cancelled" else node
-    text = f"{when}, the same run id {start}" + ("." if step else ", since no checkpoint is known.")
-    yield Advice(text, play_command("train", f"muster_run_id={case.run_id}"))
+    step = model.checkpoint.step if model.checkpoint else None
+    start = f"continues from the checkpoint of step {fmt.format_count(step)}" if step else "starts from the beginning"
+    condition = "Once the cause is fixed" if model.outcome == "failed" else "When the nodes are back"
+    when = "To continue" if model.outcome == "cancelled" else condition
+    text = f"{when}, the same run id {start}" + ("." if step else ", because no checkpoint is known.")
+    yield Advice(text, play_command("train", f"muster_run_id={model.run_id}"))
 
 
-def _advise_missing_ranks(case: RunModel) -> t.Iterator[Advice]:
-    asked, seen = case.ranks_asked, case.ranks_seen
-    if asked is not None and seen is not None and seen < asked:
+def _advise_missing_ranks(model: RunModel) -> t.Iterator[Advice]:
+    asked, seen = model.ranks_asked, model.ranks_seen
+    if asked is not None and seen is not None and seen < (model.ranks_needed or asked):
         yield Advice(
             f"{asked - seen} of {asked} ranks never joined: a model trained by fewer ranks than asked has another "
             "batch size. Check each node before trying again.",
@@ -133,47 +136,47 @@ def _advise_missing_ranks(case: RunModel) -> t.Iterator[Advice]:
         )
 
 
-def _advise_figures(case: RunModel) -> t.Iterator[Advice]:
-    broken = any("NaN" in note for note in case.run.notes)
+def _advise_figures(model: RunModel) -> t.Iterator[Advice]:
+    broken = any("NaN" in note for note in model.run.notes)
     if broken:
         yield Advice("The loss stopped being a number: lower the learning rate, clip gradients, or look at the data.")
-    logged = any(part.steps for part in case.run.segments)
-    if logged and not any(part.checkpoints for part in case.run.segments) and case.checkpoint is None:
+    logged = any(part.steps for part in model.run.segments)
+    if logged and not any(part.checkpoints for part in model.run.segments) and model.checkpoint is None:
         yield Advice("No checkpoint was saved: after a fault the job starts over. Save to MUSTER_CHECKPOINT_DIR.")
 
 
-def _advise_resumes(case: RunModel) -> t.Iterator[Advice]:
-    for fault in case.faults:
+def _advise_resumes(model: RunModel) -> t.Iterator[Advice]:
+    for fault in model.faults:
         if fault.proof == "contradicted":
-            yield Advice(f"Fault {fault.number} was not resumed as it should be: {'; '.join(fault.reasons)}.")
-    if any(fault.proof == "unproven" for fault in case.faults):
+            yield Advice(f"Fault {fault.number} was not resumed correctly: {'; '.join(fault.reasons)}.")
+    if any(fault.proof == "unproven" for fault in model.faults):
         yield Advice(
-            "A resume is not proven. Write the resumed step and the world size to MUSTER_METRICS_FILE, and drill it.",
-            play_command("drill", f"muster_run_id={case.run_id}"),
+            "A resume is not proven. Write the resumed step and the world size to MUSTER_METRICS_FILE, then drill it.",
+            play_command("drill", f"muster_run_id={model.run_id}"),
         )
-    worst = max((fault.steps_lost or 0 for fault in case.faults), default=0)
-    if case.interval is not None and worst > case.interval:
-        text = f"A fault cost {worst} steps, more than the {case.interval} between checkpoints: is every one complete?"
+    worst = max((fault.steps_lost or 0 for fault in model.faults), default=0)
+    if model.interval is not None and worst > model.interval:
+        text = f"A fault cost {worst} steps, more than the {model.interval} between checkpoints: is every one complete?"
         yield Advice(text)
 
 
-def _advise_fabric(case: RunModel) -> t.Iterator[Advice]:
-    nodes = v.read_integer(case.job.get("nodes")) or 0
-    if not case.verdicts and nodes > 1:
+def _advise_fabric(model: RunModel) -> t.Iterator[Advice]:
+    nodes = parsing.read_integer(model.job.get("nodes")) or 0
+    if not model.verdicts and nodes > 1:
         yield Advice("The network between the nodes was not measured: verify it.", play_command("verify_fabric"))
-    for verdict in case.verdicts:
+    for verdict in model.verdicts:
         island, outcome = (
-            v.read_text(verdict.get("island"), 80) or "the island",
-            v.read_text(verdict.get("outcome"), 20),
+            parsing.read_text(verdict.get("island"), 80) or "the island",
+            parsing.read_text(verdict.get("outcome"), 20),
         )
-        for cause in v.read_rows(verdict.get("causes")):
-            fix, node = v.read_text(cause.get("fix")), v.read_text(cause.get("node"), 80)
+        for cause in parsing.read_rows(verdict.get("causes")):
+            fix, node = parsing.read_text(cause.get("fix")), parsing.read_text(cause.get("node"), 80)
             if fix:
                 yield Advice(f"Fabric of {island}{f', {node}' if node else ''}: {fix}.")
         if outcome == "unproven" and _lacks_expectation(verdict):
             yield Advice(
-                f"The fabric of {island} was measured, but nothing says how fast its link should be (links inside one"
-                " machine have no rate): declare it in muster_expectations and verify again.",
+                f"The fabric of {island} was measured, but the expected rate of its link is not known (links inside one"
+                " machine have none): declare it in muster_expectations and verify again.",
                 play_command("verify_fabric"),
             )
         elif outcome in ("fail", "unproven", None):
@@ -182,32 +185,33 @@ def _advise_fabric(case: RunModel) -> t.Iterator[Advice]:
             )
 
 
-def _lacks_expectation(verdict: t.Mapping[str, t.Any]) -> bool:
+def _lacks_expectation(verdict: t.Mapping[str, object]) -> bool:
     """Return whether a bandwidth was measured that there is nothing to compare with."""
-    bandwidth = v.read_mapping(verdict.get("bandwidth"))
+    bandwidth = parsing.read_mapping(verdict.get("bandwidth"))
     return bandwidth.get("busbw_gb_s") is not None and bandwidth.get("expected_gb_s") is None
 
 
-def _advise_success(case: RunModel) -> t.Iterator[Advice]:
-    if case.outcome != "succeeded" or not case.checkpoint:
+def _advise_success(model: RunModel) -> t.Iterator[Advice]:
+    if model.outcome != "succeeded" or not model.checkpoint:
         return
-    path = case.checkpoint.path
+    path = model.checkpoint.path
     ends = ":" if path else ", at a path that was not recorded."
-    yield Advice(f"The trained model is the checkpoint of step {w.format_count(case.checkpoint.step)}{ends}", path=path)
+    yield Advice(
+        f"The trained model is the checkpoint of step {fmt.format_count(model.checkpoint.step)}{ends}", path=path
+    )
 
 
-def _advise_idle_gpus(case: RunModel) -> t.Iterator[Advice]:
-    used = [item.gpu_percent for item in case.run.usage if item.gpu_percent is not None]
-    mean = statistics.fmean(used) if used else 100.0
+def _advise_idle_gpus(model: RunModel) -> t.Iterator[Advice]:
+    samples = [sample.gpu_percent for sample in model.run.usage if sample.gpu_percent is not None]
+    mean = statistics.fmean(samples) if samples else 100.0
     if mean < 50:
         yield Advice(
-            f"The GPUs were busy for {w.format_percent(mean)} of the time: look at data loading and the batch size."
+            f"The GPUs were busy for {fmt.format_percent(mean)} of the time: look at data loading and the batch size."
         )
 
 
-def _advise_teardown(case: RunModel) -> t.Iterator[Advice]:
-    if case.clock.over and (case.usd_per_hour or 0) > 0:
-        text = (
-            f"These nodes cost {w.format_usd(case.usd_per_hour)} an hour for as long as they are kept: give them back."
-        )
+def _advise_teardown(model: RunModel) -> t.Iterator[Advice]:
+    if model.clock.over and (model.usd_per_hour or 0) > 0:
+        price = fmt.format_usd(model.usd_per_hour)
+        text = f"These nodes cost {price} an hour until they are deleted."
         yield Advice(text, play_command("teardown"))

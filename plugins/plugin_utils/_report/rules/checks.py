@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a run has to prove, as checks: the same list is the JUnit suite, the proof table and a part of the verdict.
+"""The checks of a run: the same list is the JUnit suite, the proof table of the page and a part of the verdict.
 
 A check without evidence is ``unproven``, which is not a pass; one that does not apply (yet) is ``skipped``.
 
@@ -13,8 +13,8 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ..data import format as w
-from ..data import parsing as v
+from ..data import format as fmt
+from ..data import parsing
 from ..data.faults import Fault
 from ..data.run_model import RunModel
 
@@ -23,7 +23,7 @@ Status = t.Literal["passed", "failed", "unproven", "skipped"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReportCheck:
-    """One claim: ``name`` for machines, ``title`` and ``message`` for people."""
+    """One check: ``name`` for machines, ``title`` and ``message`` for people."""
 
     name: str
     title: str
@@ -31,50 +31,51 @@ class ReportCheck:
     message: str
 
 
-def build_checks(case: RunModel) -> tuple[ReportCheck, ...]:
-    """Return all checks of a run, in the order in which a person asks: did it end well, with all, and survive."""
-    found = [_check_outcome(case), _check_ranks(case)]
-    for fault in case.faults:
-        found += [_check_resume(fault), _check_steps(fault, case.interval)]
-    found += [_check_fabric(verdict) for verdict in case.verdicts]
-    if not case.verdicts:
-        found.append(ReportCheck("fabric", "Fabric", "skipped", "the network was not measured for this run"))
-    return tuple(found)
+def build_checks(model: RunModel) -> tuple[ReportCheck, ...]:
+    """Return all checks of a run: its outcome, its ranks, each resume, and the fabric."""
+    checks = [_check_outcome(model), _check_ranks(model)]
+    for fault in model.faults:
+        checks += [_check_resume(fault), _check_steps(fault, model.interval)]
+    checks += [_check_fabric(verdict) for verdict in model.verdicts]
+    if not model.verdicts:
+        checks.append(ReportCheck("fabric", "Fabric", "skipped", "the network was not measured for this run"))
+    return tuple(checks)
 
 
-def _check_outcome(case: RunModel) -> ReportCheck:
+def _check_outcome(model: RunModel) -> ReportCheck:
     status: dict[str, Status] = {"succeeded": "passed", "running": "skipped", "waiting": "skipped"}
-    code = v.read_integer(case.run.record.get("exit_code"))
+    code = parsing.read_integer(model.run.record.get("exit_code"))
     messages = {
-        "succeeded": "the job ended with exit code 0" if code == 0 else "the job ended as succeeded",
+        "succeeded": "the job ended with exit code 0" if code == 0 else "the job succeeded",
         "running": "the job is still running",
         "waiting": "the job has not started yet",
         "cancelled": "the job was cancelled",
-        "lost": "the job was lost: its nodes did not come back",
+        "lost": "the job was lost: its nodes did not return",
         "unknown": "the record does not say how the job ended",
     }
     failed = "the job failed" + (f" with exit code {code}" if code else "")
-    result = "unproven" if case.outcome == "unknown" else status.get(case.outcome, "failed")
-    return ReportCheck("outcome", "Ran to its end", result, messages.get(case.outcome, failed))
+    result = "unproven" if model.outcome == "unknown" else status.get(model.outcome, "failed")
+    return ReportCheck("outcome", "Completed", result, messages.get(model.outcome, failed))
 
 
-def _check_ranks(case: RunModel) -> ReportCheck:
-    asked, seen = case.ranks_asked, case.ranks_seen
+def _check_ranks(model: RunModel) -> ReportCheck:
+    asked, seen = model.ranks_asked, model.ranks_seen
     if asked is None or seen is None:
-        missing = "asked" if asked is None else "seen"
-        early = case.outcome in ("running", "waiting")
+        missing = "asked for" if asked is None else "seen"
+        early = model.outcome in ("running", "waiting")
         message = f"the number of ranks {missing} is not known"
         return ReportCheck("attendance", "All ranks took part", "skipped" if early else "unproven", message)
-    message = f"{w.format_count(seen)} of {w.plural(asked, 'rank')} took part"
-    return ReportCheck("attendance", "All ranks took part", "passed" if seen >= asked else "failed", message)
+    message = f"{fmt.format_count(seen)} of {fmt.plural(asked, 'rank')} took part"
+    return ReportCheck(
+        "attendance", "All ranks took part", "passed" if seen >= (model.ranks_needed or asked) else "failed", message
+    )
 
 
 def describe_fault(fault: Fault) -> str:
-    """Return a fault as a phrase: ``fault 1 (crash, asked for by a drill) on node-2, rank 1``."""
-    drill = ", a drill" if fault.attempt.drilled and fault.cause != "drill" else ""
+    """Return a fault as a phrase: ``fault 1 (crash) on node-2, rank 1``."""
     place = f" on {fault.attempt.node}" if fault.attempt.node else ""
     rank = f", rank {fault.attempt.rank}" if fault.attempt.rank is not None else ""
-    return f"fault {fault.number} ({fault.cause.replace('_', ' ')}{drill}){place}{rank}"
+    return f"fault {fault.number} ({fault.cause.replace('_', ' ')}){place}{rank}"
 
 
 def _check_resume(fault: Fault) -> ReportCheck:
@@ -82,7 +83,7 @@ def _check_resume(fault: Fault) -> ReportCheck:
     if fault.reasons:
         message = f"{describe_fault(fault)}: " + "; ".join(fault.reasons)
     elif fault.proof == "fresh":
-        message = f"{describe_fault(fault)}: no checkpoint had been recorded, the job began again at step 0"
+        message = f"{describe_fault(fault)}: no checkpoint had been recorded; the job started again at step 0"
     else:
         size = fault.after.segment.world_size if fault.after.segment else None
         message = (
@@ -105,13 +106,16 @@ def _check_steps(fault: Fault, interval: int | None) -> ReportCheck:
 
 
 def _check_fabric(verdict: dict[str, t.Any]) -> ReportCheck:
-    island = v.read_text(verdict.get("island"), 80) or "island"
-    outcome = v.read_text(verdict.get("outcome"), 20) or "unproven"
+    island = parsing.read_text(verdict.get("island"), 80) or "island"
+    outcome = parsing.read_text(verdict.get("outcome"), 20) or "unproven"
     statuses: dict[str, Status] = {"pass": "passed", "warn": "passed", "fail": "failed"}
-    bandwidth = v.read_mapping(verdict.get("bandwidth"))
-    busbw, expected = v.read_number(bandwidth.get("busbw_gb_s")), v.read_number(bandwidth.get("expected_gb_s"))
-    rate = f", {w.format_figure(busbw)} GB/s" if busbw is not None else ""
-    rate += f" of {w.format_figure(expected)} GB/s expected" if busbw is not None and expected is not None else ""
-    transport = v.read_text(v.read_mapping(verdict.get("transport")).get("verdict"), 20) or "unproven"
+    bandwidth = parsing.read_mapping(verdict.get("bandwidth"))
+    busbw, expected = (
+        parsing.read_number(bandwidth.get("busbw_gb_s")),
+        parsing.read_number(bandwidth.get("expected_gb_s")),
+    )
+    rate = f", {fmt.format_figure(busbw)} GB/s" if busbw is not None else ""
+    rate += f" of {fmt.format_figure(expected)} GB/s expected" if busbw is not None and expected is not None else ""
+    transport = parsing.read_text(parsing.read_mapping(verdict.get("transport")).get("verdict"), 20) or "unproven"
     message = f"{outcome}: transport {transport}{rate}"
     return ReportCheck(f"fabric-{island}", f"Fabric of {island}", statuses.get(outcome, "unproven"), message)

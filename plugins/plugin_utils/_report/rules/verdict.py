@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The verdict: one word, its tone, and one sentence that a person can repeat.
+"""The verdict on a run: one word, its tone, and one sentence.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ..data import format as w
-from ..data import parsing as v
+from ..data import format as fmt
+from ..data import parsing
 from ..data.run_model import RunModel
 from .checks import ReportCheck, build_checks
 
@@ -39,52 +39,52 @@ _WORDS: dict[str, tuple[str, Tone]] = {
 }
 
 
-def judge_run(case: RunModel) -> RunVerdict:
-    """Return the verdict of a run. A success with a claim that is not proven says so in its word."""
-    word, tone = _WORDS[case.outcome]
-    open_claims = [check for check in build_checks(case) if check.status in ("failed", "unproven")]
-    if case.outcome == "succeeded" and open_claims:
+def judge_run(model: RunModel) -> RunVerdict:
+    """Return the verdict of a run. The word of a success with a check that did not pass says so."""
+    word, tone = _WORDS[model.outcome]
+    unproven = [check for check in build_checks(model) if check.status in ("failed", "unproven")]
+    if model.outcome == "succeeded" and unproven:
         word, tone = "Succeeded, not all proven", "warn"
-    sentence = f"{_statement(case)}{_fault_words(case)}.{_recorded_cause(case)}"
-    if case.outcome == "succeeded" and open_claims:
-        sentence += f" {_unproven_words(open_claims)}"
+    sentence = f"{_statement(model)}{_fault_words(model)}.{_recorded_cause(model)}"
+    if model.outcome == "succeeded" and unproven:
+        sentence += f" {_unproven_words(unproven)}"
     return RunVerdict(word, tone, sentence[:1].upper() + sentence[1:])
 
 
-def _subject(case: RunModel) -> str:
-    nodes = v.read_integer(case.job.get("nodes"))
-    ranks = case.ranks_seen if case.ranks_seen is not None else case.ranks_asked
-    where = f" on {w.plural(nodes, 'node')}" if nodes else ""
-    return f"{w.plural(ranks, 'rank')}{where}" if ranks is not None else "the job" + where
+def _subject(model: RunModel) -> str:
+    nodes = parsing.read_integer(model.job.get("nodes"))
+    ranks = model.ranks_seen if model.ranks_seen is not None else model.ranks_asked
+    where = f" on {fmt.plural(nodes, 'node')}" if nodes else ""
+    return f"{fmt.plural(ranks, 'rank')}{where}" if ranks is not None else "the job" + where
 
 
-def _statement(case: RunModel) -> str:
-    step = f"step {w.format_count(case.last_step)}"
-    spent = f" in {w.format_duration(case.clock.elapsed)}" if case.clock.elapsed is not None else ""
-    reached = case.last_step is not None
+def _statement(model: RunModel) -> str:
+    step = f"step {fmt.format_count(model.last_step)}"
+    spent = f" in {fmt.format_duration(model.clock.duration)}" if model.clock.duration is not None else ""
+    reached = model.last_step is not None
     lines = {
-        "succeeded": f"{_subject(case)} trained to {step}{spent}" if reached else f"{_subject(case)} finished{spent}",
-        "cancelled": f"stopped on request at {step}{_elapsed_words(case)}" if reached else "stopped on request",
-        "running": f"{_subject(case)} {'is' if case.ranks_seen == 1 else 'are'} at {step}{_elapsed_words(case)}"
+        "succeeded": f"{_subject(model)} trained to {step}{spent}" if reached else f"{_subject(model)} finished{spent}",
+        "cancelled": f"stopped on request at {step}{_elapsed_words(model)}" if reached else "stopped on request",
+        "running": f"{_subject(model)} {'is' if model.ranks_seen == 1 else 'are'} at {step}{_elapsed_words(model)}"
         if reached
-        else "the job is running, and has logged no step so far",
-        "waiting": "the job has been handed in and waits for its nodes",
+        else "the job is running and has logged no step yet",
+        "waiting": "the job is submitted and waits for its nodes",
         "unknown": "the record does not say how the job ended" + (f"; it had reached {step}" if reached else ""),
     }
-    return lines.get(case.outcome) or _failure_statement(case, step if reached else None)
+    return lines.get(model.outcome) or _failure_statement(model, step if reached else None)
 
 
-def _elapsed_words(case: RunModel) -> str:
-    return f" after {w.format_duration(case.clock.elapsed)}" if case.clock.elapsed is not None else ""
+def _elapsed_words(model: RunModel) -> str:
+    return f" after {fmt.format_duration(model.clock.duration)}" if model.clock.duration is not None else ""
 
 
-def _failure_statement(case: RunModel, step: str | None) -> str:
-    asked, seen = case.ranks_asked, case.ranks_seen
-    if case.run.record.get("outcome") == "succeeded" and asked is not None:
-        return f"the job ended well by itself, but only {w.format_count(seen)} of {w.plural(asked, 'rank')} took part"
-    last = case.attempts[-1] if case.attempts else None
-    tries = f" in {w.plural(len(case.attempts), 'attempt')}" if len(case.attempts) > 1 else ""
-    where = f"the job came to {step}{tries}" if step else f"the job ended before its first step{tries}"
+def _failure_statement(model: RunModel, step: str | None) -> str:
+    asked, seen = model.ranks_asked, model.ranks_seen
+    if model.run.record.get("outcome") == "succeeded" and asked is not None:
+        return f"the program succeeded, but only {fmt.format_count(seen)} of {fmt.plural(asked, 'rank')} took part"
+    last = model.attempts[-1] if model.attempts else None
+    tries = f" in {fmt.plural(len(model.attempts), 'attempt')}" if len(model.attempts) > 1 else ""
+    where = f"the job reached {step}{tries}" if step else f"the job ended before its first step{tries}"
     if last is None or (last.cause is None and not last.exit_code):
         return where
     code = f" (exit code {last.exit_code})" if last.exit_code else ""
@@ -101,26 +101,26 @@ def describe_cause(cause: str | None, node: str | None) -> str:
     return f"{cause.replace('_', ' ')}{place}" if cause else "an unknown cause"
 
 
-def _recorded_cause(case: RunModel) -> str:
+def _recorded_cause(model: RunModel) -> str:
     """Return the record's own line about a bad end."""
-    said = v.read_text(case.run.record.get("detail")) if case.outcome in ("failed", "lost") else None
-    return f" Recorded cause: {said.rstrip('.')}." if said else ""
+    detail = parsing.read_text(model.run.record.get("detail")) if model.outcome in ("failed", "lost") else None
+    return f" Recorded cause: {detail.rstrip('.')}." if detail else ""
 
 
-def _fault_words(case: RunModel) -> str:
-    if not case.faults or case.outcome in ("failed", "lost"):
+def _fault_words(model: RunModel) -> str:
+    if not model.faults or model.outcome in ("failed", "lost"):
         return ""
-    total, proven = len(case.faults), sum(fault.proof == "proven" for fault in case.faults)
-    drilled = all(fault.attempt.drilled for fault in case.faults)
-    what = w.plural(total, "drilled fault" if drilled else "fault")
+    total, proven = len(model.faults), sum(fault.proof == "proven" for fault in model.faults)
+    drilled = all(fault.attempt.is_drilled for fault in model.faults)
+    what = fmt.plural(total, "drilled fault" if drilled else "fault")
     how = "resume proven" if total == 1 else "every resume proven"
     if proven < total:
         how = f"{proven} of {total} resumes proven" if total > 1 else "resume not proven"
-        how = "begun again at step 0" if all(fault.proof == "fresh" for fault in case.faults) else how
-    lost = f", {w.plural(case.steps_lost, 'step')} done again" if case.steps_lost is not None else ""
+        how = "started again at step 0" if all(fault.proof == "fresh" for fault in model.faults) else how
+    lost = f", {fmt.plural(model.steps_lost, 'step')} done again" if model.steps_lost is not None else ""
     return f", through {what} ({how}{lost})"
 
 
 def _unproven_words(checks: t.Sequence[ReportCheck]) -> str:
     names = [check.title[:1].lower() + check.title[1:] for check in checks]
-    return f"Not proven: {w.join_names(names)}."
+    return f"Not proven: {fmt.join_names(names)}."

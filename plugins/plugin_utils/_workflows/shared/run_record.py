@@ -80,6 +80,7 @@ def job_world_size(job: t.Mapping[str, t.Any]) -> int:
 def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: float) -> RunRecord:
     """Return ``record`` with what the run's history says so far."""
     steps, seconds = story.losses()
+<<<<<<< 6959c34b7bc224d2914ff07af01a89fc1d57b4e5
     return dataclasses.replace(
         record,
         state=record.state if record.is_ended else _running_state(story),
@@ -91,6 +92,23 @@ def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: flo
         seconds_lost=round(seconds, 3),
         cost=_sum_cost(record, story, prices, now),
     )
+=======
+    checkpoint = {"step": story.checkpoint[0], "path": story.checkpoint[1]} if story.checkpoint else None
+    restarting = len(story.attempts) > 1 and story.attempts[-1].first_step is None
+    running = "restarting" if restarting else "running"
+    first = record["first_step_at"] or format_time(story.first_step_at)
+    return {
+        **record,
+        "state": record["state"] if record["state"] == "ended" else (running if story.attempts else "starting"),
+        "first_step_at": first,
+        "attempts": [_build_attempt(item, prices) for item in story.attempts],
+        "world_size": {**record["world_size"], "seen": story.ranks_seen() if story.attempts else None},
+        "checkpoint": checkpoint or record["checkpoint"],
+        "steps_lost": steps if len(story.attempts) > 1 else 0,
+        "seconds_lost": round(seconds, 3),
+        "cost": _sum_cost(record, story, prices, now),
+    }
+>>>>>>> 36307827ecf64add24e25965eb0e9c45b263b871
 
 
 def end_record(
@@ -117,11 +135,33 @@ def end_record(
     )
 
 
+<<<<<<< 6959c34b7bc224d2914ff07af01a89fc1d57b4e5
 def reopen_record(record: RunRecord, state: State) -> RunRecord:
     """Return the record of a run that continues: without the end of its former start."""
     return dataclasses.replace(
         record, state=state, ended_at=None, outcome=None, exit_code=None, cause=None, detail=None
     )
+=======
+def _build_attempt(item: Attempt, prices: t.Mapping[str, float | None]) -> Record:
+    span = {"from": format_time(item.started_at), "to": format_time(item.ended_at)}
+    return {
+        "n": item.n,
+        "started_at": format_time(item.started_at),
+        "ended_at": format_time(item.ended_at),
+        "cause": item.cause,
+        "node": item.failed_node,
+        "exit_code": item.exit_code,
+        "first_step": item.first_step,
+        "last_step": item.last_step,
+        "resumed_from_step": item.resumed_from,
+        "ranks": len(item.ranks),
+        "rank_list": sorted(item.ranks),
+        "nodes": [
+            {"id": name, "token": None, **span, "price_usd_per_hour": prices.get(name)} for name in item.node_names
+        ],
+        "logs": [log_file(name) for name in item.node_names],
+    }
+>>>>>>> 36307827ecf64add24e25965eb0e9c45b263b871
 
 
 def _running_state(story: RunHistory) -> State:
@@ -183,7 +223,7 @@ def _node_seconds(name: str, story: RunHistory, started: float, ended: float) ->
         started = max(started, whole[used[0]].started_at)
     if used and used[-1] + 1 < len(whole):
         ended = min(ended, whole[used[-1] + 1].started_at)
-    away = sum(max(0.0, min(until, ended) - max(since, started)) for since, until in story.away())
+    away = sum(max(0.0, min(until, ended) - max(since, started)) for since, until in story.unplaced_spans())
     return max(0.0, ended - started - away)
 
 

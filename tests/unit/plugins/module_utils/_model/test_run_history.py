@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.muster.training.plugins.module_utils._model import run_history
 from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory
 
 Line = dict[str, t.Any]
@@ -56,17 +57,19 @@ METRICS = st.dictionaries(
 
 
 @given(lines=st.lists(EVENTS.map(lambda e: ("event", e)) | METRICS.map(lambda m: ("metric", m)), max_size=25))
-def test_any_order_of_lines_is_a_story(lines: list[tuple[str, Line]]) -> None:
-    story = RunHistory()
+def test_any_order_of_lines_makes_a_history(lines: list[tuple[str, Line]]) -> None:
+    history = RunHistory()
     for kind, line in lines:
-        getattr(story, kind)(line)
-    steps, seconds = story.losses()
-    assert steps >= 0 and seconds >= 0 and story.crashes <= len(story.attempts)
-    numbers = [attempt.n for attempt in story.attempts]
-    assert numbers == sorted(set(numbers)) and story.ranks_seen() == (len(story.attempts[-1].ranks) if numbers else 0)
-    for attempt in story.attempts:
+        getattr(history, kind)(line)
+    steps, seconds = history.losses()
+    assert steps >= 0 and seconds >= 0 and history.crashes <= len(history.attempts)
+    numbers = [attempt.n for attempt in history.attempts]
+    assert numbers == sorted(set(numbers)) and history.ranks_seen() == (
+        len(history.attempts[-1].ranks) if numbers else 0
+    )
+    for attempt in history.attempts:
         assert (attempt.first_step is None) == (attempt.last_step is None)
-    _ = story.first_step_at, story.last, story.checkpoint
+    _ = history.first_step_at, history.last, history.checkpoint
 
 
 def started(n: int, rank: int, at: float) -> tuple[str, Line]:
@@ -104,32 +107,32 @@ NODE_A = [
 NODE_B = [started(1, 1, 1.5), ended(1, 1, 15.0, 9), started(2, 1, 20.5), ended(2, 1, 30.1, 0)]
 
 
-def told(lines: t.Iterable[tuple[str, Line]]) -> RunHistory:
-    story = RunHistory()
+def fold_lines(lines: t.Iterable[tuple[str, Line]]) -> RunHistory:
+    history = RunHistory()
     for kind, line in lines:
-        getattr(story, kind)(line)
-    return story
+        getattr(history, kind)(line)
+    return history
 
 
 @given(data=st.data())
-def test_the_story_does_not_depend_on_how_the_nodes_answers_are_mixed(data: st.DataObject) -> None:
+def test_the_history_does_not_depend_on_how_the_nodes_answers_are_mixed(data: st.DataObject) -> None:
     a, b, mixed = list(NODE_A), list(NODE_B), list[tuple[str, Line]]()
     while a or b:
         of_a = bool(data.draw(st.booleans()))
         mixed.append((a if a and (of_a or not b) else b).pop(0))
-    assert told(mixed).attempts == told(NODE_A + NODE_B).attempts
+    assert fold_lines(mixed).attempts == fold_lines(NODE_A + NODE_B).attempts
 
 
 def test_a_crash_and_the_resume_are_told() -> None:
-    story = told(NODE_A + NODE_B)
-    first, second = story.attempts
+    history = fold_lines(NODE_A + NODE_B)
+    first, second = history.attempts
     assert (first.ranks, first.world_size) == ({0: "a", 1: "b"}, 2)
     assert first.first_failure == (15.0, 9, "b") and first.ended_at == 15.0
     assert (first.first_step, first.last_step, second.first_step, second.resumed_from) == (1, 12, 11, 10)
     assert second.first_failure is None and second.ended_at == 30.1
-    assert story.losses()[0] == 2 and story.losses()[1] == pytest.approx(8.0)
-    assert (story.crashes, story.restarts, story.checkpoint, story.first_step_at) == (1, 1, (10, "/c/10"), 3.0)
-    assert story.last == {"at": 22.0, "step": 11, "loss": 0.5, "tokens_per_s": 7.0}
+    assert history.losses()[0] == 2 and history.losses()[1] == pytest.approx(8.0)
+    assert (history.crashes, history.restarts, history.checkpoint, history.first_step_at) == (1, 1, (10, "/c/10"), 3.0)
+    assert history.last == {"at": 22.0, "step": 11, "loss": 0.5, "tokens_per_s": 7.0}
 
 
 def in_gang(line: tuple[str, Line], number: int, name: str) -> tuple[str, Line]:
@@ -145,14 +148,14 @@ SECOND_OF_B = [in_gang(started(1, 1, 4.1), 1, "g2"), in_gang(ended(1, 1, 9.1, 0)
 @pytest.mark.parametrize("order", ["aabb", "abab", "baba", "bbaa"])
 def test_the_ranks_of_one_gang_are_one_attempt_although_one_counts_behind(order: str) -> None:
     a, b = list(SECOND_OF_A), list(SECOND_OF_B)
-    story = told([*FIRST_GANG, *((a if node == "a" else b).pop(0) for node in order)])
-    assert [sorted(attempt.ranks) for attempt in story.attempts] == [[0], [0, 1]]
-    assert story.attempts[-1].first_failure is None and story.ranks_seen() == 2
+    history = fold_lines([*FIRST_GANG, *((a if node == "a" else b).pop(0) for node in order)])
+    assert [sorted(attempt.ranks) for attempt in history.attempts] == [[0], [0, 1]]
+    assert history.attempts[-1].first_failure is None and history.ranks_seen() == 2
 
 
 def test_a_gang_that_is_heard_of_late_is_still_the_first_attempt() -> None:
-    story = told([*SECOND_OF_B, *FIRST_GANG, *SECOND_OF_A])
-    assert [sorted(attempt.ranks) for attempt in story.attempts] == [[0], [0, 1]]
+    history = fold_lines([*SECOND_OF_B, *FIRST_GANG, *SECOND_OF_A])
+    assert [sorted(attempt.ranks) for attempt in history.attempts] == [[0], [0, 1]]
 
 
 # The launcher 'command' meets at the same address in every start; rank 1's node was lost, so its end is unknown.
@@ -165,75 +168,137 @@ AGAIN = [in_gang(started(2, 0, 9.0), 2, "g"), in_gang(started(2, 1, 9.1), 2, "g"
 
 
 def test_a_second_start_under_the_name_of_the_first_is_an_attempt_of_its_own() -> None:
-    story = told([*LOST, *AGAIN])
-    assert [(attempt.n, sorted(attempt.ranks)) for attempt in story.attempts] == [(1, [0, 1]), (2, [0, 1])]
+    history = fold_lines([*LOST, *AGAIN])
+    assert [(attempt.n, sorted(attempt.ranks)) for attempt in history.attempts] == [(1, [0, 1]), (2, [0, 1])]
 
 
 def test_a_second_start_may_be_told_by_the_lost_node_first() -> None:
-    story = told([*LOST, *reversed(AGAIN)])
-    assert [(attempt.n, sorted(attempt.ranks)) for attempt in story.attempts] == [(1, [0, 1]), (2, [0, 1])]
+    history = fold_lines([*LOST, *reversed(AGAIN)])
+    assert [(attempt.n, sorted(attempt.ranks)) for attempt in history.attempts] == [(1, [0, 1]), (2, [0, 1])]
 
 
 def test_steps_that_come_before_the_start_is_known_are_not_lost() -> None:
-    story = told([metric(5.0, step=1), metric(6.0, step=2)])
-    assert story.attempts == [] and story.first_step_at is None
-    story.event(started(1, 0, 4.0)[1])
-    assert (story.attempts[0].first_step, story.attempts[0].last_step) == (1, 2)
+    history = fold_lines([metric(5.0, step=1), metric(6.0, step=2)])
+    assert history.attempts == [] and history.first_step_at is None
+    history.event(started(1, 0, 4.0)[1])
+    assert (history.attempts[0].first_step, history.attempts[0].last_step) == (1, 2)
 
 
 def test_a_lost_node_is_no_crash_and_a_drill_stays_a_drill() -> None:
-    story = told([*NODE_A[:3], NODE_B[0]])
-    story.event({"kind": "drill", "at": 14.0, "node": "b"})
-    story.event({"kind": "agent_restart", "detail": "node_lost", "at": 14.5, "node": "b"})
-    story.event(ended(1, 1, 15.0, 137)[1])
-    assert story.attempts[0].fault == ("drill", "b") and story.crashes == 0
-    assert [cause for _, cause, _ in story.faults] == ["drill", "node_lost"]
-    story.event(started(2, 0, 20.0)[1])
-    story.event({"kind": "node_lost", "at": 25.0, "node": "a"})
-    assert story.attempts[1].fault == ("node_lost", "a")
-    assert story.attempts[0].fault == ("drill", "b")
+    history = fold_lines([*NODE_A[:3], NODE_B[0]])
+    history.event({"kind": "drill", "at": 14.0, "node": "b"})
+    history.event({"kind": "agent_restart", "detail": "node_lost", "at": 14.5, "node": "b"})
+    history.event(ended(1, 1, 15.0, 137)[1])
+    assert history.attempts[0].fault == ("drill", "b") and history.crashes == 0
+    assert [cause for _, cause, _ in history.faults] == ["drill", "node_lost"]
+    history.event(started(2, 0, 20.0)[1])
+    history.event({"kind": "node_lost", "at": 25.0, "node": "a"})
+    assert history.attempts[1].fault == ("node_lost", "a")
+    assert history.attempts[0].fault == ("drill", "b")
 
 
 def test_a_restarted_agent_without_a_lost_node_is_no_fault() -> None:
-    story = told([started(1, 0, 1.0)])
-    story.event({"kind": "agent_restart", "detail": "crash", "at": 2.0, "node": "a"})
-    assert story.faults == [] and story.attempts[0].fault is None
+    history = fold_lines([started(1, 0, 1.0)])
+    history.event({"kind": "agent_restart", "detail": "crash", "at": 2.0, "node": "a"})
+    assert history.faults == [] and history.attempts[0].fault is None
 
 
 def test_a_rank_that_its_launcher_stopped_did_not_fail_first() -> None:
-    story = told([started(1, 0, 1.0), started(1, 1, 1.0), ended(1, 0, 4.0, 143), ended(1, 1, 5.0, 3)])
-    assert story.attempts[0].first_failure == (5.0, 3, "b")
+    history = fold_lines([started(1, 0, 1.0), started(1, 1, 1.0), ended(1, 0, 4.0, 143), ended(1, 1, 5.0, 3)])
+    assert history.attempts[0].first_failure == (5.0, 3, "b")
 
 
 @pytest.mark.parametrize("at", [None, "now", [1]])
 def test_a_metric_with_a_time_that_is_no_number_is_passed_over(at: t.Any) -> None:
-    story = told([started(1, 0, 1.0)])
-    story.metric({"at": at, "step": 1})
-    assert story.attempts[0].last_step in (None, 1)
+    history = fold_lines([started(1, 0, 1.0)])
+    history.metric({"at": at, "step": 1})
+    assert history.attempts[0].last_step in (None, 1)
 
 
 @pytest.mark.parametrize("at", [1.7e12, -1.0, "1e300", 10**400])
 def test_a_line_with_a_time_that_is_none_is_passed_over(at: t.Any) -> None:
     """Programs write milliseconds; no record of a run could be written with them."""
-    story = RunHistory()
-    story.event({"kind": "worker_started", "at": 1.7e9, "attempt": 1, "rank": 0, "node": "a"})
-    story.metric({"at": 1.7e9 + 1, "step": 1})
-    story.metric({"at": at, "step": 2})
-    story.event({"kind": "worker_exit", "at": at, "attempt": 1, "rank": 0, "node": "a", "exit_code": 3})
-    assert story.last["step"] == 1 and story.attempts[0].ended_at is None
-    story.metric({"at": time.time() + 3600, "step": 3})
-    assert story.last["step"] == 3
+    history = RunHistory()
+    history.event({"kind": "worker_started", "at": 1.7e9, "attempt": 1, "rank": 0, "node": "a"})
+    history.metric({"at": 1.7e9 + 1, "step": 1})
+    history.metric({"at": at, "step": 2})
+    history.event({"kind": "worker_exit", "at": at, "attempt": 1, "rank": 0, "node": "a", "exit_code": 3})
+    assert history.last["step"] == 1 and history.attempts[0].ended_at is None
+    history.metric({"at": time.time() + 3600, "step": 3})
+    assert history.last["step"] == 3
 
 
 def test_a_number_without_end_is_no_figure() -> None:
-    story = RunHistory()
-    story.event({"kind": "worker_started", "at": 1.7e9, "attempt": 1, "rank": 0, "node": "a"})
-    story.metric({"at": 1.7e9 + 1, "step": 1, "loss": 10**400, "tokens_per_s": 5})
-    assert "loss" not in story.last and story.last["tokens_per_s"] == 5
+    history = RunHistory()
+    history.event({"kind": "worker_started", "at": 1.7e9, "attempt": 1, "rank": 0, "node": "a"})
+    history.metric({"at": 1.7e9 + 1, "step": 1, "loss": 10**400, "tokens_per_s": 5})
+    assert "loss" not in history.last and history.last["tokens_per_s"] == 5
 
 
 def test_an_attempt_of_which_no_rank_started_counts_as_a_restart() -> None:
-    story = told([("event", {"kind": "node_lost", "at": 3.0, "node": "b"})])
-    assert story.restarts == 0
-    story.event(started(2, 0, 9.0)[1])
-    assert (len(story.attempts), story.attempts[0].n, story.restarts) == (1, 2, 1)
+    history = fold_lines([("event", {"kind": "node_lost", "at": 3.0, "node": "b"})])
+    assert history.restarts == 0
+    history.event(started(2, 0, 9.0)[1])
+    assert (len(history.attempts), history.attempts[0].n, history.restarts) == (1, 2, 1)
+
+
+def test_a_cancelled_attempt_did_not_crash() -> None:
+    """Ranks that do not stop in time are killed."""
+    history = fold_lines([started(1, 0, 1.0), ("event", {"kind": "cancelled", "at": 4.0}), ended(1, 0, 9.0, 137)])
+    assert (history.attempts[0].cause, history.attempts[0].failed_node, history.crashes) == ("cancelled", None, 0)
+    late = fold_lines([started(1, 0, 1.0), ended(1, 0, 3.0, 1), ("event", {"kind": "cancelled", "at": 4.0})])
+    assert (late.attempts[0].cause, late.attempts[0].failed_node, late.crashes) == ("crash", "a", 1)
+
+
+def test_the_exit_code_of_an_attempt() -> None:
+    first, second = fold_lines(NODE_A + NODE_B).attempts
+    assert (first.exit_code, first.failed_rank, second.exit_code, second.failed_rank) == (9, 1, 0, None)
+    stopped = fold_lines([started(1, 0, 1.0), ended(1, 0, 3.0, 143)]).attempts[0]
+    assert (stopped.exit_code, stopped.failed_rank) == (143, None)
+    assert fold_lines([started(1, 0, 1.0)]).attempts[0].exit_code is None
+
+
+def test_an_attempt_without_exits_ended_with_its_last_step_once_another_followed() -> None:
+    lines = [started(1, 0, 1.0), metric(5.0, step=3)]
+    assert fold_lines(lines).attempts[0].ended_at is None
+    assert fold_lines([*lines, started(2, 0, 9.0)]).attempts[0].ended_at == 5.0
+
+
+def attempts(*steps: tuple[int | None, int | None]) -> list[run_history.Attempt]:
+    """Return attempts of (resumed from, last step), 10 s each; their steps are made in seconds 2 to 8."""
+    return [
+        run_history.Attempt(
+            n,
+            10.0 * n,
+            resumed_from=resumed,
+            last_step=last,
+            first_step_at=10.0 * n + 2 if last is not None else None,
+            last_step_at=10.0 * n + 8 if last is not None else None,
+        )
+        for n, (resumed, last) in enumerate(steps)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("steps", "costs"),
+    [
+        ([(0, 100), (80, 120)], [(20, 4.0)]),
+        ([(0, 100), (None, 120)], [(None, 4.0)]),
+        # The second attempt made no step: what the first one had reached is lost once, and the time until the third.
+        ([(0, 100), (80, None), (80, 120)], [(20, None), (0, 14.0)]),
+        ([(0, 100), (None, None), (80, 120)], [(None, None), (20, 14.0)]),
+        ([(0, None), (0, 7)], [(None, None)]),
+    ],
+)
+def test_what_restarts_cost(
+    steps: list[tuple[int | None, int | None]], costs: list[tuple[int | None, float | None]]
+) -> None:
+    assert run_history.restart_costs(attempts(*steps)) == costs
+
+
+def test_the_history_of_files_is_that_of_their_lines() -> None:
+    lines = NODE_A + NODE_B
+    history = run_history.fold(
+        [line for kind, line in lines if kind == "event"], [line for kind, line in lines if kind == "metric"]
+    )
+    assert history.attempts == fold_lines(lines).attempts and history.losses() == fold_lines(lines).losses()

@@ -20,6 +20,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client
 from ansible_collections.muster.training.plugins.plugin_utils._workflows import training_job_info
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_info import LiveSource
 
 Dict = dict[str, t.Any]
 
@@ -58,25 +59,25 @@ def connect(answers: dict[str, Dict]) -> t.Callable[[t.Sequence[str]], list[Node
 def test_runs_are_listed_with_the_newest_first(home: StateHome) -> None:
     place(home, "old-1", 100, state="ended", outcome="failed", exit_code=3)
     place(home, "new-1", 0, attempts=[{"n": 1}, {"n": 2}, {"n": 3}])
-    found = training_job_info.read_runs(home, None, None, ())
+    found = training_job_info.read_runs(home, None)
     assert [item["run_id"] for item in found["runs"]] == ["new-1", "old-1"] and found["changed"] is False
     first, second = found["summary"]
     assert (first["name"], first["restarts"], first["world_size"]["asked"]) == ("new", 2, 1)
     assert (second["outcome"], second["exit_code"], second["restarts"]) == ("failed", 3, 0)
     place(home, "lost-1", 0, attempts=[{"n": 2}])
-    assert training_job_info.read_runs(home, "lost-1", None, ())["summary"][0]["restarts"] == 1, (
+    assert training_job_info.read_runs(home, "lost-1")["summary"][0]["restarts"] == 1, (
         "no rank of the first one started"
     )
-    assert [item["run_id"] for item in training_job_info.read_runs(home, "old-1", None, ())["runs"]] == ["old-1"]
-    assert training_job_info.read_runs(StateHome({"path": str(home.root)}, "empty"), None, None, ())["runs"] == []
+    assert [item["run_id"] for item in training_job_info.read_runs(home, "old-1")["runs"]] == ["old-1"]
+    assert training_job_info.read_runs(StateHome({"path": str(home.root)}, "empty"), None)["runs"] == []
 
 
 def test_a_run_that_is_not_there_is_answered_with_those_that_are(home: StateHome) -> None:
-    with pytest.raises(RefusedError, match="there is no run x-1 in .*/lab. The newest are: none$"):
-        training_job_info.read_runs(home, "x-1", None, ())
+    with pytest.raises(RefusedError, match="run x-1 does not exist in .*/lab. The newest runs are: none$"):
+        training_job_info.read_runs(home, "x-1")
     place(home, "new-1", 0)
-    with pytest.raises(RefusedError, match="The newest are: new-1$"):
-        training_job_info.read_runs(home, "x-1", None, ())
+    with pytest.raises(RefusedError, match="The newest runs are: new-1$"):
+        training_job_info.read_runs(home, "x-1")
 
 
 def test_live_is_what_known_nodes_say_now(home: StateHome) -> None:
@@ -86,7 +87,7 @@ def test_live_is_what_known_nodes_say_now(home: StateHome) -> None:
         "a": {"info": {"units": {"agent": {"alive": True}}}},
         "b": {"info": UnreachableError("b", "timed out")},
     }
-    running, done = training_job_info.read_runs(home, None, connect(answers), {"a", "b"})["runs"]
+    running, done = training_job_info.read_runs(home, None, LiveSource(connect(answers), {"a", "b"}))["runs"]
     assert running["live"] == {"units": {"a": {"agent": {"alive": True}}}, "unreachable": {"b": "b: timed out"}}
     assert done["live"] is None
 
@@ -104,7 +105,7 @@ def test_asking_for_a_run_that_lives_renews_the_leases_of_its_rented_machines(ho
 
     rented, owned = {"muster_node": {"ownership": "rented"}}, {"muster_node": {"ownership": "owned"}}
     hostvars = {"a": rented, "b": owned, "c": rented}
-    (run,) = training_job_info.read_runs(home, None, found, set(hostvars), hostvars)["runs"]
+    (run,) = training_job_info.read_runs(home, None, LiveSource(found, set(hostvars), hostvars))["runs"]
     assert run["live"]["leases"] == {"a": "renewed"}, "neither an owned machine nor one where nothing runs"
     assert [line.split()[0] for line in asked] == ["a"] and "muster-lease" in asked[0]
 
@@ -117,7 +118,7 @@ def test_the_last_lines_of_every_log(home: StateHome) -> None:
         )
     found = training_job_info.read_logs(home, None, 2, False, connect({}), ())
     assert found["logs"] == {"a.log": ["a 7", "a 8"], "b.log": ["b 7", "b 8"]} and found["problems"] == {}
-    with pytest.raises(RefusedError, match="there is no run in .*/none. Start one with the train playbook"):
+    with pytest.raises(RefusedError, match="no run exists in .*/none. Start one with the train playbook"):
         training_job_info.read_logs(StateHome({"path": str(home.root)}, "none"), None, 2, False, connect({}), ())
 
 
@@ -178,6 +179,6 @@ def test_a_run_in_pods_is_asked_of_its_cluster(home: StateHome) -> None:
         asked.append(record["run_id"])
         return {"phase": "done", "detail": "JobSet team/far-1: all jobs are done"}
 
-    found = training_job_info.read_runs(home, None, connect({}), (), None, ask)
+    found = training_job_info.read_runs(home, None, LiveSource(connect({}), (), None, ask))
     assert asked == ["far-1"] and found["runs"][0]["live"]["phase"] == "done"
     assert [item.get("live") for item in found["summary"]] == ["JobSet team/far-1: all jobs are done", None]

@@ -123,13 +123,13 @@ def test_a_loss_that_is_not_a_number_is_a_note() -> None:
 
 def test_events_come_in_order_of_time_and_need_a_kind() -> None:
     lines = [
-        {"at": 9, "kind": "ended"},
-        {"at": 3, "kind": "drill", "detail": {"step": 4}},
+        {"at": 9, "kind": "ended", "exit_code": 3},
+        {"at": 3, "kind": "drill"},
         {"at": 4},
         {"kind": "drill"},
     ]
     events = load.parse_events(lines)
-    assert [(item.at, item.kind, item.detail) for item in events] == [(3.0, "drill", "step 4"), (9.0, "ended", None)]
+    assert [(item.at, item.kind, item.exit_code) for item in events] == [(3.0, "drill", None), (9.0, "ended", 3)]
 
 
 @given(LINES)

@@ -1,0 +1,76 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The faults of a run: resumes proven, unproven or contradicted."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import (
+    load_run,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import build_run_model
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import (
+    FIXTURES,
+    ZERO,
+    Line,
+    case,
+    start,
+    steps,
+)
+
+
+def test_the_whole_story_of_a_killed_rank() -> None:
+    found = build_run_model(load_run(FIXTURES / "resumed"))
+    (fault,) = found.faults
+    assert (fault.proof, fault.step, fault.resumed_from, fault.steps_lost) == ("proven", 137, 120, 17)
+    assert (fault.attempt.node, fault.attempt.rank, fault.attempt.exit_code) == ("node-2", 1, 137)
+    assert fault.attempt.is_drilled
+    assert fault.seconds_lost == pytest.approx(3.59, abs=0.01)
+    assert fault.seconds_to_catch_up == pytest.approx(4.97, abs=0.01)
+    assert (found.outcome, found.steps_lost, found.interval, found.last_step) == ("succeeded", 17, 20, 300)
+
+
+def test_a_resume_is_proven_from_metrics_alone() -> None:
+    found = case([start(0, 0), *steps(1, 1, 27), start(9, 20), *steps(10, 21, 40)])
+    assert [(item.proof, item.steps_lost, item.reasons) for item in found.faults] == [("proven", 7, ())]
+    assert [item.label for item in found.attempts] == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("second", "proof", "reason"),
+    [
+        ([start(9, 0), *steps(10, 1, 40)], "contradicted", "began at step 0 although a checkpoint of step 20"),
+        ([start(9, 30), *steps(10, 31, 40)], "contradicted", "only step 27 had been reached"),
+        ([start(9, 20, 1), *steps(10, 21, 40)], "contradicted", "world size changed from 2 to 1"),
+        ([start(9, 20), *steps(10, 21, 40, level=9.0)], "contradicted", "the loss went back to"),
+        ([start(9, 15), *steps(10, 16, 40)], "unproven", "no checkpoint of step 15 was recorded"),
+        ([start(9, 20), *steps(10, 24, 40)], "unproven", "the first step afterwards is 24"),
+        ([start(9, 20)], "unproven", "no step followed"),
+        ([start(9, None), *steps(10, 21, 40)], "unproven", "did not say from which step"),
+        ([start(9, 20, None), *steps(10, 21, 40)], "unproven", "world size after the restart was not reported"),
+        (steps(10, 21, 40), "unproven", "did not say from which step"),
+    ],
+)
+def test_what_a_resume_lacks(second: list[Line], proof: str, reason: str) -> None:
+    found = case([start(0, 0), *steps(1, 1, 27), *second])
+    assert [item.proof for item in found.faults] == [proof]
+    assert reason in "; ".join(found.faults[0].reasons)
+
+
+def test_a_job_that_may_change_its_size_may_do_so() -> None:
+    metrics = [start(0, 0), *steps(1, 1, 27), start(9, 20, 1), *steps(10, 21, 40)]
+    found = case(metrics, job={"elastic": {"min": 1, "max": 2}})
+    assert found.faults[0].proof == "proven"
+
+
+def test_a_restart_with_nothing_saved_proves_nothing_and_fails_nothing() -> None:
+    found = case([start(0, 0), *steps(1, 1, 7), start(5, 0), *steps(6, 1, 9)])
+    assert [(item.proof, item.steps_lost) for item in found.faults] == [("fresh", 7)]
+
+
+def test_a_program_that_logs_every_tenth_step_resumes_within_ten() -> None:
+    lines = [start(0, 0), *({"at": ZERO + n, "step": n, "loss": 3.0} for n in range(10, 60, 10))]
+    lines += [start(70, 45), *({"at": ZERO + 70 + n, "step": n, "loss": 3.0} for n in range(50, 90, 10))]
+    assert case(lines).faults[0].proof == "proven"

@@ -1,0 +1,88 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The tables of a run's page."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import RunFolder, Usage, load_run
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import RunModel, build_run_model
+from ansible_collections.muster.training.plugins.plugin_utils._report.pages import page_details
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import FIXTURES
+
+
+def model(name: str) -> RunModel:
+    return build_run_model(load_run(FIXTURES / name))
+
+
+def with_attempts(count: int, **values: t.Any) -> RunModel:
+    rows = [{"n": n, "started_at": 1795167000 + n, **values} for n in range(1, count + 1)]
+    return build_run_model(RunFolder("r", {"attempts": rows, "outcome": "failed"}))
+
+
+def test_of_many_checks_those_that_passed_are_folded() -> None:
+    (few,) = page_details.build_check_tables(model("resumed"))
+    assert (few.fold, len(few.lines)) == (None, 5)
+    islands = [{"island": f"i{n}", "outcome": "pass"} for n in range(20)] + [{"island": "bad", "outcome": "fail"}]
+    run = RunFolder("r", {"outcome": "succeeded"}, fabric={"islands": islands})
+    shown, folded = page_details.build_check_tables(build_run_model(run))
+    assert [line[0] for line in shown.lines][-1] == '<span class="key">Fabric of bad</span>'
+    assert folded.fold == "21 more checks passed"
+
+
+def test_the_attempts_of_a_drilled_run() -> None:
+    table = page_details.build_attempt_table(model("resumed"))
+    assert table is not None
+    assert table.lines[0][:6] == ["1", "drill", "node-2, rank 1", "137", "1–137", "17"]
+    assert table.lines[1][:6] == ["2", "finished", "–", "0", "121–300", "–"]
+    assert page_details.build_attempt_table(model("nulls")) is None
+
+
+def test_of_many_attempts_the_middle_is_left_out() -> None:
+    table = page_details.build_attempt_table(with_attempts(50))
+    assert table is not None
+    assert [line[0] for line in table.lines] == [str(n) for n in (*range(1, 11), *range(41, 51))]
+    assert "30 in the middle are left out" in table.caption
+
+
+@pytest.mark.parametrize(
+    ("logs", "expected"),
+    [
+        ([], "–"),
+        (["a<b"], "<code>a&lt;b</code>"),
+        (["l/1", "l/2", "l/3"], '<span title="l/1, l/2 and l/3">3 files in l/</span>'),
+        (["k/1", "l/2", "l/3"], '<span title="k/1, l/2 and l/3">3 files</span>'),
+    ],
+)
+def test_the_logs_of_an_attempt(logs: list[str], expected: str) -> None:
+    table = page_details.build_attempt_table(with_attempts(1, logs=logs))
+    assert table is not None and table.lines[0][-1] == expected
+
+
+def test_the_log_of_a_failure_is_shown_and_of_a_success_is_not() -> None:
+    log = page_details.pick_failure_log(model("crash_loop"))
+    assert log is not None and log.path == "logs/4/node-2.log"
+    assert page_details.pick_failure_log(model("resumed")) is None
+
+
+def test_the_use_of_many_nodes_is_folded() -> None:
+    samples = tuple(Usage(1795167000.0 + n % 3, f"n{n}", 10.0 * (n % 3), 1.5, None) for n in range(13))
+    run = dataclasses.replace(load_run(FIXTURES / "running"), usage=samples)
+    _plot, table = page_details.build_usage(build_run_model(run))
+    assert table is not None and table.fold == "Figures of all 13 nodes"
+    assert table.lines[1] == ["n1", "–", "10\N{NO-BREAK SPACE}% (10)", "1.50 GiB"]
+
+
+def test_an_island_is_summed_up_in_one_line() -> None:
+    (island,) = page_details.build_islands(model("gpu64"))
+    assert island.summary.replace("\N{NO-BREAK SPACE}", " ") == (
+        "lane A; transport rdma_gdr; 318 GB/s bus bandwidth, 86 % of the 370 expected (computed); 64 of 64 ranks; "
+        "0 wrong values."
+    )
+    assert island.causes is not None and island.causes.lines[0][0] == "h100-6"
+    assert island.pairs is not None and island.pairs.fold == "Evidence of 28 pairs"

@@ -1,0 +1,73 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a run's page says in words and figures."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import RunFolder, load_run
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import RunModel, build_run_model
+from ansible_collections.muster.training.plugins.plugin_utils._report.pages import page_summary
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import FIXTURES
+
+
+def model(**record: t.Any) -> RunModel:
+    return build_run_model(RunFolder("r", record))
+
+
+def test_the_figures_of_a_run_carry_their_notes() -> None:
+    found = dict(page_summary.build_figures(build_run_model(load_run(FIXTURES / "resumed"))))
+    assert found["Ranks seen"] == "2 <small>of 2</small>"
+    assert found["Restarts"] == "1 <small>1 resume proven</small>"
+    assert str(found["Steps lost"]).startswith("17 <small>3.6")
+    assert "So far" in dict(page_summary.build_figures(build_run_model(load_run(FIXTURES / "running"))))
+
+
+@pytest.mark.parametrize(
+    ("cost", "sentence", "short"),
+    [
+        ({"usd": None}, "The cost is not known.", "–"),
+        ({"usd": 0}, "No rented node took part: the run cost nothing.", "$0.00 <small>no rented node</small>"),
+        ({"usd": 3, "complete": True}, "$3.00. The record is complete.", "$3.00"),
+        ({"usd": 3, "complete": False}, "$3.00. The record is not complete yet.", "$3.00 <small>known so far</small>"),
+    ],
+)
+def test_the_cost_in_words(cost: dict[str, t.Any], sentence: str, short: str) -> None:
+    case = model(cost=cost)
+    assert (page_summary.describe_cost(case), page_summary.format_cost(case)) == (sentence, short)
+
+
+def test_the_cost_of_each_node_counts_the_time_in_its_attempts() -> None:
+    stay = {"id": "n1", "from": 1795167000, "to": 1795170600, "price_usd_per_hour": 2.5}
+    rows = [{"n": 1, "nodes": [stay]}, {"n": 2, "nodes": [{**stay, "from": 1795170600, "to": 1795174200}]}]
+    table = page_summary.build_cost_table(model(attempts=rows))
+    assert table is not None and table.lines == [["n1", "2\N{NO-BREAK SPACE}h", "$2.50", "$5.00"]]
+    assert page_summary.build_cost_table(model(attempts=[{"n": 1, "nodes": [{"id": "n1"}]}])) is None
+
+
+def test_the_job_hides_secrets_and_leaves_out_what_is_not_known() -> None:
+    job = {"module": "a.b", "args": ["--token=x", "--steps", "3"], "nodes": 2, "gpus_per_node": 0}
+    terms = page_summary.build_job_terms(model(job=job, code_sha256="<" * 64))
+    assert terms == [
+        ("Program", "a.b"),
+        ("Arguments", "--token=(hidden) --steps 3"),
+        ("Nodes", "2"),
+        ("GPUs per node", "none, CPU only"),
+        ("Code", f'<code title="{"&lt;" * 64}">{"&lt;" * 16}</code> (sha256)'),
+    ]
+    assert page_summary.build_job_terms(model()) == []
+
+
+@pytest.mark.parametrize(
+    ("connection", "gpus", "words"),
+    [("local", 0, "on CPUs, on loopback"), ("local", 8, "measured on loopback"), ("ssh", 0, "asked for no GPU")],
+)
+def test_figures_that_say_nothing_about_a_network_have_a_caveat(connection: str, gpus: int, words: str) -> None:
+    assert words in (
+        page_summary.describe_caveat(model(job={"gpus_per_node": gpus}, derived={"connection": connection})) or ""
+    )
+    assert page_summary.describe_caveat(model(job={"gpus_per_node": 8}, derived={"connection": "ssh"})) is None

@@ -1,0 +1,72 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What to do next after a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import (
+    RunFolder,
+    parse_metrics,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._report.rules import advice
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import advised, run
+
+
+def test_advice_after_a_crash_loop() -> None:
+    texts = advised(run("crash_loop"))
+    assert texts[0][1] == "logs/4/node-2.log"
+    assert "RuntimeError: mat1 and mat2 shapes cannot be multiplied" in texts[0][0]
+    assert "All 4 attempts ended at step 12" in texts[1][0]
+    command = "ansible-playbook -i INVENTORY muster.training.train -e muster_run_id=shape-bug-20261120-0930"
+    assert texts[2][1] == command
+    assert any("muster.training.verify_fabric" in (command or "") for _text, command in texts)
+
+
+@pytest.mark.parametrize(
+    ("expected", "advice"), [(None, "declare it in muster_expectations"), (2.5, "verify it again")]
+)
+def test_advice_on_an_unproven_fabric_says_what_is_lacking(expected: float | None, advice: str) -> None:
+    bandwidth = {"busbw_gb_s": 1.2, "expected_gb_s": expected}
+    island = {"island": "machine", "outcome": "unproven", "bandwidth": bandwidth}
+    texts = [
+        text for text, _ in advised(RunFolder("r", {}, fabric={"islands": [island]})) if "fabric of machine" in text
+    ]
+    assert len(texts) == 1 and advice in texts[0]
+
+
+def test_advice_after_other_ends() -> None:
+    assert advised(run("resumed"))[0][1] == "/var/tmp/muster/ckpt/step-00000300"
+    assert "continues from the checkpoint of step 188" in advised(run("cancelled"))[0][0]
+    assert "muster.training.status" in (advised(run("running"))[0][1] or "")
+    assert any("Reseat the adapter" in text for text, _command in advised(run("gpu64")))
+    assert any("until they are deleted" in text for text, _command in advised(run("gpu64")))
+
+
+def test_a_hostile_run_id_is_quoted_for_the_shell() -> None:
+    found = RunFolder("r", {"run_id": "x; rm -rf ~", "outcome": "cancelled"})
+    assert advised(found)[0][1] == "ansible-playbook -i INVENTORY muster.training.train -e 'muster_run_id=x; rm -rf ~'"
+
+
+@pytest.mark.parametrize(
+    ("code", "word"),
+    [(137, "SIGKILL"), (-9, "SIGKILL"), (-11, "SIGSEGV"), (74, "full or read-only"), (135, "/dev/shm")],
+)
+def test_exit_codes_are_explained(code: int, word: str) -> None:
+    assert word in (advice.explain_exit(code) or "")
+
+
+def test_other_exit_codes_are_not() -> None:
+    assert advice.explain_exit(1) is None
+    assert advice.explain_exit(0) is None
+    assert advice.explain_exit(None) is None
+
+
+def test_a_loss_that_is_no_number_is_advised_on() -> None:
+    notes: list[str] = []
+    segments, unit = parse_metrics([{"step": 1, "loss": float("nan")}], notes)
+    texts = advised(RunFolder("r", {}, segments=segments, unit=unit, notes=tuple(notes)))
+    assert any("stopped being a number" in text for text, _command in texts)
+    assert any("No checkpoint was saved" in text for text, _command in texts)

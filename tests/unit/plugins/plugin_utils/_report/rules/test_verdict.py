@@ -1,0 +1,83 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The verdict on a run and its sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import (
+    RunFolder,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import build_run_model
+from ansible_collections.muster.training.plugins.plugin_utils._report.rules.summary import build_report
+from ansible_collections.muster.training.plugins.plugin_utils._report.rules.verdict import describe_cause, judge_run
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import run, statuses
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "sentence"),
+    [
+        ("resumed", "Succeeded", "2 ranks on 2 nodes trained to step 300 in 38 s, through 1 drilled fault"),
+        (
+            "crash_loop",
+            "Failed",
+            "The job reached step 12 in 4 attempts; the last was ended by a crash on node-2 (exit code 1).",
+        ),
+        ("cancelled", "Cancelled", "Stopped on request at step 188 after 44 s."),
+        ("running", "Running", "3 ranks on 3 nodes are at step 96 after 39 s."),
+        (
+            "gpu64",
+            "Succeeded",
+            "64 ranks on 8 nodes trained to step 6,000 in 2 h 37 min, through 1 fault (resume proven",
+        ),
+        ("nulls", "Unknown", "The record does not say how the job ended."),
+    ],
+)
+def test_verdicts(name: str, word: str, sentence: str) -> None:
+    verdict = judge_run(build_run_model(run(name)))
+    assert verdict.word == word
+    assert sentence in verdict.sentence.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_a_success_with_open_claims_says_so() -> None:
+    found = run("resumed")
+    record = {**found.record, "world_size": {"asked": None, "seen": None}, "derived": {}}
+    verdict = judge_run(build_run_model(dataclasses.replace(found, record=record)))
+    assert (verdict.word, verdict.tone) == ("Succeeded, not all proven", "warn")
+    assert verdict.sentence.endswith("Not proven: all ranks took part.")
+
+
+def test_missing_ranks_fail_a_success() -> None:
+    found = run("resumed")
+    record = {**found.record, "world_size": {"asked": 2, "seen": 1}}
+    changed = dataclasses.replace(found, record=record)
+    assert judge_run(build_run_model(changed)).sentence.startswith("The program succeeded, but only 1 of 2 ranks")
+    assert statuses(changed)["attendance"] == "failed"
+    assert any("never joined" in item["text"] for item in build_report(changed)["next"])
+
+
+@pytest.mark.parametrize(
+    ("cause", "node", "expected"),
+    [
+        ("crash", "node-2", "a crash on node-2"),
+        ("node_lost", "node-2", "the loss of node-2"),
+        ("node_lost", None, "the loss of a node"),
+        ("fatal_exit_code", None, "fatal exit code"),
+        (None, "x", "an unknown cause"),
+    ],
+)
+def test_causes_as_phrases(cause: str | None, node: str | None, expected: str) -> None:
+    assert describe_cause(cause, node) == expected
+
+
+def test_the_recorded_cause_is_told() -> None:
+    record = {"outcome": "lost", "detail": "node-2 was lost, restart.max_lost_nodes is spent"}
+    sentence = judge_run(build_run_model(RunFolder("r", record))).sentence
+    assert (
+        sentence
+        == "The job ended before its first step. Recorded cause: node-2 was lost, restart.max_lost_nodes is spent."
+    )
