@@ -64,11 +64,7 @@ def _print_proof(folder: pathlib.Path) -> None:
     print(f"\n{record['outcome']}: {size['seen']} of {size['asked']} ranks, connection {connection}, ", end="")
     print("measured on loopback of this machine")
     if drill.get("resumed"):
-<<<<<<< 6959c34b7bc224d2914ff07af01a89fc1d57b4e5
         print(f"Resumed {drill['seconds_to_resume']:.1f} s after the kill; {drill['steps_lost']} steps were repeated")
-=======
-        print(f"Resumed {drill['seconds_to_resume']:.1f} s after the kill; {drill['steps_lost']} steps were done again")
->>>>>>> 36307827ecf64add24e25965eb0e9c45b263b871
 
 
 if __name__ == "__main__":

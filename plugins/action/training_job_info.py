@@ -41,17 +41,10 @@ class ActionModule(WorkflowAction):
     def _cluster_reader(self, options: dict[str, t.Any]) -> training_job_info.ReadCluster:
         """Return the function that reads the state of a run in pods; its modules are loaded at the first call."""
 
-<<<<<<< 6959c34b7bc224d2914ff07af01a89fc1d57b4e5
-        def ask(record: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+        def read_cluster(record: t.Mapping[str, t.Any]) -> dict[str, object]:
             from ..plugin_utils._workflows.node_pool import run_status_kubernetes
             from ..plugin_utils._workflows.shared import kube_connection
 
-=======
-        def read_cluster(record: t.Mapping[str, t.Any]) -> dict[str, object]:
-            with bytecode.kept():
-                from ..plugin_utils._workflows.node_pool import run_status_kubernetes
-                from ..plugin_utils._workflows.shared import kube_connection
->>>>>>> 36307827ecf64add24e25965eb0e9c45b263b871
             ref = record.get("backend_ref") or {}
             try:
                 client = kube_connection.open_client(options, self.base, context=ref.get("context"))

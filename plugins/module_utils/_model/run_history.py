@@ -16,14 +16,10 @@ import itertools
 import time
 import typing as t
 
-<<<<<<< 6959c34b7bc224d2914ff07af01a89fc1d57b4e5
 from .quantity import parse_finite
 
-Line = t.Mapping[str, t.Any]
-=======
 Line = t.Mapping[str, object]
 # How the launcher stops the other ranks after one failed: 128 + SIGTERM.
->>>>>>> 36307827ecf64add24e25965eb0e9c45b263b871
 _STOPPED = 143
 # How far the clock of a node may be ahead of ours.
 _AHEAD_S = 86400.0

@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 import re
 
+from ....module_utils._model import timestamps
 from ....module_utils._model.quantity import parse_finite
-from ....module_utils._model.timestamps import read_time
 
 LIMIT = 300
 
@@ -66,7 +66,7 @@ def read_time(value: object) -> float | None:
     """Return Unix seconds (UTC) of an ISO 8601 time or a number of seconds; a time without zone is UTC."""
     seconds = read_number(value)
     if seconds is None and isinstance(value, str):
-        seconds = read_time(value)
+        seconds = timestamps.read_time(value)
     # Years outside 1970..2200 are broken clocks, and would stretch every time axis.
     return seconds if seconds is not None and 0 < seconds < 7.26e9 else None
 

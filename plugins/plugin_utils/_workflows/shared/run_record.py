@@ -80,35 +80,17 @@ def job_world_size(job: t.Mapping[str, t.Any]) -> int:
 def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: float) -> RunRecord:
     """Return ``record`` with what the run's history says so far."""
     steps, seconds = story.losses()
-<<<<<<< 6959c34b7bc224d2914ff07af01a89fc1d57b4e5
     return dataclasses.replace(
         record,
         state=record.state if record.is_ended else _running_state(story),
         first_step_at=record.first_step_at or format_time(story.first_step_at),
-        attempts=tuple(_build_attempt(attempt, story, prices) for attempt in story.attempts),
+        attempts=tuple(_build_attempt(attempt, prices) for attempt in story.attempts),
         world_size=dataclasses.replace(record.world_size, seen=story.ranks_seen() if story.attempts else None),
         checkpoint=SavedCheckpoint(*story.checkpoint) if story.checkpoint else record.checkpoint,
         steps_lost=steps if len(story.attempts) > 1 else 0,
         seconds_lost=round(seconds, 3),
         cost=_sum_cost(record, story, prices, now),
     )
-=======
-    checkpoint = {"step": story.checkpoint[0], "path": story.checkpoint[1]} if story.checkpoint else None
-    restarting = len(story.attempts) > 1 and story.attempts[-1].first_step is None
-    running = "restarting" if restarting else "running"
-    first = record["first_step_at"] or format_time(story.first_step_at)
-    return {
-        **record,
-        "state": record["state"] if record["state"] == "ended" else (running if story.attempts else "starting"),
-        "first_step_at": first,
-        "attempts": [_build_attempt(item, prices) for item in story.attempts],
-        "world_size": {**record["world_size"], "seen": story.ranks_seen() if story.attempts else None},
-        "checkpoint": checkpoint or record["checkpoint"],
-        "steps_lost": steps if len(story.attempts) > 1 else 0,
-        "seconds_lost": round(seconds, 3),
-        "cost": _sum_cost(record, story, prices, now),
-    }
->>>>>>> 36307827ecf64add24e25965eb0e9c45b263b871
 
 
 def end_record(
@@ -135,33 +117,11 @@ def end_record(
     )
 
 
-<<<<<<< 6959c34b7bc224d2914ff07af01a89fc1d57b4e5
 def reopen_record(record: RunRecord, state: State) -> RunRecord:
     """Return the record of a run that continues: without the end of its former start."""
     return dataclasses.replace(
         record, state=state, ended_at=None, outcome=None, exit_code=None, cause=None, detail=None
     )
-=======
-def _build_attempt(item: Attempt, prices: t.Mapping[str, float | None]) -> Record:
-    span = {"from": format_time(item.started_at), "to": format_time(item.ended_at)}
-    return {
-        "n": item.n,
-        "started_at": format_time(item.started_at),
-        "ended_at": format_time(item.ended_at),
-        "cause": item.cause,
-        "node": item.failed_node,
-        "exit_code": item.exit_code,
-        "first_step": item.first_step,
-        "last_step": item.last_step,
-        "resumed_from_step": item.resumed_from,
-        "ranks": len(item.ranks),
-        "rank_list": sorted(item.ranks),
-        "nodes": [
-            {"id": name, "token": None, **span, "price_usd_per_hour": prices.get(name)} for name in item.node_names
-        ],
-        "logs": [log_file(name) for name in item.node_names],
-    }
->>>>>>> 36307827ecf64add24e25965eb0e9c45b263b871
 
 
 def _running_state(story: RunHistory) -> State:
@@ -170,27 +130,22 @@ def _running_state(story: RunHistory) -> State:
     return "restarting" if len(story.attempts) > 1 and story.attempts[-1].first_step is None else "running"
 
 
-def _build_attempt(attempt: Attempt, story: RunHistory, prices: Prices) -> RunAttempt:
-    following = next((later for later in story.attempts if later.n > attempt.n), None)
-    ended = format_time(attempt.ended_at or (attempt.last_step_at if following else None))
-    failure = attempt.first_failure
-    cause, node = attempt.fault or (("crash", failure[2]) if failure else (None, None))
-    names = sorted(set(attempt.ranks.values()))
-    started = format_time(attempt.started_at)
+def _build_attempt(attempt: Attempt, prices: Prices) -> RunAttempt:
+    started, ended = format_time(attempt.started_at), format_time(attempt.ended_at)
     return RunAttempt(
         n=attempt.n,
         started_at=started,
         ended_at=ended,
-        cause=cause,
-        node=node,
-        exit_code=failure[1] if failure else (0 if attempt.exits and not following else None),
+        cause=attempt.cause,
+        node=attempt.failed_node,
+        exit_code=attempt.exit_code,
         first_step=attempt.first_step,
         last_step=attempt.last_step,
         resumed_from_step=attempt.resumed_from,
         ranks=len(attempt.ranks),
         rank_list=tuple(sorted(attempt.ranks)),
-        nodes=tuple(RunNode(name, None, started, ended, prices.get(name)) for name in names),
-        logs=tuple(log_file(name) for name in names),
+        nodes=tuple(RunNode(name, None, started, ended, prices.get(name)) for name in attempt.node_names),
+        logs=tuple(log_file(name) for name in attempt.node_names),
     )
 
 

@@ -165,13 +165,8 @@ class ClusterFollower(Follower):
             return
         self.main, self._main_seen = event.object, True
         if event.type == "DELETED":
-<<<<<<< 6959c34b7bc224d2914ff07af01a89fc1d57b4e5
             self._end_by_deletion()
-        elif self.pending.set_back(self.main) and (self.admitted_at is not None or self.story.placed):
-=======
-            self._main_gone()
-        elif self.waits.set_back(self.main) and (self.admitted_at is not None or self.story.is_placed):
->>>>>>> 36307827ecf64add24e25965eb0e9c45b263b871
+        elif self.pending.set_back(self.main) and (self.admitted_at is not None or self.story.is_placed):
             # Its pods go, and with them its time: the engine's own limit begins anew with the next ones, too.
             self.admitted_at = None
             self.pending.forget()

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError, MusterError, TransportError
 from ansible_collections.muster.training.plugins.module_utils._model.lease import Leftover, OrderUnsettled
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, format_time, parse_time
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent
+from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time, parse_time
 from ansible_collections.muster.training.plugins.plugin_utils._provision import delete_plan
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import AccountListed
 from ansible_collections.muster.training.plugins.plugin_utils._provision.delete import preview_deletion

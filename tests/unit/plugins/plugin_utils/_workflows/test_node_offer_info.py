@@ -22,7 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     MusterError,
     ProviderError,
 )
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import format_time
+from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import (
     LedgerWriter,
     read_ledger,

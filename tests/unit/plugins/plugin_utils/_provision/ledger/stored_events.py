@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, format_time
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent
+from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time
 
 
 def event(number: int, kind: str = "intent") -> LedgerEvent:

@@ -18,7 +18,8 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     RefusedError,
     UnreachableError,
 )
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, fold_events, format_time
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, fold_events
+from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import facts
