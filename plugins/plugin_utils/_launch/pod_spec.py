@@ -17,41 +17,43 @@ from . import environment
 from .base import NodeSlot, RunContext
 
 
-def python(job: Job) -> str:
+def interpreter(job: Job) -> str:
     """Return the interpreter of the image that runs the job and the pod's program."""
     return job.python or "python3"
 
 
-def below(name: str) -> str:
+def path_in_run(name: str) -> str:
     """Return a path in the run's folder."""
     return f"{pod_spec.RUN_DIR}/{name}"
 
 
-def slot(job: Job) -> NodeSlot:
+def any_pod(job: Job) -> NodeSlot:
     """Return any pod as the parts shared with hosts see it; what only the pod knows is left open."""
-    own = python(job)
+    own = interpreter(job)
     return NodeSlot("", 0, "{address}", None, own, pod_spec.RUN_DIR, agent_python=own)
 
 
 def rank_command(job: Job) -> tuple[str, ...]:
     """Return the command of one rank inside its recorder."""
-    return environment.rank_command(job, slot(job))
+    return environment.rank_command(job, any_pod(job))
 
 
-def spec(job: Job, run: RunContext, argv: tuple[str, ...], values: t.Mapping[str, str], **changes: t.Any) -> PodSpec:
+def build_pod_spec(
+    job: Job, run: RunContext, argv: tuple[str, ...], values: t.Mapping[str, str], **changes: t.Any
+) -> PodSpec:
     """Return the specification of a role that runs ``argv`` with ``values`` beside the variables of every job."""
-    folder = run.checkpoint_dir or below("checkpoints")
+    folder = run.checkpoint_dir or path_in_run("checkpoints")
     given: dict[str, t.Any] = {
         "run_id": run.run_id,
         "attempt": run.attempt,
         "nodes": job.nodes,
         "port": run.port,
         "argv": argv,
-        "env": {**environment.fixed(job, pod_spec.RUN_DIR, run), **values},
+        "env": {**environment.shared_variables(job, pod_spec.RUN_DIR, run), **values},
         "user_env": dict(job.env),
-        "workdir": environment.workdir(job, slot(job)),
+        "workdir": environment.workdir(job, any_pod(job)),
         "checkpoint_dir": folder,
-        "secrets": secrets(job),
+        "secrets": secret_entries(job),
         "fatal_exit_codes": job.restart.fatal_exit_codes,
         "keep_logs": job.kept_logs_folder(run.run_id),
         "grace_s": job.checkpoints.grace_s,
@@ -62,7 +64,7 @@ def spec(job: Job, run: RunContext, argv: tuple[str, ...], values: t.Mapping[str
     return PodSpec(**{**given, **changes})
 
 
-def secrets(job: Job) -> tuple[dict[str, str], ...]:
+def secret_entries(job: Job) -> tuple[dict[str, str], ...]:
     """Return what the pod makes of its mounted secrets; those for a registry never reach it."""
     wanted = (ref for ref in job.secret_refs if ref.deliver != "registry")
     return tuple(

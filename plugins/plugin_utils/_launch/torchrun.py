@@ -38,17 +38,17 @@ def launch(job: Job, nodes: tuple[NodeSlot, ...], run: RunContext) -> Launch:
 def node_launch(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: RunContext) -> NodeLaunch:
     """Return the agent of one node."""
     env = {
-        **environment.common(job, slot, nodes, run),
+        **environment.node_variables(job, slot, nodes, run),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         # Time for ranks to save after SIGTERM before torchrun kills them (an option only since torch 2.10).
         "PET_SHUTDOWN_TIMEOUT": str(job.checkpoints.grace_s),
     }
     if job.restart.fatal_exit_codes:
         env["MUSTER_FATAL_EXIT_CODES"] = ",".join(str(code) for code in job.restart.fatal_exit_codes)
-    return NodeLaunch(argv=_agent(job, slot, nodes, run), env=env)
+    return NodeLaunch(argv=_agent_command(job, slot, nodes, run), env=env)
 
 
-def _agent(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: RunContext) -> tuple[str, ...]:
+def _agent_command(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: RunContext) -> tuple[str, ...]:
     # A surviving agent spends its budget on the other nodes' losses too, so it needs the sum.
     restarts = job.restart.max_crashes + job.restart.max_lost_nodes
     settings = {
@@ -86,20 +86,20 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
 
     A gang of fixed size never gets one pod replaced alone: measured, neither rendezvous survives it with its defaults.
     """
-    argv = (pod_spec.python(job), ELASTIC_PROGRAM, "--no-python", *pod_spec.rank_command(job))
+    argv = (pod_spec.interpreter(job), ELASTIC_PROGRAM, "--no-python", *pod_spec.rank_command(job))
     inside = 0 if job.engine in _GANG_RESTARTS else job.restart.max_crashes
     values = {
         "PET_NPROC_PER_NODE": str(job.nproc),
         "PET_RDZV_ID": f"{run.run_id}-{{attempt}}",
         "PET_LOCAL_ADDR": "{own}",
         "PET_MONITOR_INTERVAL": "0.1",
-        "PET_LOG_DIR": pod_spec.below("ranks"),
+        "PET_LOG_DIR": pod_spec.path_in_run("ranks"),
         "PET_TEE": "3",
         "PET_SHUTDOWN_TIMEOUT": str(job.checkpoints.grace_s),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
     if job_backends.is_elastic(job):
-        values.update(_elastic(job, run))
+        values.update(_elastic_variables(job, run))
     else:
         values.update(
             PET_NNODES=str(job.nodes),
@@ -109,10 +109,10 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
             PET_MAX_RESTARTS=str(inside),
             PET_RDZV_CONF=f"timeout={job.restart.wait_s}",
         )
-    return {"node": pod_spec.spec(job, run, argv, values, policy="torchrun")}
+    return {"node": pod_spec.build_pod_spec(job, run, argv, values, policy="torchrun")}
 
 
-def _elastic(job: Job, run: RunContext) -> dict[str, str]:
+def _elastic_variables(job: Job, run: RunContext) -> dict[str, str]:
     settings = {
         "is_host": "{first}",
         "keep_alive_interval": _KEEP_ALIVE_S,
