@@ -67,12 +67,11 @@ def _torchrun(world: World, node: str, run_id: str, folder: pathlib.Path) -> lis
     slots = hosts_plan.slots(hosts, dict.fromkeys(NODES, info), run_id)
     plan, _ = hosts_plan.launch(job, slots, run_id, 1)
     ours = list(plan.nodes[NODES.index(node)].argv)
-    argv = [ours[0], "-m", "torch.distributed.run", *ours[2:]]
-    script = argv.index("--no-python")
+    script = ours.index("--no-python")
     # By hand the first node's agent hosts the store, and nobody wraps the script.
     host_flag = "is_host=1" if node == NODES[0] else "is_host=0"
     head = [
-        item.replace("is_host=0", host_flag) for item in argv[:script] if not item.startswith(("--log-dir", "--tee"))
+        item.replace("is_host=0", host_flag) for item in ours[:script] if not item.startswith(("--log-dir", "--tee"))
     ]
     example = ROOT / "examples" / "char_lm" / "train.py"
     return [*head, str(example), *(str(item) for item in world.job(run_id)["args"])]

@@ -84,12 +84,22 @@ def refuse(job: Job) -> None:
         for option, asked in _KUBERNETES_ONLY:
             if asked(job):
                 raise InputError(option, "cannot be carried out on plain hosts", f"It {_NEEDS_KUBERNETES}")
+    _check_warm(job)
     own = () if job.on_kubernetes else _LATER_ON_HOSTS
     for option, asked, part in (*_LATER_ANYWHERE, *own):
         if asked(job):
             raise InputError(option, f"is not available yet on {where}: it comes with {part}")
     if job.on_kubernetes:
         _check_kubernetes(job)
+
+
+def _check_warm(job: Job) -> None:
+    if job.restart.warm and (job.launcher not in _TORCHRUN or job.command):
+        raise InputError(
+            "job.restart.warm",
+            "requires a script or module under torchrun",
+            f"Set launcher to {', '.join(_TORCHRUN[:-1])} or {_TORCHRUN[-1]} with script or module, or leave warm out",
+        )
 
 
 def warnings(job: Job) -> tuple[str, ...]:

@@ -24,7 +24,6 @@ SECRETS_DIR = f"{ROOT}/secrets"
 SSH_DIR = f"{ROOT}/ssh"
 # The files of ``_node`` that run in a pod.
 PROGRAM_FILES = (
-    "elastic.py",
     "files.py",
     "pod.py",
     "pod_discovery.py",
@@ -40,6 +39,7 @@ PROGRAM_FILES = (
     "processes.py",
     "rank.py",
     "torch_forkserver.py",
+    "torch_warm.py",
     "usage.py",
 )
 # With this exit code the pod's program says that another try would end the same way.
@@ -50,6 +50,8 @@ EXIT_REFUSED = 78
 class PodSpec:
     """One role of a gang. Values of ``env`` may hold ``{rank} {attempt} {address} {own} {first}``, which only the pod
     knows; ``argv`` and ``workdir`` may hold ``{program}`` and ``{run_dir}``. ``user_env`` wins over everything.
+
+    ``warm`` is the command of the fork server that ranks ask, if they do.
 
     ``policy`` says who gets a signal: ``torchrun`` the launcher, which hands it on; ``whole`` its process group.
     ``port`` is the rendezvous port, the one after it the meeting's. ``begun``: when the run was submitted (Unix
@@ -82,6 +84,7 @@ class PodSpec:
     gpus: int = 0
     rdma: bool = False
     elastic: bool = False
+    warm: tuple[str, ...] = ()
     ssh: t.Mapping[str, t.Any] | None = None
     ray: t.Mapping[str, t.Any] | None = None
 

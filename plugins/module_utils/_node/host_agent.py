@@ -98,9 +98,12 @@ def op_prepare(request: Request) -> dict[str, t.Any]:
     if refusal:
         return {"problem": refusal}
     try:
+        if request.get("store"):
+            # First: it imports torch while the files are placed.
+            host_units.start(request["store"], pathlib.Path(request["program"]), wait=False)
         problem = _place(run, request)
         if not problem and request.get("store"):
-            problem = _start_store(request["store"], pathlib.Path(request["program"]))
+            problem = _wait_for_store(request["store"])
         if not problem and request.get("meet"):
             problem = _meet(**request["meet"])
         if not problem and request.get("reach"):
@@ -260,8 +263,7 @@ def _place(run: pathlib.Path, request: Request) -> str | None:
     return None
 
 
-def _start_store(spec: dict[str, t.Any], program: pathlib.Path) -> str | None:
-    host_units.start(spec, program)
+def _wait_for_store(spec: t.Mapping[str, t.Any]) -> str | None:
     end = time.monotonic() + 10
     status = host_units.status(pathlib.Path(spec["folder"]))
     while status["state"] not in ("running", "failed") and status["exit"] is None and time.monotonic() < end:

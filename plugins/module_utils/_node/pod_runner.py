@@ -22,7 +22,7 @@ import subprocess
 import time
 import typing as t
 
-from . import pod_discovery, pod_fence, pod_mpi, pod_preflight, pod_ray, processes, usage
+from . import pod_discovery, pod_fence, pod_mpi, pod_preflight, pod_ray, processes, torch_warm, usage
 from .pod_log import Output, Tail
 
 EXIT_UNREACHABLE = 69
@@ -211,6 +211,9 @@ class Pod:
         if env.get("MUSTER_METRICS_FILE"):
             # The drivers of a Ray job share one file: each tells what comes after it began.
             self.tails["metrics"] = Tail(pathlib.Path(env["MUSTER_METRICS_FILE"]), new=bool(self.spec.get("ray")))
+        if self.spec.get("warm"):
+            fork_server = [_replace(str(item), places) for item in self.spec["warm"]]
+            env.update(torch_warm.start_fork_server(fork_server, env, workdir, self.run_dir / "warm", None))
         try:
             self.child = subprocess.Popen(
                 argv,

@@ -154,6 +154,7 @@ def unit_spec(job: Job, node: str, run_dir: str, run_id: str, unit: str, **value
         "timeout_s": None,
         "grace_s": job.checkpoints.grace_s,
         "memory": None,
+        "warm": [],
         **values,
     }
 
@@ -166,4 +167,5 @@ def secret_payload(env: t.Mapping[str, str], files: t.Mapping[str, bytes]) -> Di
 
 
 def _with_program(spec: Dict, program: str) -> Dict:
-    return {**spec, "argv": [str(item).replace("{program}", program) for item in spec["argv"]]}
+    filled = {key: [str(item).replace("{program}", program) for item in spec[key]] for key in ("argv", "warm")}
+    return {**spec, **filled}

@@ -222,6 +222,7 @@ def _agent_spec(
         usage=f"{slot.run_dir}/usage.jsonl",
         timeout_s=job.timeout_s,
         memory=job.resources.memory,
+        warm=list(item.warm),
         generation=context.attempt,
     )
 
