@@ -266,10 +266,10 @@ def _place(run: pathlib.Path, request: Request) -> str | None:
 def _wait_for_store(spec: t.Mapping[str, t.Any]) -> str | None:
     end = time.monotonic() + 10
     status = host_units.status(pathlib.Path(spec["folder"]))
-    while status["state"] not in ("running", "failed") and status["exit"] is None and time.monotonic() < end:
+    while (not status["alive"] or status["state"] is None) and status["exit"] is None and time.monotonic() < end:
         time.sleep(0.01)
         status = host_units.status(pathlib.Path(spec["folder"]))
-    if status["exit"] is not None or status["state"] != "running":
+    if status["exit"] is not None or status["state"] != "running" or not status["alive"]:
         return status["detail"] or "the rendezvous store did not start"
     return None
 

@@ -117,6 +117,7 @@ class ForkServer:
         link.settimeout(_REQUEST_S)
         try:
             request = receive_request(link)
+            link.setblocking(False)
         except (OSError, ValueError, TypeError):
             link.close()
             return None
@@ -200,7 +201,7 @@ def receive_request(link: socket.socket) -> RankRequest:
 def has_hung_up(link: socket.socket) -> bool:
     """Return whether a rank that waited for this server has given up."""
     try:
-        return not link.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        return not link.recv(1, socket.MSG_PEEK)
     except BlockingIOError:
         return False
     except OSError:
