@@ -249,7 +249,7 @@ def run_program(request: RankRequest) -> t.NoReturn:
     except BaseException as exc:
         # The frames above the program are ours, not the user's.
         own = exc.__traceback__
-        while own and own.tb_frame.f_globals.get("__name__") in (__name__, "runpy"):
+        while own and (own.tb_frame.f_globals is globals() or own.tb_frame.f_globals.get("__name__") == "runpy"):
             own = own.tb_next
         sys.excepthook(type(exc), exc.with_traceback(own), own)
         code = 130 if isinstance(exc, KeyboardInterrupt) else 1
@@ -260,7 +260,7 @@ def run_program(request: RankRequest) -> t.NoReturn:
 def run_file(place: str, arguments: list[str]) -> None:
     """Run a Python file as ``python FILE ARGUMENTS`` does."""
     sys.argv = [place, *arguments]
-    sys.path.insert(0, os.path.dirname(os.path.realpath(place)))
+    set_first_path(os.path.dirname(os.path.realpath(place)))
     path = os.path.abspath(place)
     loader = importlib.machinery.SourceFileLoader("__main__", path)
     main_module = types.ModuleType("__main__")
@@ -276,8 +276,18 @@ def run_file(place: str, arguments: list[str]) -> None:
 def run_module(name: str, arguments: list[str]) -> None:
     """Run a module as ``python -m NAME ARGUMENTS`` does."""
     sys.argv = [name, *arguments]
-    sys.path.insert(0, os.getcwd())
+    set_first_path(os.getcwd())
     runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def set_first_path(folder: str | None) -> None:
+    """Add the folder that Python searches first for a program's sake, or remove it; there is none with ``-P``."""
+    if getattr(sys.flags, "safe_path", False):
+        return
+    if folder is None:
+        del sys.path[0]
+    else:
+        sys.path.insert(0, folder)
 
 
 def reseed() -> None:
@@ -304,7 +314,7 @@ def set_command_line(command: t.Sequence[str]) -> None:
 def main(argv: list[str]) -> int:
     """Import torch, then fork programs; return 1 when torch cannot be imported: ranks execute their command then."""
     # This file's neighbours must not stand in for packages of the same name.
-    sys.path[:] = [place for place in sys.path if place != os.path.dirname(os.path.abspath(__file__))]
+    set_first_path(None)
     env = dict(os.environ)
     listener = listen(os.environ.pop("MUSTER_WARM"))
     try:
