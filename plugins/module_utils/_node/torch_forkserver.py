@@ -267,6 +267,9 @@ def run_file(place: str, arguments: list[str]) -> None:
     main_module.__dict__.update(
         __file__=path, __loader__=loader, __builtins__=__builtins__, __spec__=None, __cached__=None
     )
+    if "__annotations__" in globals():
+        # Up to Python 3.13 the main module has some from the start.
+        main_module.__dict__["__annotations__"] = {}
     sys.modules["__main__"] = main_module
     with open(path, "rb") as file:
         source = file.read()
