@@ -328,9 +328,7 @@ def test_two_ranks_of_one_server_draw_other_random_numbers(
         {"LD_LIBRARY_PATH": "/x"},
     ],
 )
-def test_a_rank_with_other_settings_of_the_interpreter_executes_its_program(
-    node: Node, change: dict[str, str]
-) -> None:
+def test_a_rank_with_other_settings_of_the_interpreter_executes_its_program(node: Node, change: dict[str, str]) -> None:
     command = node.program("import os\nprint(os.getppid())")
     with node.server(command) as server, node.rank(command, **change) as rank:
         out = rank.communicate(timeout=30)[0]

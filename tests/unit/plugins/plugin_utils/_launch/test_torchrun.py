@@ -129,7 +129,9 @@ class Starts:
         (folder / "agent" / "muster_node").symlink_to(pathlib.Path(rank_module.__file__).parent)
         (folder / "code").mkdir()
         (folder / "code" / "dump.py").write_text(DUMP)
-        self.python = os.environ.get("MUSTER_TORCH_PYTHON", "") or pytest.skip("MUSTER_TORCH_PYTHON names no interpreter")
+        self.python = os.environ.get("MUSTER_TORCH_PYTHON", "") or pytest.skip(
+            "MUSTER_TORCH_PYTHON names no interpreter"
+        )
         place = {"python": self.python, "run_dir": str(folder), "address": "127.0.0.1", "interface": None}
         values = {"nodes": 1, "processes_per_node": nproc, "args": [str(folder / "out")], "restart": {"warm": warm}}
         self.node = registry.launch(job(script="dump.py", **values), slots(1, **place), RUN).nodes[0]
@@ -178,7 +180,11 @@ class Starts:
         dump = json.loads(file.read_text())
         file.unlink()
         kept = {k: v for k, v in dump["env"].items() if not k.startswith("MUSTER_") and k not in _NEW_EACH_TIME}
-        return {**dump, "env": kept, "env_names": sorted(name for name in dump["env"] if not name.startswith("MUSTER_"))}
+        return {
+            **dump,
+            "env": kept,
+            "env_names": sorted(name for name in dump["env"] if not name.startswith("MUSTER_")),
+        }
 
 
 def _differences(hand: t.Mapping[str, t.Any], ours: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
