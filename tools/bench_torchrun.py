@@ -173,7 +173,9 @@ def kills(world: World, target: str, count: int, name: str = "", **changes: t.An
     lost: list[int] = []
     for number in range(count):
         start = max([0, *(int(line["step"]) for line in world.metrics(run_id) if "step" in line)])
-        until(lambda least=start: _is_ready(world.metrics(run_id), least), "a checkpoint and some steps")
+        until(
+            functools.partial(_is_ready, functools.partial(world.metrics, run_id), start), "a checkpoint and some steps"
+        )
         node = NODES[number % len(NODES)]
         before = max(int(line["step"]) for line in world.metrics(run_id) if "step" in line)
         at = float(remotes[node].call("kill", run_id=run_id, target=target, rank=None)["at"])
@@ -188,8 +190,9 @@ def kills(world: World, target: str, count: int, name: str = "", **changes: t.An
     return times
 
 
-def _is_ready(lines: Lines, least: int) -> bool:
+def _is_ready(read_metrics: t.Callable[[], Lines], least: int) -> bool:
     """Return whether the run is past a checkpoint, so that a kill loses some steps, and past the last kill."""
+    lines = read_metrics()
     steps = [int(line["step"]) for line in lines if "step" in line]
     saved = [int(line["checkpoint_step"]) for line in lines if "checkpoint_step" in line]
     return bool(steps and saved and steps[-1] >= saved[-1] + 3 and steps[-1] > least + INTERVAL)
@@ -218,7 +221,7 @@ def kills_by_hand(world: World, count: int) -> list[float | None]:
     with HandGang(world, "hand-kills") as gang:
         for number in range(count):
             start = max([0, *(int(line["step"]) for line in gang.metrics() if "step" in line)])
-            until(lambda least=start: _is_ready(gang.metrics(), least), "a checkpoint and some steps")  # type: ignore[misc]
+            until(functools.partial(_is_ready, gang.metrics, start), "a checkpoint and some steps")
             resumed = _next_life(gang.metrics, gang.kill_rank(number))
             times.append(resumed[0] if resumed else None)
     return times

@@ -71,7 +71,8 @@ class ForkServer:
     def serve(self) -> RankRequest | None:
         """Serve for ever. Returns in a forked process only, with what that one is to run."""
         while True:
-            ready = select.select([self._wake[0], self._listener, *self._links.values()], [], [])[0]
+            sources: list[int | socket.socket] = [self._wake[0], self._listener, *self._links.values()]
+            ready = select.select(sources, [], [])[0]
             if self._wake[0] in ready:
                 os.read(self._wake[0], 4096)
             # First of all: the number of a program that was waited for may be another process's.
