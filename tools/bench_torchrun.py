@@ -9,6 +9,7 @@ Two loopback nodes of this machine with gloo on the CPU. Part of ``tools.bench_h
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import pathlib
 import signal

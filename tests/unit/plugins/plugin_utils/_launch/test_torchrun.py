@@ -210,21 +210,6 @@ def test_a_warm_program_sees_the_same_but_for_what_is_imported(tmp_path: pathlib
 
 
 @pytest.mark.parametrize(
-    ("launcher", "variable"),
-    [("deepspeed", "MUSTER_DEEPSPEED_CONFIG"), ("accelerate", "ACCELERATE_DEEPSPEED_CONFIG_FILE")],
-)
-def test_deepspeed_and_accelerate_are_torchrun_with_a_configuration(launcher: str, variable: str) -> None:
-    plain = registry.launch(job(), slots(), RUN)
-    same = registry.launch(job(launcher=launcher), slots(), RUN)
-    assert (same.nodes, same.store, same.policy) == (plain.nodes, plain.store, plain.policy)
-    plan = registry.launch(job(launcher=launcher, deepspeed_config={"a": 1}), slots(), RUN)
-    for node, before, slot in zip(plan.nodes, plain.nodes, slots(), strict=True):
-        assert node.argv == before.argv and node.env[variable] == f"{slot.run_dir}/deepspeed.json"
-        assert list(node.files) == ["deepspeed.json"]
-    assert ("ACCELERATE_USE_DEEPSPEED" in plan.nodes[0].env) is (launcher == "accelerate")
-
-
-@pytest.mark.parametrize(
     ("changes", "packages"),
     [
         ({}, ("torch",)),
