@@ -35,14 +35,14 @@ _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NUMBER = struct.Struct("!i")
 
 
-def _first(*names: str) -> int | None:
+def _first_number(*names: str) -> int | None:
     for name in names:
         if os.environ.get(name, "").isdecimal():
             return int(os.environ[name])
     return None
 
 
-def _record(path: str, values: dict[str, object]) -> None:
+def _append_event(path: str, values: dict[str, object]) -> None:
     line = json.dumps({"at": time.time(), "node": os.environ.get("MUSTER_NODE"), **values}).encode() + b"\n"
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -53,7 +53,7 @@ def _record(path: str, values: dict[str, object]) -> None:
         print(f"muster: cannot record the rank in {path}: {exc.strerror}", file=sys.stderr)
 
 
-def _attempt(counter: str, base: int, local_rank: int | None) -> int:
+def _count_attempt(counter: str, base: int, local_rank: int | None) -> int:
     """Return this gang attempt's number: every attempt starts each local rank once, so counting starts counts it."""
     try:
         descriptor = os.open(f"{counter}.{local_rank or 0}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -188,12 +188,12 @@ def start_program(command: list[str]) -> Program | ForkedProgram:
 def main(argv: list[str]) -> int:
     """Run ``argv[2:]`` as one rank; return its exit code (128 + signal when a signal ended it)."""
     events, command = argv[1], argv[2:]
-    rank = _first("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "NODE_RANK")
-    size = _first("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "NNODES")
-    local = _first("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+    rank = _first_number("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "NODE_RANK")
+    size = _first_number("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "NNODES")
+    local = _first_number("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
     base = int(os.environ.get("MUSTER_ATTEMPT_BASE", "1"))
     counter = os.environ.get("MUSTER_ATTEMPT_COUNTER")
-    attempt = _attempt(counter, base, local) if counter else base
+    attempt = _count_attempt(counter, base, local) if counter else base
     os.environ["MUSTER_ATTEMPT"] = str(attempt)
     # One life of the gang: torchrun takes a new port for each, mpirun a new namespace.
     place = os.environ.get("PMIX_NAMESPACE") or f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
@@ -202,11 +202,11 @@ def main(argv: list[str]) -> int:
     common = {"rank": rank, "local_rank": local, "attempt": attempt, "gang": gang}
     _load_secrets(os.environ.pop("MUSTER_SECRETS_FILE", ""))
     program = start_program(command)
-    _record(events, {"kind": "worker_started", **common, "world_size": size, "pid": program.pid})
+    _append_event(events, {"kind": "worker_started", **common, "world_size": size, "pid": program.pid})
     code, number = os.waitstatus_to_exitcode(program.wait()), 0
     if code < 0:
         code, number = 128 - code, -code
-    _record(events, {"kind": "worker_exit", **common, "exit_code": code, "signal": number})
+    _append_event(events, {"kind": "worker_exit", **common, "exit_code": code, "signal": number})
     done = os.environ.get("MUSTER_DONE")
     if done and code == 0:
         # To mpirun's output, which another pod reads.

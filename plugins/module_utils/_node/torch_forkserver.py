@@ -238,7 +238,7 @@ def run_program(request: RankRequest) -> t.NoReturn:
     os.environ.update(request.env)
     sys.orig_argv[:] = request.command
     set_command_line(request.command)
-    reseed()
+    draw_new_seeds()
     code: t.Any = 0
     try:
         if request.command[2] == "-m":
@@ -294,7 +294,7 @@ def set_first_path(folder: str | None) -> None:
         sys.path.insert(0, folder)
 
 
-def reseed() -> None:
+def draw_new_seeds() -> None:
     """Give this process its own random numbers, as an import of its own would have."""
     random.seed()
     if "numpy.random" in sys.modules:

@@ -25,7 +25,7 @@ import sys
 import types
 
 
-def load_light() -> type:
+def load_store_alone() -> type:
     """Return torch's TCPStore without running torch's Python code: its packages are stood in for by empty ones."""
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
@@ -41,7 +41,7 @@ def load_light() -> type:
     return store
 
 
-def load_full() -> type:
+def import_store() -> type:
     """Return torch's TCPStore the documented way."""
     store: type = importlib.import_module("torch.distributed").TCPStore
     return store
@@ -76,7 +76,7 @@ def main(argv: list[str]) -> int:
     child = os.fork()
     if child == 0:
         os.close(reader)
-        return serve(load_light(), argv, writer)
+        return serve(load_store_alone(), argv, writer)
     os.close(writer)
     signal.signal(signal.SIGTERM, lambda *_unused: os.kill(child, signal.SIGTERM))
     if os.read(reader, 1):
@@ -84,7 +84,7 @@ def main(argv: list[str]) -> int:
     os.waitpid(child, 0)
     signal.signal(signal.SIGTERM, lambda *_unused: sys.exit(0))
     print("muster: torch's store cannot be loaded alone, importing torch", flush=True)
-    return serve(load_full(), argv, None)
+    return serve(import_store(), argv, None)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,6 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
     base = torchrun.pods(job, run)["node"]
     if not job.deepspeed_config:
         return {"node": base}
-    place = pod_spec.below(environment.DEEPSPEED_FILE)
+    place = pod_spec.path_in_run(environment.DEEPSPEED_FILE)
     env = {**base.env, "ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_CONFIG_FILE": place}
     return {"node": dataclasses.replace(base, env=env, files=environment.deepspeed_files(job))}

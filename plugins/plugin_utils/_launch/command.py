@@ -30,7 +30,7 @@ def _node(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> Nod
         "RANK": str(slot.rank),
         "WORLD_SIZE": str(len(nodes)),
         "LOCAL_RANK": "0",
-        **environment.common(job, slot, nodes, run),
+        **environment.node_variables(job, slot, nodes, run),
     }
     return NodeLaunch(argv=environment.rank_command(job, slot), env=env, wait_for_peer=False)
 
@@ -38,4 +38,4 @@ def _node(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> Nod
 def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
     """Return the command of every pod, one rank each; the engine starts the whole gang again."""
     values = {"RANK": "{rank}", "WORLD_SIZE": str(job.nodes), "LOCAL_RANK": "0"}
-    return {"node": pod_spec.spec(job, run, pod_spec.rank_command(job), values)}
+    return {"node": pod_spec.build_pod_spec(job, run, pod_spec.rank_command(job), values)}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The environment that every process of a job sees, one place for it (contracts: "Job").
+"""The environment that every process of a job sees, one place for it.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -19,24 +19,24 @@ DATA_DIR = "data"
 DEEPSPEED_FILE = "deepspeed.json"
 
 
-def common(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> dict[str, str]:
+def node_variables(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> dict[str, str]:
     """Return the variables that do not depend on the launcher.
 
     RANK, WORLD_SIZE and LOCAL_RANK are not among them: above torchrun they confuse every library that discovers MPI.
     """
     values = {
-        **fixed(job, slot.run_dir, run),
+        **shared_variables(job, slot.run_dir, run),
         "MUSTER_NODE": slot.name,
         "MUSTER_ATTEMPT_BASE": str(run.attempt),
         "MUSTER_ATTEMPT_COUNTER": f"{slot.run_dir}/attempts-{run.attempt}",
         "NNODES": str(len(nodes)),
         "NODE_RANK": str(slot.rank),
-        **interfaces(slot),
+        **interface_variables(slot),
     }
     return {**values, **job.env}
 
 
-def fixed(job: Job, run_dir: str, run: RunContext) -> dict[str, str]:
+def shared_variables(job: Job, run_dir: str, run: RunContext) -> dict[str, str]:
     """Return the variables that are the same on all nodes."""
     values = {
         "MUSTER_RUN_ID": run.run_id,
@@ -49,14 +49,14 @@ def fixed(job: Job, run_dir: str, run: RunContext) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
     }
     for dataset in job.datasets:
-        values[f"MUSTER_DATASET_{variable(dataset.name)}"] = f"{run_dir}/{DATA_DIR}/{dataset.name}"
+        values[f"MUSTER_DATASET_{variable_name(dataset.name)}"] = f"{run_dir}/{DATA_DIR}/{dataset.name}"
     if not job.gpus_per_node:
         # A CPU job must not grab GPUs that another job on the node is using.
         values["CUDA_VISIBLE_DEVICES"] = ""
     return values
 
 
-def interfaces(slot: Slot) -> dict[str, str]:
+def interface_variables(slot: Slot) -> dict[str, str]:
     """Return the socket interfaces of NCCL (exact form ``=name``) and gloo, computed from the node's facts."""
     if not slot.interface:
         return {}
@@ -72,7 +72,7 @@ def program(job: Job, slot: Slot) -> tuple[str, ...]:
     else:
         script = str(job.script)
         own = (slot.python, "-u", script if script.startswith("/") else f"{workdir(job, slot)}/{script}")
-    return tuple(_fill(item, slot) for item in (*own, *job.args))
+    return tuple(_fill_paths(item, slot) for item in (*own, *job.args))
 
 
 def rank_command(job: Job, slot: Slot) -> tuple[str, ...]:
@@ -97,11 +97,11 @@ def deepspeed_files(job: Job) -> dict[str, str]:
     return {DEEPSPEED_FILE: json.dumps(job.deepspeed_config, indent=1)}
 
 
-def variable(name: str) -> str:
+def variable_name(name: str) -> str:
     """Return ``name`` as a part of an environment variable's name."""
     return re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
-def _fill(argument: str, slot: Slot) -> str:
+def _fill_paths(argument: str, slot: Slot) -> str:
     """Replace the two paths that only the node knows; other braces are the user's own."""
     return argument.replace("{run_dir}", slot.run_dir).replace("{deepspeed_config}", f"{slot.run_dir}/{DEEPSPEED_FILE}")

@@ -79,7 +79,11 @@ def _mpirun(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> NodeLaunch:
         f'exec /bin/sh "${_RUN_VARIABLE}/{_RANK}"',
     )
     hosts = "".join(f"{slot.address} slots={job.nproc}\n" for slot in nodes)
-    env = {**environment.common(job, first, nodes, run), **_agent_settings(first, run), _RUN_VARIABLE: first.run_dir}
+    env = {
+        **environment.node_variables(job, first, nodes, run),
+        **_agent_settings(first, run),
+        _RUN_VARIABLE: first.run_dir,
+    }
     files = {_HOSTS: hosts, _RANK: _rank_script(job, first, nodes, run)}
     return NodeLaunch(argv=argv, env=env, files=files, wait_for_peer=False)
 
@@ -110,7 +114,7 @@ def _transport(slot: Slot) -> dict[str, str]:
 
 def _rank_script(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> str:
     values: dict[str, str] = {
-        **environment.common(job, slot, nodes, run),
+        **environment.node_variables(job, slot, nodes, run),
         "MASTER_ADDR": nodes[0].address,
         "MASTER_PORT": str(run.port),
         "MUSTER_UNIT": unit_marker(slot.run_dir, "agent"),
@@ -157,20 +161,20 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
         "none",
         "--tag-output",
         "/bin/sh",
-        launch_pod_spec.below(_RANK),
+        launch_pod_spec.path_in_run(_RANK),
     )
     ssh = {"port": _POD_SSH_PORT, "keys": pod_spec.SSH_DIR, "rank_script": _RANK}
     # Ranks run in other pods than mpirun, which may end with 0 although it lost some: what each says last proves it.
     done = f"muster-done-{run.run_id}"
     options = {
-        "UserKnownHostsFile": launch_pod_spec.below(KNOWN_HOSTS_FILE),
+        "UserKnownHostsFile": launch_pod_spec.path_in_run(KNOWN_HOSTS_FILE),
         "StrictHostKeyChecking": "yes",
         "IdentitiesOnly": "yes",
         "BatchMode": "yes",
         "ConnectTimeout": "10",
         "ConnectionAttempts": "10",
     }
-    text = f"-p {_POD_SSH_PORT} -i {launch_pod_spec.below(KEY_FILE)} " + " ".join(
+    text = f"-p {_POD_SSH_PORT} -i {launch_pod_spec.path_in_run(KEY_FILE)} " + " ".join(
         f"-o {k}={v}" for k, v in options.items()
     )
     values = {
@@ -185,7 +189,7 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
         "PRTE_MCA_prte_set_default_slots": str(job.nproc),
         **dict.fromkeys(_ROOT_VARIABLES, "1"),
     }
-    launcher = launch_pod_spec.spec(
+    launcher = launch_pod_spec.build_pod_spec(
         job,
         run,
         argv,
@@ -195,7 +199,7 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
         gpus=0,
         workdir=pod_spec.RUN_DIR,
     )
-    sshd = ("/usr/sbin/sshd", "-D", "-e", "-f", launch_pod_spec.below(_SSHD))
+    sshd = ("/usr/sbin/sshd", "-D", "-e", "-f", launch_pod_spec.path_in_run(_SSHD))
     server = {**ssh, "role": "server", "argv": list(launch_pod_spec.rank_command(job)), "config": _SSHD}
-    worker = launch_pod_spec.spec(job, run, sshd, {"MUSTER_DONE": done}, rank_from_name=True, ssh=server)
+    worker = launch_pod_spec.build_pod_spec(job, run, sshd, {"MUSTER_DONE": done}, rank_from_name=True, ssh=server)
     return {"launcher": launcher, "worker": worker}

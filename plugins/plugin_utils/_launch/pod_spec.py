@@ -1,13 +1,14 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What all launchers share in pods: every pod of a role gets the same words, and fills in itself which node it is.
+"""The pod specification that all launchers build on: the same for every pod of a role, which fills in its own place.
 
 This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
 from ...module_utils._model import job_backends, pod_spec
@@ -17,55 +18,58 @@ from . import environment
 from .base import RunContext, Slot
 
 
-def python(job: Job) -> str:
+def interpreter(job: Job) -> str:
     """Return the interpreter of the image that runs the job and the pod's program."""
     return job.python or "python3"
 
 
-def below(name: str) -> str:
+def path_in_run(name: str) -> str:
     """Return a path in the run's folder."""
     return f"{pod_spec.RUN_DIR}/{name}"
 
 
-def slot(job: Job) -> Slot:
-    """Return any pod as the parts shared with hosts see it; what only the pod knows is left open."""
-    own = python(job)
+def any_pod(job: Job) -> Slot:
+    """Return a pod as the functions shared with hosts see it; its address is filled in by the pod itself."""
+    own = interpreter(job)
     return Slot("", 0, "{address}", None, own, pod_spec.RUN_DIR, agent_python=own)
 
 
 def rank_command(job: Job) -> tuple[str, ...]:
     """Return the command of one rank inside its recorder."""
-    return environment.rank_command(job, slot(job))
+    return environment.rank_command(job, any_pod(job))
 
 
-def spec(job: Job, run: RunContext, argv: tuple[str, ...], values: t.Mapping[str, str], **changes: t.Any) -> PodSpec:
+def build_pod_spec(
+    job: Job, run: RunContext, argv: tuple[str, ...], values: t.Mapping[str, str], **changes: t.Any
+) -> PodSpec:
     """Return the specification of a role that runs ``argv`` with ``values`` beside the variables of every job."""
-    folder = run.checkpoint_dir or below("checkpoints")
-    kept = job.checkpoints.path if job_backends.checkpoint_mount(job) else None
-    given: dict[str, t.Any] = {
-        "run_id": run.run_id,
-        "attempt": run.attempt,
-        "nodes": job.nodes,
-        "port": run.port,
-        "argv": argv,
-        "env": {**environment.fixed(job, pod_spec.RUN_DIR, run), **values},
-        "user_env": dict(job.env),
-        "workdir": environment.workdir(job, slot(job)),
-        "checkpoint_dir": folder,
-        "secrets": secrets(job),
-        "fatal_exit_codes": job.restart.fatal_exit_codes,
-        "keep_logs": f"{kept.rstrip('/')}/.muster/{run.run_id}/logs" if kept else None,
-        "grace_s": job.checkpoints.grace_s,
-        "wait_s": job.restart.wait_s,
-        "gpus": job.gpus_per_node,
-        "elastic": job_backends.is_elastic(job),
-    }
-    return PodSpec(**{**given, **changes})
+    folder = run.checkpoint_dir or path_in_run("checkpoints")
+    mounted_path = job.checkpoints.path if job_backends.checkpoint_mount(job) else None
+    base = PodSpec(
+        run_id=run.run_id,
+        attempt=run.attempt,
+        nodes=job.nodes,
+        port=run.port,
+        argv=argv,
+        env={**environment.shared_variables(job, pod_spec.RUN_DIR, run), **values},
+        user_env=dict(job.env),
+        workdir=environment.workdir(job, any_pod(job)),
+        checkpoint_dir=folder,
+        secrets=secret_entries(job),
+        fatal_exit_codes=job.restart.fatal_exit_codes,
+        keep_logs=f"{mounted_path.rstrip('/')}/.muster/{run.run_id}/logs" if mounted_path else None,
+        grace_s=job.checkpoints.grace_s,
+        wait_s=job.restart.wait_s,
+        gpus=job.gpus_per_node,
+        elastic=job_backends.is_elastic(job),
+    )
+    return dataclasses.replace(base, **changes)
 
 
-def secrets(job: Job) -> tuple[dict[str, str], ...]:
-    """Return what the pod makes of its mounted secrets; those for a registry never reach it."""
-    wanted = (ref for ref in job.secret_refs if ref.deliver != "registry")
+def secret_entries(job: Job) -> tuple[dict[str, str], ...]:
+    """Return how the pod delivers each of its mounted secrets; those for a registry are not mounted."""
     return tuple(
-        {"name": ref.name, "file": f"{pod_spec.SECRETS_DIR}/{ref.name}", "deliver": ref.deliver} for ref in wanted
+        {"name": ref.name, "file": f"{pod_spec.SECRETS_DIR}/{ref.name}", "deliver": ref.deliver}
+        for ref in job.secret_refs
+        if ref.deliver != "registry"
     )

@@ -20,7 +20,7 @@ from .base import RunContext
 
 def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
     """Return the driver. Metrics lie with the checkpoints where these are shared: any node may hold rank 0."""
-    folder = run.checkpoint_dir or pod_spec.below("checkpoints")
+    folder = run.checkpoint_dir or pod_spec.path_in_run("checkpoints")
     shared = job_backends.checkpoint_mount(job) is not None
     values = {
         "MUSTER_NUM_WORKERS": str(job.world_size),
@@ -35,7 +35,7 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
     }
     if shared:
         values["MUSTER_METRICS_FILE"] = f"{folder}/.muster-metrics-{run.attempt}.jsonl"
-    argv = environment.program(job, pod_spec.slot(job))
-    cluster = {"python": pod_spec.python(job), "nodes": job.nodes}
+    argv = environment.program(job, pod_spec.any_pod(job))
+    cluster = {"python": pod_spec.interpreter(job), "nodes": job.nodes}
     # It runs on the head, which has no devices.
-    return {"driver": pod_spec.spec(job, run, argv, values, role="launcher", ray=cluster, gpus=0)}
+    return {"driver": pod_spec.build_pod_spec(job, run, argv, values, role="launcher", ray=cluster, gpus=0)}

@@ -41,7 +41,7 @@ def launch(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> Launch:
 def node_launch(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> NodeLaunch:
     """Return the agent of one node."""
     env = {
-        **environment.common(job, slot, nodes, run),
+        **environment.node_variables(job, slot, nodes, run),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         # Time for ranks to save after SIGTERM before torchrun kills them (an option only since torch 2.10).
         "PET_SHUTDOWN_TIMEOUT": str(job.checkpoints.grace_s),
@@ -49,7 +49,7 @@ def node_launch(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) 
     if job.restart.fatal_exit_codes:
         env["MUSTER_FATAL_EXIT_CODES"] = ",".join(str(code) for code in job.restart.fatal_exit_codes)
     warm = fork_server(job, slot)
-    return NodeLaunch(argv=_agent(job, slot, nodes, run), env={**_warm_variables(job), **env}, warm=warm)
+    return NodeLaunch(argv=_agent_command(job, slot, nodes, run), env={**_warm_variables(job), **env}, warm=warm)
 
 
 def fork_server(job: Job, slot: Slot) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ def _warm_variables(job: Job) -> dict[str, str]:
     return {"OMP_NUM_THREADS": "1"} if job.restart.warm and job.nproc > 1 else {}
 
 
-def _agent(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> tuple[str, ...]:
+def _agent_command(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> tuple[str, ...]:
     # A surviving agent spends its budget on the other nodes' losses too, so it needs the sum.
     restarts = job.restart.max_crashes + job.restart.max_lost_nodes
     return (
@@ -72,7 +72,7 @@ def _agent(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> tu
         *_TORCHRUN,
         f"--nnodes={len(nodes)}",
         f"--nproc-per-node={job.nproc}",
-        *_rendezvous(job, nodes, run),
+        *_rendezvous_options(job, nodes, run),
         f"--local-addr={slot.address}",
         f"--max-restarts={restarts}",
         f"--monitor-interval={_MONITOR_S}",
@@ -83,7 +83,7 @@ def _agent(job: Job, slot: Slot, nodes: tuple[Slot, ...], run: RunContext) -> tu
     )
 
 
-def _rendezvous(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> tuple[str, ...]:
+def _rendezvous_options(job: Job, nodes: tuple[Slot, ...], run: RunContext) -> tuple[str, ...]:
     if len(nodes) == 1:
         return ("--standalone",)
     settings = {
@@ -110,7 +110,7 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
 
     A gang of fixed size never gets one pod replaced alone: measured, neither rendezvous survives it with its defaults.
     """
-    argv = (pod_spec.python(job), *_TORCHRUN, "--no-python", *pod_spec.rank_command(job))
+    argv = (pod_spec.interpreter(job), *_TORCHRUN, "--no-python", *pod_spec.rank_command(job))
     inside = 0 if job.engine in _GANG_RESTARTS else job.restart.max_crashes
     values = {
         **_warm_variables(job),
@@ -118,13 +118,13 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
         "PET_RDZV_ID": f"{run.run_id}-{{attempt}}",
         "PET_LOCAL_ADDR": "{own}",
         "PET_MONITOR_INTERVAL": _MONITOR_S,
-        "PET_LOG_DIR": pod_spec.below("ranks"),
+        "PET_LOG_DIR": pod_spec.path_in_run("ranks"),
         "PET_TEE": "3",
         "PET_SHUTDOWN_TIMEOUT": str(job.checkpoints.grace_s),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
     if job_backends.is_elastic(job):
-        values.update(_elastic(job, run))
+        values.update(_elastic_variables(job, run))
     else:
         values.update(
             PET_NNODES=str(job.nodes),
@@ -134,11 +134,11 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
             PET_MAX_RESTARTS=str(inside),
             PET_RDZV_CONF=f"timeout={job.restart.wait_s}",
         )
-    warm = fork_server(job, pod_spec.slot(job))
-    return {"node": pod_spec.spec(job, run, argv, values, policy="torchrun", warm=warm)}
+    warm = fork_server(job, pod_spec.any_pod(job))
+    return {"node": pod_spec.build_pod_spec(job, run, argv, values, policy="torchrun", warm=warm)}
 
 
-def _elastic(job: Job, run: RunContext) -> dict[str, str]:
+def _elastic_variables(job: Job, run: RunContext) -> dict[str, str]:
     settings = {
         "is_host": "{first}",
         "keep_alive_interval": _KEEP_ALIVE_S,

@@ -18,7 +18,7 @@ from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._launch
 
 def test_the_variables_of_the_contract() -> None:
     nodes = slots()
-    values = environment.common(job(processes_per_node=4, env={"MY": "own"}), nodes[1], nodes, RUN)
+    values = environment.node_variables(job(processes_per_node=4, env={"MY": "own"}), nodes[1], nodes, RUN)
     assert values == {
         "MUSTER_RUN_ID": "x-1",
         "MUSTER_NODE": "b",
@@ -42,26 +42,26 @@ def test_the_variables_of_the_contract() -> None:
 def test_no_rank_is_set_above_the_launcher() -> None:
     nodes = slots()
     assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR"} & set(
-        environment.common(job(), nodes[0], nodes, RUN)
+        environment.node_variables(job(), nodes[0], nodes, RUN)
     )
 
 
 def test_a_gpu_job_sees_the_gpus_and_the_users_word_is_the_last() -> None:
     nodes = slots()
-    assert "CUDA_VISIBLE_DEVICES" not in environment.common(job(gpus_per_node=8), nodes[0], nodes, RUN)
+    assert "CUDA_VISIBLE_DEVICES" not in environment.node_variables(job(gpus_per_node=8), nodes[0], nodes, RUN)
     own = {"NCCL_SOCKET_IFNAME": "ib0", "PYTHONUNBUFFERED": "0"}
-    values = environment.common(job(env=own), nodes[0], nodes, RUN)
+    values = environment.node_variables(job(env=own), nodes[0], nodes, RUN)
     assert {key: values[key] for key in own} == own
 
 
 def test_an_unknown_interface_is_left_to_the_library() -> None:
-    assert environment.interfaces(slots(interface=None)[0]) == {}
+    assert environment.interface_variables(slots(interface=None)[0]) == {}
 
 
 def test_checkpoints_and_datasets_have_their_places() -> None:
     nodes = slots()
     wanted = job(datasets=[{"name": "my-text", "path": "d"}], checkpoints={"keep": 5, "resume": "required"})
-    values = environment.common(wanted, nodes[0], nodes, dataclasses.replace(RUN, checkpoint_dir="/mnt/x-1"))
+    values = environment.node_variables(wanted, nodes[0], nodes, dataclasses.replace(RUN, checkpoint_dir="/mnt/x-1"))
     assert values["MUSTER_DATASET_MY_TEXT"] == "/state/a/runs/x-1/data/my-text"
     assert [values[f"MUSTER_{key}"] for key in ("CHECKPOINT_DIR", "CHECKPOINT_KEEP", "RESUME")] == [
         "/mnt/x-1",
@@ -114,5 +114,5 @@ def test_the_deepspeed_configuration_is_placed_as_json() -> None:
 
 @given(name=st.from_regex(r"[a-z0-9]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True))
 def test_a_datasets_name_is_a_valid_part_of_a_variable(name: str) -> None:
-    part = environment.variable(name)
+    part = environment.variable_name(name)
     assert len(part) == len(name) and part.replace("_", "A").isalnum() and part == part.upper()
