@@ -24,6 +24,7 @@ WAIT_S = 120.0
 # The two "nodes" share this machine's cores: threads of two ranks that wait for each other there would be timed too.
 # What is compared with the product gets the same.
 THREADS = {"OMP_NUM_THREADS": "1"}
+RESTARTS = {"max_crashes": 100, "max_lost_nodes": 100}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +63,7 @@ class World:
             "script": "train.py",
             "args": ["--data", str(ROOT / "LICENSE"), "--steps", STEPS_FOREVER, "--checkpoint-every", INTERVAL],
             "checkpoints": {"interval_steps": INTERVAL, "path": str(self.root / "checkpoints"), "grace_s": 5},
-            "restart": {"max_crashes": 100, "max_lost_nodes": 100},
+            "restart": RESTARTS,
             "env": THREADS,
             **values,
         }

@@ -143,8 +143,7 @@ def _set_random_state(state: dict[str, torch.Tensor], device: torch.device) -> N
 
 def _broadcast(payload: bytes, source: int, world: World) -> bytes:
     size = max(world.gather(len(payload)))
-    content = torch.empty(size, dtype=torch.uint8)
-    if world.rank == source:
-        content = torch.frombuffer(bytearray(payload), dtype=torch.uint8)
-    dist.broadcast(content, source)
-    return bytes(content.untyped_storage())
+    # A buffer of this process, which the tensor writes to: copying out of a tensor goes byte by byte.
+    buffer = bytearray(payload) if world.rank == source else bytearray(size)
+    dist.broadcast(torch.frombuffer(buffer, dtype=torch.uint8), source)
+    return bytes(buffer)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A stand-in for the job's interpreter in tests without torch: what torchrun's launch asks of it, it does.
 
-``…/elastic.py OPTIONS --no-python COMMAND`` becomes ``elastic_launcher.py``, ``…/torch_store.py FD HOST PORT``
+``-m torch.distributed.run OPTIONS --no-python COMMAND`` becomes ``elastic_launcher.py``, ``…/torch_store.py FD HOST PORT``
 accepts connections on the socket that it was given, and ``-c PROGRAM NAMES`` says that torch 2.9.0 is installed. All
 else is run by the real interpreter.
 """
@@ -22,7 +22,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 def launcher(argv: list[str]) -> list[str]:
     """Return the stand-in's command for torchrun's options."""
     at = argv.index("--no-python")
-    options = dict(item[2:].split("=", 1) for item in argv[:at] if item.startswith("--"))
+    options = dict(item[2:].split("=", 1) for item in argv[:at] if "=" in item)
     command = [sys.executable, str(FOLDER / "elastic_launcher.py"), options["nproc-per-node"], options["max-restarts"]]
     return [*command, *argv[at + 1 :]]
 
@@ -36,8 +36,8 @@ def serve(descriptor: int) -> None:
 
 def main(argv: list[str]) -> int:
     """Do what the arguments ask for."""
-    if len(argv) > 2 and argv[1].endswith("/elastic.py"):
-        command = launcher(argv[2:])
+    if argv[1:3] == ["-m", "torch.distributed.run"]:
+        command = launcher(argv[3:])
         os.execv(command[0], command)
     if len(argv) > 2 and argv[1].endswith("/torch_store.py"):
         serve(int(argv[2]))

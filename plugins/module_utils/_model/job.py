@@ -136,13 +136,17 @@ class Elastic:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Restart:
-    """Separate budgets for a program that crashes and for nodes that go away."""
+    """Separate budgets for a program that crashes and for nodes that go away.
+
+    ``warm``: under torchrun, ranks are forked by a process of the node that has imported torch already.
+    """
 
     max_crashes: int = f.field(f.integer(0, 1000), 3)
     max_lost_nodes: int = f.field(f.integer(0, 1000), 3)
     on_lost_node: str = f.field(f.choice("wait", "fail", "replace", "shrink"), "wait")
     wait_s: int = f.field(f.integer(1, 86400), 600)
     fatal_exit_codes: tuple[int, ...] = f.field(f.list_of(f.integer(1, 255)), ())
+    warm: bool = f.field(f.boolean, False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -77,15 +77,31 @@ def check_backend(job: Job) -> None:
     """
     where = "Kubernetes" if job.on_kubernetes else "plain hosts"
     if not job.on_kubernetes:
+<<<<<<< cd34963615d6cecfda0c7fb9d29d64431a0f6362
         for option, is_used in _KUBERNETES_ONLY:
             if is_used(job):
                 raise InputError(option, "is not supported on plain hosts", f"It {_NEEDS_KUBERNETES}")
+=======
+        for option, asked in _KUBERNETES_ONLY:
+            if asked(job):
+                raise InputError(option, "cannot be carried out on plain hosts", f"It {_NEEDS_KUBERNETES}")
+    _check_warm(job)
+>>>>>>> 73914ab33bca7f1083988100ae0b0d1100c13b32
     own = () if job.on_kubernetes else _NOT_YET_ON_HOSTS
     for option, is_used, feature in (*_NOT_YET_ANYWHERE, *own):
         if is_used(job):
             raise InputError(option, f"is not available yet on {where}: it comes with {feature}")
     if job.on_kubernetes:
         _check_kubernetes(job)
+
+
+def _check_warm(job: Job) -> None:
+    if job.restart.warm and (job.launcher not in TORCHRUN_FAMILY or job.command):
+        raise InputError(
+            "job.restart.warm",
+            "requires a script or module under torchrun",
+            f"Set launcher to {', '.join(TORCHRUN_FAMILY[:-1])} or {TORCHRUN_FAMILY[-1]} with script or module, or leave warm out",
+        )
 
 
 def backend_warnings(job: Job) -> tuple[str, ...]:

@@ -24,7 +24,6 @@ SECRETS_DIR = f"{ROOT}/secrets"
 SSH_DIR = f"{ROOT}/ssh"
 # The files of ``_node`` that run in a pod.
 PROGRAM_FILES = (
-    "elastic.py",
     "files.py",
     "pod.py",
     "pod_discovery.py",
@@ -41,6 +40,7 @@ PROGRAM_FILES = (
     "processes.py",
     "rank.py",
     "torch_forkserver.py",
+    "torch_warm.py",
     "usage.py",
 )
 # The exit code of a pod that would fail in the same way if it were started again.
@@ -51,10 +51,17 @@ EXIT_REFUSED = 78
 class PodSpec:
     """One role of a gang.
 
+<<<<<<< cd34963615d6cecfda0c7fb9d29d64431a0f6362
     Values of ``env`` may hold ``{rank} {attempt} {address} {own} {first}``, which the pod fills in; ``argv`` and
     ``workdir`` may hold ``{program}`` and ``{run_dir}``. ``user_env`` overrides all other variables. ``policy`` tells
     which processes get a signal: ``torchrun`` the launcher, which forwards it; ``whole`` its process group. ``port`` is
     the rendezvous port, the one after it the discovery server's. ``begun`` is when the run was submitted (Unix
+=======
+    ``warm`` is the command of the fork server that ranks ask, if they do.
+
+    ``policy`` says who gets a signal: ``torchrun`` the launcher, which hands it on; ``whole`` its process group.
+    ``port`` is the rendezvous port, the one after it the meeting's. ``begun``: when the run was submitted (Unix
+>>>>>>> 73914ab33bca7f1083988100ae0b0d1100c13b32
     seconds), which tells the attempts of one submission from those of the next.
     """
 
@@ -84,6 +91,7 @@ class PodSpec:
     gpus: int = 0
     rdma: bool = False
     elastic: bool = False
+    warm: tuple[str, ...] = ()
     ssh: t.Mapping[str, t.Any] | None = None
     ray: t.Mapping[str, t.Any] | None = None
 

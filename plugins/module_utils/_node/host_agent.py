@@ -99,9 +99,12 @@ def op_prepare(request: NodeRequest) -> dict[str, t.Any]:
     if refusal:
         return {"problem": refusal}
     try:
+        if request.get("store"):
+            # First: it imports torch while the files are placed.
+            host_units.start_unit(request["store"], pathlib.Path(request["program"]), wait=False)
         problem = _place_files(run, request)
         if not problem and request.get("store"):
-            problem = _start_store(request["store"], pathlib.Path(request["program"]))
+            problem = _wait_for_store(request["store"])
         if not problem and request.get("meet"):
             problem = _wait_for_peers(**request["meet"])
         if not problem and request.get("reach"):
@@ -263,14 +266,13 @@ def _place_files(run: pathlib.Path, request: NodeRequest) -> str | None:
     return None
 
 
-def _start_store(spec: dict[str, t.Any], program: pathlib.Path) -> str | None:
-    host_units.start_unit(spec, program)
+def _wait_for_store(spec: t.Mapping[str, t.Any]) -> str | None:
     end = time.monotonic() + 10
     status = host_units.unit_status(pathlib.Path(spec["folder"]))
-    while status["state"] not in ("running", "failed") and status["exit"] is None and time.monotonic() < end:
+    while (not status["alive"] or status["state"] is None) and status["exit"] is None and time.monotonic() < end:
         time.sleep(0.01)
         status = host_units.unit_status(pathlib.Path(spec["folder"]))
-    if status["exit"] is not None or status["state"] != "running":
+    if status["exit"] is not None or status["state"] != "running" or not status["alive"]:
         return status["detail"] or "the rendezvous store did not start"
     return None
 

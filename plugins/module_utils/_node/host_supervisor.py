@@ -24,7 +24,7 @@ import subprocess
 import time
 import typing as t
 
-from . import files, host_restart_policy, processes, usage
+from . import files, host_restart_policy, processes, torch_warm, usage
 
 _TICK_S = 1.0
 
@@ -148,6 +148,11 @@ class Supervisor:
             keep = (self.listener.fileno(),)
         self.events_at = self.events.stat().st_size if self.events.exists() else 0
         with open(self.folder / "log", "ab") as log:
+            if self.spec.get("warm"):
+                socket_folder = self.folder / "warm"
+                environment.update(
+                    torch_warm.start_fork_server(self.spec["warm"], environment, self.spec["cwd"], socket_folder, log)
+                )
             try:
                 self.child = subprocess.Popen(
                     argv,

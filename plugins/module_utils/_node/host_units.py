@@ -6,7 +6,7 @@
 A unit's folder is ``<run>/units/<unit>``. Its ``spec.json`` holds: ``run_id node unit marker folder events argv env
 cwd policy max_crashes max_lost launcher_restarts
 fatal_exit_codes wait_for listen secrets secret_files usage timeout_s grace_s
-memory generation``. Secrets are never in it, only the path of their file.
+memory warm generation``. Secrets are never in it, only the path of their file.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -39,10 +39,16 @@ def unit_manager() -> str:
     return "user" if lingering and pathlib.Path(runtime, "systemd/private").exists() else "detached"
 
 
+<<<<<<< cd34963615d6cecfda0c7fb9d29d64431a0f6362
 def start_unit(spec: dict[str, t.Any], program: pathlib.Path) -> bool:
     """Start the supervisor of ``spec`` unless it is running; return whether it was started.
+=======
+def start_unit(spec: dict[str, t.Any], program: pathlib.Path, *, wait: bool = True) -> bool:
+    """Start the supervisor of ``spec`` unless it runs already; return whether it was started.
+>>>>>>> 73914ab33bca7f1083988100ae0b0d1100c13b32
 
     :param program: the installed agent's folder (it holds the package ``muster_node``).
+    :param wait: return only when it has begun.
     """
     folder = files.private_dir(pathlib.Path(spec["folder"]))
     if unit_status(folder)["alive"]:
@@ -58,7 +64,7 @@ def start_unit(spec: dict[str, t.Any], program: pathlib.Path) -> bool:
         _start_detached(argv, folder)
     else:
         _run_command(_systemd_command(spec, kind) + argv)
-    if not _wait_until(lambda: _has_begun(folder), 10.0):
+    if wait and not _wait_until(lambda: _has_begun(folder), 10.0):
         raise OSError(f"the supervisor did not start, see {folder}/supervisor.log")
     return True
 

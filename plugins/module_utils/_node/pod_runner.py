@@ -22,8 +22,12 @@ import subprocess
 import time
 import typing as t
 
+<<<<<<< cd34963615d6cecfda0c7fb9d29d64431a0f6362
 from . import pod_discovery, pod_environment, pod_fence, pod_mpi, pod_preflight, pod_ray, processes, usage
 from .pod_environment import replace_placeholders
+=======
+from . import pod_discovery, pod_fence, pod_mpi, pod_preflight, pod_ray, processes, torch_warm, usage
+>>>>>>> 73914ab33bca7f1083988100ae0b0d1100c13b32
 from .pod_log import Output, Tail
 
 EXIT_UNREACHABLE = 69
@@ -199,6 +203,9 @@ class PodRunner:
         if env.get("MUSTER_METRICS_FILE"):
             # The drivers of a Ray job share one file: each reads the lines after its own start.
             self.tails["metrics"] = Tail(pathlib.Path(env["MUSTER_METRICS_FILE"]), new=bool(self.spec.get("ray")))
+        if self.spec.get("warm"):
+            fork_server = [replace_placeholders(str(item), places) for item in self.spec["warm"]]
+            env.update(torch_warm.start_fork_server(fork_server, env, workdir, self.run_dir / "warm", None))
         try:
             self.child = subprocess.Popen(
                 argv,

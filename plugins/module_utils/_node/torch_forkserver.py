@@ -1,245 +1,256 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ranks as copies of a process that has imported torch already, so that a start and a restart need not import it.
+"""The fork server of a node's ranks (``restart.warm``): a process that has imported torch and forks them.
 
-The agent forks a template as soon as it has imported torch, before it has threads or connections. Asked by the agent,
-the template forks a rank: the recorder of ``rank.py``, which forks the process that runs the user's Python file as
-``python FILE`` does. The recorder becomes the agent's own child, in a session of its own, exactly as if the agent had
-started it by ``exec``. Whatever is not a Python file or module under the agent's own interpreter, and whatever the
-template cannot do, is started the ordinary way.
+Run by the job's Python beside torchrun, with the environment that torchrun has: ``PYTHON -u torch_forkserver.py
+COMMAND...``. COMMAND is the program of a rank, ``PYTHON -u FILE ARGUMENTS`` or ``PYTHON -u -m MODULE ARGUMENTS``; this
+process becomes nothing else. MUSTER_WARM names the socket, in a folder of this user alone.
 
-Nothing of CUDA may be initialised before the fork; importing torch initialises nothing.
+``rank.py``, which torchrun has started, connects and sends its environment, folder, umask and outputs. The server forks
+the program into a session of its own and answers with its number. It sends the program's group the signals that come
+over the connection, reports the wait status, and kills the group when the connection ends: ``rank.py`` was killed. The
+kernel kills the programs when the server dies.
+
+Nothing of CUDA may be initialised before the fork; importing torch and torch._dynamo initialises nothing.
 
 This is a private utility of the collection; it may change without notice.
 """
 
+# pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations
 
 import array
 import contextlib
 import ctypes
+import gc
+import importlib
 import importlib.machinery
-import io
 import json
 import os
 import random
 import runpy
+import select
 import signal
 import socket
 import struct
-import subprocess
 import sys
-import time
-import traceback
 import types
 import typing as t
 import warnings
 
-from . import processes
-
-_ANSWER_S = 10.0
-_LENGTH = struct.Struct("!I")
-Recorder = t.Callable[[list[str], t.Callable[[list[str]], None]], int]
-
-
-class Process:
-    """A rank as torch's agent sees it: the part of ``subprocess.Popen`` that it uses, for a child that we forked."""
-
-    def __init__(self, args: t.Sequence[str], pid: int) -> None:
-        self.args, self.pid = args, pid
-        self.returncode: int | None = None
-
-    def poll(self) -> int | None:
-        """Return the exit code (negative for a signal), or None while the process runs."""
-        if self.returncode is None:
-            try:
-                pid, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:
-                # Somebody else waited for it: how it ended is lost, as in subprocess.
-                self.returncode = 0
-                return 0
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Return the exit code once the process has ended.
-
-        :raises subprocess.TimeoutExpired: it has not within ``timeout`` seconds.
-        """
-        end = None if timeout is None else time.monotonic() + timeout
-        while self.poll() is None:
-            if end is not None and time.monotonic() >= end:
-                raise subprocess.TimeoutExpired(list(self.args), timeout or 0.0)
-            time.sleep(0.01)
-        return t.cast(int, self.returncode)
-
-    def send_signal(self, number: int) -> None:
-        """Send a signal; nothing happens when the process has ended."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def terminate(self) -> None:
-        """Send SIGTERM."""
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
-        self.send_signal(signal.SIGKILL)
+_NUMBER = struct.Struct("!i")
+# A rank sends its request as soon as it has connected.
+_REQUEST_S = 10.0
+_PR_SET_PDEATHSIG = 1
+# Variables that Python, the C library or a library of linear algebra has read by the time that torch is imported.
+_READ_AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "KMP_", "OPENBLAS_")
 
 
-class Template:
-    """The agent's side: asks the template process for ranks."""
+class RankRequest(t.NamedTuple):
+    """What a rank asks for; ``outputs`` are its standard input, output and error output."""
 
-    def __init__(self, link: socket.socket, interpreter: str) -> None:
-        self._link, self._interpreter = link, interpreter
+    command: list[str]
+    env: dict[str, str]
+    cwd: str
+    umask: int
+    cpus: list[int]
+    outputs: list[int]
 
-    def start(
-        self, args: t.Sequence[str], env: t.Mapping[str, str], stdout: int | None, stderr: int | None
-    ) -> Process | None:
-        """Return a rank that runs ``args``, or None when it must be started the ordinary way."""
-        if self._link.fileno() < 0 or not suits(args, self._interpreter):
-            return None
-        text = json.dumps({"args": list(args), "env": dict(env), "cwd": os.getcwd()}).encode()
-        # A rank begins when it is told to: one that is forked so late that another was started instead never is.
-        wait, go = os.pipe()
-        places = [1 if stdout is None else stdout, 2 if stderr is None else stderr, wait]
+
+class ForkServer:
+    """Forks a program for every rank that asks, and looks after it until it has ended."""
+
+    def __init__(self, listener: socket.socket, command: list[str], env: t.Mapping[str, str]) -> None:
+        self._listener, self._command, self._env = listener, command, dict(env)
+        self._cpus = sorted(os.sched_getaffinity(0))
+        # The connection of each program's rank, by the program's process id.
+        self._links: dict[int, socket.socket] = {}
+        self._wake = open_wake_pipe()
+
+    def serve(self) -> RankRequest | None:
+        """Serve for ever. Returns in a forked process only, with what that one is to run."""
+        while True:
+            sources: list[int | socket.socket] = [self._wake[0], self._listener, *self._links.values()]
+            ready = select.select(sources, [], [])[0]
+            if self._wake[0] in ready:
+                os.read(self._wake[0], 4096)
+            # First of all: the number of a program that was waited for may be another process's.
+            self._report_ended()
+            for pid, link in list(self._links.items()):
+                if link in ready:
+                    self._forward_signals(pid, link)
+            if self._listener in ready:
+                request = self._accept()
+                if request is not None:
+                    return request
+
+    def accepts(self, request: RankRequest) -> bool:
+        """Return whether a fork of this process is what the rank would get by executing its command."""
+        return (
+            request.command == self._command
+            and request.cpus == self._cpus
+            and read_at_start(request.env) == read_at_start(self._env)
+        )
+
+    def _report_ended(self) -> None:
+        for pid in list(self._links):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                with contextlib.suppress(OSError), self._links.pop(pid) as link:
+                    link.sendall(_NUMBER.pack(status))
+
+    def _forward_signals(self, pid: int, link: socket.socket) -> None:
         try:
-            # For this moment only: orphans of a rank that ended belong to the supervisor, which waits for them.
-            processes.adopt_orphans(True)
-            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", places))
-            self._link.sendmsg([_LENGTH.pack(len(text))], [rights])
-            self._link.sendall(text)
-            pid = _LENGTH.unpack(_exactly(self._link, _LENGTH.size))[0]
-            if pid:
-                os.write(go, b".")
-                return Process(args, pid)
+            numbers = link.recv(16)
         except OSError:
-            # Without a link the template ends.
-            self._link.close()
-        finally:
-            os.close(wait)
-            os.close(go)
+            numbers = b""
+        for number in numbers or bytes([signal.SIGKILL]):
             with contextlib.suppress(OSError):
-                processes.adopt_orphans(False)
+                os.killpg(pid, number)
+        if not numbers:
+            os.waitpid(pid, 0)
+            self._links.pop(pid).close()
+
+    def _accept(self) -> RankRequest | None:
+        """Answer a rank; return its request in the process that was forked for it."""
+        link = self._listener.accept()[0]
+        link.settimeout(_REQUEST_S)
+        try:
+            request = receive_request(link)
+            link.setblocking(False)
+        except (OSError, ValueError, TypeError):
+            link.close()
+            return None
+        pid = -1
+        if self.accepts(request) and not has_hung_up(link):
+            with contextlib.suppress(OSError):
+                pid = fork()
+        if pid == 0:
+            self._leave(link)
+            return request
+        for descriptor in request.outputs:
+            os.close(descriptor)
+        with contextlib.suppress(OSError):
+            link.sendall(_NUMBER.pack(max(0, pid)))
+        if pid > 0:
+            self._links[pid] = link
+        else:
+            link.close()
         return None
 
+    def _leave(self, link: socket.socket) -> None:
+        """Let go, in a forked process, of everything that is the server's."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for connection in (link, self._listener, *self._links.values()):
+            connection.close()
+        for descriptor in self._wake:
+            os.close(descriptor)
 
-def suits(args: t.Sequence[str], interpreter: str) -> bool:
-    """Return whether ``args`` is the recorder of a rank that runs a Python file or module under ``interpreter``."""
-    command = list(args[5:])
-    if len(args) < 7 or not args[3].endswith("/muster_node/rank.py") or command[:2] != [interpreter, "-u"]:
+
+def open_wake_pipe() -> tuple[int, int]:
+    """Return a pipe that can be read as soon as a child has ended."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_unused: None)
+    return reader, writer
+
+
+def listen(path: str) -> socket.socket:
+    """Return the server's socket, by way of its folder: an address has room for 107 bytes only."""
+    folder = os.open(os.path.dirname(path), os.O_PATH)
+    name = os.path.basename(path)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(f"/proc/self/fd/{folder}/{name}")
+        listener.listen(1024)
+    finally:
+        os.close(folder)
+    return listener
+
+
+def read_at_start(env: t.Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that are read once, while a process starts or imports torch."""
+    return {name: value for name, value in env.items() if name.startswith(_READ_AT_START)}
+
+
+def receive_request(link: socket.socket) -> RankRequest:
+    """Return the request that a rank sends.
+
+    :raises OSError: the rank has closed the connection, or takes too long.
+    :raises ValueError: it sent something else.
+    """
+    outputs = array.array("i")
+    head, ancillary = link.recvmsg(_NUMBER.size, socket.CMSG_SPACE(3 * outputs.itemsize))[:2]
+    for _level, _kind, data in ancillary:
+        outputs.frombytes(data)
+    text = b""
+    size = _NUMBER.unpack(head.ljust(_NUMBER.size, b"\0"))[0]
+    while len(text) < size:
+        piece = link.recv(size - len(text))
+        if not piece:
+            raise ConnectionResetError("the rank has closed the connection")
+        text += piece
+    return RankRequest(**json.loads(text), outputs=outputs.tolist())
+
+
+def has_hung_up(link: socket.socket) -> bool:
+    """Return whether a rank that waited for this server has given up."""
+    try:
+        return not link.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
         return False
-    return len(command) > 3 if command[2] == "-m" else command[2].endswith(".py") and os.path.isfile(command[2])
+    except OSError:
+        return True
 
 
-def open_template(interpreter: str, record: Recorder) -> Template:
-    """Fork the template; ``record`` is the recorder's main function. Returns in the agent.
-
-    In the process of a rank this never returns: it ends as the user's program does, by ``SystemExit``.
+def fork() -> int:
+    """Fork; a new process leads a session of its own and dies with this one.
 
     :raises OSError: the node has no room for another process of this size.
     """
-    ours, theirs = socket.socketpair()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    server = os.getpid()
     with warnings.catch_warnings():
         # Of threads: those of linear algebra libraries, which know how to be forked, are the only ones yet.
         warnings.simplefilter("ignore", DeprecationWarning)
-        template = os.fork()
-    if template == 0:
-        ours.close()
-        _serve(theirs, record)
-        os._exit(0)
-    theirs.close()
-    ours.settimeout(_ANSWER_S)
-    return Template(ours, interpreter)
-
-
-def _serve(link: socket.socket, record: Recorder) -> None:
-    """Answer the agent until it is gone."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    while True:
-        try:
-            space = socket.CMSG_SPACE(3 * array.array("i").itemsize)
-            head, ancillary = link.recvmsg(_LENGTH.size, space)[:2]
-            if len(head) < _LENGTH.size:
-                return
-            request = json.loads(_exactly(link, _LENGTH.unpack(head)[0]))
-        except OSError:
-            return
-        places = array.array("i")
-        places.frombytes(ancillary[0][2])
-        pid = _fork_rank(link, request, places.tolist(), record)
-        for descriptor in places:
-            os.close(descriptor)
-        with contextlib.suppress(OSError):
-            link.sendall(_LENGTH.pack(pid))
-
-
-def _fork_rank(link: socket.socket, request: dict[str, t.Any], places: list[int], record: Recorder) -> int:
-    """Fork a rank whose parent, a short-lived child, ends at once: so the rank becomes the agent's child."""
-    reader, writer = os.pipe()
-    between = os.fork()
-    if between == 0:
-        if os.fork():
-            os._exit(0)
-        # The agent signals the session as soon as it knows the number.
+        pid = os.fork()
+    if pid == 0:
         os.setsid()
-        os.write(writer, _LENGTH.pack(os.getpid()))
-        os.close(reader)
-        os.close(writer)
-        link.close()
-        _rank(request, places, record)
-    os.close(writer)
-    answer = os.read(reader, _LENGTH.size)
-    os.close(reader)
-    os.waitpid(between, 0)
-    return int(_LENGTH.unpack(answer)[0]) if len(answer) == _LENGTH.size else 0
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != server:
+            os._exit(1)
+    return pid
 
 
-def _rank(request: dict[str, t.Any], places: list[int], record: Recorder) -> t.NoReturn:
-    """Be the recorder of one rank, as ``rank.py`` started by ``exec`` would be."""
-    *outputs, wait = places
-    if not os.read(wait, 1):
-        os._exit(0)
-    os.close(wait)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    for descriptor, place in zip(outputs, (1, 2), strict=True):
+def run_program(request: RankRequest) -> t.NoReturn:
+    """Be the program of a rank, as ``PYTHON -u …`` started by ``exec`` would be. Ends as Python itself ends."""
+    for descriptor, place in zip(request.outputs, (0, 1, 2), strict=True):
         os.dup2(descriptor, place)
         os.close(descriptor)
-    os.chdir(request["cwd"])
+    os.umask(request.umask)
+    os.chdir(request.cwd)
     os.environ.clear()
-    os.environ.update(request["env"])
-    arguments = request["args"]
-    retitle(arguments)
-    code = 1
-    try:
-        code = record(arguments[3:], _become)
-    except Exception:
-        traceback.print_exc()
-    # What the template would do at its end is not the recorder's business.
-    os._exit(code)
-
-
-def _become(command: list[str]) -> t.NoReturn:
-    """Be the user's program: what follows ``PYTHON -u`` in ``command``. It ends this process as Python's own end."""
-    retitle(command)
-    _unbuffered()
-    _fresh_chances()
+    os.environ.update(request.env)
+    sys.orig_argv[:] = request.command
+    set_command_line(request.command)
+    draw_new_seeds()
     code: t.Any = 0
     try:
-        if command[2] == "-m":
-            _run_module(command[3], command[4:])
+        if request.command[2] == "-m":
+            run_module(request.command[3], request.command[4:])
         else:
-            _run_file(command[2], command[3:])
+            run_file(request.command[2], request.command[3:])
     except SystemExit as exc:
         code = exc.code
     except BaseException as exc:
         # The frames above the program are ours, not the user's.
         own = exc.__traceback__
-        while own and own.tb_frame.f_globals.get("__name__") in (__name__, "runpy"):
+        while own and (own.tb_frame.f_globals is globals() or own.tb_frame.f_globals.get("__name__") == "runpy"):
             own = own.tb_next
         sys.excepthook(type(exc), exc.with_traceback(own), own)
         code = 130 if isinstance(exc, KeyboardInterrupt) else 1
@@ -247,38 +258,43 @@ def _become(command: list[str]) -> t.NoReturn:
     raise SystemExit(code)
 
 
-def _run_file(place: str, arguments: list[str]) -> None:
+def run_file(place: str, arguments: list[str]) -> None:
     """Run a Python file as ``python FILE ARGUMENTS`` does."""
     sys.argv = [place, *arguments]
-    sys.path.insert(0, os.path.dirname(os.path.realpath(place)))
+    set_first_path(os.path.dirname(os.path.realpath(place)))
     path = os.path.abspath(place)
     loader = importlib.machinery.SourceFileLoader("__main__", path)
-    main = types.ModuleType("__main__")
-    main.__dict__.update(__file__=path, __loader__=loader, __builtins__=__builtins__, __spec__=None, __cached__=None)
-    sys.modules["__main__"] = main
+    main_module = types.ModuleType("__main__")
+    main_module.__dict__.update(
+        __file__=path, __loader__=loader, __builtins__=__builtins__, __spec__=None, __cached__=None
+    )
+    if "__annotations__" in globals():
+        # Up to Python 3.13 the main module has some from the start.
+        main_module.__dict__["__annotations__"] = {}
+    sys.modules["__main__"] = main_module
     with open(path, "rb") as file:
         source = file.read()
-    exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+    exec(compile(source, path, "exec", dont_inherit=True), main_module.__dict__)
 
 
-def _run_module(name: str, arguments: list[str]) -> None:
+def run_module(name: str, arguments: list[str]) -> None:
     """Run a module as ``python -m NAME ARGUMENTS`` does."""
     sys.argv = [name, *arguments]
-    sys.path.insert(0, os.getcwd())
+    set_first_path(os.getcwd())
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
-def _unbuffered() -> None:
-    """Write what is printed at once, as ``-u`` has it, whatever the agent's own output does."""
-    for name, descriptor in (("stdout", 1), ("stderr", 2)):
-        before = getattr(sys, name)
-        raw = io.FileIO(descriptor, "w", closefd=False)
-        now = io.TextIOWrapper(raw, before.encoding, before.errors, newline="\n", write_through=True)
-        setattr(sys, name, now)
-        setattr(sys, f"__{name}__", now)
+def set_first_path(folder: str | None) -> None:
+    """Add the folder that Python searches first for a program's sake, or remove it; there is none with ``-P``."""
+    if getattr(sys.flags, "safe_path", False):
+        return
+    if folder is None:
+        del sys.path[0]
+    else:
+        sys.path.insert(0, folder)
 
 
-def _fresh_chances() -> None:
+def draw_new_seeds() -> None:
     """Give this process its own random numbers, as an import of its own would have."""
     random.seed()
     if "numpy.random" in sys.modules:
@@ -287,7 +303,7 @@ def _fresh_chances() -> None:
         sys.modules["torch"].default_generator.seed()
 
 
-def retitle(command: t.Sequence[str]) -> None:
+def set_command_line(command: t.Sequence[str]) -> None:
     """Let ``ps`` show ``command`` for this process, as far as there is room; what cannot be shown stays."""
     text = b"\0".join(item.encode(errors="surrogateescape") for item in command) + b"\0"
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -299,15 +315,25 @@ def retitle(command: t.Sequence[str]) -> None:
             ctypes.memmove(begin, text[: room - 1].ljust(room, b"\0"), room)
 
 
-def _exactly(link: socket.socket, size: int) -> bytes:
-    """Return ``size`` bytes.
+def main(argv: list[str]) -> int:
+    """Import torch, then fork programs; return 1 when torch cannot be imported: ranks execute their command then."""
+    # This file's neighbours must not stand in for packages of the same name.
+    set_first_path(None)
+    env = dict(os.environ)
+    listener = listen(os.environ.pop("MUSTER_WARM"))
+    try:
+        for name in ("torch", "torch._dynamo"):
+            importlib.import_module(name)
+    except ImportError as exc:
+        print(f"muster: the fork server cannot import torch, ranks start without it: {exc}", file=sys.stderr)
+        return 1
+    # What was imported is never garbage: a program that looks for some would copy all of its memory.
+    gc.freeze()
+    request = ForkServer(listener, argv[1:], env).serve()
+    if request is not None:
+        run_program(request)
+    return 0
 
-    :raises ConnectionResetError: the other side is gone.
-    """
-    data = b""
-    while len(data) < size:
-        piece = link.recv(size - len(data))
-        if not piece:
-            raise ConnectionResetError("the other side has closed")
-        data += piece
-    return data
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -70,7 +70,8 @@ def serve(store: type, argv: list[str], ready: int | None) -> int:
 def main(argv: list[str]) -> int:
     """Serve from a light child; when it ends before it serves, serve from here."""
     # This file's neighbours must not stand in for packages of the same name.
-    sys.path[:] = [place for place in sys.path if place != os.path.dirname(os.path.abspath(__file__))]
+    if not getattr(sys.flags, "safe_path", False):
+        del sys.path[0]
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a launcher gets and gives: job + nodes -> per node one argument list, one environment, files to place.
+"""The input and the result of a launcher: job and nodes -> per node a command, its environment and files to place.
 
 Adding a launcher is one file with a function ``launch(job, nodes, run) -> Launch`` for hosts, a function
 ``pods(job, run) -> {role: PodSpec}`` for Kubernetes, and its name in ``_model/launchers.py``.
@@ -17,7 +17,7 @@ import typing as t
 # How the node's supervisor treats the end of the process; the words are those of ``_node/host_restart_policy.py``.
 Policy = t.Literal["torchrun", "whole", "never"]
 STORE_PROGRAM = "{program}/muster_node/torch_store.py"
-ELASTIC_PROGRAM = "{program}/muster_node/elastic.py"
+FORK_SERVER_PROGRAM = "{program}/muster_node/torch_forkserver.py"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class NodeSlot:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunContext:
-    """What is fixed for a run: ``port`` is the rendezvous port, ``attempt`` the first attempt's number."""
+    """The constants of a run: ``port`` is the rendezvous port, ``attempt`` the first attempt's number."""
 
     run_id: str
     port: int
@@ -47,12 +47,16 @@ class RunContext:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeLaunch:
-    """What one node starts. ``{program}`` in ``argv`` stands for the installed agent's folder on the node."""
+    """The command of one node. ``{program}`` in ``argv`` stands for the installed agent's folder on the node.
+
+    ``warm`` is the command of the fork server that runs beside it, if there is one.
+    """
 
     argv: tuple[str, ...]
     env: t.Mapping[str, str]
     files: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     wait_for_peer: bool = True
+    warm: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,13 +1,14 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What all launchers share in pods: every pod of a role gets the same words, and fills in itself which node it is.
+"""The pod specification that all launchers build on: the same for every pod of a role, which fills in its own place.
 
 This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
 from ...module_utils._model import job_backends, pod_spec
@@ -28,7 +29,7 @@ def path_in_run(name: str) -> str:
 
 
 def any_pod(job: Job) -> NodeSlot:
-    """Return any pod as the parts shared with hosts see it; what only the pod knows is left open."""
+    """Return a pod as the functions shared with hosts see it; its address is filled in by the pod itself."""
     own = interpreter(job)
     return NodeSlot("", 0, "{address}", None, own, pod_spec.RUN_DIR, agent_python=own)
 
@@ -43,6 +44,7 @@ def build_pod_spec(
 ) -> PodSpec:
     """Return the specification of a role that runs ``argv`` with ``values`` beside the variables of every job."""
     folder = run.checkpoint_dir or path_in_run("checkpoints")
+<<<<<<< cd34963615d6cecfda0c7fb9d29d64431a0f6362
     given: dict[str, t.Any] = {
         "run_id": run.run_id,
         "attempt": run.attempt,
@@ -62,11 +64,34 @@ def build_pod_spec(
         "elastic": job_backends.is_elastic(job),
     }
     return PodSpec(**{**given, **changes})
+=======
+    mounted_path = job.checkpoints.path if job_backends.checkpoint_mount(job) else None
+    base = PodSpec(
+        run_id=run.run_id,
+        attempt=run.attempt,
+        nodes=job.nodes,
+        port=run.port,
+        argv=argv,
+        env={**environment.shared_variables(job, pod_spec.RUN_DIR, run), **values},
+        user_env=dict(job.env),
+        workdir=environment.workdir(job, any_pod(job)),
+        checkpoint_dir=folder,
+        secrets=secret_entries(job),
+        fatal_exit_codes=job.restart.fatal_exit_codes,
+        keep_logs=f"{mounted_path.rstrip('/')}/.muster/{run.run_id}/logs" if mounted_path else None,
+        grace_s=job.checkpoints.grace_s,
+        wait_s=job.restart.wait_s,
+        gpus=job.gpus_per_node,
+        elastic=job_backends.is_elastic(job),
+    )
+    return dataclasses.replace(base, **changes)
+>>>>>>> 73914ab33bca7f1083988100ae0b0d1100c13b32
 
 
 def secret_entries(job: Job) -> tuple[dict[str, str], ...]:
-    """Return what the pod makes of its mounted secrets; those for a registry never reach it."""
-    wanted = (ref for ref in job.secret_refs if ref.deliver != "registry")
+    """Return how the pod delivers each of its mounted secrets; those for a registry are not mounted."""
     return tuple(
-        {"name": ref.name, "file": f"{pod_spec.SECRETS_DIR}/{ref.name}", "deliver": ref.deliver} for ref in wanted
+        {"name": ref.name, "file": f"{pod_spec.SECRETS_DIR}/{ref.name}", "deliver": ref.deliver}
+        for ref in job.secret_refs
+        if ref.deliver != "registry"
     )

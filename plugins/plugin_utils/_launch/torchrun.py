@@ -1,10 +1,11 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""torchrun: elastic agents that meet in a rendezvous store of its own, which outlives each of them.
+"""torchrun as it is: an agent a node, and a rendezvous store of its own that outlives each of them.
 
-Measured (facts: orchestration 8): of all forms only this one survives the loss of either host's agent. The shared
-store is off because a restarted gang reads the previous attempt's keys from it and hangs (pytorch#135712).
+Of all forms only c10d with such a store survives the loss of either host's agent. The shared store is off because a
+restarted gang reads the previous attempt's keys from it and hangs (pytorch#135712). On a single host there is nothing
+that a store could outlive, so the agent opens one by itself (``--standalone``).
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -15,8 +16,11 @@ from ...module_utils._model import job_backends
 from ...module_utils._model.job import Job
 from ...module_utils._model.pod_spec import PodSpec
 from . import environment, pod_spec
-from .base import ELASTIC_PROGRAM, STORE_PROGRAM, Launch, NodeLaunch, NodeSlot, RunContext
+from .base import FORK_SERVER_PROGRAM, STORE_PROGRAM, Launch, NodeLaunch, NodeSlot, RunContext
 
+_TORCHRUN = ("-m", "torch.distributed.run")
+# A rank that ended is noticed after this long; looking costs an agent half a percent of a core.
+_MONITOR_S = "0.02"
 # A lost agent is noticed after interval x attempts = 3 s; torch's own default is 15 s.
 _KEEP_ALIVE_S = 1
 _KEEP_ALIVE_ATTEMPTS = 3
@@ -25,12 +29,13 @@ PACKAGES = ("torch",)
 
 
 def launch(job: Job, nodes: tuple[NodeSlot, ...], run: RunContext) -> Launch:
-    """Return one elastic agent per node and the rendezvous store beside the first."""
+    """Return one torchrun per node and, for several, the rendezvous store beside the first."""
     first = nodes[0]
+    store = (first.python, STORE_PROGRAM, "{listen_fd}", first.address, str(run.port))
     return Launch(
         nodes=tuple(node_launch(job, slot, nodes, run) for slot in nodes),
         policy="torchrun",
-        store=(first.python, STORE_PROGRAM, "{listen_fd}", first.address, str(run.port)),
+        store=store if len(nodes) > 1 else None,
         restarts="torchrun re-forms the gang; a lost agent is started again by its unit",
     )
 
@@ -45,12 +50,44 @@ def node_launch(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: RunC
     }
     if job.restart.fatal_exit_codes:
         env["MUSTER_FATAL_EXIT_CODES"] = ",".join(str(code) for code in job.restart.fatal_exit_codes)
-    return NodeLaunch(argv=_agent_command(job, slot, nodes, run), env=env)
+    warm = fork_server(job, slot)
+    return NodeLaunch(argv=_agent_command(job, slot, nodes, run), env={**_warm_variables(job), **env}, warm=warm)
+
+
+def fork_server(job: Job, slot: NodeSlot) -> tuple[str, ...]:
+    """Return the command of the process that forks the node's ranks; empty when they are started one by one."""
+    if not job.restart.warm:
+        return ()
+    return (slot.python, "-u", FORK_SERVER_PROGRAM, *environment.program(job, slot))
+
+
+def _warm_variables(job: Job) -> dict[str, str]:
+    """Return what torchrun would set for several ranks of a node: the fork server needs it before it imports torch."""
+    return {"OMP_NUM_THREADS": "1"} if job.restart.warm and job.nproc > 1 else {}
 
 
 def _agent_command(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: RunContext) -> tuple[str, ...]:
     # A surviving agent spends its budget on the other nodes' losses too, so it needs the sum.
     restarts = job.restart.max_crashes + job.restart.max_lost_nodes
+    return (
+        slot.python,
+        *_TORCHRUN,
+        f"--nnodes={len(nodes)}",
+        f"--nproc-per-node={job.nproc}",
+        *_rendezvous_options(job, nodes, run),
+        f"--local-addr={slot.address}",
+        f"--max-restarts={restarts}",
+        f"--monitor-interval={_MONITOR_S}",
+        f"--log-dir={slot.run_dir}/ranks",
+        "--tee=3",
+        "--no-python",
+        *environment.rank_command(job, slot),
+    )
+
+
+def _rendezvous_options(job: Job, nodes: tuple[NodeSlot, ...], run: RunContext) -> tuple[str, ...]:
+    if len(nodes) == 1:
+        return ("--standalone",)
     settings = {
         "is_host": 0,
         "keep_alive_interval": _KEEP_ALIVE_S,
@@ -59,21 +96,10 @@ def _agent_command(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: R
         "join_timeout": job.restart.wait_s,
     }
     return (
-        slot.python,
-        ELASTIC_PROGRAM,
-        f"--nnodes={len(nodes)}",
-        f"--nproc-per-node={job.nproc}",
         "--rdzv-backend=c10d",
         f"--rdzv-endpoint={nodes[0].address}:{run.port}",
         f"--rdzv-id={run.run_id}-{run.attempt}",
         "--rdzv-conf=" + ",".join(f"{key}={value}" for key, value in settings.items()),
-        f"--local-addr={slot.address}",
-        f"--max-restarts={restarts}",
-        "--monitor-interval=0.1",
-        f"--log-dir={slot.run_dir}/ranks",
-        "--tee=3",
-        "--no-python",
-        *environment.rank_command(job, slot),
     )
 
 
@@ -86,13 +112,14 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
 
     A gang of fixed size never gets one pod replaced alone: measured, neither rendezvous survives it with its defaults.
     """
-    argv = (pod_spec.interpreter(job), ELASTIC_PROGRAM, "--no-python", *pod_spec.rank_command(job))
+    argv = (pod_spec.interpreter(job), *_TORCHRUN, "--no-python", *pod_spec.rank_command(job))
     inside = 0 if job.engine in _GANG_RESTARTS else job.restart.max_crashes
     values = {
+        **_warm_variables(job),
         "PET_NPROC_PER_NODE": str(job.nproc),
         "PET_RDZV_ID": f"{run.run_id}-{{attempt}}",
         "PET_LOCAL_ADDR": "{own}",
-        "PET_MONITOR_INTERVAL": "0.1",
+        "PET_MONITOR_INTERVAL": _MONITOR_S,
         "PET_LOG_DIR": pod_spec.path_in_run("ranks"),
         "PET_TEE": "3",
         "PET_SHUTDOWN_TIMEOUT": str(job.checkpoints.grace_s),
@@ -109,7 +136,8 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
             PET_MAX_RESTARTS=str(inside),
             PET_RDZV_CONF=f"timeout={job.restart.wait_s}",
         )
-    return {"node": pod_spec.build_pod_spec(job, run, argv, values, policy="torchrun")}
+    warm = fork_server(job, pod_spec.any_pod(job))
+    return {"node": pod_spec.build_pod_spec(job, run, argv, values, policy="torchrun", warm=warm)}
 
 
 def _elastic_variables(job: Job, run: RunContext) -> dict[str, str]:

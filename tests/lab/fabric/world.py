@@ -174,7 +174,7 @@ class World:
     def agents(self, node: str) -> list[int]:
         """Return torchrun's processes on a node."""
         found = inside(self.net.namespace(node))
-        return [pid for pid in found if b"/elastic.py" in _command(pid) and "RANK" not in _environment(pid)]
+        return [pid for pid in found if b"torch.distributed.run" in _command(pid) and "RANK" not in _environment(pid)]
 
     def signal(self, pids: t.Iterable[int], number: int) -> None:
         """Send a signal; those already gone are no error."""

@@ -173,6 +173,7 @@ def _build_agent_spec(
         usage=f"{slot.run_dir}/usage.jsonl",
         timeout_s=job.timeout_s,
         memory=job.resources.memory,
+        warm=list(item.warm),
         generation=context.attempt,
     )
 

@@ -287,3 +287,19 @@ def test_the_launcher_command_has_one_rank_a_node_however_many_gpus() -> None:
 def test_what_a_run_may_cost_and_when_its_nodes_go_back_are_the_jobs_own() -> None:
     job = parse_job({**SCRIPT, "release": "success", "max_cost_usd": 2.5})
     assert (job.release, job.max_cost_usd) == ("success", 2.5)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"launcher": "mpi"}, {"launcher": "command", "command": ["x"]}, {"command": ["numactl", "x"]}]
+)
+def test_warm_starts_need_a_program_that_torchrun_starts(changes: dict[str, t.Any]) -> None:
+    own = {} if "command" in changes else {"script": "train.py", "code": {"from": "path", "ref": "."}}
+    with pytest.raises(InputError, match=r"job\.restart\.warm.*requires a script or module under torchrun"):
+        jobs.parse_job({"name": "x", "restart": {"warm": True}, **own, **changes})
+
+
+def test_warm_starts_are_off_unless_asked_for() -> None:
+    value = {"name": "x", "script": "train.py", "code": {"from": "path", "ref": "."}}
+    assert jobs.parse_job(value).restart.warm is False
+    for launcher in ("torchrun", "accelerate", "deepspeed", "megatron"):
+        assert jobs.parse_job({**value, "launcher": launcher, "restart": {"warm": True}}).restart.warm is True

@@ -326,7 +326,8 @@ def test_a_store_whose_port_is_taken_is_a_problem(lab: NodeLab, monkeypatch: pyt
     monkeypatch.setattr(host_units, "unit_manager", lambda: "detached")
     (lab.root / "run.py").write_text(FAILED)
     spec = lab.spec("a", RUN, ["true"], unit="store", policy="store")
-    assert host_agent._start_store(spec, lab.root) == "cannot listen on x:1: in use"
+    host_units.start_unit(spec, lab.root, wait=False)
+    assert host_agent._wait_for_store(spec) == "cannot listen on x:1: in use"
 
 
 def test_a_run_of_the_same_name_in_another_state_folder_is_left_alone(lab: NodeLab, node: NodeClient) -> None:

@@ -174,3 +174,8 @@ def test_a_rank_of_mpirun_says_that_it_has_ended_well(tmp_path: pathlib.Path, co
     """Even when its program has closed its own output."""
     argv = ["/bin/sh", "-c", f"exec >&-; exit {code}"]
     assert Ranks(tmp_path).run(argv, MUSTER_DONE="muster-done-r", **TORCHRUN)[:2] == (code, said)
+
+
+def test_a_program_does_not_inherit_what_python_ignores(ranks: Ranks) -> None:
+    ignored = int(ranks.run(["sed", "-n", "s/^SigIgn:.//p", "/proc/self/status"], **TORCHRUN)[1], 16)
+    assert not ignored & (1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1))

@@ -1,0 +1,222 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""torchrun: its command for every node, and that a program sees what it sees under torchrun typed by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._node import processes, torch_warm
+from ansible_collections.muster.training.plugins.module_utils._node import rank as rank_module
+from ansible_collections.muster.training.plugins.plugin_utils._launch import registry
+from ansible_collections.muster.training.plugins.plugin_utils._launch.base import FORK_SERVER_PROGRAM, STORE_PROGRAM
+from ansible_collections.muster.training.tests.support.node_lab import eventually
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._launch.gangs import RUN, job, slots
+
+
+def options(argv: tuple[str, ...]) -> dict[str, str]:
+    return dict(item[2:].split("=", 1) for item in argv if item.startswith("--") and "=" in item)
+
+
+def test_the_agents_agree_on_everything_but_their_own_address() -> None:
+    plan = registry.launch(job(processes_per_node=2, restart={"max_crashes": 2, "max_lost_nodes": 5}), slots(), RUN)
+    first, second = (options(node.argv) for node in plan.nodes)
+    assert {key: first[key] for key in first if first[key] != second[key]} == {
+        "local-addr": "10.0.0.1",
+        "log-dir": "/state/a/runs/x-1/ranks",
+    }
+    assert (first["nnodes"], first["nproc-per-node"], first["rdzv-endpoint"]) == ("2", "2", "10.0.0.1:20000")
+    # Both budgets, because a surviving agent pays for the losses of the others too.
+    assert (first["max-restarts"], first["rdzv-id"]) == ("7", "x-1-3")
+    assert plan.policy == "torchrun" and plan.keypair is False and all(node.wait_for_peer for node in plan.nodes)
+
+
+def test_no_agent_is_the_rendezvous_itself() -> None:
+    plan = registry.launch(job(restart={"wait_s": 77}), slots(), RUN)
+    assert plan.store == ("/py0", STORE_PROGRAM, "{listen_fd}", "10.0.0.1", "20000")
+    settings = dict(item.split("=") for item in options(plan.nodes[0].argv)["rdzv-conf"].split(","))
+    assert settings["is_host"] == "0" and settings["join_timeout"] == "77"
+    assert all(node.env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1" for node in plan.nodes)
+
+
+def test_ranks_have_the_grace_to_save() -> None:
+    plan = registry.launch(job(checkpoints={"grace_s": 120}), slots(), RUN)
+    assert plan.nodes[0].env["PET_SHUTDOWN_TIMEOUT"] == "120"
+
+
+@pytest.mark.parametrize(("codes", "expected"), [([3, 65], "3,65"), ([], None)])
+def test_ranks_know_which_exit_codes_must_not_be_repeated(codes: list[int], expected: str | None) -> None:
+    plan = registry.launch(job(restart={"fatal_exit_codes": codes}), slots(), RUN)
+    assert {node.env.get("MUSTER_FATAL_EXIT_CODES") for node in plan.nodes} == {expected}
+
+
+def test_the_rank_command_ends_the_argument_list() -> None:
+    argv = registry.launch(job(args=["--nnodes=9"]), slots(), RUN).nodes[1].argv
+    at = argv.index("--no-python")
+    assert argv[:3] == ("/py1", "-m", "torch.distributed.run")
+    assert argv[at + 4] == "{program}/muster_node/rank.py" and argv[-1] == "--nnodes=9"
+
+
+def test_a_single_node_needs_no_store_of_its_own() -> None:
+    plan = registry.launch(job(nodes=1), slots(1), RUN)
+    assert plan.store is None and "--standalone" in plan.nodes[0].argv
+    assert not any(item.startswith("--rdzv") for item in plan.nodes[0].argv)
+
+
+def test_warm_starts_are_asked_for() -> None:
+    plan = registry.launch(job(), slots(), RUN)
+    assert {node.warm for node in plan.nodes} == {()}
+    plan = registry.launch(job(restart={"warm": True}, args=["--steps", "3"]), slots(), RUN)
+    command = ("/py1", "-u", "/state/b/runs/x-1/code/train.py", "--steps", "3")
+    assert plan.nodes[1].warm == ("/py1", "-u", FORK_SERVER_PROGRAM, *command)
+    assert plan.nodes[1].argv[-len(command) :] == command
+
+
+@pytest.mark.parametrize(
+    ("changes", "threads"),
+    [
+        ({"restart": {"warm": True}}, None),
+        ({"restart": {"warm": True}, "processes_per_node": 2}, "1"),
+        ({"restart": {"warm": True}, "processes_per_node": 2, "env": {"OMP_NUM_THREADS": "4"}}, "4"),
+        ({"processes_per_node": 2}, None),
+    ],
+)
+def test_the_fork_server_has_the_threads_that_torchrun_gives_its_ranks(
+    changes: dict[str, object], threads: str | None
+) -> None:
+    assert registry.launch(job(**changes), slots(), RUN).nodes[0].env.get("OMP_NUM_THREADS") == threads
+
+
+DUMP = """
+import sys
+modules = list(sys.modules)
+import json, os
+status = dict(line.split(":\\t") for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
+seen = {
+    "modules": modules, "path": sys.path, "flags": list(sys.flags), "argv": sys.argv, "orig_argv": sys.orig_argv,
+    "executable": sys.executable, "prefix": sys.prefix, "env": dict(os.environ), "cwd": os.getcwd(),
+    "umask": os.umask(0o22), "command": open("/proc/self/cmdline").read().rstrip("\\0").split("\\0"),
+    "threads": len(os.listdir("/proc/self/task")), "nice": os.nice(0), "cpus": sorted(os.sched_getaffinity(0)),
+    # Two signals are the C library's own, for its threads.
+    "signals": [int(status[name], 16) & ~(3 << 31) for name in ("SigBlk", "SigIgn", "SigCgt")], "limits": open("/proc/self/limits").read(),
+    "descriptors": sorted(os.listdir("/proc/self/fd"), key=int), "stdin": os.readlink("/proc/self/fd/0"),
+    "name": open("/proc/self/comm").read(), "output": [sys.stdout.encoding, sys.stdout.write_through],
+}
+import torch
+seen["torch"] = {"threads": torch.get_num_threads(), "interop": torch.get_num_interop_threads(),
+    "sum": torch.ones(2000, 2000).matmul(torch.ones(2000, 2)).sum().item(), "bad_fork": torch.cuda._is_in_bad_fork(),
+    "loaded": [batch.tolist() for batch in torch.utils.data.DataLoader([1, 2, 3], num_workers=2)]}
+with open(os.path.join(sys.argv[1], os.environ["LOCAL_RANK"]), "w") as file:
+    json.dump(seen, file)
+"""
+# New in every start, by nature.
+_NEW_EACH_TIME = ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE")
+
+
+class Starts:
+    """Starts a program on one node in several ways, all with the same environment."""
+
+    def __init__(self, folder: pathlib.Path, nproc: int, warm: bool = False) -> None:
+        self.folder, self.nproc = folder, nproc
+        (folder / "agent").mkdir()
+        (folder / "agent" / "muster_node").symlink_to(pathlib.Path(rank_module.__file__).parent)
+        (folder / "code").mkdir()
+        (folder / "code" / "dump.py").write_text(DUMP)
+        self.python = os.environ.get("MUSTER_TORCH_PYTHON", "") or pytest.skip(
+            "MUSTER_TORCH_PYTHON names no interpreter"
+        )
+        place = {"python": self.python, "run_dir": str(folder), "address": "127.0.0.1", "interface": None}
+        values = {"nodes": 1, "processes_per_node": nproc, "args": [str(folder / "out")], "restart": {"warm": warm}}
+        self.node = registry.launch(job(script="dump.py", **values), slots(1, **place), RUN).nodes[0]
+        own = ("PYTHON", "OMP_", "MUSTER_", "TORCH", "PET_")
+        self.env = {key: value for key, value in os.environ.items() if not key.startswith(own)} | dict(self.node.env)
+
+    def by_hand(self) -> list[dict[str, t.Any]]:
+        options = ("--standalone", f"--nproc-per-node={self.nproc}", "--local-addr=127.0.0.1", "--max-restarts=6")
+        torchrun = str(pathlib.Path(self.python).parent / "torchrun")
+        return self._dumps([torchrun, *options, str(self.folder / "code" / "dump.py"), str(self.folder / "out")])
+
+    def by_us(self, **env: str) -> list[dict[str, t.Any]]:
+        return self._dumps(self._fill(self.node.argv), **env)
+
+    def with_fork_server(self) -> list[dict[str, t.Any]]:
+        argv, private = self._fill(self.node.warm), self.folder / "private"
+        env = {**self.env, processes.MARKER: str(self.folder)}
+        variables = torch_warm.start_fork_server(argv, env, str(self.folder / "code"), private, None)
+        eventually(lambda: (private / "socket").exists(), "the fork server")
+        try:
+            return self.by_us(**variables)
+        finally:
+            processes.kill_marked(str(self.folder))
+
+    def _fill(self, argv: t.Iterable[str]) -> list[str]:
+        return [item.replace("{program}", str(self.folder / "agent")) for item in argv]
+
+    def _dumps(self, argv: list[str], **env: str) -> list[dict[str, t.Any]]:
+        out = self.folder / "out"
+        out.mkdir(exist_ok=True)
+        done = subprocess.run(
+            argv,
+            env={**self.env, **env},
+            cwd=self.folder / "code",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+        return [self._read(out / str(local)) for local in range(self.nproc)]
+
+    def _read(self, file: pathlib.Path) -> dict[str, t.Any]:
+        dump = json.loads(file.read_text())
+        file.unlink()
+        kept = {k: v for k, v in dump["env"].items() if not k.startswith("MUSTER_") and k not in _NEW_EACH_TIME}
+        return {
+            **dump,
+            "env": kept,
+            "env_names": sorted(name for name in dump["env"] if not name.startswith("MUSTER_")),
+        }
+
+
+def _differences(hand: t.Mapping[str, t.Any], ours: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    return {key: (hand[key], ours[key]) for key in hand if hand[key] != ours[key]}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("nproc", [1, 3])
+def test_a_program_sees_what_it_sees_under_torchrun_typed_by_hand(tmp_path: pathlib.Path, nproc: int) -> None:
+    starts = Starts(tmp_path, nproc)
+    for hand, ours in zip(starts.by_hand(), starts.by_us(), strict=True):
+        assert _differences(hand, ours) == {}
+        assert hand["threads"] == 1 and "torch" not in hand["modules"]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("nproc", [1, 3])
+def test_a_warm_program_sees_the_same_but_for_what_is_imported(tmp_path: pathlib.Path, nproc: int) -> None:
+    starts = Starts(tmp_path, nproc, warm=True)
+    for hand, ours in zip(starts.by_hand(), starts.with_fork_server(), strict=True):
+        assert list(_differences(hand, ours)) == ["modules"]
+        assert {"torch", "torch._dynamo"} <= set(ours["modules"]) and set(hand["modules"]) <= set(ours["modules"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "packages"),
+    [
+        ({}, ("torch",)),
+        ({"launcher": "deepspeed", "requires": {"torch": ">=2", "numpy": ""}}, ("torch", "deepspeed", "numpy")),
+        ({"launcher": "accelerate"}, ("torch", "accelerate")),
+        ({"launcher": "mpi"}, ()),
+    ],
+)
+def test_the_packages_that_an_interpreter_must_have(changes: dict[str, object], packages: tuple[str, ...]) -> None:
+    assert registry.required_packages(job(**changes)) == packages
