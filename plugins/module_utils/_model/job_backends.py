@@ -77,16 +77,10 @@ def check_backend(job: Job) -> None:
     """
     where = "Kubernetes" if job.on_kubernetes else "plain hosts"
     if not job.on_kubernetes:
-<<<<<<< cd34963615d6cecfda0c7fb9d29d64431a0f6362
         for option, is_used in _KUBERNETES_ONLY:
             if is_used(job):
                 raise InputError(option, "is not supported on plain hosts", f"It {_NEEDS_KUBERNETES}")
-=======
-        for option, asked in _KUBERNETES_ONLY:
-            if asked(job):
-                raise InputError(option, "cannot be carried out on plain hosts", f"It {_NEEDS_KUBERNETES}")
     _check_warm(job)
->>>>>>> 73914ab33bca7f1083988100ae0b0d1100c13b32
     own = () if job.on_kubernetes else _NOT_YET_ON_HOSTS
     for option, is_used, feature in (*_NOT_YET_ANYWHERE, *own):
         if is_used(job):
@@ -100,7 +94,7 @@ def _check_warm(job: Job) -> None:
         raise InputError(
             "job.restart.warm",
             "requires a script or module under torchrun",
-            f"Set launcher to {', '.join(TORCHRUN_FAMILY[:-1])} or {TORCHRUN_FAMILY[-1]} with script or module, or leave warm out",
+            f"Set launcher to one of {', '.join(TORCHRUN_FAMILY)} with script or module, or leave warm out",
         )
 
 

@@ -51,17 +51,11 @@ EXIT_REFUSED = 78
 class PodSpec:
     """One role of a gang.
 
-<<<<<<< cd34963615d6cecfda0c7fb9d29d64431a0f6362
-    Values of ``env`` may hold ``{rank} {attempt} {address} {own} {first}``, which the pod fills in; ``argv`` and
-    ``workdir`` may hold ``{program}`` and ``{run_dir}``. ``user_env`` overrides all other variables. ``policy`` tells
+    Values of ``env`` may hold ``{rank} {attempt} {address} {own} {first}``, which the pod fills in; ``argv``, ``warm``
+    and ``workdir`` may hold ``{program}`` and ``{run_dir}``. ``warm`` is the command of the fork server that ranks ask,
+    if they do. ``user_env`` overrides all other variables. ``policy`` tells
     which processes get a signal: ``torchrun`` the launcher, which forwards it; ``whole`` its process group. ``port`` is
     the rendezvous port, the one after it the discovery server's. ``begun`` is when the run was submitted (Unix
-=======
-    ``warm`` is the command of the fork server that ranks ask, if they do.
-
-    ``policy`` says who gets a signal: ``torchrun`` the launcher, which hands it on; ``whole`` its process group.
-    ``port`` is the rendezvous port, the one after it the meeting's. ``begun``: when the run was submitted (Unix
->>>>>>> 73914ab33bca7f1083988100ae0b0d1100c13b32
     seconds), which tells the attempts of one submission from those of the next.
     """
 

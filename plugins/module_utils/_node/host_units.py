@@ -39,13 +39,8 @@ def unit_manager() -> str:
     return "user" if lingering and pathlib.Path(runtime, "systemd/private").exists() else "detached"
 
 
-<<<<<<< cd34963615d6cecfda0c7fb9d29d64431a0f6362
-def start_unit(spec: dict[str, t.Any], program: pathlib.Path) -> bool:
-    """Start the supervisor of ``spec`` unless it is running; return whether it was started.
-=======
 def start_unit(spec: dict[str, t.Any], program: pathlib.Path, *, wait: bool = True) -> bool:
-    """Start the supervisor of ``spec`` unless it runs already; return whether it was started.
->>>>>>> 73914ab33bca7f1083988100ae0b0d1100c13b32
+    """Start the supervisor of ``spec`` unless it is running; return whether it was started.
 
     :param program: the installed agent's folder (it holds the package ``muster_node``).
     :param wait: return only when it has begun.

@@ -22,12 +22,8 @@ import subprocess
 import time
 import typing as t
 
-<<<<<<< cd34963615d6cecfda0c7fb9d29d64431a0f6362
-from . import pod_discovery, pod_environment, pod_fence, pod_mpi, pod_preflight, pod_ray, processes, usage
+from . import pod_discovery, pod_environment, pod_fence, pod_mpi, pod_preflight, pod_ray, processes, torch_warm, usage
 from .pod_environment import replace_placeholders
-=======
-from . import pod_discovery, pod_fence, pod_mpi, pod_preflight, pod_ray, processes, torch_warm, usage
->>>>>>> 73914ab33bca7f1083988100ae0b0d1100c13b32
 from .pod_log import Output, Tail
 
 EXIT_UNREACHABLE = 69

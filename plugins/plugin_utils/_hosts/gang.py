@@ -176,11 +176,6 @@ def secret_payload(env: t.Mapping[str, str], files: t.Mapping[str, bytes]) -> No
     return {"env": dict(env), "files": {name: base64.b64encode(data).decode() for name, data in files.items()}}
 
 
-<<<<<<< cd34963615d6cecfda0c7fb9d29d64431a0f6362
 def _with_program(spec: NodeObject, program: str) -> NodeObject:
-    return {**spec, "argv": [str(item).replace("{program}", program) for item in spec["argv"]]}
-=======
-def _with_program(spec: Dict, program: str) -> Dict:
     filled = {key: [str(item).replace("{program}", program) for item in spec[key]] for key in ("argv", "warm")}
     return {**spec, **filled}
->>>>>>> 73914ab33bca7f1083988100ae0b0d1100c13b32

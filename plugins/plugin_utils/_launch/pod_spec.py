@@ -44,28 +44,6 @@ def build_pod_spec(
 ) -> PodSpec:
     """Return the specification of a role that runs ``argv`` with ``values`` beside the variables of every job."""
     folder = run.checkpoint_dir or path_in_run("checkpoints")
-<<<<<<< cd34963615d6cecfda0c7fb9d29d64431a0f6362
-    given: dict[str, t.Any] = {
-        "run_id": run.run_id,
-        "attempt": run.attempt,
-        "nodes": job.nodes,
-        "port": run.port,
-        "argv": argv,
-        "env": {**environment.shared_variables(job, pod_spec.RUN_DIR, run), **values},
-        "user_env": dict(job.env),
-        "workdir": environment.workdir(job, any_pod(job)),
-        "checkpoint_dir": folder,
-        "secrets": secret_entries(job),
-        "fatal_exit_codes": job.restart.fatal_exit_codes,
-        "keep_logs": job.kept_logs_folder(run.run_id),
-        "grace_s": job.checkpoints.grace_s,
-        "wait_s": job.restart.wait_s,
-        "gpus": job.gpus_per_node,
-        "elastic": job_backends.is_elastic(job),
-    }
-    return PodSpec(**{**given, **changes})
-=======
-    mounted_path = job.checkpoints.path if job_backends.checkpoint_mount(job) else None
     base = PodSpec(
         run_id=run.run_id,
         attempt=run.attempt,
@@ -78,14 +56,13 @@ def build_pod_spec(
         checkpoint_dir=folder,
         secrets=secret_entries(job),
         fatal_exit_codes=job.restart.fatal_exit_codes,
-        keep_logs=f"{mounted_path.rstrip('/')}/.muster/{run.run_id}/logs" if mounted_path else None,
+        keep_logs=job.kept_logs_folder(run.run_id),
         grace_s=job.checkpoints.grace_s,
         wait_s=job.restart.wait_s,
         gpus=job.gpus_per_node,
         elastic=job_backends.is_elastic(job),
     )
     return dataclasses.replace(base, **changes)
->>>>>>> 73914ab33bca7f1083988100ae0b0d1100c13b32
 
 
 def secret_entries(job: Job) -> tuple[dict[str, str], ...]:
