@@ -7,29 +7,21 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible.plugins.action import ActionBase
-
 from ..plugin_utils._ansible import bytecode
 
 with bytecode.kept():
-    from ..plugin_utils._ansible import errors as error_boundary
+    from ..plugin_utils._ansible.base import Face
     from ..plugin_utils._workflows.diagnose.logs import diagnose
 
-_OPTIONS: dict[str, dict[str, t.Any]] = {
-    "path": {"type": "path", "required": True},
-    "dest": {"type": "path"},
-}
 
-
-class ActionModule(ActionBase):
+class ActionModule(Face):
     """Runs in process on the controller."""
 
-    _supports_check_mode = True
-    TRANSFERS_FILES = False
+    OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
+        "path": {"type": "path", "required": True},
+        "dest": {"type": "path"},
+    }
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+    def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
-        super().run(tmp, task_vars)
-        _unused, options = self.validate_argument_spec(_OPTIONS)
-        check = bool(self._task.check_mode)
-        return error_boundary.run(lambda: diagnose(options["path"], options["dest"], check=check))
+        return diagnose(options["path"], options["dest"], check=self.check)
