@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILES = project_files(ROOT)
 ENTRY_POINTS = {
     "action": {"run", "work"},
-    "inventory": {"verify_file", "parse", "list_nodes", "__init__"},
+    "inventory": {"verify_file", "parse", "source"},
     "callback": {"__init__"},
     "modules": {"main"},
     "doc_fragments": set(),
