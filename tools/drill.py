@@ -151,26 +151,26 @@ survives carry over to other clusters, the seconds do not. A dead node is notice
 Kubernetes' defaults), and its pods are deleted 60 s later.
 
 A drill passes when the run succeeds with all ranks seen and no step missing, resumed from a checkpoint at most one
-interval back, when the logs of the failed attempt are on the controller and beside the checkpoints, and when afterwards no
-pod is running, no Lease is held, no quota is used and no process is left on any node. ``seconds lost`` is the longest
-pause between two steps from the fault on.
+interval back, when the logs of the failed attempt are on the controller and beside the checkpoints, and when
+afterwards no pod is running, no Lease is held, no quota is used and no process is left on any node. ``seconds lost``
+is the longest pause between two steps from the fault on.
 
 """
 TAIL = """
 Release of the pods of a lost node
 ----------------------------------
 
-Kubernetes taints a node that stops answering, and after 60 s marks its pods for deletion. Without a kubelet that confirms
-it, Kubernetes would keep such a pod for ever: its gang would not restart, and its quota and devices would not be released.
-The controller that follows the run force-deletes the pod as soon as its node no longer exists or the node's condition
-``Ready`` is ``Unknown``. A kubelet that reports ``False`` is running and may end the pod itself. A user without permission
-to read nodes waits until 30 s after the pod's grace period. The gang then restarts on the remaining nodes, or waits for
-room.
+Kubernetes taints a node that stops answering, and after 60 s marks its pods for deletion. Without a kubelet that
+confirms it, Kubernetes would keep such a pod for ever: its gang would not restart, and its quota and devices would not
+be released. The controller that follows the run force-deletes the pod as soon as its node no longer exists or the
+node's condition ``Ready`` is ``Unknown``. A kubelet that reports ``False`` is running and may end the pod itself. A
+user without permission to read nodes waits until 30 s after the pod's grace period. The gang then restarts on the
+remaining nodes, or waits for room.
 
 A node that only lost its network or its kubelet still runs the job's ranks. Where checkpoints are on a mount, attempts
-share the file ``.muster/RUN_ID/newest`` there: a pod that finds a newer attempt than its own in it kills its ranks, which
-then save no further checkpoint. When an attempt ran without a controller that followed it, a short pod reads its steps and
-logs from ``.muster/RUN_ID/logs`` the next time that the run is followed.
+share the file ``.muster/RUN_ID/newest`` there: a pod that finds a newer attempt than its own in it kills its ranks,
+which then save no further checkpoint. When an attempt ran without a controller that followed it, a short pod reads its
+steps and logs from ``.muster/RUN_ID/logs`` the next time that the run is followed.
 """
 
 

@@ -21,8 +21,8 @@ options:
     suboptions:
       name:
         description:
-          - The provider. V(tailscale) rents nothing. It is named here so that devices and keys of rented nodes are
-            given back with them.
+          - The provider. V(tailscale) has no machines. It is named here so that devices and keys of rented nodes are
+            deleted with them.
         type: str
         required: true
         choices: [lambda, runpod, vastai, shadeform, tailscale]

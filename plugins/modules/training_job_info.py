@@ -17,8 +17,9 @@ options:
     type: str
   live:
     description:
-      - Whether to ask the hosts of runs that have not ended what they run now, and the cluster of those in pods.
-      - Rented machines on which such a run is at work get their lease renewed (not in check mode).
+      - Whether to query the state of runs that have not ended, from their hosts or, for runs in pods, from their
+        cluster.
+      - The leases of rented machines on which such a run is running are renewed (not in check mode).
     type: bool
     default: false
   logs:
@@ -29,10 +30,10 @@ options:
     type: bool
     default: false
   kubeconfig:
-    description: The kubeconfig for runs in pods. By default as C(kubectl) finds it.
+    description: The kubeconfig for runs in pods. The default is the kubeconfig that C(kubectl) finds.
     type: raw
   context:
-    description: Its context. By default the one with which the run was submitted.
+    description: Its context. The default is the context with which the run was submitted.
     type: str
 extends_documentation_fragment:
   - muster.training._attributes
@@ -65,8 +66,8 @@ EXAMPLES = r"""
 RETURN = r"""
 runs:
   description:
-    - Run records, the newest first; with O(live) each has the state of its units under C(live), a run in pods what its
-      cluster says of it (C(phase), C(detail)).
+    - Run records, the newest first. With O(live) each has the state of its units under C(live), a run in pods its
+      state on the cluster (C(phase), C(detail)).
   returned: without O(logs)
   type: list
   elements: dict

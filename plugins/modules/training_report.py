@@ -10,8 +10,8 @@ module: training_report
 version_added: 0.1.0
 short_description: Make the report of a training run
 description:
-  - Writes one self-contained HTML page, a JSON summary and a JUnit file from what the controller kept of a run. The
-    hosts are not needed any more.
+  - Writes one self-contained HTML page, a JSON summary and a JUnit file from the run's folder on the controller.
+    The hosts are not needed.
   - Needs matplotlib on the controller.
 options:
   run_id:

@@ -6,7 +6,7 @@
 Run by ``torchrun`` (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT); gloo without a GPU, NCCL with one.
 Rank 0 writes one JSON document. Exit status: 0 measured, 1 wrong values, 2 could not run, 3 timed out.
 
-Bandwidths are those of nccl-tests (doc/PERFORMANCE.md): algbw = size / time and busbw = algbw x factor, in GB/s
+Bandwidths are those of nccl-tests (its page on performance): algbw = size / time and busbw = algbw x factor, in GB/s
 of 1e9 bytes; the size is the larger of a rank's send and receive buffers. A time is the slowest rank's mean.
 """
 
@@ -35,7 +35,7 @@ DEFAULT_SIZES = {"gloo": [4 * MIB, 32 * MIB], "nccl": [64 * MIB, 1024 * MIB]}
 UNIFIED_MEMORY_CAP = 4 << 30
 MAX_ITERATIONS = 200
 # The size that is judged is measured until its two best tries agree within this part: a moment of other load presses
-# one try down and is no property of a network. A network that is far below what is expected and gave the same for a
+# one try down and says nothing about the network. A network that is far below what is expected and gave the same for a
 # smaller size is slow, and is asked once.
 SETTLED = 0.02
 MAX_TRIES = 4
@@ -92,7 +92,7 @@ class Collective:
         return 4 * self.count
 
     def factor(self) -> float:
-        """busbw / algbw (nccl-tests doc/PERFORMANCE.md)."""
+        """busbw / algbw, as nccl-tests defines it."""
         part = (self.ranks - 1) / self.ranks
         return 2 * part if self.name == "all_reduce" else part
 
@@ -148,7 +148,7 @@ def settled(rates: t.Sequence[float], smaller: float | None, wanted: float) -> b
 class Bench:
     """Measures sizes in turn. ``seconds`` is the time budget of one size.
 
-    ``expected`` is the bus bandwidth (GB/s) that the size to come should reach, None where nobody says so.
+    ``expected`` is the bus bandwidth (GB/s) that the size to come should reach, None where it is not known.
     """
 
     def __init__(self, options: argparse.Namespace, device: torch.device, watchdog: Watchdog) -> None:
