@@ -227,7 +227,7 @@ options:
             type: str
           key:
             description:
-              - The variable on the controller with V(env) (default O(job.secret_refs.name)), the key of the Secret
+              - The variable on the controller with V(env) (default O(job.secret_refs[].name)), the key of the Secret
                 with V(kubernetes).
             type: str
           as:
@@ -269,7 +269,7 @@ options:
             type: str
       mounts:
         description:
-          - Volumes of the pods. Each needs exactly one of O(job.mounts.pvc) and O(job.mounts.host_path).
+          - Volumes of the pods. Each needs exactly one of O(job.mounts[].pvc) and O(job.mounts[].host_path).
           - Needs the Kubernetes backend.
         type: list
         elements: dict
