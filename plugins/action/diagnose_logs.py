@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ..plugin_utils._ansible import bytecode
-
-with bytecode.kept():
-    from ..plugin_utils._ansible.base import Face
-    from ..plugin_utils._workflows.diagnose.logs import diagnose
+from ..plugin_utils._ansible.base import Face
+from ..plugin_utils._workflows.diagnose.logs import diagnose
 
 
 class ActionModule(Face):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import types
 import typing as t
 
@@ -51,6 +52,9 @@ def test_logs_of_a_run_that_does_not_exist_are_an_error(tmp_path: pathlib.Path) 
 def test_a_cluster_that_cannot_be_queried_is_unknown(tmp_path: pathlib.Path) -> None:
     """A broken kubeconfig must not hide the other runs: the state of this one is unknown, with the reason."""
     options = {**OPTIONS, "kubeconfig": str(tmp_path / "absent.config")}
-    query = getattr(Action(tmp_path), next(name for name in vars(subject.ActionModule) if name.startswith("_ask")))
+    (name,) = [
+        name for name, value in vars(subject.ActionModule).items() if re.match(r"_[a-z]", name) and callable(value)
+    ]
+    query = getattr(Action(tmp_path), name)
     found = query(options)({"run_id": "a-1", "backend_ref": {"context": "lab"}})
     assert found["phase"] == "unknown" and "absent.config" in found["detail"]
