@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The suboptions of ``job`` in the documentation are the fields that the job model parses, in both directions."""
+"""The suboptions of ``job`` and ``drill`` in the documentation are the fields that the model parses, in both directions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import typing as t
 import pytest
 import yaml
 
+from ansible_collections.muster.training.plugins.module_utils._model import drill as drill_model
 from ansible_collections.muster.training.plugins.module_utils._model import job as job_model
 from ansible_collections.muster.training.plugins.module_utils._model import job_backends
 from ansible_collections.muster.training.plugins.module_utils._model import validators as f
@@ -87,8 +88,8 @@ def differences(documented: dict[str, Option], declared: dict[str, Option], path
 
 
 @functools.cache
-def suboptions() -> dict[str, Option]:
-    about = yaml.safe_load(training_job.DOCUMENTATION)["options"]["job"]["suboptions"]
+def suboptions(option: str = "job") -> dict[str, Option]:
+    about = yaml.safe_load(training_job.DOCUMENTATION)["options"][option]["suboptions"]
     assert isinstance(about, dict)
     return about
 
@@ -105,6 +106,10 @@ def description(option: str) -> str:
 def test_every_key_of_a_job_is_documented_as_it_is_parsed() -> None:
     wrong = differences(suboptions(), fields(job_model.Job), "job")
     assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_every_key_of_a_drill_is_documented_as_it_is_parsed() -> None:
+    assert differences(suboptions("drill"), fields(drill_model.Drill), "drill") == []
 
 
 @pytest.mark.parametrize("option", [name for name, _uses in job_backends._KUBERNETES_ONLY])
