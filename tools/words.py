@@ -45,7 +45,9 @@ PHRASES: t.Final = {
     "was heard": r"\b(?:was|were|is|been) heard\b",
     "is ours": r"\b(?:is|are|was) (?:ours|theirs)\b",
     # In double backquotes it is the name of a field.
-    "a metaphor": r"(?<!``)\b(?:landlords?|doomed|reroll(?:s|ed)?|giveback|tenancy|custody|insists?|companions?|last words)\b",
+    "a metaphor": (
+        r"(?<!``)\b(?:landlords?|doomed|reroll(?:s|ed)?|giveback|tenancy|custody|insists?|companions?|last words)\b"
+    ),
 }
 # Documents that describe the project from outside the repository.
 FOREIGN = r"\bcontracts?: |\((?:facts|contracts|architecture)\b|\.\./(?:shared|facts|design)\b|\bfacts: \w+ \d"

@@ -227,8 +227,8 @@ options:
             type: str
           key:
             description:
-              - The variable on the controller with V(env) (default O(job.secret_refs[].name)), the key of the Secret
-                with V(kubernetes).
+              - The variable on the controller with V(env), the key of the Secret with V(kubernetes).
+              - The default is O(job.secret_refs[].name).
             type: str
           as:
             description:
@@ -315,12 +315,12 @@ options:
           resume:
             description:
               - V(auto) resumes where a checkpoint exists, V(never) starts from the beginning, V(required) fails
-                without a checkpoint.
+                without a checkpoint. The program finds it in E(MUSTER_RESUME).
             type: str
             choices: [auto, never, required]
             default: auto
           keep:
-            description: Number of checkpoints that the program keeps.
+            description: Number of checkpoints to keep. The program finds it in E(MUSTER_CHECKPOINT_KEEP).
             type: int
             default: 3
           grace_s:
@@ -375,8 +375,8 @@ options:
             default: []
           warm:
             description:
-              - Whether a restarted rank is forked from a process that has already imported torch. For torchrun and
-                the launchers that run under it.
+              - Whether ranks are forked from a process that has already imported torch, which saves the import at every
+                start. Needs a script or module, and torchrun or a launcher that runs under it.
               - C(OMP_NUM_THREADS), C(TORCH_*) and other variables that are read during the import must then come from
                 O(job.env).
             type: bool
