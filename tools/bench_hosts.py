@@ -69,7 +69,7 @@ def _torchrun(world: World, node: str, run_id: str, folder: pathlib.Path) -> lis
     ours = list(plan.nodes[NODES.index(node)].argv)
     argv = [ours[0], "-m", "torch.distributed.run", *ours[2:]]
     script = argv.index("--no-python")
-    # By hand the first node's agent hosts the store, and the script is not wrapped.
+    # By hand the first node's agent hosts the store, and nobody wraps the script.
     host_flag = "is_host=1" if node == NODES[0] else "is_host=0"
     head = [
         item.replace("is_host=0", host_flag) for item in argv[:script] if not item.startswith(("--log-dir", "--tee"))

@@ -112,7 +112,7 @@ def queue_lines(gangs: int, took: float, submitting: Sequence[Sample], waiting: 
 def share(samples: Sequence[Sample]) -> tuple[float, float]:
     """Return the share of a core that a controller took, and the seconds of the measurement.
 
-    What a process has used is lost with it: the most that was seen counts.
+    The usage of a process is lost when it ends, so the largest value that was seen counts.
 
     :raises SystemExit: when the wait was too short to tell.
     """

@@ -10,16 +10,15 @@ module: training_job_info
 version_added: 0.1.0
 short_description: List recorded training runs and read their logs
 description:
-  - Reads the run records and logs that the controller keeps; they outlive the hosts that ran them.
+  - Reads the run records and logs that the controller keeps; they are kept when the hosts are deleted.
 options:
   run_id:
-    description: Name of one run. The default is all runs; for logs it is the newest one.
+    description: Name of one run. The default is all runs, for logs the newest one.
     type: str
   live:
     description:
-      - Whether to query the state of runs that have not ended, from their hosts or, for runs in pods, from their
-        cluster.
-      - The leases of rented machines on which such a run is running are renewed (not in check mode).
+      - Whether to read the state of runs that have not ended from their hosts, of those in pods from their cluster.
+      - Renews the leases of rented machines on which such a run is running (not in check mode).
     type: bool
     default: false
   logs:
@@ -30,10 +29,10 @@ options:
     type: bool
     default: false
   kubeconfig:
-    description: The kubeconfig for runs in pods. The default is the kubeconfig that C(kubectl) finds.
+    description: The kubeconfig for runs in pods. By default as C(kubectl) finds it.
     type: raw
   context:
-    description: Its context. The default is the context with which the run was submitted.
+    description: Its context. By default the one with which the run was submitted.
     type: str
 extends_documentation_fragment:
   - muster.training._attributes
@@ -66,8 +65,8 @@ EXAMPLES = r"""
 RETURN = r"""
 runs:
   description:
-    - Run records, the newest first. With O(live) each has the state of its units under C(live), a run in pods its
-      state on the cluster (C(phase), C(detail)).
+    - Run records, the newest first; with O(live) each has the state of its units under C(live), a run in pods the state
+      that its cluster reports (C(phase), C(detail)).
   returned: without O(logs)
   type: list
   elements: dict

@@ -8,17 +8,17 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: training_report
 version_added: 0.1.0
-short_description: Make the report of a training run
+short_description: Write the report of a training run
 description:
-  - Writes one self-contained HTML page, a JSON summary and a JUnit file from the run's folder on the controller.
-    The hosts are not needed.
+  - Writes one self-contained HTML page, a JSON summary and a JUnit file from the records that the controller keeps of a
+    run. The hosts are not needed.
   - Needs matplotlib on the controller.
 options:
   run_id:
     description: Name of the run; the default is the newest one.
     type: str
   compare:
-    description: Names of several runs to compare on one page instead.
+    description: Names of several runs to compare on one page (C(compare.html), C(compare.json)) instead.
     type: list
     elements: str
     default: []

@@ -35,7 +35,7 @@ DEFAULT_SIZES = {"gloo": [4 * MIB, 32 * MIB], "nccl": [64 * MIB, 1024 * MIB]}
 UNIFIED_MEMORY_CAP = 4 << 30
 MAX_ITERATIONS = 200
 # The size that is judged is measured until its two best tries agree within this part: a moment of other load presses
-# one try down and says nothing about the network. A network that is far below what is expected and gave the same for a
+# one try down and is no property of a network. A network that is far below what is expected and gave the same for a
 # smaller size is slow, and is asked once.
 SETTLED = 0.02
 MAX_TRIES = 4
@@ -148,7 +148,7 @@ def settled(rates: t.Sequence[float], smaller: float | None, wanted: float) -> b
 class Bench:
     """Measures sizes in turn. ``seconds`` is the time budget of one size.
 
-    ``expected`` is the bus bandwidth (GB/s) that the size to come should reach, None where it is not known.
+    ``expected`` is the bus bandwidth (GB/s) that the size to come should reach, None where nobody says so.
     """
 
     def __init__(self, options: argparse.Namespace, device: torch.device, watchdog: Watchdog) -> None:
