@@ -48,7 +48,8 @@ drill: venv venv-torch ## faults on that cluster while a job trains; writes the 
 e2e: venv venv-torch venv-launchers ## the demo inventory from bootstrap to report
 	@$(DEV) -m tools.check --only e2e
 
-lint: venv ## style, types, layers, documentation
+lint: venv ## words and names with their figures, style, types, layers, documentation
+	@$(DEV) -m tools.words
 	@$(DEV) -m tools.check --only ruff,format,yamllint,changelog,mypy,layers,docs-lint,ansible-lint
 
 unit: venv ## unit tests with coverage

@@ -57,7 +57,7 @@ def _shares(case: Case, seen: t.Sequence[Seen]) -> Line:
 
 
 def _seconds(case: Case, seen: t.Sequence[Seen]) -> Line:
-    """Return the wall time of the playbook; the gate holds for the median, so that one hiccup is no failure."""
+    """Return the wall time of the playbook; the gate holds for the median, so that one slow run does not fail it."""
     times = [one.seconds for one in seen]
     middle = statistics.median(times)
     gate = f"gate ≤ {case.within_s:g} s" if case.within_s is not None else "no gate"

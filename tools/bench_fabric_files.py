@@ -48,7 +48,7 @@ def _agrees(row: t.Mapping[str, str]) -> bool:
     with (RECORDED / row["file"]).open("rb") as stream:
         found: FileDiagnosis = diagnose_stream(stream, row["file"])
     told = row["inter_node_transport"]
-    # What only the source's prose states, or only start-up lines name, is no proof.
+    # A statement in the source's prose, or a start-up line alone, proves nothing.
     unproven = told.startswith(("unproven", "none", "na")) or "(stated)" in told
     transport = None if unproven else re.sub(r" \(.*\)$", "", told)
     gdr = row["gdr_seen"] if row["gdr_seen"] in ("yes", "no") else "unknown"

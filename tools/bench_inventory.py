@@ -29,7 +29,7 @@ import typing as t
 
 OPTIONS = """
 plugin: muster.training.tailscale
-api_token: a-token-that-nobody-checks
+api_token: a-token-that-is-not-checked
 compose:
   machine_os: tailscale_os
   mesh_address: muster_node.addresses.mesh[0].address

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the figures of the Kubernetes apply engine are measured with: a server, near or distant, and the contestants."""
+"""The setup of the Kubernetes apply benchmark: an API server, near or distant, and the compared programs."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Arena:
         }
         program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
         environment = {**os.environ, "ANSIBLE_LOCALHOST_WARNING": "False", "ANSIBLE_DEPRECATION_WARNINGS": "False"}
-        # Everybody's compiled code is kept between runs, as on a machine where nobody set this.
+        # Compiled code of all programs is kept between runs, as is the default.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         if self.peer is not None:
             environment["ANSIBLE_COLLECTIONS_PATH"] = str(self.peer)

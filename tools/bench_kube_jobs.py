@@ -5,7 +5,7 @@
 
 The contestants take turns on one cluster, in one queue of Kueue. Ours is the whole ``train`` playbook, net of an empty
 one; kubectl's is the whole command. One round before the others is not counted: it proves the network of the pods, as
-the first run of a day does. The first step is told by the rank itself, on this machine's clock.
+the first run of a day does. The first step is reported by the rank itself, on this machine's clock.
 
 Figures of many gangs at once are in ``bench_kube_queue``.
 """
@@ -259,9 +259,9 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     if unmet():
         raise SystemExit(f"bench: {unmet()}")
-    # Compiled code is kept between runs, as on a machine where nobody set this.
+    # Compiled code is kept between runs, as is the default.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    # Whoever stops it gets the cluster back in order.
+    # A SIGTERM leaves the cluster in order.
     signal.signal(signal.SIGTERM, lambda *_unused: sys.exit(143))
     failed = False
     try:

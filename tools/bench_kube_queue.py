@@ -110,9 +110,9 @@ def queue_lines(gangs: int, took: float, submitting: Sequence[Sample], waiting: 
 
 
 def share(samples: Sequence[Sample]) -> tuple[float, float]:
-    """Return the share of a core that a controller took, and over how many seconds.
+    """Return the share of a core that a controller took, and the seconds of the measurement.
 
-    What a process has used is lost with it: the most that was seen counts.
+    The usage of a process is lost when it ends, so the largest value that was seen counts.
 
     :raises SystemExit: when the wait was too short to tell.
     """
@@ -123,7 +123,7 @@ def share(samples: Sequence[Sample]) -> tuple[float, float]:
 
 
 def watched(play: Play) -> list[Sample]:
-    """Return what a playbook takes from the start of its task to its end; the start of Ansible is no waiting."""
+    """Return what a playbook takes from the start of its task to its end; the start of Ansible does not count."""
     found: list[Sample] = []
     while not play.ended:
         if found or "TASK [" in play.output:
@@ -155,7 +155,7 @@ def playbook(folder: pathlib.Path, name: str, text: str, values: Dict) -> Play:
 def finish(play: Play, what: str) -> None:
     """Wait for the end of a playbook.
 
-    :raises SystemExit: with its last words when it failed.
+    :raises SystemExit: with the end of its output when it failed.
     """
     code, output = play.wait(LIMIT_S)
     if code:

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run the checks of ``tools/steps.py``: ``python -m tools.check [--all] [--only NAME,…] [--list]``.
 
-One line a step, the end of its log when it fails, and a summary whose last line reads ``N passed, N failed``. What
-could not run is named with its reason; with MUSTER_REQUIRE_LAB=1 that counts as failed. Full logs: build/logs.
+One line a step, the end of its log when it fails, and a summary whose last line reads ``N passed, N failed``. A
+step that could not run is named with its reason; with MUSTER_REQUIRE_LAB=1 it counts as failed. Logs: build/logs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .tree import ROOT, TreeError, matching, project_files
 from .venv import lock
 
 Outcome = t.Literal["passed", "failed", "warned", "not run", "nothing to check yet"]
-# An empty file of its own (Ansible refuses /dev/null), so that nobody's settings change a result.
+# An empty file of its own (Ansible refuses /dev/null), so that no user's settings change a result.
 EMPTY_CONFIG = "build/ansible.cfg"
 SHOWN_LINES = 60
 SHOWN_SKIPS = 20

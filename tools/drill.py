@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
     if reason:
         print(f"drill: {reason}", file=sys.stderr)
         return 1
-    # Whoever stops it gets the cluster back in order.
+    # A SIGTERM leaves the cluster in order.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     passed = True
     try:
@@ -137,8 +137,8 @@ HEAD = """..
 
 .. _ansible_collections.muster.training.docsite.drills:
 
-What a running job survives on Kubernetes
-=========================================
+Faults that a job on Kubernetes survives
+========================================
 
 ``make drill`` (root, podman, Linux) does the following to a job while it trains, and writes this page. The job is the
 collection's own from end to end: the ``train`` playbook, a JobSet with a queue of Kueue, two pods that train a small
@@ -148,28 +148,29 @@ model with PyTorch, DDP over gloo, and write a checkpoint every 20 steps to a fo
 
 This is a laboratory of two nodes in containers on one machine with two busy cores and no GPU: the steps lost and what
 survives carry over to other clusters, the seconds do not. A dead node is noticed there after 24 s (50 s with
-Kubernetes' defaults) and given up 60 s later.
+Kubernetes' defaults), and its pods are deleted 60 s later.
 
-A drill passes when the run ends well with all ranks seen and no step missing, resumed from a checkpoint at most one
-interval back, when the words of the failed attempt are on the controller and beside the checkpoints, and when
-afterwards no pod runs, no Lease is held, no quota is taken and no process is left on any node. ``seconds lost`` is the
-longest pause between two steps from the fault on.
+A drill passes when the run succeeds with all ranks seen and no step missing, resumed from a checkpoint at most one
+interval back, when the logs of the failed attempt are on the controller and beside the checkpoints, and when
+afterwards no pod is running, no Lease is held, no quota is used and no process is left on any node. ``seconds lost``
+is the longest pause between two steps from the fault on.
 
 """
 TAIL = """
-How a lost node is dealt with
------------------------------
+Release of the pods of a lost node
+----------------------------------
 
-A node that stops answering is tainted by Kubernetes, and after 60 s its pods are told to go. Nobody is left there to
-confirm it: Kubernetes would keep such a pod for ever, its gang would not start again, and what it held would not be
-given back. Whoever follows the run takes it off as soon as its node is gone or its cluster does not hear of it
-(``Ready`` is ``Unknown``); a kubelet that says ``False`` lives and may end the pod itself. A user who may not read
-nodes waits until 30 s after the pod's own time is over. The gang then starts on what is left, or waits for room.
+Kubernetes taints a node that stops answering, and after 60 s marks its pods for deletion. Without a kubelet that
+confirms it, Kubernetes would keep such a pod for ever: its gang would not restart, and its quota and devices would not
+be released. The controller that follows the run force-deletes the pod as soon as its node no longer exists or the
+node's condition ``Ready`` is ``Unknown``. A kubelet that reports ``False`` is running and may end the pod itself. A
+user without permission to read nodes waits until 30 s after the pod's grace period. The gang then restarts on the
+remaining nodes, or waits for room.
 
-A node that only lost its network or its kubelet still runs the job's ranks. Where checkpoints lie on a mount, attempts
-share the file ``.muster/RUN_ID/newest`` there: a pod that reads of a newer attempt than its own kills its ranks, which
-do not save any more. An attempt that nobody followed is read back from ``.muster/RUN_ID/logs`` by a short pod, its
-steps and its words, when somebody follows the run again.
+A node that only lost its network or its kubelet still runs the job's ranks. Where checkpoints are on a mount, attempts
+share the file ``.muster/RUN_ID/newest`` there: a pod that finds a newer attempt than its own in it kills its ranks,
+which then save no further checkpoint. When an attempt ran without a controller that followed it, a short pod reads its
+steps and logs from ``.muster/RUN_ID/logs`` the next time that the run is followed.
 """
 
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """``make lab``: the tests of tests/lab, on machines of their own: systemd and sshd in containers (root, podman, Linux).
 
-``python -m tools.lab [test] [--sweep] [PYTEST OPTIONS]``. What could not run is named with its reason; with
+``python -m tools.lab [test] [--sweep] [PYTEST OPTIONS]``. A test that could not run is named with its reason; with
 MUSTER_REQUIRE_LAB=1 it counts as failed. ``--sweep`` only removes what killed labs left behind.
 
 ``python -m tools.lab up|down|status|…``: a Kubernetes cluster on this machine, by hand; ``--help`` lists the commands.
@@ -65,7 +65,7 @@ def run_tests(arguments: list[str]) -> tuple[int, str]:
         text=True,
         errors="replace",
     )
-    # A lab that is told to stop must get the time to take its nodes down.
+    # A lab that receives SIGTERM must get the time to stop its nodes.
     signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGINT))
     lines = []
     try:

@@ -22,7 +22,7 @@ if [ -n "${MUSTER_PYTHON:-}" ]; then
   for version in 3.13 3.14 3.12; do
     ask "$MUSTER_PYTHON" "$version" && exit 0
   done
-  echo "MUSTER_PYTHON=$MUSTER_PYTHON is no Python 3.12, 3.13 or 3.14 with the venv and ensurepip modules" >&2
+  echo "MUSTER_PYTHON=$MUSTER_PYTHON is not a Python 3.12, 3.13 or 3.14 with the venv and ensurepip modules" >&2
   exit 1
 fi
 

@@ -72,6 +72,7 @@ SANITY = ("--exclude", "tests/", "--exclude", "tools/", "--exclude", "examples/"
 STEPS: t.Final[tuple[Step, ...]] = (
     Step("ruff", "ruff check", (("{bin}/ruff", "check", "."),), PYTHON_FILES),
     Step("format", "ruff format", (("{bin}/ruff", "format", "--check", "."),), PYTHON_FILES),
+    Step("words", "words of messages, docs and names, with the figures", (("{python}", "-m", "tools.words"),)),
     Step("yamllint", "yamllint", (("{bin}/yamllint", "--strict", "."),), ("*.yml", "*.yaml")),
     Step("changelog", "antsibull-changelog lint", (("{bin}/antsibull-changelog", "lint"),), ("changelogs/*",)),
     Step(

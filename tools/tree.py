@@ -41,7 +41,7 @@ def _git(root: pathlib.Path, *arguments: str) -> str:
 def project_files(root: pathlib.Path = ROOT) -> tuple[str, ...]:
     """Paths relative to ``root``, sorted, with ``/``; deleted files that git still tracks are left out.
 
-    :raises TreeError: where git is missing or ``root`` is no work tree.
+    :raises TreeError: where git is missing or ``root`` is not a work tree.
     """
     names = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
     there = {name for name in names if name and not name.startswith(GENERATED) and os.path.lexists(root / name)}
@@ -67,7 +67,7 @@ def copy_files(root: pathlib.Path, target: pathlib.Path, files: t.Iterable[str])
 def copy_collection(root: pathlib.Path, above: pathlib.Path) -> pathlib.Path:
     """A fresh copy at ``above/ansible_collections/muster/training``; returns that path.
 
-    ansible-test insists on a path of this form without links, and takes the nearest repository above it as the list
+    ansible-test requires a path of this form without links, and takes the nearest repository above it as the list
     of files; a repository of its own keeps it from looking at the one outside, which ignores the copy.
     """
     target = above.joinpath("ansible_collections", *COLLECTION.split("."))

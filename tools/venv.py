@@ -59,7 +59,7 @@ RECIPES: t.Final[dict[str, Recipe]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stamp:
-    """What an environment was made from. ``base``: interpreter and place; ``content``: digest of what is installed."""
+    """The inputs of an environment. ``base``: interpreter and place; ``content``: digest of what is installed."""
 
     base: str
     content: str
@@ -138,7 +138,7 @@ def link_collection(folder: pathlib.Path, root: pathlib.Path) -> None:
     if link.is_symlink():
         link.unlink()
     elif link.exists():
-        raise VenvError(f"{link} is no link to this checkout; remove it and call again")
+        raise VenvError(f"{link} is not a link to this checkout; remove it and call again")
     link.symlink_to(root, target_is_directory=True)
 
 

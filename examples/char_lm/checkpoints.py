@@ -34,7 +34,7 @@ class Checkpoint:
 
 
 def step_of(name: str) -> int | None:
-    """Return the step that a checkpoint's file name states, None if it is no such name."""
+    """Return the step that a checkpoint's file name states, None for any other name."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match else None
 

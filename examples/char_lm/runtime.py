@@ -116,7 +116,7 @@ def windows_of_rank(seed: int, position: int, rank: int, count: int, windows: in
 
 
 class Metrics:
-    """JSON lines for whoever watches the run, one ``write`` call of the system each, so none is torn by a kill.
+    """JSON lines for the follower of the run, one ``write`` call of the system each, so none is torn by a kill.
 
     A metrics file that cannot be written costs the lines and not the training: the first error is printed and
     the file is left alone from then on.

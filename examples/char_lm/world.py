@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The ranks of one attempt, and how they decide things together.
 
-A rank that leaves alone makes the others hang or fail with an error that hides the cause. So whatever one rank
-alone can see (a missing text, a full disk, a signal) is told to all, and all of them act on it.
+A rank that leaves alone makes the others hang or fail with an error that hides the cause. So an event that one
+rank alone can see (a missing text, a full disk, a signal) is sent to all ranks, and all of them act on it.
 
 Both examples carry the same copy of this file.
 """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
+<<<<<<< aa03e8892714bf7005981128a08c76f98bbf2b2f
 from ansible.plugins.action import ActionBase
 
 from ..plugin_utils._ansible import errors as error_boundary
@@ -16,17 +17,20 @@ _OPTIONS: dict[str, dict[str, t.Any]] = {
     "path": {"type": "path", "required": True},
     "dest": {"type": "path"},
 }
+=======
+from ..plugin_utils._ansible.base import WorkflowAction
+from ..plugin_utils._workflows.diagnose.logs import diagnose_folder
+>>>>>>> 12e471dd93751f5124e16f99b4fde9ad42f5bce9
 
 
-class ActionModule(ActionBase):
+class ActionModule(WorkflowAction):
     """Runs in process on the controller."""
 
-    _supports_check_mode = True
-    TRANSFERS_FILES = False
+    OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
+        "path": {"type": "path", "required": True},
+        "dest": {"type": "path"},
+    }
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+    def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
-        super().run(tmp, task_vars)
-        _unused, options = self.validate_argument_spec(_OPTIONS)
-        check = bool(self._task.check_mode)
-        return error_boundary.run_guarded(lambda: diagnose_folder(options["path"], options["dest"], check=check))
+        return diagnose_folder(options["path"], options["dest"], check=self.check)

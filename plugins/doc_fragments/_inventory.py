@@ -16,7 +16,7 @@ options:
       - How Ansible reaches a host, in order of preference. The first way that a host has is taken.
       - V(mesh) is its address on the tailnet, V(magicdns) its name there, V(public) and V(private) are addresses
         that the provider gave it, V(ssh_direct) is the SSH address and port that the provider publishes.
-      - The default is the way that suits the plugin.
+      - Each plugin has its own default.
     type: list
     elements: str
     choices: [mesh, magicdns, public, private, ssh_direct]
@@ -47,7 +47,7 @@ options:
   known_hosts_dir:
     description:
       - A folder in which each rented machine gets a file of its own for its SSH host keys.
-      - Addresses and ports of rented machines are given to strangers afterwards.
+      - Providers assign the addresses and ports of terminated machines to other customers.
     type: path
   cache_fresh_s:
     description:

@@ -19,7 +19,9 @@ description:
   - Runs on the controller. For Secrets use M(muster.training.kube_secret), which keeps their values out of the task.
 options:
   objects:
-    description: Objects. One object, a list of them, a C(List), or YAML text of one or more documents.
+    description:
+      - Objects. One object, a list of them, a C(List), or YAML text of one or more documents.
+      - One of O(objects), O(src) and O(prune) is required.
     type: raw
   src:
     description: Files with objects, or folders whose YAML and JSON files are taken in the order of their names.

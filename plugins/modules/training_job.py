@@ -12,39 +12,452 @@ short_description: Run a multi-node training job on plain hosts or Kubernetes, f
 description:
   - Starts a gang of processes on the hosts of the play, or of pods on a cluster, and follows it to its end.
   - Nothing starts until every host has passed its preflight, holds the code and can reach the first host's port.
-    If one host cannot start, all are stopped and the reason is given.
-  - The launcher's own engine restarts what fails (torchrun's elastic agents, or C(mpirun) as a whole), within
-    C(job.restart). The processes outlive the connection and the controller; the same task finds them again.
-  - The same job with the same code gets the same run id, so running the task again changes nothing while the run lives
-    and after it has succeeded. A run that failed, was lost or was cancelled continues from its checkpoint.
-  - With C(job.placement.backend=kubernetes) the gang is an object of JobSet, Kueue, Kubeflow Trainer, the MPI operator,
-    KubeRay or Volcano (C(job.placement.engine)); placement is judged, names and ports between pods are probed, and
-    all objects are checked by the server before the job is submitted. The play's hosts are then not used.
-  - A run that saw fewer ranks than asked is failed, whatever its exit code.
+    If one host cannot start, all are stopped and the reason is reported.
+  - The launcher's own engine restarts failed ranks (torchrun's elastic agents, or C(mpirun) as a whole), within
+    O(job.restart). The processes keep running when the connection or the controller is lost, and the same task finds
+    them again.
+  - The same job with the same code gets the same run id. Running the task again changes nothing while the run is
+    running and after it has succeeded. A run that failed, was lost or was cancelled continues from its checkpoint.
+  - With O(job.placement.backend=kubernetes) the gang is an object of JobSet, Kueue, Kubeflow Trainer, the MPI
+    operator, KubeRay or Volcano (O(job.placement.engine)). Placement is checked, names and ports between pods are
+    tested, and the server validates all objects before the job is submitted. The play's hosts are then not used.
+  - A run in which fewer ranks were seen than requested has failed, whatever its exit code.
 options:
   job:
     description:
-      - What to run. The keys are described in the guide to the job model; unknown keys are refused.
+      - The job to run. Unknown keys are refused with the nearest valid key.
       - Required unless O(run_id) names a recorded run to continue.
+      - A key that the job's backend or engine cannot carry out is refused by name, never ignored.
     type: dict
     suboptions:
       name:
         description: Name of the job, at most 40 characters, lower-case letters, digits and C(-).
         type: str
         required: true
+      nodes:
+        description: Number of nodes. The world size is nodes times processes per node.
+        type: int
+        default: 1
+      template:
+        description:
+          - Name of a preset whose keys are overlaid by the job's own, mappings key by key.
+          - A preset of the collection (C(pytorch_ddp), C(pytorch_fsdp), C(deepspeed_zero3), C(accelerate),
+            C(megatron), C(horovod)) or the file C(NAME.yml) of a folder in O(template_paths).
+        type: str
+      placement:
+        description: The backend, and the nodes that the job may use.
+        type: dict
+        suboptions:
+          backend:
+            description: V(kubernetes) runs the job in pods, V(hosts) and V(auto) on the hosts of the play.
+            type: str
+            choices: [auto, hosts, kubernetes]
+            default: auto
+          island:
+            description: Name of the island whose nodes the job uses. An island is a group of nodes with one fast
+              network.
+            type: str
+          network_mode:
+            description:
+              - The network of the pods on Kubernetes. V(host) is the nodes' own network, which takes one pod per
+                node.
+              - V(pod) cannot be used on plain hosts.
+            type: str
+            choices: [auto, host, pod]
+            default: auto
+          required_network_types:
+            description: Networks that each node must have.
+            type: list
+            elements: str
+            choices: [mesh, lan, public]
+            default: []
+          allow_slow_network:
+            description: Whether the job may run on lane D (a mesh or the open network) and on nodes of several
+              islands.
+            type: bool
+            default: false
+          engine:
+            description:
+              - The controller that runs the job on Kubernetes.
+              - The default follows from O(job.launcher). It is V(mpijob) for C(mpi), V(rayjob) for C(ray), else
+                V(jobset).
+            type: str
+            choices: [jobset, indexed_job, trainjob, mpijob, rayjob, volcano]
+          cluster:
+            description: Context of the kubeconfig, on Kubernetes.
+            type: str
+          namespace:
+            description: Namespace on Kubernetes. The default is the namespace of the context.
+            type: str
+          queue:
+            description:
+              - LocalQueue of Kueue on Kubernetes, or a queue of Volcano with that engine.
+              - Required where the namespace has several LocalQueues.
+            type: str
+          priority:
+            description: Priority class of the job on Kubernetes.
+            type: str
+      launcher:
+        description: The program that starts the ranks. V(ray) runs on Kubernetes only.
+        type: str
+        choices: [torchrun, accelerate, deepspeed, megatron, mpi, ray, command]
+        default: torchrun
+      image:
+        description: Container image of the pods. Required on Kubernetes, refused on plain hosts.
+        type: str
+      python:
+        description: Interpreter on the nodes. The default is the host variable C(muster_training_python), else
+          C(python3).
+        type: str
+      code:
+        description: The source of the program's files. Required for a relative O(job.script).
+        type: dict
+        suboptions:
+          ref:
+            description:
+              - A folder on the controller with V(path), C(URL@REVISION) with V(git), an absolute folder of the image
+                with V(image).
+            type: str
+            required: true
+          from:
+            description:
+              - The kind of the source. V(image) runs on Kubernetes only.
+              - V(binding) is reserved for service bindings and refused.
+            type: str
+            choices: [path, git, image, binding]
+            default: path
+          sha256:
+            description: Expected checksum of the files. Another checksum is refused.
+            type: str
+          workdir:
+            description: Working folder of the program, relative to the folder of the files.
+            type: str
+            default: .
+      script:
+        description:
+          - Python file to run, relative to the code or absolute.
+          - Exactly one of O(job.script), O(job.module) and O(job.command) is required.
+        type: str
+      module:
+        description: Python module to run, as C(python -m) runs it. See O(job.script).
+        type: str
+      command:
+        description: Argument list to run, with O(job.launcher=command) or O(job.launcher=mpi). See O(job.script).
+        type: list
+        elements: str
+        default: []
+      args:
+        description:
+          - Arguments of the program. C({run_dir}) stands for the run's folder on the node, C({deepspeed_config}) for
+            the DeepSpeed file.
+        type: list
+        elements: str
+        default: []
+      env:
+        description: Environment variables of the program. Variables that the launcher sets are refused.
+        type: dict
+        default: {}
+      gpus_per_node:
+        description: GPUs per node. 0 trains on the CPU.
+        type: int
+        default: 0
+      processes_per_node:
+        description: Ranks per node. The default is one per GPU, or one without GPUs.
+        type: int
+      groups:
+        description: Reserved. Groups of unequal nodes are refused.
+        type: list
+        elements: dict
+        default: []
+      gpu:
+        description: Requirements on the GPUs of each node.
+        type: dict
+        suboptions:
+          model:
+            description: Part of the model's name.
+            type: str
+          memory_gib_min:
+            description: Least memory of one GPU, in GiB.
+            type: int
+          arch:
+            description: Architecture of the GPU.
+            type: str
+      resources:
+        description: Resources of each node.
+        type: dict
+        suboptions:
+          cpu:
+            description: Processor cores of a pod on Kubernetes, such as V(4), V(0.5) or V(500m). At least 0.1.
+            type: str
+          memory:
+            description:
+              - Memory limit as a quantity such as V(64Gi) (2^30 bytes each) or V(64G) (10^9 bytes each).
+              - On plain hosts it is enforced where systemd runs.
+            type: str
+          shm:
+            description:
+              - Size of C(/dev/shm) of a pod on Kubernetes. It counts against O(job.resources.memory).
+              - The default is 8Gi with GPUs, else 1Gi, at most half of O(job.resources.memory).
+            type: str
+          rdma:
+            description:
+              - Whether each pod on Kubernetes gets a device of the cluster's RDMA resource.
+              - The default is true for jobs with GPUs where all nodes that fit offer one.
+            type: bool
+      secret_refs:
+        description: Secrets by reference. The values never appear in a record or a log.
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          name:
+            description: Name of the variable that the program sees.
+            type: str
+            required: true
+          from:
+            description:
+              - The source of the value. V(env) and V(file) are read on the controller.
+              - V(kubernetes) names a Secret that exists in the job's namespace and needs the Kubernetes backend.
+              - The others are reserved for the secrets service and refused.
+            type: str
+            choices: [env, file, vault, openbao, kubernetes, aws_secrets_manager, infisical]
+            required: true
+          path:
+            description: The file with V(file), the name of the Secret with V(kubernetes).
+            type: str
+          key:
+            description:
+              - The variable on the controller with V(env), the key of the Secret with V(kubernetes).
+              - The default is O(job.secret_refs[].name).
+            type: str
+          as:
+            description:
+              - V(env) sets the variable to the value. V(file) sets C(NAME_FILE) to the path of a file that holds it.
+              - V(registry) pulls the image with a Secret of the type C(kubernetes.io/dockerconfigjson), on
+                Kubernetes only.
+            type: str
+            choices: [env, file, registry]
+            default: env
+      datasets:
+        description: Data for the program, which finds it in the variable C(MUSTER_DATASET_NAME).
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          name:
+            description: Name of the dataset, at most 40 characters.
+            type: str
+            required: true
+          path:
+            description: File or folder on the controller that is copied to the nodes. Required.
+            type: str
+          mode:
+            description: V(stage) copies the data to the nodes. The others are reserved for service bindings and
+              refused.
+            type: str
+            choices: [stage, mount, stream]
+            default: stage
+          read_only:
+            description: Whether the program only reads the data.
+            type: bool
+            default: true
+          binding:
+            description: Reserved for service bindings and refused.
+            type: str
+          prefix:
+            description: Reserved for service bindings and refused.
+            type: str
+      mounts:
+        description:
+          - Volumes of the pods. Each needs exactly one of O(job.mounts[].pvc) and O(job.mounts[].host_path).
+          - Needs the Kubernetes backend.
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          name:
+            description: Name of the mount, at most 40 characters.
+            type: str
+            required: true
+          path:
+            description: Absolute path in the pods.
+            type: str
+            required: true
+          host_path:
+            description: Absolute path of a folder of the node.
+            type: str
+          read_only:
+            description: Whether the mount is read-only.
+            type: bool
+            default: false
+          binding:
+            description: Reserved for service bindings and refused.
+            type: str
+          pvc:
+            description:
+              - Name of a PersistentVolumeClaim in the job's namespace on Kubernetes. Several nodes need the access
+                mode ReadWriteMany.
+            type: str
+      checkpoints:
+        description: The checkpoints that the program writes and resumes from.
+        type: dict
+        suboptions:
+          path:
+            description:
+              - Folder on the nodes. The default is inside the run's folder on each node.
+              - On Kubernetes it belongs below a mount. Elsewhere it is lost with its pod.
+            type: str
+          format:
+            description: V(files) for one file per checkpoint, V(dcp) for PyTorch's distributed checkpoints.
+            type: str
+            choices: [files, dcp]
+            default: files
+          resume:
+            description:
+              - V(auto) resumes where a checkpoint exists, V(never) starts from the beginning, V(required) fails
+                without a checkpoint. The program finds it in E(MUSTER_RESUME).
+            type: str
+            choices: [auto, never, required]
+            default: auto
+          keep:
+            description: Number of checkpoints to keep. The program finds it in E(MUSTER_CHECKPOINT_KEEP).
+            type: int
+            default: 3
+          grace_s:
+            description: Seconds that the program has to save after SIGTERM, at most 3600.
+            type: int
+            default: 30
+          interval_steps:
+            description: Steps between two checkpoints of the program. A drill compares the steps lost with it.
+            type: int
+          binding:
+            description: Reserved for service bindings and refused.
+            type: str
+      deepspeed_config:
+        description: Content of DeepSpeed's JSON file. Needs O(job.launcher=deepspeed) or O(job.launcher=accelerate).
+        type: dict
+        default: {}
+      requires:
+        description:
+          - 'Packages that the interpreter must have, such as C({torch: ">=2.4"}). All nodes must have the same
+            release.'
+          - On Kubernetes the image brings them, and nothing is compared.
+        type: dict
+        default: {}
+      restart:
+        description: Limits of restarts, with separate budgets for crashes and for lost nodes.
+        type: dict
+        suboptions:
+          max_crashes:
+            description: Restarts after a crash of the program.
+            type: int
+            default: 3
+          max_lost_nodes:
+            description: Restarts after the loss of a node.
+            type: int
+            default: 3
+          on_lost_node:
+            description:
+              - V(wait) waits for the node, V(fail) ends the run.
+              - V(replace) and V(shrink) are carried out by M(muster.training.fleet_heal). On Kubernetes V(shrink)
+                needs O(job.elastic).
+            type: str
+            choices: [wait, fail, replace, shrink]
+            default: wait
+          wait_s:
+            description: Seconds to wait for a lost node, at most 86400.
+            type: int
+            default: 600
+          fatal_exit_codes:
+            description: Exit codes of the program that end the run without a restart, 1 to 255.
+            type: list
+            elements: int
+            default: []
+          warm:
+            description:
+              - Whether ranks are forked from a process that has already imported torch, which saves the import at every
+                start. Needs a script or module, and torchrun or a launcher that runs under it.
+              - C(OMP_NUM_THREADS), C(TORCH_*) and other variables that are read during the import must then come from
+                O(job.env).
+            type: bool
+            default: false
+      elastic:
+        description:
+          - A world that may change its size, on Kubernetes with torchrun and the engine C(jobset) or C(indexed_job).
+        type: dict
+        suboptions:
+          min:
+            description: Least number of nodes.
+            type: int
+          max:
+            description: Largest number of nodes. Only O(job.nodes) is accepted.
+            type: int
+      timeout_s:
+        description: Seconds after which the job is stopped.
+        type: int
+      ttl_after_finished_s:
+        description: Seconds that the objects of a finished job stay on Kubernetes. The default is a day.
+        type: int
+      release:
+        description: Whether rented machines are terminated after the run, never, when it succeeded or always.
+        type: str
+        choices: [never, success, always]
+        default: never
+      max_cost_usd:
+        description: US dollars that the run may cost. A run that costs more is stopped and its rented machines
+          terminated.
+        type: float
+      tracking:
+        description: Reserved for service bindings and refused.
+        type: str
+      metrics:
+        description: How metrics are read from the program's output.
+        type: dict
+        suboptions:
+          step_pattern:
+            description:
+              - Regular expression with a group C(step) and any of C(loss), C(tokens_per_s) and other metrics, for a
+                program that does not write C(MUSTER_METRICS_FILE).
+            type: str
+      batch:
+        description: Your own numbers, only for the advice that is shown before launch.
+        type: dict
+        suboptions:
+          per_rank:
+            description: Samples per rank and step.
+            type: int
+          accumulation:
+            description: Steps whose gradients are accumulated.
+            type: int
+            default: 1
+          base_learning_rate:
+            description: Learning rate at O(job.batch.base_batch), scaled linearly with the batch.
+            type: float
+          base_batch:
+            description: Samples per step for which O(job.batch.base_learning_rate) holds.
+            type: int
+          parameters:
+            description: Parameters of the model, for the time of an all-reduce.
+            type: int
+          bytes_per_gradient:
+            description: Bytes of one gradient, 1 to 8.
+            type: int
+            default: 4
   run_id:
     description:
-      - Name of the run. The default is made from the job's name and a checksum of the job and its code.
+      - Name of the run. The default is the job's name and a checksum of the job and its code.
+      - Required with O(state=cancelled).
     type: str
   state:
     description:
       - V(present) starts or continues the run and follows it.
-      - V(cancelled) stops it on all its hosts, giving it C(job.checkpoints.grace_s) seconds to save.
+      - V(cancelled) stops it on all its hosts, after O(job.checkpoints.grace_s) seconds to save.
     type: str
     choices: [present, cancelled]
     default: present
   hosts:
-    description: Inventory hosts to choose nodes from, in order; rank 0 is on the first. The default is all of the play.
+    description: Inventory hosts to choose nodes from, in order; rank 0 is on the first. The default is all of the
+      play.
     type: list
     elements: str
   template_paths:
@@ -62,15 +475,16 @@ options:
     default: false
   recreate:
     description:
-      - Whether a run on Kubernetes that lives with another job is stopped and started anew with this one.
-      - Without it the task fails and shows what differs. On plain hosts cancel the run first.
-      - Also whether a run is started again whose object is gone from the cluster (deleted, or its time to live over)
-        before anybody saw how it ended.
+      - Whether to stop a run on Kubernetes that is running with another job under the same name, and to start this
+        job.
+      - Without it the task fails and shows the differences. On plain hosts cancel the run first.
+      - Also whether to start a run again whose object no longer exists in the cluster (deleted, or its time to live
+        has expired) and whose result was not recorded.
     type: bool
     default: false
   drill:
     description:
-      - Kill something on purpose while following, and prove the resume from the step counter.
+      - Kill a process on purpose while following, and prove the resume from the step counter.
     type: dict
     suboptions:
       target:
@@ -94,18 +508,18 @@ options:
         type: float
   kubeconfig:
     description:
-      - For a job with C(placement.backend=kubernetes), the kubeconfig (a path, or its content as a mapping).
-      - By default as C(kubectl) finds it.
+      - For a job with O(job.placement.backend=kubernetes), the kubeconfig (a path, or its content as a mapping).
+      - The default is the kubeconfig that C(kubectl) finds.
     type: raw
   context:
-    description: The context of the kubeconfig. By default C(job.placement.cluster), else the current one.
+    description: The context of the kubeconfig. The default is O(job.placement.cluster), else the current one.
     type: str
   cluster_id:
     description:
       - The uid of the namespace C(kube-system). Any other cluster is refused, whatever the kubeconfig points at.
-      - Without it, a run that lives on another cluster by its record is refused, and so is a new run on a cluster that
-        has none of the rented machines while another has them by the ledger. Give it when they belong to this cluster
-        now, such as after its control plane was built anew.
+      - Without it, two things are refused. One is a run whose record says that it is running on another cluster. The
+        other is a new run on a cluster that has none of the rented machines while, by the ledger, another cluster
+        has them. Set it when they belong to this cluster now, such as after its control plane was rebuilt.
     type: str
 extends_documentation_fragment:
   - muster.training._attributes
@@ -193,19 +607,21 @@ checks:
   returned: in check mode
   type: dict
 released:
-  description: The rented machines that were given back at the run's end (C(release), C(max_cost_usd)), proved gone.
+  description:
+    - The rented machines that were terminated at the run's end (O(job.release), O(job.max_cost_usd)) and proved gone.
   returned: when any were due
   type: list
   elements: str
 not_proved_gone:
-  description: What may still bill although it was due, each with C(name), C(provider) and C(problem). The module fails.
+  description:
+    - Machines that were due and may still bill, each with C(name), C(provider) and C(problem). The module fails.
   returned: when any were due
   type: list
   elements: dict
 kept:
   description:
-    - Why a machine that was due was kept, by name; on Kubernetes another run may be on it by then. Where the cluster
-      does not tell, the module fails.
+    - Why a machine that was due was kept, by name. On Kubernetes another run may be using it. Where the cluster
+      cannot say so, the module fails.
   returned: when any were kept
   type: dict
 """

@@ -6,7 +6,7 @@
 Run by ``torchrun`` (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT); gloo without a GPU, NCCL with one.
 Rank 0 writes one JSON document. Exit status: 0 measured, 1 wrong values, 2 could not run, 3 timed out.
 
-Bandwidths are those of nccl-tests (doc/PERFORMANCE.md): algbw = size / time and busbw = algbw x factor, in GB/s
+Bandwidths are those of nccl-tests (its page on performance): algbw = size / time and busbw = algbw x factor, in GB/s
 of 1e9 bytes; the size is the larger of a rank's send and receive buffers. A time is the slowest rank's mean.
 """
 
@@ -92,7 +92,7 @@ class Collective:
         return 4 * self.count
 
     def factor(self) -> float:
-        """busbw / algbw (nccl-tests doc/PERFORMANCE.md)."""
+        """busbw / algbw, as nccl-tests defines it."""
         part = (self.ranks - 1) / self.ranks
         return 2 * part if self.name == "all_reduce" else part
 

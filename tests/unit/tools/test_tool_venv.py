@@ -105,7 +105,7 @@ def test_a_failed_change_leaves_no_stamp(
 def test_a_folder_in_the_place_of_the_link_is_not_removed(tmp_path: pathlib.Path) -> None:
     there = tmp_path / "lib/python3.13/site-packages/ansible_collections/muster/training"
     there.mkdir(parents=True)
-    with pytest.raises(venv.VenvError, match="no link to this checkout"):
+    with pytest.raises(venv.VenvError, match="not a link to this checkout"):
         venv.link_collection(tmp_path, tmp_path)
 
 

@@ -17,7 +17,11 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api import kubeconfig
 from ansible_collections.muster.training.plugins.plugin_utils._workflows import kubeconfig as subject
-from ansible_collections.muster.training.tests.unit.plugins.action.test_rent_faces import PACKAGE, compare, documented
+from ansible_collections.muster.training.tests.unit.plugins.action.test_options_match_docs import (
+    PACKAGE,
+    compare,
+    documented,
+)
 
 CLAIMS = {
     "sub": "system:serviceaccount:vision:member",

@@ -26,7 +26,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared 
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
 from ansible_collections.muster.training.tests.support.run_world import Said
-from ansible_collections.muster.training.tests.unit.plugins.action.test_rent_faces import compare, documented
+from ansible_collections.muster.training.tests.unit.plugins.action.test_options_match_docs import compare, documented
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric.bench.test_scaling import document
 
 Dict = dict[str, t.Any]
