@@ -7,20 +7,8 @@ from __future__ import annotations
 
 import typing as t
 
-<<<<<<< aa03e8892714bf7005981128a08c76f98bbf2b2f
-from ansible.plugins.action import ActionBase
-
-from ..plugin_utils._ansible import errors as error_boundary
-from ..plugin_utils._workflows.diagnose.logs import diagnose_folder
-
-_OPTIONS: dict[str, dict[str, t.Any]] = {
-    "path": {"type": "path", "required": True},
-    "dest": {"type": "path"},
-}
-=======
 from ..plugin_utils._ansible.base import WorkflowAction
 from ..plugin_utils._workflows.diagnose.logs import diagnose_folder
->>>>>>> 12e471dd93751f5124e16f99b4fde9ad42f5bce9
 
 
 class ActionModule(WorkflowAction):

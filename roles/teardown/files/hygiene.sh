@@ -3,15 +3,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
-<<<<<<< aa03e8892714bf7005981128a08c76f98bbf2b2f
-# Removes what is private from a rented machine that is about to be deleted, as far as permissions allow. The last line of
-# the output is a JSON list of {step, ok, problem, removed}. A rented machine is root for its owner, so this is no
-# proof of anything: keys that live longer than the machine do not belong on it.
-=======
 # Removes private data from a rented machine before it is terminated, on a best-effort basis. The last line of the output
 # is a JSON list of {step, ok, problem, removed}. The owner of a rented machine is root there, so this proves nothing:
 # keys that are valid for longer than the machine do not belong on it.
->>>>>>> 12e471dd93751f5124e16f99b4fde9ad42f5bce9
 set -u
 root=${MUSTER_HYGIENE_ROOT:-}
 report=
@@ -23,11 +17,7 @@ note() {
 }
 
 forget() {
-<<<<<<< aa03e8892714bf7005981128a08c76f98bbf2b2f
-  # forget STEP PATH...: what does not exist is not an error.
-=======
   # forget STEP PATH...: a path that does not exist is not a problem.
->>>>>>> 12e471dd93751f5124e16f99b4fde9ad42f5bce9
   step=$1
   shift
   removed=false

@@ -1,25 +1,6 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-<<<<<<< aa03e8892714bf7005981128a08c76f98bbf2b2f
-"""The action of training_job_info takes the options that its module documents."""
-
-from __future__ import annotations
-
-import yaml
-
-from ansible_collections.muster.training.plugins.action.training_job_info import ActionModule
-from ansible_collections.muster.training.plugins.modules import training_job_info
-from ansible_collections.muster.training.plugins.plugin_utils._ansible.base import STATE_HOME
-
-
-def test_the_options_are_those_of_the_documentation() -> None:
-    documented = yaml.safe_load(training_job_info.DOCUMENTATION)["options"]
-    assert {*documented, *STATE_HOME} == set(ActionModule.OPTIONS)
-    for name, option in documented.items():
-        for word in ("type", "default", "elements"):
-            assert option.get(word) == ActionModule.OPTIONS[name].get(word), name
-=======
 """The action training_job_info: logs or records, and the cluster of a run in pods that cannot be queried."""
 
 from __future__ import annotations
@@ -77,4 +58,3 @@ def test_a_cluster_that_cannot_be_queried_is_unknown(tmp_path: pathlib.Path) -> 
     query = getattr(Action(tmp_path), name)
     found = query(options)({"run_id": "a-1", "backend_ref": {"context": "lab"}})
     assert found["phase"] == "unknown" and "absent.config" in found["detail"]
->>>>>>> 12e471dd93751f5124e16f99b4fde9ad42f5bce9
