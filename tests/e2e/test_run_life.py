@@ -66,7 +66,7 @@ def test_a_second_train_changes_nothing(world: World) -> None:
     assert_ends_well(world, play)
     digest = world.digest()
     ended = world.play(job=job)
-    assert (ended.code, ended.changed) == (0, 0) and "has succeeded already" in ended.output, ended.output
+    assert (ended.code, ended.changed) == (0, 0) and "has already succeeded" in ended.output, ended.output
     assert world.digest() == digest
     assert world.processes() == {}
 

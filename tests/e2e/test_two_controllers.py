@@ -64,7 +64,7 @@ def test_taking_over(world: World) -> None:
     until(lambda: len(world.ranks()) == 2, "both ranks")
     before = world.processes()
     play = world.start(job=job, muster_state=second, muster_take_over=True)
-    until(lambda: "runs already, following it" in play.output, "the second controller to follow")
+    until(lambda: "already running, following it" in play.output, "the second controller to follow")
     assert world.processes() == before
     world.finish()
     result = play.wait()

@@ -94,7 +94,7 @@ def test_a_controller_that_is_gone_holds_nobody_up_for_long(desk: Desk, monkeypa
         first._renewer.join()
         with desk.held("second"):
             assert "/second (" in desk.holder
-            assert any("/first (" in line and "looking whether it still does" in line for line in desk.said.lines)
+            assert any("/first (" in line and "checking for renewals" in line for line in desk.said.lines)
             monkeypatch.undo()
 
 

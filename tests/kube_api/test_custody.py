@@ -135,7 +135,7 @@ def test_nodes_of_another_cluster_by_the_ledger_are_left_as_they_are(world: Rent
     assert ask("cordoned")["changed"] and ask("schedulable")["changed"]
     before = [t.cast(Dict, world.client.get("v1/Node", name))["metadata"]["resourceVersion"] for name in world.names]
     world.custody(release="always").placed(world.names[1:], dataclasses.replace(world.ref, cluster_id="another"))
-    expected = rf"{world.names[1]} is a node of another cluster by the ledger \(another\) than .*nothing was changed"
+    expected = rf"{world.names[1]} is a node of another cluster in the ledger \(another\) than .*nothing was changed"
     for state in ("absent", "cordoned"):
         with pytest.raises(RefusedError, match=expected):
             ask(state)
@@ -154,7 +154,7 @@ def test_nodes_of_another_cluster_by_the_ledger_are_left_as_they_are(world: Rent
 def test_no_run_begins_on_a_cluster_that_has_none_of_the_machines(world: Rented) -> None:
     cluster_identity.require_ledger_cluster(world.client, world.home)
     world.custody(release="always").placed(world.names[:1], dataclasses.replace(world.ref, cluster_id="another"))
-    with pytest.raises(RefusedError, match=rf"{world.names[0]} is a node of another cluster by the ledger \(another\)"):
+    with pytest.raises(RefusedError, match=rf"{world.names[0]} is a node of another cluster in the ledger \(another\)"):
         cluster_identity.require_ledger_cluster(world.client, world.home)
     # Machines of both: each is as good.
     world.custody(release="always").placed(world.names[1:], world.ref)
@@ -183,7 +183,7 @@ def test_a_machine_that_another_run_is_on_by_then_is_kept(world: Rented) -> None
     custody.placed(world.names, world.ref)
     world.pod("r2-0", busy, {RUN: "r2"}, "Running")
     result = custody.delete_due({}, "succeeded")
-    assert result["released"] == [free] and result["kept"] == {busy: "run r2 is on it by now"}
+    assert result["released"] == [free] and result["kept"] == {busy: "run r2 uses it"}
     assert not result.get("failed") and world.alive() == 1
     node = t.cast(Dict, world.client.get("v1/Node", busy))
     assert not node["spec"].get("unschedulable") and world.client.get("v1/Pod", "r2-0", world.namespace)
@@ -198,7 +198,7 @@ def test_a_cluster_that_does_not_tell_keeps_the_machines(world: Rented) -> None:
     custody._client = connect({"host": "https://127.0.0.1:1", "token": "x", "patience_s": 0})
     result = custody.delete_due({}, "succeeded")
     assert result["failed"] and world.alive() == 2
-    assert result["msg"].count("is not given back: the cluster does not tell whether another run is on it") == 2
+    assert result["msg"].count("was not deleted: whether another run uses it could not be read from the cluster") == 2
 
 
 def test_a_run_that_costs_too_much_has_to_end(world: Rented) -> None:
@@ -267,5 +267,5 @@ def test_rules_that_nobody_would_keep_are_refused() -> None:
     subject.require_follower(job(), False)
     subject.require_follower(job(release="success"), True)
     for changes in ({"release": "success"}, {"max_cost_usd": 3}):
-        with pytest.raises(InputError, match="needs somebody who follows the run on Kubernetes"):
+        with pytest.raises(InputError, match="requires wait: true on Kubernetes"):
             subject.require_follower(job(**changes), False)

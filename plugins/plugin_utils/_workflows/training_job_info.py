@@ -82,12 +82,12 @@ def _folder(home: StateHome, run_id: str | None) -> pathlib.Path:
     runs = home.runs()
     if run_id is None:
         if not runs:
-            raise RefusedError(f"there is no run in {home.folder}", "Start one with the train playbook")
+            raise RefusedError(f"no runs in {home.folder}", "Start one with the train playbook")
         return runs[0]
     folder = home.run_folder(run_id)
     if read_record(folder) is None:
         names = ", ".join(path.name for path in runs[:5]) or "none"
-        raise RefusedError(f"there is no run {run_id} in {home.folder}", f"The newest are: {names}")
+        raise RefusedError(f"run {run_id} does not exist in {home.folder}", f"The newest are: {names}")
     return folder
 
 

@@ -52,7 +52,7 @@ def require_same_cluster(client: Client, record: Mapping[str, t.Any] | None, *, 
     if seen:
         run, context = record.get("run_id"), reference.get("context")
         fix = "Give the kubeconfig of that cluster" + (f" (its context was {context})" if context else "")
-        raise RefusedError(f"run {run} lives on another cluster ({known}) than {client.server} ({seen})", fix)
+        raise RefusedError(f"run {run} was started on another cluster ({known}) than {client.server} ({seen})", fix)
 
 
 def ledger_clusters(home: StateHome, names: Collection[str] | None = None) -> dict[str, str]:
@@ -77,7 +77,7 @@ def require_ledger_cluster(client: Client, home: StateHome) -> None:
     if seen and seen not in known:
         there, name = next(iter(known.items()))
         raise RefusedError(
-            f"{name} is a node of another cluster by the ledger ({there}) than {client.server} ({seen})",
+            f"{name} is a node of another cluster in the ledger ({there}) than {client.server} ({seen})",
             "Give the kubeconfig of that cluster, or another muster_cluster for runs on this one. If the machines"
             f" belong to this one now, say so with muster_cluster_id: {seen}",
         )
@@ -93,9 +93,9 @@ def require_node_cluster(client: Client, home: StateHome, names: Collection[str]
         seen = other_cluster_id(client, {"cluster_id": known})
         if seen:
             raise RefusedError(
-                f"{name} is a node of another cluster by the ledger ({known}) than {client.server} ({seen})",
+                f"{name} is a node of another cluster in the ledger ({known}) than {client.server} ({seen})",
                 "Give the kubeconfig of that cluster; nothing was changed on this one. If its machines belong to this"
-                f" one now (moved, or its control plane was built anew), say so with muster_cluster_id: {seen}",
+                f" one now (moved, or its control plane was rebuilt), say so with muster_cluster_id: {seen}",
             )
 
 

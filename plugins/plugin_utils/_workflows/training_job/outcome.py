@@ -62,13 +62,13 @@ def check_attendance(job: Job, follower: Follower, outcome: RunOutcome) -> RunOu
     # An elastic gang goes on without ranks that ended.
     bad = [(rank, item[1]) for rank, item in sorted(last.exits.items()) if item[1]] if last else []
     if bad and job.elastic.min is None:
-        words = ", ".join(f"rank {rank} ended with exit code {code}" for rank, code in bad[:4])
-        return RunOutcome("failed", 1, "attendance", f"{words}, and its launcher calls the gang done")
+        words = ", ".join(f"rank {rank} exited with code {code}" for rank, code in bad[:4])
+        return RunOutcome("failed", 1, "attendance", f"{words} although the launcher reported success")
     if complete:
         return outcome
-    detail = f"{seen} ranks with world size {believed} were seen, {job.world_size} were asked"
+    detail = f"{seen} ranks with world size {believed} were seen, {job.world_size} are required"
     if last is None and job.on_kubernetes:
-        detail += "; nothing of its ranks was heard, or could be read beside its checkpoints"
+        detail += "; no events of its ranks were received, or could be recovered from the checkpoint volume"
     return RunOutcome("failed", 1, "attendance", detail)
 
 

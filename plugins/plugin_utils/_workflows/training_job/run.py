@@ -47,7 +47,7 @@ def _cancel(request: RunRequest, home: StateHome) -> Dict:
         raise InputError("run_id", "is required to cancel", "Name the run (muster_run_id); status lists them")
     record = load_record(home.run_folder(run_id))
     if record is None:
-        raise RefusedError(f"there is no run {run_id} in {home.folder}", "List the runs with the status playbook")
+        raise RefusedError(f"run {run_id} does not exist in {home.folder}", "List the runs with the status playbook")
     if record.backend == "kubernetes":
         from .kubernetes import run as kubernetes_run
 

@@ -46,7 +46,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Dict:
         folder = home.run_folder(run_id)
         before = load_record(folder)
         if before and before.is_ended and before.outcome == "succeeded":
-            request.progress.say(f"run {run_id} has succeeded already; name another run_id to run it again")
+            request.progress.say(f"run {run_id} has already succeeded; name another run_id to run it again")
             return lease_guard.delete_after_end(
                 request, home, run_id, build_result(before, folder, changed=False), "succeeded"
             )

@@ -64,6 +64,6 @@ class ContainerExits:
             return []
         about: Object = next((item for item in pod["spec"]["containers"] if item["name"] == CONTAINER), {})
         limit = ((about.get("resources") or {}).get("limits") or {}).get("memory")
-        words = f"the container on {node} was killed for its memory (OOMKilled, limit {limit or 'of the node'})"
+        words = f"the container on {node} exceeded its memory (OOMKilled, limit {limit or 'of the node'})"
         self._killed[uid] = (time.time(), node, words)
         return [words]

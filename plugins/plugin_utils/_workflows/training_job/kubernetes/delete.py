@@ -39,9 +39,9 @@ def delete_run(client: Client, ref: BackendRef, run_id: str, within_s: float, pr
         if rest is None or (ref.uid and rest["metadata"].get("uid") != ref.uid):
             return existed
         if time.monotonic() > end:
-            held = ", ".join(rest["metadata"].get("finalizers") or []) or "nobody says by what"
+            held = ", ".join(rest["metadata"].get("finalizers") or []) or "an unknown finalizer"
             problem = f"{ref.kind} {ref.name} still exists after {within_s:.0f} s: held by {held}"
-            raise MusterError(problem, "Look at who has to let go of it")
+            raise MusterError(problem, "Check the controller that owns the finalizer")
         time.sleep(0.1)
 
 
@@ -68,7 +68,7 @@ def _wait_until_gone(
         synced = False
         while left or not synced:
             if time.monotonic() > end:
-                raise MusterError(f"pods of run {run_id} are still there after {within_s:.0f} s", "Look at their nodes")
+                raise MusterError(f"pods of run {run_id} still exist after {within_s:.0f} s", "Check their nodes")
             event = pods.next(_POLL_S)
             if event is not None and event.type == "DELETED":
                 left.pop(event.object["metadata"]["uid"], None)
@@ -87,7 +87,7 @@ def delete_secret(client: Client, made: KubePlan, progress: Progress) -> None:
     try:
         client.delete("v1/Secret", made.secret, made.namespace)
     except MusterError as error:
-        progress.say(f"warning: the run's Secret stays until its {made.job.engine} is removed: {error}")
+        progress.say(f"warning: the run's Secret was not deleted; it is deleted with its {made.job.engine}: {error}")
 
 
 def _delete_supporting_objects(client: Client, ref: BackendRef, run_id: str) -> None:

@@ -112,7 +112,7 @@ class ClusterFollower(Follower):
         """Return where the run is; a node counts while its pod runs."""
         running = [pod for pod in self.pods.values() if pod.get("status", {}).get("phase") == "Running"]
         values = {**super().state(), "nodes": len(running), "nodes_asked": self.job.nodes}
-        return {**values, "ranks": 0, "waiting": "waits for its place"} if self.pending.suspended else values
+        return {**values, "ranks": 0, "waiting": "queued"} if self.pending.suspended else values
 
     def local_time_of(self, stamp: t.Any) -> float:
         """Return when something was that the cluster has dated; now, where that is no other time."""
@@ -172,7 +172,7 @@ class ClusterFollower(Follower):
             self.pending.forget()
             self.exits.forget()
             self.record_event("set_back", cause=self.pending.why, detail=status.state(self.main).reason)
-            self.progress.say(f"the run was {self.pending.why}: it waits for its place")
+            self.progress.say(f"the run was {self.pending.why}: it is queued again")
 
     def _require_main(self) -> None:
         """End a run whose object was gone before the first listing: nobody would tell it any more."""
@@ -236,7 +236,7 @@ class ClusterFollower(Follower):
             self.lost_pods.add(uid)
             node = self.nodes.get(uid) or pod["metadata"]["name"]
             self.record_event("node_lost", node=node, detail=f"{taken.get('reason')}: {taken.get('message')}")
-            self.progress.say(f"{node}: {pod['metadata']['name']} was taken away: {taken.get('reason')}")
+            self.progress.say(f"{node}: {pod['metadata']['name']} was evicted: {taken.get('reason')}")
 
     def _take_pod_deletion(self, pod: Object) -> None:
         if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
@@ -306,7 +306,7 @@ class ClusterFollower(Follower):
     def _lost_budget(self) -> RunOutcome | None:
         if not self.job.lost_budget or self._count_lost_restarts() <= self.job.lost_budget:
             return None
-        detail = f"restart.max_lost_nodes is spent after {self._count_lost_restarts()} lost nodes"
+        detail = f"restart.max_lost_nodes is exceeded after {self._count_lost_restarts()} lost nodes"
         return RunOutcome("lost", 1, "node_lost", detail)
 
     def _start_failure(self) -> RunOutcome | None:
@@ -317,7 +317,7 @@ class ClusterFollower(Follower):
         now = status.state(self.main)
         self._is_engine_done = now.phase in ("done", "failed")
         if now.phase == "done":
-            return RunOutcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0"), self._drain_deadline()
+            return RunOutcome("succeeded", 0, "succeeded", "all ranks exited with code 0"), self._drain_deadline()
         return (self._failure_outcome(now.reason), self._drain_deadline()) if now.phase == "failed" else None
 
     def _fatal_exit(self) -> RunOutcome | None:
@@ -329,7 +329,7 @@ class ClusterFollower(Follower):
         if not found:
             return None
         _unused, code, node = min(found)
-        return RunOutcome("failed", code, "fatal_exit_code", f"a rank on {node} ended with exit code {code}", node)
+        return RunOutcome("failed", code, "fatal_exit_code", f"a rank on {node} exited with code {code}", node)
 
     def _timeout(self) -> RunOutcome | None:
         """Return the end of a run whose time is over. An engine's own deadline begins anew with every restart."""
@@ -356,7 +356,7 @@ class ClusterFollower(Follower):
             return RunOutcome("failed", 1, "crash", reason)
         code, node = failure[1], failure[2]
         cause = "fatal_exit_code" if code in self.job.restart.fatal_exit_codes else "crash"
-        return RunOutcome("failed", code, cause, f"a rank on {node} ended with exit code {code} ({reason})", node)
+        return RunOutcome("failed", code, cause, f"a rank on {node} exited with code {code} ({reason})", node)
 
     def _count_lost_restarts(self) -> int:
         """Return how often the engine restarted the gang for another reason than its program."""

@@ -77,10 +77,10 @@ class ForcedDeletions:
         try:
             self._client.delete("v1/Pod", meta["name"], meta["namespace"], uid=meta["uid"], grace_s=0)
         except MusterError as exc:
-            self._progress.say(f"{meta['name']} is stuck on {node}: {exc.message}")
+            self._progress.say(f"{meta['name']} could not be deleted from {node}: {exc.message}")
             return False
         self.forced.add(meta["uid"])
-        self._progress.say(f"{node}: does not answer, {meta['name']} is taken off it")
+        self._progress.say(f"{node} does not answer: {meta['name']} was force-deleted")
         return True
 
     def _call_failed(self, pod: Object) -> None:

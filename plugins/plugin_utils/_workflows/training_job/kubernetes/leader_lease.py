@@ -51,7 +51,9 @@ class LeaderLease:
         except KubeError as error:
             if error.status not in _FORBIDDEN:
                 raise
-            self._progress.say("warning: leases may not be used here: nobody keeps other controllers from this run")
+            self._progress.say(
+                "warning: no permission to use Leases: another controller could follow this run at the same time"
+            )
             return
         self._renewer = threading.Thread(target=self._renew, daemon=True)
         self._renewer.start()
@@ -59,7 +61,7 @@ class LeaderLease:
     def check(self) -> None:
         """Raise when another controller has taken the run over."""
         if self.lost_to:
-            raise MusterError(f"run {self._made.run_id} was taken over by {self.lost_to}, and is followed there")
+            raise MusterError(f"run {self._made.run_id} was taken over by {self.lost_to}, which follows it now")
 
     def give_back(self) -> None:
         """Let the next one in at once."""
@@ -89,7 +91,7 @@ class LeaderLease:
                 raise RefusedError(f"run {self._made.run_id} is followed by another controller: {holder}", fix)
             if seen is None:
                 seen, since = sign, now
-                self._progress.say(f"run {self._made.run_id}: {holder} follows it; looking whether it still does")
+                self._progress.say(f"run {self._made.run_id}: {holder} holds its Lease; checking for renewals")
             if now - since > float(spec.get("leaseDurationSeconds") or DURATION_S):
                 if self._write(live):
                     return
@@ -122,8 +124,8 @@ class LeaderLease:
         except KubeError as error:
             # 409: written meanwhile, or there already; 404: given back meanwhile, or nowhere to write it.
             if live is None and error.status == 404:
-                fix = "Make it, or name another one in placement.namespace"
-                raise RefusedError(f"there is no namespace {self._made.namespace}", fix) from None
+                fix = "Create it, or name another one in placement.namespace"
+                raise RefusedError(f"namespace {self._made.namespace} does not exist", fix) from None
             if error.status in (404, 409):
                 return False
             raise

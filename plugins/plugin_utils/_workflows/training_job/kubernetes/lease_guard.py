@@ -45,7 +45,7 @@ def require_follower(job: Job, wait: bool) -> None:
     """
     option = "job.release" if job.release != "never" else "job.max_cost_usd" if job.max_cost_usd else ""
     if option and not wait:
-        raise InputError(option, "needs somebody who follows the run on Kubernetes", "Leave out wait: false")
+        raise InputError(option, "requires wait: true on Kubernetes", "Leave out wait: false")
 
 
 def find_lease(name: str, hostvars: t.Mapping[str, t.Any], leases: t.Iterable[Lease]) -> Lease | None:
@@ -138,7 +138,7 @@ class ClusterLeaseGuard:
             stage=self._stage,
             keep=frozenset(lease.token for lease in due if lease.name in kept),
         )
-        unsure = [f"{name} is not given back: {why[1]}" for name, why in kept.items() if why[0] == "unsure"]
+        unsure = [f"{name} was not deleted: {why[1]}" for name, why in kept.items() if why[0] == "unsure"]
         told = [str(item["msg"]) for item in (result, found) if item.get("failed")] + unsure
         held: Dict = {"kept": {name: why[1] for name, why in kept.items()}} if kept else {}
         return {**result, **found, **held, **({"failed": True, "msg": "; ".join(told)} if told else {})}
@@ -196,17 +196,17 @@ class ClusterLeaseGuard:
             if other:
                 drain.cordon(self._client, lease.name, False)
                 hand_over(self._home, lease, other, stage=self._stage)
-                tell(f"{lease.name} is not given back: run {other} is on it by now")
-                return "used", f"run {other} is on it by now"
+                tell(f"{lease.name} was not deleted: run {other} uses it")
+                return "used", f"run {other} uses it"
         except MusterError as error:
-            return "unsure", f"the cluster does not tell whether another run is on it ({error})"
+            return "unsure", f"whether another run uses it could not be read from the cluster ({error})"
         try:
             left = drain.leave(self._client, lease.name, _DRAIN_S, tell)
             if left.forced:
-                tell(f"{lease.name}: not ended in time, forced off: {', '.join(left.forced)}")
+                tell(f"{lease.name}: did not end in time, force-deleted: {', '.join(left.forced)}")
         except MusterError as error:
             # No run is on it: it ends whatever its cluster says.
-            tell(f"warning: {lease.name} did not leave the cluster in order: {error}")
+            tell(f"warning: {lease.name} could not be removed from the cluster: {error}")
         return None
 
     def _other_run(self, node: str) -> str:

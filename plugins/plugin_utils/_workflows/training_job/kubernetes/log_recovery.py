@@ -56,11 +56,11 @@ def recover_logs(client: Client, plan: KubePlan, follower: Follower, done: bool)
     if made is None:
         return
     names = f"any attempt from {first} on" if isinstance(wanted, range) else f"attempt {_join_numbers(wanted)}"
-    follower.progress.say(f"nothing was heard of {names}: reading what was kept beside the checkpoints")
+    follower.progress.say(f"No logs received for {names}; recovering them from the checkpoint volume")
     try:
         lines = _read_volume(client, made)
     except MusterError as exc:
-        follower.progress.say(f"it cannot be read: {exc.message}")
+        follower.progress.say(f"The checkpoint volume cannot be read: {exc.message}")
         return
     finally:
         delete_objects(client, made)

@@ -99,7 +99,7 @@ class PodLogs:
         """Note a log that cannot be read. That ends no run: it is opened again later."""
         tries = self._away[uid][0] if uid in self._away else 0
         if not tries:
-            self._progress.say(f"a log cannot be read: {problem.message}")
+            self._progress.say(f"a pod log cannot be read: {problem.message}")
         self._away[uid] = tries + 1, time.monotonic() + _RETRY_S[min(tries, len(_RETRY_S) - 1)]
         self.ended(uid)
 

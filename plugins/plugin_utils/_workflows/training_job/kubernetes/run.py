@@ -107,7 +107,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Dict:
         folder = home.run_folder(run_id)
         before = load_record(folder)
         if before and before.is_ended and before.outcome == "succeeded":
-            request.progress.say(f"run {run_id} has succeeded already; name another run_id to run it again")
+            request.progress.say(f"run {run_id} has already succeeded; name another run_id to run it again")
             done = build_result(before, folder, changed=False)
             return lease_guard.delete_after_end(request, home, before, lambda: _open_for_job(request, job)[0], done)
         values = secrets.resolve_secrets(job)
@@ -256,7 +256,7 @@ def _delete_former_start(asked: ClusterRun, made: KubePlan, live: Object | None)
     if live is not None and status.state(live).phase == "waiting":
         # What runs well is not stopped for what could not take its place.
         submit.dry_run(asked.client, made, live)
-        request.progress.say(f"run {asked.run_id} runs with another job: it is stopped, and this one starts")
+        request.progress.say(f"run {asked.run_id} is running with another job: stopping it and starting this one")
     within_s = asked.job.checkpoints.grace_s + DELETION_S
     if live is not None:
         delete_run(asked.client, _build_reference(live, made, request), asked.run_id, within_s, request.progress)
@@ -409,4 +409,4 @@ def _announce(request: RunRequest, made: KubePlan, follows: bool) -> None:
     parts.append(f"{job.engine} in namespace {made.namespace}")
     if made.queue:
         parts.append(f"queue {made.queue.name}")
-    request.progress.say(" · ".join(parts) + (" · runs already, following it" if follows else ""))
+    request.progress.say(" · ".join(parts) + (" · already running, following it" if follows else ""))

@@ -126,9 +126,7 @@ def require_recorded_end(run_id: str, before: RunRecord | None, live: Object | N
     reference = before.backend_ref
     if reference and reference.uid:
         gone = f"{reference.kind} {reference.name} of run {run_id} no longer exists, and its result was not recorded"
-        fix = (
-            "Look at its checkpoints; then recreate: true (muster_recreate) starts it again, and cancel ends its record"
-        )
+        fix = "Check its checkpoints; then recreate: true (muster_recreate) starts it again, and cancel ends its record"
         raise RefusedError(gone, fix)
 
 
@@ -145,8 +143,8 @@ def compare_job(
     if before is None:
         meta = live["metadata"]
         if not is_run(live, run_id):
-            what = f"{live['kind']} {meta['name']} is there already and belongs to no run"
-            return RefusedError(what, "Name another run_id, or remove it")
+            what = f"{live['kind']} {meta['name']} already exists and does not belong to a run"
+            return RefusedError(what, "Name another run_id, or delete it")
         started = (meta.get("annotations") or {}).get(DIGEST)
         if started and started != code_source.job_digest(job, source):
             return RefusedError(f"run {run_id} was started elsewhere, with another job or other code", advice)
@@ -157,7 +155,7 @@ def compare_job(
     differs += ["the code itself"] if not differs and all(codes) and codes[0] != codes[1] else []
     if not differs:
         return None
-    return RefusedError(f"run {run_id} runs already, with another job: {', '.join(differs)}", advice)
+    return RefusedError(f"run {run_id} is already running with another job: {', '.join(differs)}", advice)
 
 
 def _differences(known: t.Mapping[str, object], wanted: t.Mapping[str, object], path: str = "") -> t.Iterator[str]:
@@ -171,7 +169,7 @@ def _differences(known: t.Mapping[str, object], wanted: t.Mapping[str, object], 
         elif path == "env.":
             yield f"{path}{key}"
         else:
-            yield f"{path}{key} ({_shorten(old)} there, {_shorten(new)} asked for)"
+            yield f"{path}{key} ({_shorten(old)} running, {_shorten(new)} requested)"
 
 
 def _shorten(value: object) -> str:

@@ -72,7 +72,7 @@ def test_runs_are_listed_with_the_newest_first(home: StateHome) -> None:
 
 
 def test_a_run_that_is_not_there_is_answered_with_those_that_are(home: StateHome) -> None:
-    with pytest.raises(RefusedError, match="there is no run x-1 in .*/lab. The newest are: none$"):
+    with pytest.raises(RefusedError, match="run x-1 does not exist in .*/lab. The newest are: none$"):
         training_job_info.info(home, "x-1", None, ())
     place(home, "new-1", 0)
     with pytest.raises(RefusedError, match="The newest are: new-1$"):
@@ -117,7 +117,7 @@ def test_the_last_lines_of_every_log(home: StateHome) -> None:
         )
     found = training_job_info.logs(home, None, 2, False, connect({}), ())
     assert found["logs"] == {"a.log": ["a 7", "a 8"], "b.log": ["b 7", "b 8"]} and found["problems"] == {}
-    with pytest.raises(RefusedError, match="there is no run in .*/none. Start one with the train playbook"):
+    with pytest.raises(RefusedError, match="no runs in .*/none. Start one with the train playbook"):
         training_job_info.logs(StateHome({"path": str(home.root)}, "none"), None, 2, False, connect({}), ())
 
 

@@ -46,7 +46,7 @@ def answers(**changes: t.Any) -> dict[str, Dict]:
 def test_the_first_hosts_of_the_play_are_the_nodes() -> None:
     found = hosts_plan.select_hosts(["c", "a", "b"], VARS, job())
     assert [(host.name, host.address) for host in found] == [("c", "10.0.0.3"), ("a", "10.0.0.1")]
-    with pytest.raises(InputError, match="job.nodes: asks for 4 nodes, the play has 3 hosts"):
+    with pytest.raises(InputError, match="job.nodes: requests 4 nodes, the play has 3 hosts"):
         hosts_plan.select_hosts(["c", "a", "b"], VARS, job(nodes=4))
 
 
@@ -133,7 +133,7 @@ def test_the_trees_of_a_job_are_read_relative_to_the_playbook(tmp_path: pathlib.
 
 def test_a_script_that_is_not_in_the_code_is_known_at_once(tmp_path: pathlib.Path) -> None:
     (tmp_path / "train.py").touch()
-    with pytest.raises(InputError, match=r"^job\.script: there is no src/train\.py in the code \.$"):
+    with pytest.raises(InputError, match=r"^job\.script: src/train\.py does not exist in the code \.$"):
         code_source.read_source(job(script="train.py", code={"ref": ".", "workdir": "src"}), tmp_path, tmp_path / "git")
     assert code_source.read_source(
         job(script=None, module="m", code={"ref": "."}), tmp_path, tmp_path / "git"

@@ -135,4 +135,4 @@ def test_each_pod_is_forced_once_and_nodes_are_asked_seldom(monkeypatch: pytest.
     clock[0] += 3
     assert evictions.look([pod("a", "silent"), pod("b", "silent")]) == ["u-b"]
     assert cluster.asked == ["silent", "silent"]
-    assert said.lines[0] == "silent: does not answer, a is taken off it"
+    assert said.lines[0] == "silent does not answer: a was force-deleted"

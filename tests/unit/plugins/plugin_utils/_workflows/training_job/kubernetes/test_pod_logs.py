@@ -146,7 +146,9 @@ def test_a_log_that_cannot_be_read_ends_no_run_and_is_opened_again(
     told.heard.put(("line", ("a", stamped(1), b"so far")))
     outcome, _, progress = follow(tmp_path, told)
     assert outcome.outcome == "succeeded" and opened == [None, *[stamped(1)] * 3]
-    assert [line for line in progress.lines if "cannot be read" in line] == [f"a log cannot be read: {problem.message}"]
+    assert [line for line in progress.lines if "cannot be read" in line] == [
+        f"a pod log cannot be read: {problem.message}"
+    ]
     assert (tmp_path / "logs" / "node-1.log").read_text() == "so far\nand on\n"
 
 
