@@ -18,9 +18,8 @@ from ....module_utils._model.errors import one_line
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
 from ..shared import run_record
+from ..shared.request import Result
 from .follower import Follower, RunOutcome, describe_state, read_tail
-
-Result = dict[str, t.Any]
 
 
 def record_end(

@@ -21,7 +21,7 @@ from .....module_utils._node import files
 from ...._hosts import agent_package, gang
 from ...._hosts.node_client import Remote, each, first_error
 from ...shared import run_record
-from ...shared.request import Dict, RunRequest
+from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
 from .. import secrets
 from .. import source as code_source
@@ -35,7 +35,7 @@ if t.TYPE_CHECKING:
     from .....module_utils._model import drill
 
 
-def run(request: RunRequest, home: StateHome, job: Job) -> Dict:
+def run(request: RunRequest, home: StateHome, job: Job) -> Result:
     """Bring the run to the asked state and return the module's result."""
     found = hosts_plan.select_hosts(request.hosts, request.hostvars, job)
     given = request.options.get("run_id")
@@ -64,7 +64,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Dict:
                 delete_unstarted(folder)
 
 
-def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Dict:
+def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
     """Stop a run on all its nodes; cancelling what does not run changes nothing."""
     run_id = record.run_id
     folder = home.run_folder(run_id)

@@ -21,7 +21,7 @@ from ...._hosts import gang, ssh_keys
 from ...._launch import mpi
 from ...shared import run_record
 from ...shared.progress import Progress
-from ...shared.request import Dict, RunRequest
+from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome
 from ..outcome import build_result
 from . import lease_guard
@@ -39,7 +39,7 @@ def start_or_join(
     before: RunRecord | None,
     resolved: tuple[dict[str, str], dict[str, bytes]],
     drilling: drill.Drill | None,
-) -> Dict:
+) -> Result:
     folder = files.private_dir(home.run_folder(plan.run_id))
     unseen = has_unrecorded_end(plan, before)
     lives = is_running(plan) or unseen
@@ -150,7 +150,7 @@ def _fabric_reference(plan: HostsPlan) -> Dict | None:
     return {key: verdict[key] for key in ("island", "outcome", "lane")} if verdict else None
 
 
-def _read_versions(plan: HostsPlan) -> Dict:
+def _read_versions(plan: HostsPlan) -> Result:
     first = plan.infos[plan.hosts[0].name]
     found = {"python": first["training"]["version"], "kernel": first["kernel"], **first["training"]["packages"]}
     return {**found, "commit": plan.source.commit} if plan.source.commit else found

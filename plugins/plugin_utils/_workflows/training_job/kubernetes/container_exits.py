@@ -48,7 +48,7 @@ class ContainerExits:
         """Begin to count anew: the run lost its place, and its pods with it."""
         self._early = {}
 
-    def hopeless(self) -> str:
+    def start_failure(self) -> str:
         """Return why no rank will ever begin, empty while one may."""
         enough = (known for role, known in self._early.items() if len(known) >= self._enough[role])
         return next((next(reversed(known.values())) for known in enough), "")

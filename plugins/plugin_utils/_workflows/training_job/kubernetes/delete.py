@@ -76,7 +76,7 @@ def _wait_until_gone(
                 left[event.object["metadata"]["uid"]] = event.object
             if event is not None and event.type == "SYNCED" and not synced:
                 synced, end = True, time.monotonic() + within_s
-            evictions.look(left.values())
+            evictions.force_delete(left.values())
     return end
 
 

@@ -93,14 +93,14 @@ class ClusterFollower(Follower):
                     raise MusterError(f"run {self.run_id} is no longer followed: ansible-playbook has ended")
                 self._take_news()
                 self._ending = self._ending or self._find_end()
-                self.pending.begun(len(self.story.attempts))
-                if self._ending and (not self.sources.reading() or time.monotonic() > self._ending[1]):
+                self.pending.take_attempts(len(self.story.attempts))
+                if self._ending and (not self.sources.is_reading() or time.monotonic() > self._ending[1]):
                     return self._finish(self._ending[0])
                 self._drill_if_due()
                 self._force_delete()
                 if not self._ending:
-                    self.logs.open_again(self.sources, self.pods)
-                self._report_once(self.pending.unexplained(self.main))
+                    self.logs.reopen(self.sources, self.pods)
+                self._report_once(self.pending.unexplained_suspension(self.main))
                 self._report()
         finally:
             self.sources.close()
@@ -119,7 +119,7 @@ class ClusterFollower(Follower):
         return local_time(stamp, self.sources.client.line.tally.server_time())
 
     def _take_news(self) -> None:
-        item = self.sources.hear(_IDLE_S)
+        item = self.sources.next_item(_IDLE_S)
         if item is None:
             return
         # What is there already is taken in at once: a burst of lines is saved once. One that never ends must not keep
@@ -127,7 +127,7 @@ class ClusterFollower(Follower):
         end = time.monotonic() + _TURN_S
         while item is not None:
             self._take_item(*item)
-            item = self.sources.hear(0.0) if time.monotonic() < end else None
+            item = self.sources.next_item(0.0) if time.monotonic() < end else None
         self.logs.flush()
         self._save_offsets()
         self._save()
@@ -135,13 +135,13 @@ class ClusterFollower(Follower):
     def _finish(self, outcome: RunOutcome) -> RunOutcome:
         """Take in what was heard before now, and return how the run ended by all of that."""
         self.sources.close()
-        while (item := self.sources.hear(0.0)) is not None:
+        while (item := self.sources.next_item(0.0)) is not None:
             # A watch that breaks as it is closed says nothing of the run.
             if item[0] != "error" or item[1][0].startswith("log-"):
                 self._take_item(*item)
         self.logs.flush()
         # A log that went on for too long was not read to its end.
-        self.logs.keep_last_words()
+        self.logs.write_termination_message()
         told = self._engine_end() if self._is_engine_done else None
         return told[0] if told else outcome
 
@@ -153,7 +153,7 @@ class ClusterFollower(Follower):
         if source == "error":
             self._take_failure(*value)
         elif source == "end":
-            self.logs.ended(value)
+            self.logs.take_end(value)
         elif source == "main" and value.type == "SYNCED":
             self._require_main()
         elif value.type != "SYNCED":
@@ -166,7 +166,7 @@ class ClusterFollower(Follower):
         self.main, self._main_seen = event.object, True
         if event.type == "DELETED":
             self._end_by_deletion()
-        elif self.pending.set_back(self.main) and (self.admitted_at is not None or self.story.placed):
+        elif self.pending.take_suspension(self.main) and (self.admitted_at is not None or self.story.placed):
             # Its pods go, and with them its time: the engine's own limit begins anew with the next ones, too.
             self.admitted_at = None
             self.pending.forget()
@@ -244,7 +244,7 @@ class ClusterFollower(Follower):
 
     def _force_delete(self) -> None:
         """Take pods off nodes that are gone, so that the gang can start again and nothing stays held."""
-        for uid in self.forced.look(self.pods.values()):
+        for uid in self.forced.force_delete(self.pods.values()):
             self.sources.drop_log(uid)
             node, name = self.nodes.get(uid, ""), self.pods[uid]["metadata"]["name"]
             if uid not in self.lost_pods:
@@ -277,10 +277,10 @@ class ClusterFollower(Follower):
         if name in ("event", "workload") and isinstance(exc, MusterError):
             # Both only explain; a limited user may not read them.
             if name == "workload":
-                self.pending.unreadable()
+                self.pending.take_unreadable()
             return
         if name.startswith("log-") and isinstance(exc, MusterError):
-            self.logs.failed(name.removeprefix("log-"), exc)
+            self.logs.take_failure(name.removeprefix("log-"), exc)
             return
         raise exc
 
@@ -310,7 +310,7 @@ class ClusterFollower(Follower):
         return RunOutcome("lost", 1, "node_lost", detail)
 
     def _start_failure(self) -> RunOutcome | None:
-        why = "" if self.story.attempts else self.exits.hopeless()
+        why = "" if self.story.attempts else self.exits.start_failure()
         return RunOutcome("failed", 1, "crash", why) if why else None
 
     def _engine_end(self) -> tuple[RunOutcome, float] | None:
@@ -383,7 +383,7 @@ class ClusterFollower(Follower):
         """Say what keeps the run from starting, each thing once; what no waiting mends ends one that never started."""
         if cause is None:
             return
-        if not self.story.attempts and self._ending is None and self.pending.hopeless(cause):
+        if not self.story.attempts and self._ending is None and self.pending.is_final(cause):
             self._ending = RunOutcome("failed", 1, cause.code, cause.text), time.monotonic()
         if self.pending.is_new(cause):
             self.progress.say(cause.text)

@@ -44,7 +44,7 @@ class ForcedDeletions:
         self._asked_at = 0.0
         self.forced: set[str] = set()
 
-    def look(self, pods: t.Iterable[Object]) -> list[str]:
+    def force_delete(self, pods: t.Iterable[Object]) -> list[str]:
         """Force off what has to be; return the uids of those pods. Called often, it asks seldom."""
         # One without a node waits for a controller to let go of it, and for no kubelet.
         leaving = [pod for pod in pods if pod["metadata"].get("deletionTimestamp") and pod["spec"].get("nodeName")]
@@ -58,7 +58,7 @@ class ForcedDeletions:
             name = str(pod["spec"]["nodeName"])
             if name not in states:
                 states[name] = self._node(name)
-            if is_due(pod, states[name], time.time()) and self._take_off(pod, name):
+            if is_due(pod, states[name], time.time()) and self._delete_now(pod, name):
                 taken.append(str(pod["metadata"]["uid"]))
         return taken
 
@@ -71,9 +71,9 @@ class ForcedDeletions:
             return "answers"
         return node_state(found)
 
-    def _take_off(self, pod: Object, node: str) -> bool:
+    def _delete_now(self, pod: Object, node: str) -> bool:
         meta = pod["metadata"]
-        self._call_failed(pod)
+        self._report_lost(pod)
         try:
             self._client.delete("v1/Pod", meta["name"], meta["namespace"], uid=meta["uid"], grace_s=0)
         except MusterError as exc:
@@ -83,7 +83,7 @@ class ForcedDeletions:
         self._progress.say(f"{node} does not answer: {meta['name']} was force-deleted")
         return True
 
-    def _call_failed(self, pod: Object) -> None:
+    def _report_lost(self, pod: Object) -> None:
         """Give the pod the end that its kubelet cannot report: by that, the engine tells a lost node from a crash."""
         meta = pod["metadata"]
         about = {key: meta[key] for key in ("name", "namespace", "uid")}

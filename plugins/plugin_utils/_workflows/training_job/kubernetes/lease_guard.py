@@ -26,7 +26,7 @@ from ...._provision.ledger.ledger_store import LEDGER, read
 from ...node_pool.accounts import Outside
 from ...node_pool.lease_renewal import LEASE_S, Renewal, rented
 from ...node_pool.run_leases import Place, Tenancy, begin, hand_over, of_run, open_replica
-from ...shared.request import Dict, RunRequest
+from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome
 
 if t.TYPE_CHECKING:
@@ -84,7 +84,7 @@ class ClusterLeaseGuard:
         self._next = self._retry = 0.0
         self._said = ""
 
-    def placed(self, nodes: t.Collection[str], ref: BackendRef) -> None:
+    def bind_nodes(self, nodes: t.Collection[str], ref: BackendRef) -> None:
         """Note in the ledger that pods of the run are on these nodes; those that were noted before cost nothing.
 
         The run is on its way by now, so what cannot be noted is said, and tried again.
@@ -118,7 +118,7 @@ class ClusterLeaseGuard:
             renewal.tick()
         return self._tenancy.over(now) if self._tenancy else ""
 
-    def delete_due(self, result: Dict, outcome: str) -> Dict:
+    def delete_due(self, result: Result, outcome: str) -> Result:
         """Give back what is due after the run's end; return its result with what came of that (see Tenancy.end).
 
         Its nodes leave the cluster first. One that another run is on by then, or of which the cluster cannot tell,
@@ -221,7 +221,7 @@ class ClusterLeaseGuard:
 
 def delete_after_end(
     request: RunRequest, home: StateHome, record: RunRecord, connect: t.Callable[[], Client], result: Dict
-) -> Dict:
+) -> Result:
     """Return the result of a run that had ended, or was cancelled, after giving back what that makes due."""
     tenancy = of_run(home, record.run_id)
     if tenancy is None or not tenancy.due(str(record.outcome), time.time()):

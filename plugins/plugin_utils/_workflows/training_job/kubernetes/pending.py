@@ -37,13 +37,13 @@ class PendingCauses:
         self._attempts = 0
         self.suspended = False
 
-    def begun(self, attempts: int) -> None:
+    def take_attempts(self, attempts: int) -> None:
         """Take in how many attempts have begun: what kept one from starting is news when it keeps the next one."""
         if attempts != self._attempts:
             self._attempts = attempts
             self.forget()
 
-    def set_back(self, main: Object) -> bool:
+    def take_suspension(self, main: Object) -> bool:
         """Take in the run's object; return whether it has just been suspended."""
         before, self.suspended = self.suspended, status.suspended(main)
         if self.suspended and not before:
@@ -67,11 +67,11 @@ class PendingCauses:
             self.forget(title("Workload", meta.get("namespace"), meta.get("name")))
         return found
 
-    def unreadable(self) -> None:
+    def take_unreadable(self) -> None:
         """Note that Workloads may not be read here."""
         self._looked = False
 
-    def unexplained(self, main: Object) -> events.Cause | None:
+    def unexplained_suspension(self, main: Object) -> events.Cause | None:
         """Return that the run is suspended and no Workload says why, once that has lasted."""
         if self._explained or time.monotonic() - self._since <= _UNQUEUED_S:
             return None
@@ -87,7 +87,7 @@ class PendingCauses:
         """Let what was said of an object, or of all, be news when it comes again."""
         self._said = {key for key in self._said if about is not None and key[0] != about}
 
-    def hopeless(self, cause: events.Cause) -> bool:
+    def is_final(self, cause: events.Cause) -> bool:
         """Return whether nothing mends it by waiting, or what may pass, such as a registry away, has not for long."""
         if self._recovering():
             return False

@@ -24,7 +24,7 @@ from ...._kube.api.client import Client
 from ...._kube.jobs.spec import ATTEMPT_LABEL, KubePlan, Object
 from ...._kube.objects import status
 from ...shared import cluster_identity, kube_connection, run_record
-from ...shared.request import Dict, RunRequest
+from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
 from .. import secrets
 from .. import source as code_source
@@ -66,7 +66,7 @@ class ClusterRun:
         """The number of the first attempt of a new start."""
         return (self.before.last_attempt if self.before else 0) + 1
 
-    def there(self) -> Object | None:
+    def find_live(self) -> Object | None:
         """Return the object that runs it, None when there is none.
 
         Where its record says that it lives it is looked for as it was made: the job may name another engine by now.
@@ -97,7 +97,7 @@ class ClusterRun:
         return self._plans[attempt]
 
 
-def run(request: RunRequest, home: StateHome, job: Job) -> Dict:
+def run(request: RunRequest, home: StateHome, job: Job) -> Result:
     """Bring the run to the asked state and return the module's result."""
     lease_guard.require_follower(job, bool(request.options["wait"]))
     with tempfile.TemporaryDirectory(prefix="muster-") as nowhere:
@@ -123,7 +123,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Dict:
         drilling = _parse_drill(request, job, facts)
         asked = ClusterRun(request, home, job, source, run_id, client, facts, placement, before)
         # What runs already has its nodes: one of them may be lost, and the run is followed all the same.
-        live = asked.there()
+        live = asked.find_live()
         if not _continues(asked, live):
             submit.require_recorded_end(run_id, before, live, bool(request.options.get("recreate")))
             kubernetes_plan.require_runnable(job, facts, placement, namespace)
@@ -140,7 +140,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Dict:
                 delete_unstarted(folder)
 
 
-def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Dict:
+def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
     """Remove what runs the job and wait until its pods are gone, so that nothing of it writes any more."""
     run_id, ref = record.run_id, record.backend_ref
     folder = home.run_folder(run_id)
@@ -193,9 +193,9 @@ def _parse_drill(request: RunRequest, job: Job, facts: ClusterFacts) -> drill.Dr
     return found
 
 
-def _check(asked: ClusterRun) -> Dict:
+def _check(asked: ClusterRun) -> Result:
     """Let the server judge everything without making it."""
-    made, live = asked.plan(asked.next_attempt), asked.there()
+    made, live = asked.plan(asked.next_attempt), asked.find_live()
     follows = _continues(asked, live)
     if not follows:
         submit.dry_run(asked.client, made, live)
@@ -205,9 +205,9 @@ def _check(asked: ClusterRun) -> Dict:
 
 def _start_or_follow(
     asked: ClusterRun, values: tuple[dict[str, str], dict[str, bytes]], drilling: drill.Drill | None, claim: LeaderLease
-) -> Dict:
+) -> Result:
     request, client, before, folder = asked.request, asked.client, asked.before, asked.folder
-    made, live = asked.plan(asked.next_attempt), asked.there()
+    made, live = asked.plan(asked.next_attempt), asked.find_live()
     follows = _continues(asked, live)
     if live is not None and follows:
         submit.repair_owners(client, made, live, known=bool(before and before.backend_ref and before.backend_ref.uid))
@@ -302,7 +302,7 @@ def _follow(
     drilling: drill.Drill | None,
     claim: LeaderLease,
     changed: bool,
-) -> Dict:
+) -> Result:
     request, client, folder = asked.request, asked.client, asked.folder
     reference = t.cast(BackendRef, record.backend_ref)
     custody = ClusterLeaseGuard(request, asked.home, made.job, made.run_id, client)
@@ -311,7 +311,7 @@ def _follow(
         nonlocal record
         cluster = t.cast(ClusterFollower, follower)
         names = sorted(set(cluster.nodes.values()))
-        custody.placed(names, reference)
+        custody.bind_nodes(names, reference)
         current = run_record.update_record(record, cluster.story, custody.prices(names), time.time())
         record = dataclasses.replace(
             current,
@@ -354,7 +354,7 @@ def _follow(
     return custody.delete_due(_add_problem(build_result(ended, folder, changed), problem), outcome.outcome)
 
 
-def _add_problem(value: Dict, problem: MusterError | None) -> Dict:
+def _add_problem(value: Result, problem: MusterError | None) -> Result:
     """Return a result that also tells a problem, where there was one."""
     if problem is None:
         return value
@@ -375,7 +375,7 @@ def _build_reference(live: Object, made: KubePlan, request: RunRequest) -> Backe
     )
 
 
-def _derive(made: KubePlan) -> Dict:
+def _derive(made: KubePlan) -> Result:
     derived = advice.derive(made.job, bandwidth_gb_s=None, prices_usd_per_hour=[None] * made.job.nodes)
     derived.update({"connection": "kubernetes", "lane": "network", "run_id": made.run_id})
     return derived
