@@ -70,7 +70,7 @@ def pod(name: str, node: str, leaving: bool = True, ready: str = "False") -> Dic
     }
 
 
-def force_delete(cluster: Cluster, *pods: Dict) -> list[str]:
+def look(cluster: Cluster, *pods: Dict) -> list[str]:
     return ForcedDeletions(t.cast(t.Any, cluster), t.cast(t.Any, Said())).force_delete(pods)
 
 

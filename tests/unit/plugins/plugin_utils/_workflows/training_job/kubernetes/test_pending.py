@@ -100,7 +100,7 @@ def test_pods_that_are_leaving_bring_no_place_back(
     told.tell_pod("a", containerStatuses=old, leaving=True)
     threading.Timer(0.8, lambda: told.tell_main("Completed")).start()
     outcome, follower, _ = follow(tmp_path, told, timeout_s=1)
-    assert outcome.outcome == "succeeded" and follower.admitted_at is None and follower.story.take_suspension == []
+    assert outcome.outcome == "succeeded" and follower.admitted_at is None and follower.story.set_back == []
 
 
 @pytest.mark.parametrize("queue", [None, "main"])
