@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Following a started gang to its end, and what the end proves.
+"""What the end of a run proves: its outcome, its attendance, its drill, and the module's result.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -58,7 +58,7 @@ def check_attendance(job: Job, follower: Follower, outcome: RunOutcome) -> RunOu
     complete = least <= seen <= job.world_size and believed in (None, seen)
     if outcome.outcome != "succeeded":
         return outcome
-    # An elastic gang goes on without ranks that ended.
+    # An elastic gang continues without ranks that ended.
     bad = [(rank, item[1]) for rank, item in sorted(last.exits.items()) if item[1]] if last else []
     if bad and job.elastic.min is None:
         words = ", ".join(f"rank {rank} exited with code {code}" for rank, code in bad[:4])
@@ -72,7 +72,7 @@ def check_attendance(job: Job, follower: Follower, outcome: RunOutcome) -> RunOu
 
 
 def add_error_line(folder: pathlib.Path, outcome: RunOutcome) -> RunOutcome:
-    """Add what the failed program said last, so that nobody has to open a log for the first answer.
+    """Add the last error line of the failed program to the outcome.
 
     Its node's log comes first; mpirun prints what all ranks say where it runs itself.
     """

@@ -145,7 +145,7 @@ def _build_plan(
 
 
 def _release_claim(first: Remote, info: Dict | None, run_id: str) -> None:
-    """Give back the first host's claim where it was taken just now; a run that lives keeps its claim."""
+    """Remove the first host's owner mark if it was set just now; a running run keeps its own."""
     if info and "reserved" in info and not info["reserved"] and not info["claim"]:
         gang.give_up([first], run_id, fresh=not info["units"])
 
@@ -174,7 +174,7 @@ def _check_network(
 
 
 def _claim_owner(home: StateHome, take_over: t.Any, infos: t.Mapping[str, Dict]) -> str:
-    """Return the owner to judge claims by: ours, or with ``take_over`` whoever holds the run."""
+    """Return the owner to compare nodes with: this controller, or with ``take_over`` the present owner of the run."""
     if take_over:
         held = [str((info.get("claim") or {}).get("owner", "")) for info in infos.values()]
         return next((owner for owner in held if owner), "")

@@ -49,7 +49,7 @@ def start_or_join(
         and plan.job.launcher == "mpi"
         and not all(is_alive(plan, host.name) for host in plan.hosts)
     ):
-        # Its parts share keys that nobody keeps: one part cannot be joined to the others later.
+        # Its parts share keys that are not stored: one part cannot be joined to the others later.
         gang.stop(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
         lives = False
     attempt = _first_attempt(plan, before, lives)
@@ -86,7 +86,7 @@ def start_or_join(
 
 
 def _is_started(plan: HostsPlan, node: str, before: RunRecord | None) -> bool:
-    """Return whether a node of a gang that lives does its part, or has done it a moment before the others."""
+    """Return whether a node of a running gang does its part, or has done it a moment before the others."""
     return is_alive(plan, node) or is_part_over(plan, node, before)
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Taking a run off its cluster, pods included: after it nothing of the run writes any more.
+"""Deleting a run from its cluster, pods included: afterwards no process of the run writes any more.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -25,7 +25,7 @@ _POLL_S = 1.0
 
 
 def delete_run(client: Client, ref: BackendRef, run_id: str, within_s: float, progress: Progress) -> bool:
-    """Delete the run's object and wait until its pods are gone; return whether there was anything.
+    """Delete the run's object and wait until its pods no longer exist; return whether there was an object.
 
     :param ref: the record's ``backend_ref``.
     :raises MusterError: naming the pods' run, or what holds the object, after ``within_s`` seconds.
@@ -46,7 +46,7 @@ def delete_run(client: Client, ref: BackendRef, run_id: str, within_s: float, pr
 
 
 def wait_for_pods(client: Client, namespace: str, run_id: str, within_s: float, progress: Progress) -> None:
-    """Wait until no pod of the run's gang is left of a former start, whose object is gone already.
+    """Wait until no pod of the run's former start exists, whose object was deleted before.
 
     :raises MusterError: naming the run after ``within_s`` seconds.
     """
@@ -59,7 +59,7 @@ def wait_for_pods(client: Client, namespace: str, run_id: str, within_s: float, 
 def _wait_until_gone(
     client: Client, namespace: str, labels: str, run_id: str, within_s: float, progress: Progress
 ) -> float:
-    """Wait until there is no such pod; return until when whoever asked may go on waiting for other things."""
+    """Wait until no such pod exists; return the deadline that also holds for what the caller waits for next."""
     # What may take long is the end of the pods, which begins to count once they can be seen.
     end = math.inf
     evictions = ForcedDeletions(client, progress)
@@ -81,7 +81,7 @@ def _wait_until_gone(
 
 
 def delete_secret(client: Client, made: KubePlan, progress: Progress) -> None:
-    """Remove the values of a run that has ended: its objects may stay for a day, some engines' for ever."""
+    """Delete the Secret of a run that has ended: its objects may stay for a day, those of some engines for ever."""
     if made.secret is None:
         return
     try:
@@ -91,7 +91,7 @@ def delete_secret(client: Client, made: KubePlan, progress: Progress) -> None:
 
 
 def _delete_supporting_objects(client: Client, ref: BackendRef, run_id: str) -> None:
-    """Remove what came with the run, which goes with its object unless whoever made both was killed in between."""
+    """Delete the run's supporting objects: they have no owner when the controller was killed while it created them."""
     namespace = ref.namespace
     with contextlib.suppress(MusterError):
         client.delete("v1/Secret", secret_name(ref.name), namespace)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Following a run on a cluster: one watch per kind, one log stream per pod, one queue for all of them.
+"""Following a run on Kubernetes: one watch per kind, one log stream per pod, one queue for all of them.
 
 The log of a pod carries what its ranks recorded as marked lines, so that following logs is following the run. Logs are
 read while the pods live: an engine that restarts a gang deletes its pods, and their logs with them.
@@ -115,7 +115,7 @@ class ClusterFollower(Follower):
         return {**values, "ranks": 0, "waiting": "queued"} if self.pending.suspended else values
 
     def local_time_of(self, stamp: t.Any) -> float:
-        """Return when something was that the cluster has dated; now, where that is no other time."""
+        """Return the time of something that the cluster has dated, by this controller's clock."""
         return local_time(stamp, self.sources.client.line.tally.server_time())
 
     def _take_news(self) -> None:
@@ -133,7 +133,7 @@ class ClusterFollower(Follower):
         self._save()
 
     def _finish(self, outcome: RunOutcome) -> RunOutcome:
-        """Take in what was heard before now, and return how the run ended by all of that."""
+        """Take in all items that are left, and return how the run ended."""
         self.sources.close()
         while (item := self.sources.next_item(0.0)) is not None:
             # A watch that breaks as it is closed says nothing of the run.
@@ -175,7 +175,7 @@ class ClusterFollower(Follower):
             self.progress.say(f"the run was {self.pending.why}: it is queued again")
 
     def _require_main(self) -> None:
-        """End a run whose object was gone before the first listing: nobody would tell it any more."""
+        """End a run whose object was deleted before the first listing: no event will report that."""
         if not self._main_seen:
             self._end_by_deletion()
 
@@ -243,7 +243,7 @@ class ClusterFollower(Follower):
             self.lost_pods.add(pod["metadata"]["uid"])
 
     def _force_delete(self) -> None:
-        """Take pods off nodes that are gone, so that the gang can start again and nothing stays held."""
+        """Force-delete the pods of lost nodes, so that the gang can start again."""
         for uid in self.forced.force_delete(self.pods.values()):
             self.sources.drop_log(uid)
             node, name = self.nodes.get(uid, ""), self.pods[uid]["metadata"]["name"]
@@ -332,7 +332,7 @@ class ClusterFollower(Follower):
         return RunOutcome("failed", code, "fatal_exit_code", f"a rank on {node} exited with code {code}", node)
 
     def _timeout(self) -> RunOutcome | None:
-        """Return the end of a run whose time is over. An engine's own deadline begins anew with every restart."""
+        """Return the end of a run that exceeded timeout_s. An engine's own deadline starts again with every restart."""
         limit, since = self.job.timeout_s, self.admitted_at
         if limit is None or since is None or time.time() <= since + limit + _OWN_DEADLINE_S:
             return None
@@ -380,7 +380,7 @@ class ClusterFollower(Follower):
             self.progress.say(f"drill: killed {meta['name']} on {wanted} at step {int(self.story.last.get('step', 0))}")
 
     def _report_once(self, cause: events.Cause | None) -> None:
-        """Say what keeps the run from starting, each thing once; what no waiting mends ends one that never started."""
+        """Report what keeps the run from starting, each cause once; a final cause ends a run that never started."""
         if cause is None:
             return
         if not self.story.attempts and self._ending is None and self.pending.is_final(cause):
@@ -393,7 +393,7 @@ class ClusterFollower(Follower):
         return time.monotonic() + _DRAIN_S
 
     def _save_deadline(self) -> float:
-        """Return until when ranks that were told to end are heard: they may save as long as the job lets them."""
+        """Return until when logs of stopped ranks are read: they may save for as long as the job allows."""
         return self._drain_deadline() + self.job.checkpoints.grace_s
 
     def _read_log(self, node: str) -> str:

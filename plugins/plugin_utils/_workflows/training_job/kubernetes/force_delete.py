@@ -1,11 +1,11 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Pods of nodes that are gone: told to go, and nobody is left there to confirm it.
+"""Force-deleting pods of lost nodes: they are being deleted, and no kubelet is left to confirm it.
 
-Kubernetes keeps such a pod for ever, its gang is not started again, and what it held is not given back. A pod is taken
-off by force only when it is being deleted already (the node's taint, the engine or a user asked for it) and its node
-does not answer. Whoever may not read nodes waits for the pod's own deadline and some more.
+Kubernetes keeps such a pod for ever: its gang is not started again, and its resources stay in use. A pod is deleted by
+force only when it is being deleted already (by the node's taint, the engine or a user) and its node does not answer.
+Without permission to read nodes, the pod's own deadline and a margin have to pass.
 
 Before it goes it gets the end that its kubelet cannot report, as Kubernetes' own collector of orphaned pods gives it:
 without that, engines take its loss for a crash.
@@ -37,7 +37,7 @@ NodeState = t.Literal["answers", "silent", "gone", "unknown"]
 
 
 class ForcedDeletions:
-    """Takes pods off nodes that are gone. One of them for a run; it asks for nodes only while pods are leaving."""
+    """Force-deletes pods of lost nodes. One of them for a run; it reads nodes only while pods are being deleted."""
 
     def __init__(self, client: Client, progress: Progress) -> None:
         self._client, self._progress = client, progress
@@ -45,7 +45,7 @@ class ForcedDeletions:
         self.forced: set[str] = set()
 
     def force_delete(self, pods: t.Iterable[Object]) -> list[str]:
-        """Force off what has to be; return the uids of those pods. Called often, it asks seldom."""
+        """Force-delete the pods that are due and return their uids. Call it at every turn: it reads nodes seldom."""
         # One without a node waits for a controller to let go of it, and for no kubelet.
         leaving = [pod for pod in pods if pod["metadata"].get("deletionTimestamp") and pod["spec"].get("nodeName")]
         leaving = [pod for pod in leaving if pod["metadata"]["uid"] not in self.forced]

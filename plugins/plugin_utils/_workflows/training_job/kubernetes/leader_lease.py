@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A run on a cluster has one follower: a Lease under the run's name, held while it is submitted and followed.
 
-Two of them would judge its budgets, force its pods off and give its machines back at the same time. Whether a holder
-still lives is told by its renewals as they are seen here, as in client-go's leader election: clocks may differ.
+Two of them would count its budgets, force-delete its pods and delete its machines at the same time. Whether a holder
+is still running is judged by the renewals that are seen here, as in client-go's leader election: clocks may differ.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -33,7 +33,7 @@ _FORBIDDEN = (401, 403)
 
 
 class LeaderLease:
-    """One controller's hold on a run. ``lost_to``: who has taken the run over, empty while nobody has."""
+    """The Lease by which one controller holds a run. ``lost_to``: the controller that has taken it over, else empty."""
 
     def __init__(self, client: Client, made: KubePlan, holder: str, progress: Progress) -> None:
         self._client, self._made, self._holder, self._progress = client, made, holder, progress
@@ -42,7 +42,7 @@ class LeaderLease:
         self.lost_to = ""
 
     def take(self, take_over: bool) -> None:
-        """Take the run, from nobody, from a holder that is seen to renew no more, or with ``take_over`` from anybody.
+        """Acquire the Lease: a free one, one that its holder no longer renews, or with ``take_over`` any.
 
         :raises RefusedError: naming the controller that follows it.
         """
@@ -106,7 +106,7 @@ class LeaderLease:
         return str((live.get("spec") or {}).get("holderIdentity") or "")
 
     def _write(self, live: Object | None) -> bool:
-        """Write our name into the lease as it was read; return whether nobody was faster."""
+        """Write this holder into the Lease as it was read; return False when another one was faster."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         spec: Object = {"holderIdentity": self._holder, "leaseDurationSeconds": DURATION_S, "renewTime": now}
         try:

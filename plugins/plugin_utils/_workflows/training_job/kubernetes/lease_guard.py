@@ -4,7 +4,7 @@
 """A run in pods on rented machines: its rules are in the ledger once its pods have nodes, and end its machines.
 
 Which machines a run in a cluster uses is the scheduler's choice, so the follower tells each node that it sees. A node
-is rented when the ledger has an open lease under its name. A machine that another run is on by then is kept.
+is rented when the ledger has an open lease under its name. A machine that another run uses is not deleted.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -39,7 +39,7 @@ _RETRY_S = 10.0
 
 
 def require_follower(job: Job, wait: bool) -> None:
-    """Refuse rules that nobody would keep: a run's machines are known only to whoever follows it.
+    """Refuse rules that need a follower: only the follower of a run knows its machines.
 
     :raises InputError: a job with ``release`` or ``max_cost_usd`` that is only submitted.
     """
@@ -61,7 +61,7 @@ def find_lease(name: str, hostvars: t.Mapping[str, t.Any], leases: t.Iterable[Le
 
 
 class ClusterLeaseGuard:
-    """The rented machines of one run, in the hands of whoever follows it."""
+    """The leases of the rented machines of one followed run."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class ClusterLeaseGuard:
     def bind_nodes(self, nodes: t.Collection[str], ref: BackendRef) -> None:
         """Note in the ledger that pods of the run are on these nodes; those that were noted before cost nothing.
 
-        The run is on its way by now, so what cannot be noted is said, and tried again.
+        The run has been submitted, so what cannot be written is reported, and tried again.
 
         :param ref: the record's ``backend_ref``, by which a reaper can ask the cluster for the run.
         """
@@ -109,7 +109,7 @@ class ClusterLeaseGuard:
         return {name: self._prices.get(name) for name in nodes}
 
     def stop_reason(self) -> str:
-        """Return why the run has to end now (its cost, the deadline of a lease), empty while it may go on."""
+        """Return why the run has to end now (its cost, the deadline of a lease), empty while it may continue."""
         now = self._now()
         if now < self._next:
             return ""
@@ -119,9 +119,9 @@ class ClusterLeaseGuard:
         return self._tenancy.over(now) if self._tenancy else ""
 
     def delete_due(self, result: Result, outcome: str) -> Result:
-        """Give back what is due after the run's end; return its result with what came of that (see Tenancy.end).
+        """Delete the machines that are due after the run's end; return its result with what came of that.
 
-        Its nodes leave the cluster first. One that another run is on by then, or of which the cluster cannot tell,
+        Its nodes leave the cluster first. One that another run uses, or whose use is unknown,
         stays: ``kept`` says why, by name.
         """
         tenancy = of_run(self._home, self._run_id)
@@ -222,7 +222,7 @@ class ClusterLeaseGuard:
 def delete_after_end(
     request: RunRequest, home: StateHome, record: RunRecord, connect: t.Callable[[], Client], result: Dict
 ) -> Result:
-    """Return the result of a run that had ended, or was cancelled, after giving back what that makes due."""
+    """Return the result of a run that had ended, or was cancelled, after deleting the machines that are due."""
     tenancy = of_run(home, record.run_id)
     if tenancy is None or not tenancy.due(str(record.outcome), time.time()):
         return result

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What keeps a run from starting or from going on: its queue, its suspension, what the cluster warns of.
+"""What keeps a run from starting or continuing: its queue, its suspension, warnings of the cluster.
 
-Each cause is told once, and again when it comes back after the run has run.
+Each cause is reported once, and again when it returns after the run has run.
 
 This is a private utility of the collection; it may change without notice.
 """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Making a run's objects, and telling whether an object that is there is the run that was asked for.
+"""Creating a run's objects, and comparing an object that exists with the run that was requested.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -84,7 +84,7 @@ def set_owners(client: Client, companions: t.Iterable[Object], live: Object) -> 
 
 
 def repair_owners(client: Client, made: KubePlan, live: Object, *, known: bool) -> None:
-    """Have what came with a run that lives go with it: whoever made it may have been killed before it said so.
+    """Set the owner of a running run's supporting objects: their controller may have been killed before it did.
 
     :param known: whether it was said already, but for the Secret, of which one is sure each time.
     """
@@ -117,9 +117,9 @@ def is_run(live: Object, run_id: str) -> bool:
 
 
 def require_recorded_end(run_id: str, before: RunRecord | None, live: Object | None, recreate: bool) -> None:
-    """Refuse to start a run again whose object is gone and of which nobody saw the end: it may have succeeded.
+    """Refuse to start a run again whose object no longer exists and whose end was not recorded: it may have succeeded.
 
-    Its time to live was over, or somebody deleted it, while nobody followed it.
+    It was deleted, by its time to live or by a user, while it was not followed.
     """
     if live is not None or before is None or before.is_ended or recreate:
         return
@@ -133,7 +133,7 @@ def require_recorded_end(run_id: str, before: RunRecord | None, live: Object | N
 def compare_job(
     live: Object, run_id: str, before: RunRecord | None, job: Job, source: code_source.CodeSource
 ) -> RefusedError | None:
-    """Return why a run that lives is not the one that was asked for, None when it is.
+    """Return why a run that is running is not the requested one, None when it is.
 
     It names the options that differ with both values, where this controller knows them.
     """

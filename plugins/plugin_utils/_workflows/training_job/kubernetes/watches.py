@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is listened to while a run on a cluster is followed: one watch per kind, one log stream per pod, one queue.
+"""The watches and log streams of a followed run: a thread for each, and one queue for what they read.
 
 Programs print as much as they like. Lines that wait to be taken have a limited room: who reads logs waits for it, and
 with it the kubelet; who watches the cluster never does.
