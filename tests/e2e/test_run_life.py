@@ -127,7 +127,7 @@ def failing(world: World, rank: int, code: int, **values: t.Any) -> dict[str, t.
 def test_a_rank_that_fails_is_named(world: World) -> None:
     """The error names node and exit code, and the rank that still worked is ended."""
     result = world.play(job=failing(world, 1, 3))
-    assert_failed(world, result, "node-2", "exit code 3")
+    assert_failed(world, result, "node-2", "exited with code 3")
     assert (world.record()["outcome"], world.record()["exit_code"]) == ("failed", 3)
 
 

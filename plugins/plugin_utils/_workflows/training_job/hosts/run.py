@@ -29,7 +29,7 @@ from ..outcome import build_result
 from . import lease_guard
 from . import plan as hosts_plan
 from .start import start_or_join
-from .state import AGENTS_FILE, HostsPlan, build_claim, is_running
+from .state import AGENTS_FILE, HostsPlan, build_owner_mark, is_running
 
 if t.TYPE_CHECKING:
     from .....module_utils._model import drill
@@ -111,7 +111,7 @@ def _build_plan(
 ) -> HostsPlan:
     """Ask all hosts at once and apply every rule; raises before anything was written."""
     remotes = request.connect([host.name for host in found])
-    reserve = None if request.check else build_claim(request, home, job)
+    reserve = None if request.check else build_owner_mark(request, home, job)
     known = files.read_json(home.folder / AGENTS_FILE) or {}
     for remote in remotes:
         remote.owner = reserve["owner"] if reserve else None
@@ -135,16 +135,16 @@ def _build_plan(
         if reserved:
             raise RefusedError(str(reserved), "Follow or cancel it there, or take it over with muster_take_over: true")
         skews = {host.name: answers[host.name][1] for host in found}
-        owner = _claim_owner(home, request.options.get("take_over"), infos)
+        owner = _expected_owner(home, request.options.get("take_over"), infos)
         results = checks.preflight(job, infos, skews, run_id, owner)
         checks.refuse(results)
         return _check_network(home, job, found, source, remotes, run_id, infos, results)
     except MusterError:
-        _release_claim(remotes[0], infos.get(found[0].name), run_id)
+        _remove_owner_mark(remotes[0], infos.get(found[0].name), run_id)
         raise
 
 
-def _release_claim(first: Remote, info: Dict | None, run_id: str) -> None:
+def _remove_owner_mark(first: Remote, info: Dict | None, run_id: str) -> None:
     """Remove the first host's owner mark if it was set just now; a running run keeps its own."""
     if info and "reserved" in info and not info["reserved"] and not info["claim"]:
         gang.give_up([first], run_id, fresh=not info["units"])
@@ -173,7 +173,7 @@ def _check_network(
     return HostsPlan(job, run_id, found, source, remotes, infos, results, derived, gate)
 
 
-def _claim_owner(home: StateHome, take_over: t.Any, infos: t.Mapping[str, Dict]) -> str:
+def _expected_owner(home: StateHome, take_over: t.Any, infos: t.Mapping[str, Dict]) -> str:
     """Return the owner to compare nodes with: this controller, or with ``take_over`` the present owner of the run."""
     if take_over:
         held = [str((info.get("claim") or {}).get("owner", "")) for info in infos.values()]

@@ -26,7 +26,7 @@ from ...shared.state_dir import StateHome
 from ..outcome import build_result
 from . import lease_guard
 from . import plan as hosts_plan
-from .state import AGENTS_FILE, HostsPlan, build_claim, has_unrecorded_end, is_alive, is_part_over, is_running
+from .state import AGENTS_FILE, HostsPlan, build_owner_mark, has_unrecorded_end, is_alive, is_part_over, is_running
 
 if t.TYPE_CHECKING:
     from .....module_utils._model import drill
@@ -54,7 +54,7 @@ def start_or_join(
         lives = False
     attempt = _first_attempt(plan, before, lives)
     current = _open_record(plan, before, attempt, lives)
-    members, held = _build_members(home, plan, attempt, resolved), build_claim(request, home, plan.job)
+    members, held = _build_members(home, plan, attempt, resolved), build_owner_mark(request, home, plan.job)
     missing = [] if unseen else [m for m in members if not (lives and _is_started(plan, m.remote.name, before))]
     started: list[str] = []
     guard = lease_guard.bind_run(request, home, plan)

@@ -41,7 +41,7 @@ class HostsPlan:
     gate: fabric_gate.Gate
 
 
-def build_claim(request: RunRequest, home: StateHome, job: Job) -> Dict:
+def build_owner_mark(request: RunRequest, home: StateHome, job: Job) -> Dict:
     """Return what a node notes about who holds the run."""
     take_over = bool(request.options.get("take_over"))
     return {**home.owner(create=True), "gpus": job.gpus_per_node, "take_over": take_over}
