@@ -134,14 +134,14 @@ def test_a_rank_that_fails_is_named(world: World) -> None:
 def test_a_fatal_exit_code_ends_at_once(world: World) -> None:
     """The error says which setting ended the run."""
     result = world.play(job=failing(world, 0, 42, restart={"fatal_exit_codes": [42]}))
-    assert_failed(world, result, "node-1", "exit code 42", "restart.fatal_exit_codes")
+    assert_failed(world, result, "node-1", "exited with code 42", "restart.fatal_exit_codes")
     assert world.record()["cause"] == "fatal_exit_code"
 
 
 def test_a_command_that_does_not_exist_is_named(world: World) -> None:
     """127 is what a shell would say; the node's log names the command."""
     result = world.play(job=world.job(command=["/nowhere/train"]))
-    assert_failed(world, result, "node-", "exit code 127")
+    assert_failed(world, result, "node-", "exited with code 127")
     logs = "".join(path.read_text() for path in world.run_folder().glob("logs/*.log"))
     assert "cannot run /nowhere/train: No such file or directory" in logs
 
