@@ -83,7 +83,7 @@ def test_whoever_takes_over_ends_the_other_ones_following(desk: Desk) -> None:
                 time.sleep(0.05)
             with pytest.raises(MusterError, match=r"run r was taken over by .*/second \("):
                 first.check()
-            first.give_back()
+            first.release()
             assert "/second (" in desk.holder, "the lease of the other one stays"
 
 

@@ -63,7 +63,7 @@ class LeaderLease:
         if self.lost_to:
             raise MusterError(f"run {self._made.run_id} was taken over by {self.lost_to}, which follows it now")
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Let the next one in at once."""
         self._over.set()
         if self._renewer is None:
@@ -169,4 +169,4 @@ def hold_lease(
     try:
         yield claim
     finally:
-        claim.give_back()
+        claim.release()
