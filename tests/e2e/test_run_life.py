@@ -225,5 +225,5 @@ def test_a_rank_that_was_not_seen_fails_the_run(world: World) -> None:
     """Exit code 0 everywhere is no success when the record of a rank is missing: here it could not be written."""
     (world.node_folder("node-2") / "events.jsonl").mkdir(parents=True)
     result = world.play(job=world.job())
-    assert_failed(world, result, "1 ranks", "2 were asked")
+    assert_failed(world, result, "1 ranks", "2 are required")
     assert (world.record()["outcome"], world.record()["world_size"]) == ("failed", {"asked": 2, "seen": 1})

@@ -14,7 +14,7 @@ import time
 import typing as t
 
 from ....module_utils._model import drill, error_line
-from ....module_utils._model.errors import one_line
+from ....module_utils._model.errors import MusterError, one_line
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
 from ..shared import run_record
@@ -108,3 +108,11 @@ def interrupted_message(run_id: str) -> str:
     return (
         f"Stopped following run {run_id}; it keeps running. Run this command again to follow it, or cancel to stop it"
     )
+
+
+def add_problem(value: Result, problem: MusterError | None) -> Result:
+    """Return a result that also reports a problem, where there was one."""
+    if problem is None:
+        return value
+    known = [str(value["msg"])] if value.get("failed") and value.get("msg") else []
+    return {**value, "failed": True, "msg": "; ".join([*known, str(problem)])}

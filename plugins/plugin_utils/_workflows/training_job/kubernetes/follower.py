@@ -140,7 +140,6 @@ class ClusterFollower(Follower):
             if item[0] != "error" or item[1][0].startswith("log-"):
                 self._take_item(*item)
         self.logs.flush()
-        # A log that went on for too long was not read to its end.
         self.logs.write_termination_message()
         told = self._engine_end() if self._is_engine_done else None
         return told[0] if told else outcome
@@ -156,8 +155,10 @@ class ClusterFollower(Follower):
             self.logs.take_end(value)
         elif source == "main" and value.type == "SYNCED":
             self._require_main()
+        elif source == "event" and value.type != "SYNCED":
+            self._report_once(self.warnings.take(value, self.pods, self.main))
         elif value.type != "SYNCED":
-            takers = {"main": self._take_main, "pod": self._take_pod, "event": self._take_event}
+            takers = {"main": self._take_main, "pod": self._take_pod}
             takers.get(source, self._take_workload)(value)
 
     def _take_main(self, event: Event) -> None:
@@ -180,7 +181,6 @@ class ClusterFollower(Follower):
             self._end_by_deletion()
 
     def _end_by_deletion(self) -> None:
-        # One that had ended was deleted because its time to live was over.
         gone = RunOutcome("cancelled", 143, "cancelled", f"the {self.main['kind']} was deleted")
         self._ending = self._ending or self._engine_end() or (gone, self._save_deadline())
 
@@ -251,9 +251,6 @@ class ClusterFollower(Follower):
                 self.lost_pods.add(uid)
                 self.record_event("node_lost", node=node or name, detail=f"the node of {name} does not answer")
 
-    def _take_event(self, event: Event) -> None:
-        self._report_once(self.warnings.take(event, self.pods, self.main))
-
     def _take_workload(self, event: Event) -> None:
         owners = event.object["metadata"].get("ownerReferences") or []
         mine = any(owner.get("uid") == self.main["metadata"].get("uid") for owner in owners)
@@ -275,7 +272,6 @@ class ClusterFollower(Follower):
 
     def _take_failure(self, name: str, exc: Exception) -> None:
         if name in ("event", "workload") and isinstance(exc, MusterError):
-            # Both only explain; a limited user may not read them.
             if name == "workload":
                 self.pending.take_unreadable()
             return
@@ -306,8 +302,8 @@ class ClusterFollower(Follower):
     def _lost_budget(self) -> RunOutcome | None:
         if not self.job.lost_budget or self._count_lost_restarts() <= self.job.lost_budget:
             return None
-        detail = f"restart.max_lost_nodes is exceeded after {self._count_lost_restarts()} lost nodes"
-        return RunOutcome("lost", 1, "node_lost", detail)
+        lost = self._count_lost_restarts()
+        return RunOutcome("lost", 1, "node_lost", f"restart.max_lost_nodes is exceeded after {lost} lost nodes")
 
     def _start_failure(self) -> RunOutcome | None:
         why = "" if self.story.attempts else self.exits.start_failure()

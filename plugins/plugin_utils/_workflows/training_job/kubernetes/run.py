@@ -29,7 +29,7 @@ from ...shared.state_dir import StateHome, delete_unstarted, load_record
 from .. import secrets
 from .. import source as code_source
 from ..follower import Follower
-from ..outcome import add_error_line, build_result, check_attendance, interrupted_message, record_end
+from ..outcome import add_error_line, add_problem, build_result, check_attendance, interrupted_message, record_end
 from . import cluster_facts, leader_lease, lease_guard, log_recovery, network_preflight, submit
 from . import plan as kubernetes_plan
 from .cluster_facts import ClusterFacts
@@ -82,16 +82,10 @@ class ClusterRun:
         """Return the plan of a start whose first attempt has this number."""
         if attempt not in self._plans:
             namespace = self.job.placement.namespace or self.client.namespace
+            cluster = self.home.folder.name
             # Code is packed for it.
             plan = kubernetes_plan.build_plan(
-                self.job,
-                self.source,
-                self.run_id,
-                self.home.folder.name,
-                namespace,
-                attempt,
-                self.facts,
-                self.placement,
+                self.job, self.source, self.run_id, cluster, namespace, attempt, self.facts, self.placement
             )
             self._plans[attempt] = dataclasses.replace(plan, followed=bool(self.request.options["wait"]))
         return self._plans[attempt]
@@ -166,7 +160,7 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
         run_record.write_record(folder, record)
         files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
         changed = True
-    done = _add_problem(build_result(record, folder, changed=changed), problem)
+    done = add_problem(build_result(record, folder, changed=changed), problem)
     return lease_guard.delete_after_end(request, home, record, lambda: client, done)
 
 
@@ -351,15 +345,7 @@ def _follow(
     outcome = add_error_line(folder, check_attendance(made.job, follower, outcome))
     at = follower.local_time_of(status.end_time(follower.main)) if told in ("done", "failed") else None
     ended = record_end(follower, outcome, record, custody.prices(follower.nodes.values()), at)
-    return custody.delete_due(_add_problem(build_result(ended, folder, changed), problem), outcome.outcome)
-
-
-def _add_problem(value: Result, problem: MusterError | None) -> Result:
-    """Return a result that also tells a problem, where there was one."""
-    if problem is None:
-        return value
-    known = [str(value["msg"])] if value.get("failed") and value.get("msg") else []
-    return {**value, "failed": True, "msg": "; ".join([*known, str(problem)])}
+    return custody.delete_due(add_problem(build_result(ended, folder, changed), problem), outcome.outcome)
 
 
 def _build_reference(live: Object, made: KubePlan, request: RunRequest) -> BackendRef:
