@@ -33,7 +33,7 @@ WRITTEN: dict[str, tuple[dict[str, t.Any], tuple[str, ...]]] = {
     "no nodes": ({"nodes": 0}, ("job.nodes", "must be at least 1, not 0")),
     "negative nodes": ({"nodes": -1}, ("job.nodes", "must be at least 1, not -1")),
     "nodes as text": ({"nodes": "2x"}, ("job.nodes", "must be a whole number", "2x")),
-    "more nodes than hosts": ({"nodes": 3}, ("job.nodes", "3 nodes", "2 hosts", "Add hosts or ask for fewer")),
+    "more nodes than hosts": ({"nodes": 3}, ("job.nodes", "3 nodes", "2 hosts", "Add hosts or request fewer nodes")),
     "more processes than GPUs": (GPU_JOB, ("job.processes_per_node", "2 processes", "1 GPUs")),
     "long name": ({"name": "n" * 41}, ("job.name", "has 41 characters, at most 40")),
     "upper case in name": ({"name": "Llama"}, ("job.name", "must be lower-case letters")),

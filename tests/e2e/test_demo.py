@@ -139,6 +139,6 @@ def test_a_fatal_exit_code_under_torchrun(world: World, torch_python: str) -> No
     job = small_job(world, torch_python, **values, restart={"fatal_exit_codes": [3], "max_crashes": 3})
     result = world.play(job=job, limit_s=120)
     assert result.code != 0 and len(result.errors) == 1 and "Traceback" not in result.output, result.output
-    assert "node-2 ended with exit code 3, which restart.fatal_exit_codes names" in result.errors[0]
+    assert "node-2 exited with code 3, which restart.fatal_exit_codes names" in result.errors[0]
     assert (world.root / "began").read_text() == "xx" and world.processes() == {}
     assert len(world.record()["attempts"]) == 1

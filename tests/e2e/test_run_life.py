@@ -66,7 +66,7 @@ def test_a_second_train_changes_nothing(world: World) -> None:
     assert_ends_well(world, play)
     digest = world.digest()
     ended = world.play(job=job)
-    assert (ended.code, ended.changed) == (0, 0) and "has succeeded already" in ended.output, ended.output
+    assert (ended.code, ended.changed) == (0, 0) and "has already succeeded" in ended.output, ended.output
     assert world.digest() == digest
     assert world.processes() == {}
 
@@ -127,21 +127,21 @@ def failing(world: World, rank: int, code: int, **values: t.Any) -> dict[str, t.
 def test_a_rank_that_fails_is_named(world: World) -> None:
     """The error names node and exit code, and the rank that still worked is ended."""
     result = world.play(job=failing(world, 1, 3))
-    assert_failed(world, result, "node-2", "exit code 3")
+    assert_failed(world, result, "node-2", "exited with code 3")
     assert (world.record()["outcome"], world.record()["exit_code"]) == ("failed", 3)
 
 
 def test_a_fatal_exit_code_ends_at_once(world: World) -> None:
     """The error says which setting ended the run."""
     result = world.play(job=failing(world, 0, 42, restart={"fatal_exit_codes": [42]}))
-    assert_failed(world, result, "node-1", "exit code 42", "restart.fatal_exit_codes")
+    assert_failed(world, result, "node-1", "exited with code 42", "restart.fatal_exit_codes")
     assert world.record()["cause"] == "fatal_exit_code"
 
 
 def test_a_command_that_does_not_exist_is_named(world: World) -> None:
     """127 is what a shell would say; the node's log names the command."""
     result = world.play(job=world.job(command=["/nowhere/train"]))
-    assert_failed(world, result, "node-", "exit code 127")
+    assert_failed(world, result, "node-", "exited with code 127")
     logs = "".join(path.read_text() for path in world.run_folder().glob("logs/*.log"))
     assert "cannot run /nowhere/train: No such file or directory" in logs
 
@@ -225,5 +225,5 @@ def test_a_rank_that_was_not_seen_fails_the_run(world: World) -> None:
     """Exit code 0 everywhere is no success when the record of a rank is missing: here it could not be written."""
     (world.node_folder("node-2") / "events.jsonl").mkdir(parents=True)
     result = world.play(job=world.job())
-    assert_failed(world, result, "1 ranks", "2 were asked")
+    assert_failed(world, result, "1 ranks", "2 are required")
     assert (world.record()["outcome"], world.record()["world_size"]) == ("failed", {"asked": 2, "seen": 1})

@@ -50,7 +50,7 @@ def test_one_after_the_other(world: World) -> None:
     loser = world.play(job=job, muster_state=second)
     assert "muster_take_over: true" in loser.errors[0]
     cancelled = world.play("cancel", muster_state=second)
-    assert cancelled.code != 0 and f"there is no run {world.run_id}" in cancelled.errors[0]
+    assert cancelled.code != 0 and f"run {world.run_id} does not exist" in cancelled.errors[0]
     assert len(world.ranks()) == 2
     world.finish()
     assert assert_one_won(world, [winner.wait(), loser]) == (0, 1)
@@ -64,7 +64,7 @@ def test_taking_over(world: World) -> None:
     until(lambda: len(world.ranks()) == 2, "both ranks")
     before = world.processes()
     play = world.start(job=job, muster_state=second, muster_take_over=True)
-    until(lambda: "runs already, following it" in play.output, "the second controller to follow")
+    until(lambda: "already running, following it" in play.output, "the second controller to follow")
     assert world.processes() == before
     world.finish()
     result = play.wait()

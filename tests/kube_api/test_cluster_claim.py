@@ -69,7 +69,7 @@ def test_a_second_controller_is_told_who_follows(desk: Desk) -> None:
 def test_a_namespace_that_is_not_there_is_named(desk: Desk) -> None:
     desk.made.namespace = "typo-ns"
     before = desk.client.requests
-    with pytest.raises(RefusedError, match="there is no namespace typo-ns") as caught, desk.held("first"):
+    with pytest.raises(RefusedError, match="namespace typo-ns does not exist") as caught, desk.held("first"):
         pytest.fail("nothing can be held there")
     assert "placement.namespace" in caught.value.fix and desk.client.requests - before <= 3
 
@@ -83,7 +83,7 @@ def test_whoever_takes_over_ends_the_other_ones_following(desk: Desk) -> None:
                 time.sleep(0.05)
             with pytest.raises(MusterError, match=r"run r was taken over by .*/second \("):
                 first.check()
-            first.give_back()
+            first.release()
             assert "/second (" in desk.holder, "the lease of the other one stays"
 
 
@@ -94,7 +94,7 @@ def test_a_controller_that_is_gone_holds_nobody_up_for_long(desk: Desk, monkeypa
         first._renewer.join()
         with desk.held("second"):
             assert "/second (" in desk.holder
-            assert any("/first (" in line and "looking whether it still does" in line for line in desk.said.lines)
+            assert any("/first (" in line and "checking for renewals" in line for line in desk.said.lines)
             monkeypatch.undo()
 
 
@@ -126,7 +126,7 @@ def test_who_may_not_use_leases_is_warned(desk: Desk, api: ApiServer) -> None:
     limited = connect({"kubeconfig": api.config({"token": "nobody-token-0123456789"})})
     with desk.held("first", client=limited) as claim:
         claim.check()
-    assert any("leases may not be used here" in line for line in desk.said.lines)
+    assert any("no permission to use Leases" in line for line in desk.said.lines)
 
 
 def test_a_lease_that_nobody_renews_goes_with_its_run(desk: Desk) -> None:

@@ -118,7 +118,7 @@ def test_a_run_that_lives_elsewhere_is_left_alone(
     api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path
 ) -> None:
     before = written(home, namespace, ELSEWHERE)
-    expected = rf"run {RUN} lives on another cluster \({ELSEWHERE}\) than https.*its context was lab"
+    expected = rf"run {RUN} was started on another cluster \({ELSEWHERE}\) than https.*its context was lab"
     with pytest.raises(RefusedError, match=expected):
         kubernetes_run.run(request(api, tmp_path), home, job(namespace))
     with pytest.raises(RefusedError, match=expected):
@@ -147,8 +147,8 @@ def test_a_run_that_lives_is_not_taken_for_another_job(
         with pytest.raises(RefusedError) as caught:
             kubernetes_run.run(asked, home, other)
         assert caught.value.message == (
-            f'run {RUN} runs already, with another job: args ([] there, ["--more"] asked for), '
-            "timeout_s (null there, 60 asked for)"
+            f'run {RUN} is already running with another job: args ([] running, ["--more"] requested), '
+            "timeout_s (null running, 60 requested)"
         )
     assert client.list("batch/v1/Job", namespace).items[0]["metadata"]["uid"] == live["metadata"]["uid"]
     assert (home.run_folder(RUN) / "run.json").read_text() == before
@@ -255,7 +255,7 @@ def test_a_name_that_is_taken_is_not_followed(
     bare = {"labels": {RUN_LABEL: "somebody-elses"}}
     client.patch("batch/v1/Job", live["metadata"]["name"], {"metadata": bare}, namespace)
     third = StateHome({"path": str(tmp_path / "third")}, "default")
-    with pytest.raises(RefusedError, match=f"Job {RUN} is there already and belongs to no run"):
+    with pytest.raises(RefusedError, match=f"Job {RUN} already exists and does not belong to a run"):
         kubernetes_run.run(request(api, tmp_path), third, job(namespace))
 
 
@@ -356,7 +356,7 @@ def test_what_has_ended_or_was_never_told_apart_is_not_refused(client: Client, h
     cluster_identity.require_same_cluster(client, None)
     value = written(home, namespace, ELSEWHERE, "ended")
     cluster_identity.require_same_cluster(client, value)
-    with pytest.raises(RefusedError, match=f"run {RUN} lives on another cluster"):
+    with pytest.raises(RefusedError, match=f"run {RUN} was started on another cluster"):
         cluster_identity.require_same_cluster(client, value, ended=True)
     cluster_identity.require_same_cluster(client, {**value, "state": "running", "backend_ref": None})
     cluster_identity.require_same_cluster(

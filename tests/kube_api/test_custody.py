@@ -109,7 +109,7 @@ def world(tmp_path: pathlib.Path, api: ApiServer, namespace: str) -> Iterator[Re
 def test_a_run_that_has_ended_gives_its_machines_back(world: Rented) -> None:
     """Its rules are in the ledger while it runs, with its price; its nodes leave before the machines end."""
     custody = world.custody(release="success")
-    custody.placed({*world.names, "own-node"}, world.ref)
+    custody.bind_nodes({*world.names, "own-node"}, world.ref)
     assert {lease.run_id for lease in world.leases()} == {"r1"}
     assert {lease.release for lease in world.leases()} == {"success"}
     assert custody.prices([*world.names, "own-node"]) == {**dict.fromkeys(world.names, PRICE), "own-node": None}
@@ -131,11 +131,11 @@ def test_nodes_of_another_cluster_by_the_ledger_are_left_as_they_are(world: Rent
         return kube_node.run({**values, "state": state}, pathlib.Path("/"), False, world.progress.say)
 
     custody = world.custody(release="always")
-    custody.placed(world.names, world.ref)
+    custody.bind_nodes(world.names, world.ref)
     assert ask("cordoned")["changed"] and ask("schedulable")["changed"]
     before = [t.cast(Dict, world.client.get("v1/Node", name))["metadata"]["resourceVersion"] for name in world.names]
-    world.custody(release="always").placed(world.names[1:], dataclasses.replace(world.ref, cluster_id="another"))
-    expected = rf"{world.names[1]} is a node of another cluster by the ledger \(another\) than .*nothing was changed"
+    world.custody(release="always").bind_nodes(world.names[1:], dataclasses.replace(world.ref, cluster_id="another"))
+    expected = rf"{world.names[1]} is a node of another cluster in the ledger \(another\) than .*nothing was changed"
     for state in ("absent", "cordoned"):
         with pytest.raises(RefusedError, match=expected):
             ask(state)
@@ -153,24 +153,24 @@ def test_nodes_of_another_cluster_by_the_ledger_are_left_as_they_are(world: Rent
 
 def test_no_run_begins_on_a_cluster_that_has_none_of_the_machines(world: Rented) -> None:
     cluster_identity.require_ledger_cluster(world.client, world.home)
-    world.custody(release="always").placed(world.names[:1], dataclasses.replace(world.ref, cluster_id="another"))
-    with pytest.raises(RefusedError, match=rf"{world.names[0]} is a node of another cluster by the ledger \(another\)"):
+    world.custody(release="always").bind_nodes(world.names[:1], dataclasses.replace(world.ref, cluster_id="another"))
+    with pytest.raises(RefusedError, match=rf"{world.names[0]} is a node of another cluster in the ledger \(another\)"):
         cluster_identity.require_ledger_cluster(world.client, world.home)
     # Machines of both: each is as good.
-    world.custody(release="always").placed(world.names[1:], world.ref)
+    world.custody(release="always").bind_nodes(world.names[1:], world.ref)
     cluster_identity.require_ledger_cluster(world.client, world.home)
 
 
 def test_what_was_noted_is_not_noted_again(world: Rented) -> None:
     lines = (world.home.folder / "ledger.jsonl").read_text
     custody = world.custody(release="always")
-    custody.placed(world.names[:1], world.ref)
+    custody.bind_nodes(world.names[:1], world.ref)
     first = lines()
-    custody.placed(world.names[:1], world.ref)
+    custody.bind_nodes(world.names[:1], world.ref)
     assert lines() == first
-    world.custody(release="always").placed(world.names[:1], world.ref)
+    world.custody(release="always").bind_nodes(world.names[:1], world.ref)
     assert lines() == first, "the same run followed again changes nothing"
-    custody.placed(world.names, world.ref)
+    custody.bind_nodes(world.names, world.ref)
     assert len(lines().splitlines()) == len(first.splitlines()) + 1
     places = [lease.run_place for lease in world.leases()]
     assert places == [{"cluster": world.place}] * 2
@@ -180,10 +180,10 @@ def test_a_machine_that_another_run_is_on_by_then_is_kept(world: Rented) -> None
     """It goes over to that run, so that no reaper ends it by the first one's rule; its node takes pods again."""
     busy, free = world.names
     custody = world.custody(release="always")
-    custody.placed(world.names, world.ref)
+    custody.bind_nodes(world.names, world.ref)
     world.pod("r2-0", busy, {RUN: "r2"}, "Running")
     result = custody.delete_due({}, "succeeded")
-    assert result["released"] == [free] and result["kept"] == {busy: "run r2 is on it by now"}
+    assert result["released"] == [free] and result["kept"] == {busy: "run r2 uses it"}
     assert not result.get("failed") and world.alive() == 1
     node = t.cast(Dict, world.client.get("v1/Node", busy))
     assert not node["spec"].get("unschedulable") and world.client.get("v1/Pod", "r2-0", world.namespace)
@@ -194,16 +194,16 @@ def test_a_machine_that_another_run_is_on_by_then_is_kept(world: Rented) -> None
 def test_a_cluster_that_does_not_tell_keeps_the_machines(world: Rented) -> None:
     """A limited user may not cordon; ending a machine under somebody else's run would be worse than billing on."""
     custody = world.custody(release="always")
-    custody.placed(world.names, world.ref)
+    custody.bind_nodes(world.names, world.ref)
     custody._client = connect({"host": "https://127.0.0.1:1", "token": "x", "patience_s": 0})
     result = custody.delete_due({}, "succeeded")
     assert result["failed"] and world.alive() == 2
-    assert result["msg"].count("is not given back: the cluster does not tell whether another run is on it") == 2
+    assert result["msg"].count("was not deleted: whether another run uses it could not be read from the cluster") == 2
 
 
 def test_a_run_that_costs_too_much_has_to_end(world: Rented) -> None:
     custody = world.custody(max_cost_usd=5.0)
-    custody.placed(world.names, world.ref)
+    custody.bind_nodes(world.names, world.ref)
     assert custody.stop_reason() == ""
     world.clock.sleep(3600)
     assert custody.stop_reason().startswith("its run has cost 5.9")
@@ -220,14 +220,14 @@ def test_a_ledger_that_cannot_be_written_is_said_once_and_tried_again(
     with (world.home.folder / "ledger.jsonl").open("a") as ledger:
         ledger.write(json.dumps(line) + "\n")
     for _time in range(3):
-        custody.placed(world.names[:1], world.ref)
+        custody.bind_nodes(world.names[:1], world.ref)
     warnings = [text for text in world.progress.lines if text.startswith("warning: the rules of this run")]
     assert len(warnings) == 1 and "is being deleted (draining)" in warnings[0]
 
 
 def test_a_reaper_asks_the_cluster_about_runs_that_nobody_follows(world: Rented) -> None:
     custody = world.custody(release="success")
-    custody.placed(world.names, world.ref)
+    custody.bind_nodes(world.names, world.ref)
     settings = json.loads(world.settings.read_text())
     world.copy(read_ledger(world.home.folder).events)
     assert world.reap() == 0 and world.alive() == 2, "without a cluster it cannot know"
@@ -240,7 +240,7 @@ def test_a_reaper_asks_the_cluster_about_runs_that_nobody_follows(world: Rented)
 def test_a_reaper_whose_cluster_is_away_keeps_to_the_other_rules(
     world: Rented, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    world.custody(release="always").placed(world.names, world.ref)
+    world.custody(release="always").bind_nodes(world.names, world.ref)
     world.copy(read_ledger(world.home.folder).events)
     settings = json.loads(world.settings.read_text())
     world.settings.write_text(json.dumps({**settings, "kubeconfig": "/nowhere/config"}))
@@ -267,5 +267,5 @@ def test_rules_that_nobody_would_keep_are_refused() -> None:
     subject.require_follower(job(), False)
     subject.require_follower(job(release="success"), True)
     for changes in ({"release": "success"}, {"max_cost_usd": 3}):
-        with pytest.raises(InputError, match="needs somebody who follows the run on Kubernetes"):
+        with pytest.raises(InputError, match="requires wait: true on Kubernetes"):
             subject.require_follower(job(**changes), False)

@@ -161,7 +161,7 @@ def test_another_cluster_than_that_of_the_run_is_refused(healer: Healer, pair: t
     value = json.loads(place.read_text())
     elsewhere = {"cluster_id": "8a0d6f6e-0000-0000-0000-000000000000"}
     files.write_json(place, {**value, "backend_ref": elsewhere})
-    with pytest.raises(RefusedError, match="run r lives on another cluster"):
+    with pytest.raises(RefusedError, match="run r was started on another cluster"):
         healer.run()
     assert healer.events() == ["joined"] and client.get("v1/Node", pair[1])
 

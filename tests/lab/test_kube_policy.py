@@ -196,5 +196,5 @@ def test_without_its_policy_the_probe_says_what_is_in_the_way(controller: Contro
         play.stop()
     assert code != 0 and "Traceback" not in output, output
     assert f"pods of the namespace {team.namespace} do not reach each other: " in output, output
-    assert "Look at the network policies of the namespace" in output
+    assert "Check the network policies of the namespace" in output
     assert not list(controller.folder.glob("state/*/runs/*")) and not gang(lab, team)

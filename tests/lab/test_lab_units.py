@@ -94,7 +94,7 @@ def test_run_survives_its_controller_and_connections(lab: Lab, controller: Contr
         lab.run(node.name, "sh", "-c", "kill -KILL $(ps -C sshd-session -o pid=)")
         assert systemd.show(lab, node.name, systemd.unit(controller, node.name))["ActiveState"] == "active"
     again = controller.start("train", job)
-    until(lambda: "runs already, following it" in again.output, "the second controller to follow the run")
+    until(lambda: "already running, following it" in again.output, "the second controller to follow the run")
     controller.finish()
     ended = again.wait()
     assert ended.code == 0, ended.output

@@ -59,7 +59,7 @@ class Told:
     def close(self) -> None:
         return
 
-    def hear(self, timeout_s: float) -> tuple[str, t.Any] | None:
+    def next_item(self, timeout_s: float) -> tuple[str, t.Any] | None:
         try:
             return self.heard.get(timeout=timeout_s)
         except queue.Empty:
@@ -68,7 +68,7 @@ class Told:
     def deadline_passed(self) -> bool:
         return self.late
 
-    def reading(self) -> bool:
+    def is_reading(self) -> bool:
         return False
 
     def follow_log(self, pod: Dict, after: t.Any) -> None:

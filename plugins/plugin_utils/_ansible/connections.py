@@ -66,7 +66,7 @@ def _shell(task: t.Any, context: t.Any, variables: t.Mapping[str, t.Any], host: 
     kind = str(variables.get("ansible_connection") or default)
     connection = connection_loader.get(kind, context, None)
     if connection is None:
-        raise InputError(f"{host}.ansible_connection", f"there is no connection plugin '{kind}'")
+        raise InputError(f"{host}.ansible_connection", f"unknown connection plugin '{kind}'")
     become = _become(task, variables)
     connection.set_become_plugin(become)
     context.set_attributes_from_plugin(connection)

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A run stays on the cluster on which it was started: a kubeconfig that points elsewhere by now is refused.
+"""A run stays on the cluster on which it was started: a kubeconfig of another cluster is refused.
 
-Looked for on another cluster, a run that lives would seem gone, and would be started there a second time.
+On another cluster a running run would not be found, and would be started there a second time.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -33,7 +33,7 @@ def read_cluster_id(client: Client) -> str:
 def other_cluster_id(client: Client, reference: Mapping[str, t.Any]) -> str:
     """Return the id of this cluster when it is another one than that of ``reference`` (a run's ``backend_ref``).
 
-    Empty for the same cluster; without an id of both nothing can be told.
+    Empty for the same cluster, and where one of the two ids is unknown.
     """
     known = str(reference.get("cluster_id") or "")
     seen = read_cluster_id(client) if known else ""
@@ -41,9 +41,9 @@ def other_cluster_id(client: Client, reference: Mapping[str, t.Any]) -> str:
 
 
 def require_same_cluster(client: Client, record: Mapping[str, t.Any] | None, *, ended: bool = False) -> None:
-    """Refuse another cluster than the one on which the run of this record lives.
+    """Refuse another cluster than the one on which the run of this record was started.
 
-    A run that has ended may go on elsewhere; with ``ended`` it is asked about where it was.
+    A run that has ended may continue elsewhere; with ``ended`` its former cluster is required, too.
     """
     if record is None or (record.get("state") == "ended" and not ended):
         return
@@ -52,7 +52,7 @@ def require_same_cluster(client: Client, record: Mapping[str, t.Any] | None, *, 
     if seen:
         run, context = record.get("run_id"), reference.get("context")
         fix = "Give the kubeconfig of that cluster" + (f" (its context was {context})" if context else "")
-        raise RefusedError(f"run {run} lives on another cluster ({known}) than {client.server} ({seen})", fix)
+        raise RefusedError(f"run {run} was started on another cluster ({known}) than {client.server} ({seen})", fix)
 
 
 def ledger_clusters(home: StateHome, names: Collection[str] | None = None) -> dict[str, str]:
@@ -77,7 +77,7 @@ def require_ledger_cluster(client: Client, home: StateHome) -> None:
     if seen and seen not in known:
         there, name = next(iter(known.items()))
         raise RefusedError(
-            f"{name} is a node of another cluster by the ledger ({there}) than {client.server} ({seen})",
+            f"{name} is a node of another cluster in the ledger ({there}) than {client.server} ({seen})",
             "Give the kubeconfig of that cluster, or another muster_cluster for runs on this one. If the machines"
             f" belong to this one now, say so with muster_cluster_id: {seen}",
         )
@@ -86,23 +86,23 @@ def require_ledger_cluster(client: Client, home: StateHome) -> None:
 def require_node_cluster(client: Client, home: StateHome, names: Collection[str]) -> None:
     """Refuse a cluster other than the one on which, by the ledger, a machine of these names had its last run.
 
-    Names repeat from cluster to cluster, and a node of the same name elsewhere is somebody else's.
+    Names repeat from cluster to cluster, and a node of the same name elsewhere belongs to others.
     """
     # Most nodes are of one cluster, and its id is a question to the server.
     for known, name in ledger_clusters(home, names).items():
         seen = other_cluster_id(client, {"cluster_id": known})
         if seen:
             raise RefusedError(
-                f"{name} is a node of another cluster by the ledger ({known}) than {client.server} ({seen})",
+                f"{name} is a node of another cluster in the ledger ({known}) than {client.server} ({seen})",
                 "Give the kubeconfig of that cluster; nothing was changed on this one. If its machines belong to this"
-                f" one now (moved, or its control plane was built anew), say so with muster_cluster_id: {seen}",
+                f" one now (moved, or its control plane was rebuilt), say so with muster_cluster_id: {seen}",
             )
 
 
 def require_run_cluster(client: Client, home: StateHome, names: Collection[str]) -> None:
     """Refuse a cluster other than the one on which the newest run was that had a node of these names.
 
-    For nodes that nobody rented, of which the ledger knows nothing.
+    For nodes that were not rented: the ledger has no line of them.
     """
     left = set(names)
     for folder in home.runs() if left else ():

@@ -16,6 +16,8 @@ from ..._hosts.node_client import NodeClient
 from .progress import Progress
 
 Dict = dict[str, t.Any]
+# What a workflow hands back to its action.
+Result = dict[str, object]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -96,7 +96,7 @@ class Follower:
             files.private_dir(place.parent)
             files.append_text(place, text)
         except OSError as exc:
-            fix = "Make room for it, or move what is in its place: the same command then follows the run on"
+            fix = "Free disk space, or move the file away, then run this command again to follow the run"
             raise MusterError(f"{place} cannot be written: {exc.strerror}", fix) from None
         if stream == "events":
             for line in log_follow.parse_json_lines(text):

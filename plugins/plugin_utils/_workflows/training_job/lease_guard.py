@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
-Result = dict[str, t.Any]
+from ..shared.request import Result
 
 
 class LeaseGuard(t.Protocol):

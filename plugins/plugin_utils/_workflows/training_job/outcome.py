@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Following a started gang to its end, and what the end proves.
+"""What the end of a run proves: its outcome, its attendance, its drill, and the module's result.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -14,13 +14,12 @@ import time
 import typing as t
 
 from ....module_utils._model import drill, error_line
-from ....module_utils._model.errors import one_line
+from ....module_utils._model.errors import MusterError, one_line
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
 from ..shared import run_record
+from ..shared.request import Result
 from .follower import Follower, RunOutcome, describe_state, read_tail
-
-Result = dict[str, t.Any]
 
 
 def record_end(
@@ -59,21 +58,21 @@ def check_attendance(job: Job, follower: Follower, outcome: RunOutcome) -> RunOu
     complete = least <= seen <= job.world_size and believed in (None, seen)
     if outcome.outcome != "succeeded":
         return outcome
-    # An elastic gang goes on without ranks that ended.
+    # An elastic gang continues without ranks that ended.
     bad = [(rank, item[1]) for rank, item in sorted(last.exits.items()) if item[1]] if last else []
     if bad and job.elastic.min is None:
-        words = ", ".join(f"rank {rank} ended with exit code {code}" for rank, code in bad[:4])
-        return RunOutcome("failed", 1, "attendance", f"{words}, and its launcher calls the gang done")
+        words = ", ".join(f"rank {rank} exited with code {code}" for rank, code in bad[:4])
+        return RunOutcome("failed", 1, "attendance", f"{words} although the launcher reported success")
     if complete:
         return outcome
-    detail = f"{seen} ranks with world size {believed} were seen, {job.world_size} were asked"
+    detail = f"{seen} ranks with world size {believed} were seen, {job.world_size} are required"
     if last is None and job.on_kubernetes:
-        detail += "; nothing of its ranks was heard, or could be read beside its checkpoints"
+        detail += "; no events of its ranks were received, or could be recovered from the checkpoint volume"
     return RunOutcome("failed", 1, "attendance", detail)
 
 
 def add_error_line(folder: pathlib.Path, outcome: RunOutcome) -> RunOutcome:
-    """Add what the failed program said last, so that nobody has to open a log for the first answer.
+    """Add the last error line of the failed program to the outcome.
 
     Its node's log comes first; mpirun prints what all ranks say where it runs itself.
     """
@@ -109,3 +108,11 @@ def interrupted_message(run_id: str) -> str:
     return (
         f"Stopped following run {run_id}; it keeps running. Run this command again to follow it, or cancel to stop it"
     )
+
+
+def add_problem(value: Result, problem: MusterError | None) -> Result:
+    """Return a result that also reports a problem, where there was one."""
+    if problem is None:
+        return value
+    known = [str(value["msg"])] if value.get("failed") and value.get("msg") else []
+    return {**value, "failed": True, "msg": "; ".join([*known, str(problem)])}

@@ -10,8 +10,10 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import typing as t
+
 from ....module_utils._model.errors import InputError, RefusedError
-from ..shared.request import Dict, RunRequest
+from ..shared.request import Dict, Result, RunRequest
 from ..shared.state_dir import StateHome, load_record
 from .load import load_job
 
@@ -23,14 +25,14 @@ def run(request: RunRequest) -> Dict:
     home = StateHome(request.options["state_home"], request.options["cluster"])
     try:
         if request.options["state"] == "cancelled":
-            return _cancel(request, home)
-        return _start_or_follow(request, home)
+            return t.cast(Dict, _cancel(request, home))
+        return t.cast(Dict, _start_or_follow(request, home))
     except OSError as exc:
         problem = f"the state home {home.root} cannot be used: {exc.strerror or exc}"
         raise RefusedError(problem, "Set muster_state.path to a folder on a disk with room") from exc
 
 
-def _start_or_follow(request: RunRequest, home: StateHome) -> Dict:
+def _start_or_follow(request: RunRequest, home: StateHome) -> Result:
     job = load_job(request.options, request.base, home)
     if job.on_kubernetes:
         from .kubernetes import run as kubernetes_run
@@ -41,13 +43,13 @@ def _start_or_follow(request: RunRequest, home: StateHome) -> Dict:
     return hosts_run.run(request, home, job)
 
 
-def _cancel(request: RunRequest, home: StateHome) -> Dict:
+def _cancel(request: RunRequest, home: StateHome) -> Result:
     run_id = str(request.options.get("run_id") or "")
     if not run_id:
         raise InputError("run_id", "is required to cancel", "Name the run (muster_run_id); status lists them")
     record = load_record(home.run_folder(run_id))
     if record is None:
-        raise RefusedError(f"there is no run {run_id} in {home.folder}", "List the runs with the status playbook")
+        raise RefusedError(f"run {run_id} does not exist in {home.folder}", "List the runs with the status playbook")
     if record.backend == "kubernetes":
         from .kubernetes import run as kubernetes_run
 

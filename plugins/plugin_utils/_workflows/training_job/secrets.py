@@ -37,7 +37,7 @@ def resolve_secrets(job: Job) -> tuple[dict[str, str], dict[str, bytes]]:
             raise InputError(option, "resolves to nothing", _fix_of(ref))
         if len(value) < MIN_LENGTH:
             raise InputError(
-                option, f"is shorter than {MIN_LENGTH} characters", "A short secret cannot be kept out of output"
+                option, f"is shorter than {MIN_LENGTH} characters", "A short secret cannot be masked in output"
             )
         # From here on no message, log or record of this process shows it.
         remember(value.decode(errors="replace"))

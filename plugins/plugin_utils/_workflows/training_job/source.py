@@ -86,4 +86,4 @@ def _require_script(job: Job, tree: file_sync.FileTree) -> None:
         return
     wanted = str(pathlib.PurePosixPath(job.code.workdir, job.script))
     if wanted not in {file.path for file in tree.files}:
-        raise InputError("job.script", f"there is no {wanted} in the code {job.code.ref}")
+        raise InputError("job.script", f"{wanted} does not exist in the code {job.code.ref}")

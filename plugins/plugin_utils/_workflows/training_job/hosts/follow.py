@@ -19,10 +19,10 @@ from .....module_utils._model.run_record import RunRecord
 from ...._hosts import gang
 from ...._hosts.node_client import NodeClient
 from ...shared import run_record
-from ...shared.request import RunRequest
+from ...shared.request import Result, RunRequest
 from ..follower import Follower
 from ..lease_guard import LeaseGuard
-from ..outcome import Result, add_error_line, build_result, check_attendance, interrupted_message, record_end
+from ..outcome import add_error_line, build_result, check_attendance, interrupted_message, record_end
 from .follower import HostsFollower
 from .state import HostsPlan
 

@@ -105,12 +105,12 @@ class HostsFollower(Follower):
         if not dead or self.lost >= self.job.lost_budget:
             return
         self.lost += 1
-        self.record_event("node_lost", node=node, detail=f"{' and '.join(dead)} of the run are gone")
-        self.progress.say(f"{node}: {' and '.join(dead)} gone, starting again")
+        self.record_event("node_lost", node=node, detail=f"{' and '.join(dead)} of the run are missing")
+        self.progress.say(f"{node}: {' and '.join(dead)} missing, starting again")
         try:
             self.restart(self.remotes[node])
         except MusterError as exc:
-            self.progress.say(f"{node}: not started again: {exc}")
+            self.progress.say(f"{node}: could not be started again: {exc}")
         self.revived_at[node] = time.monotonic()
         self.units[node] = {}
 
@@ -124,7 +124,7 @@ class HostsFollower(Follower):
         first = next(iter(self.remotes))
         deciding = [first] if self.job.launcher == "mpi" else list(self.remotes)
         if all(node in ended for node in deciding):
-            return RunOutcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0")
+            return RunOutcome("succeeded", 0, "succeeded", "all ranks exited with code 0")
         return None
 
     def _failed_outcome(self, ended: t.Mapping[str, t.Mapping[str, t.Any]]) -> RunOutcome | None:
@@ -149,13 +149,15 @@ class HostsFollower(Follower):
         if silent:
             raise MusterError(
                 f"none of the {len(self.remotes)} nodes answered for {patience} s",
-                "The job may go on: the same command follows it",
+                "The job may still be running: run this command again to follow it",
             )
         dead = [
             n for n, units in self.units.items() if any(not u["alive"] and u["exit"] is None for u in units.values())
         ]
         if dead and self.lost >= self.job.lost_budget:
-            return RunOutcome("lost", 1, "node_lost", f"{dead[0]} was lost, restart.max_lost_nodes is spent", dead[0])
+            return RunOutcome(
+                "lost", 1, "node_lost", f"{dead[0]} was lost, restart.max_lost_nodes is exceeded", dead[0]
+            )
         if self.story.crashes > allowed.max_crashes and self.job.launcher in TORCHRUN_FAMILY:
             failure = next(item.first_failure for item in reversed(self.story.attempts) if item.first_failure)
             return RunOutcome(
@@ -190,10 +192,10 @@ class HostsFollower(Follower):
 
 def _describe_cause(cause: str, node: str, code: int) -> str:
     texts = {
-        "crash": f"a rank on {node} ended with exit code {code} and restart.max_crashes is spent",
-        "fatal_exit_code": f"a rank on {node} ended with exit code {code}, which restart.fatal_exit_codes names",
+        "crash": f"a rank on {node} exited with code {code} and restart.max_crashes is exceeded",
+        "fatal_exit_code": f"a rank on {node} exited with code {code}, which restart.fatal_exit_codes names",
         "timeout": "timeout_s has passed",
-        "node_lost": f"{node} was lost, restart.max_lost_nodes is spent",
+        "node_lost": f"{node} was lost, restart.max_lost_nodes is exceeded",
         "port_taken": f"the rendezvous port on {node} is taken",
         "rendezvous_unreachable": f"{node} could not reach the rendezvous store",
     }

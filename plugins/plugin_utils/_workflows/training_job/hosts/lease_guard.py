@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 import typing as t
 
-from ...shared.request import RunRequest
+from ...shared.request import Result, RunRequest
 from ...shared.state_dir import StateHome
 from ..lease_guard import LeaseGuard, NoLeases
 
@@ -24,7 +24,6 @@ if t.TYPE_CHECKING:
 
 _LEDGER = "ledger.jsonl"
 _INTERVAL_S = 1.0
-Result = dict[str, t.Any]
 
 
 class HostsLeaseGuard:

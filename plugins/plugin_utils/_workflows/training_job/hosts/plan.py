@@ -42,7 +42,9 @@ def select_hosts(names: t.Sequence[str], hostvars: t.Mapping[str, t.Any], job: J
     """
     if job.nodes > len(names):
         raise InputError(
-            "job.nodes", f"asks for {job.nodes} nodes, the play has {len(names)} hosts", "Add hosts or ask for fewer"
+            "job.nodes",
+            f"requests {job.nodes} nodes, the play has {len(names)} hosts",
+            "Add hosts or request fewer nodes",
         )
     found = [_build_host(name, hostvars[name], job) for name in names[: job.nodes]]
     addresses = [host.address for host in found]

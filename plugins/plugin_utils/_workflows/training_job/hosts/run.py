@@ -21,7 +21,7 @@ from .....module_utils._node import files
 from ...._hosts import agent_package, gang
 from ...._hosts.node_client import NodeClient, most_telling_error, on_each_node
 from ...shared import run_record
-from ...shared.request import Dict, RunRequest
+from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
 from .. import secrets
 from .. import source as code_source
@@ -35,7 +35,7 @@ if t.TYPE_CHECKING:
     from .....module_utils._model import drill
 
 
-def run(request: RunRequest, home: StateHome, job: Job) -> Dict:
+def run(request: RunRequest, home: StateHome, job: Job) -> Result:
     """Bring the run to the asked state and return the module's result."""
     found = hosts_plan.select_hosts(request.hosts, request.hostvars, job)
     given = request.options.get("run_id")
@@ -46,7 +46,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Dict:
         folder = home.run_folder(run_id)
         before = load_record(folder)
         if before and before.is_ended and before.outcome == "succeeded":
-            request.progress.say(f"run {run_id} has succeeded already; name another run_id to run it again")
+            request.progress.say(f"run {run_id} has already succeeded; name another run_id to run it again")
             return lease_guard.delete_after_end(
                 request, home, run_id, build_result(before, folder, changed=False), "succeeded"
             )
@@ -69,7 +69,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Dict:
                 delete_unstarted(folder)
 
 
-def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Dict:
+def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
     """Stop a run on all its nodes; cancelling what does not run changes nothing."""
     run_id = record.run_id
     folder = home.run_folder(run_id)
@@ -152,7 +152,7 @@ def _build_plan(
 
 
 def _remove_owner_mark(first: NodeClient, info: Dict | None, run_id: str) -> None:
-    """Give back the first host's claim where it was taken just now; a run that lives keeps its claim."""
+    """Remove the first host's owner mark if it was set just now; a running run keeps its own."""
     if info and "reserved" in info and not info["reserved"] and not info["claim"]:
         gang.undo_start([first], run_id, fresh=not info["units"])
 
@@ -181,7 +181,7 @@ def _check_network(
 
 
 def _expected_owner(home: StateHome, take_over: t.Any, infos: t.Mapping[str, Dict]) -> str:
-    """Return the owner to judge claims by: ours, or with ``take_over`` whoever holds the run."""
+    """Return the owner to compare nodes with: this controller, or with ``take_over`` the present owner of the run."""
     if take_over:
         held = [str((info.get("claim") or {}).get("owner", "")) for info in infos.values()]
         return next((owner for owner in held if owner), "")

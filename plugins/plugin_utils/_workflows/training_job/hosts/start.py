@@ -21,7 +21,7 @@ from ...._hosts import gang, ssh_keys
 from ...._launch import mpi
 from ...shared import run_record
 from ...shared.progress import Progress
-from ...shared.request import Dict, RunRequest
+from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome
 from ..outcome import build_result
 from . import lease_guard
@@ -39,7 +39,7 @@ def start_or_join(
     before: RunRecord | None,
     resolved: tuple[dict[str, str], dict[str, bytes]],
     drilling: drill.Drill | None,
-) -> Dict:
+) -> Result:
     folder = files.private_dir(home.run_folder(plan.run_id))
     unseen = has_unrecorded_end(plan, before)
     lives = is_running(plan) or unseen
@@ -49,7 +49,7 @@ def start_or_join(
         and plan.job.launcher == "mpi"
         and not all(is_alive(plan, host.name) for host in plan.hosts)
     ):
-        # Its parts share keys that nobody keeps: one part cannot be joined to the others later.
+        # Its parts share keys that are not stored: one part cannot be joined to the others later.
         gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
         lives = False
     attempt = _first_attempt(plan, before, lives)
@@ -86,7 +86,7 @@ def start_or_join(
 
 
 def _is_started(plan: HostsPlan, node: str, before: RunRecord | None) -> bool:
-    """Return whether a node of a gang that lives does its part, or has done it a moment before the others."""
+    """Return whether a node of a running gang does its part, or has done it a moment before the others."""
     return is_alive(plan, node) or is_part_over(plan, node, before)
 
 
@@ -150,7 +150,7 @@ def _fabric_reference(plan: HostsPlan) -> Dict | None:
     return {key: verdict[key] for key in ("island", "outcome", "lane")} if verdict else None
 
 
-def _read_versions(plan: HostsPlan) -> Dict:
+def _read_versions(plan: HostsPlan) -> Result:
     first = plan.infos[plan.hosts[0].name]
     found = {"python": first["training"]["version"], "kernel": first["kernel"], **first["training"]["packages"]}
     return {**found, "commit": plan.source.commit} if plan.source.commit else found
@@ -187,6 +187,6 @@ def _announce(progress: Progress, plan: HostsPlan, running: bool) -> None:
         parts.append(f"${derived['price_usd_per_hour']:.2f} an hour")
     if derived["predicted_allreduce_s"]:
         parts.append(f"{derived['predicted_allreduce_s']:.3g} s per all-reduce of all gradients")
-    progress.say(" · ".join(parts) + (" · runs already, following it" if running else ""))
+    progress.say(" · ".join(parts) + (" · already running, following it" if running else ""))
     for warning in plan.gate.warnings:
         progress.say(f"warning: {warning}")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the parts of the ``training_job`` runner share: the request, the plan, and small questions about them.
+"""The plan of a run on plain hosts, and what the nodes' answers say of its former start.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -52,7 +52,7 @@ def is_running(plan: HostsPlan) -> bool:
 
 
 def has_unrecorded_end(plan: HostsPlan, before: RunRecord | None) -> bool:
-    """Return whether the run ended while nobody followed it: its end is then only to be recorded.
+    """Return whether the run ended while it was not followed: its end then only has to be recorded.
 
     It ended on all nodes, or under mpirun on the first, whose end is the run's.
     """

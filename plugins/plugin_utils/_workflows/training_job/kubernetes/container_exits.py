@@ -49,7 +49,7 @@ class ContainerExits:
         """Begin to count anew: the run lost its place, and its pods with it."""
         self._early = {}
 
-    def hopeless(self) -> str:
+    def start_failure(self) -> str:
         """Return why no rank will ever begin, empty while one may."""
         enough = (known for role, known in self._early.items() if len(known) >= self._enough[role])
         return next((next(reversed(known.values())) for known in enough), "")
@@ -65,6 +65,6 @@ class ContainerExits:
             return []
         about: Fields = next((item for item in pod["spec"]["containers"] if item["name"] == CONTAINER), {})
         limit = ((about.get("resources") or {}).get("limits") or {}).get("memory")
-        words = f"the container on {node} was killed for its memory (OOMKilled, limit {limit or 'of the node'})"
+        words = f"the container on {node} exceeded its memory (OOMKilled, limit {limit or 'of the node'})"
         self._killed[uid] = (time.time(), node, words)
         return [words]

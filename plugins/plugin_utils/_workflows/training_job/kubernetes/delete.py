@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Taking a run off its cluster, pods included: after it nothing of the run writes any more.
+"""Deleting a run from its cluster, pods included: afterwards no process of the run writes any more.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -25,7 +25,7 @@ _POLL_S = 1.0
 
 
 def delete_run(client: Client, ref: BackendRef, run_id: str, within_s: float, progress: Progress) -> bool:
-    """Delete the run's object and wait until its pods are gone; return whether there was anything.
+    """Delete the run's object and wait until its pods no longer exist; return whether there was an object.
 
     :param ref: the record's ``backend_ref``.
     :raises MusterError: naming the pods' run, or what holds the object, after ``within_s`` seconds.
@@ -39,14 +39,14 @@ def delete_run(client: Client, ref: BackendRef, run_id: str, within_s: float, pr
         if rest is None or (ref.uid and rest["metadata"].get("uid") != ref.uid):
             return existed
         if time.monotonic() > end:
-            held = ", ".join(rest["metadata"].get("finalizers") or []) or "nobody says by what"
+            held = ", ".join(rest["metadata"].get("finalizers") or []) or "an unknown finalizer"
             problem = f"{ref.kind} {ref.name} still exists after {within_s:.0f} s: held by {held}"
-            raise MusterError(problem, "Look at who has to let go of it")
+            raise MusterError(problem, "Check the controller that owns the finalizer")
         time.sleep(0.1)
 
 
 def wait_for_pods(client: Client, namespace: str, run_id: str, within_s: float, progress: Progress) -> None:
-    """Wait until no pod of the run's gang is left of a former start, whose object is gone already.
+    """Wait until no pod of the run's former start exists, whose object was deleted before.
 
     :raises MusterError: naming the run after ``within_s`` seconds.
     """
@@ -59,7 +59,7 @@ def wait_for_pods(client: Client, namespace: str, run_id: str, within_s: float, 
 def _wait_until_gone(
     client: Client, namespace: str, labels: str, run_id: str, within_s: float, progress: Progress
 ) -> float:
-    """Wait until there is no such pod; return until when whoever asked may go on waiting for other things."""
+    """Wait until no such pod exists; return the deadline that also holds for what the caller waits for next."""
     # What may take long is the end of the pods, which begins to count once they can be seen.
     end = math.inf
     evictions = ForcedDeletions(client, progress)
@@ -68,7 +68,7 @@ def _wait_until_gone(
         synced = False
         while left or not synced:
             if time.monotonic() > end:
-                raise MusterError(f"pods of run {run_id} are still there after {within_s:.0f} s", "Look at their nodes")
+                raise MusterError(f"pods of run {run_id} still exist after {within_s:.0f} s", "Check their nodes")
             event = pods.next(_POLL_S)
             if event is not None and event.type == "DELETED":
                 left.pop(event.object["metadata"]["uid"], None)
@@ -76,22 +76,22 @@ def _wait_until_gone(
                 left[event.object["metadata"]["uid"]] = event.object
             if event is not None and event.type == "SYNCED" and not synced:
                 synced, end = True, time.monotonic() + within_s
-            evictions.look(left.values())
+            evictions.force_delete(left.values())
     return end
 
 
 def delete_secret(client: Client, made: KubePlan, progress: Progress) -> None:
-    """Remove the values of a run that has ended: its objects may stay for a day, some engines' for ever."""
+    """Delete the Secret of a run that has ended: its objects may stay for a day, those of some engines for ever."""
     if made.secret is None:
         return
     try:
         client.delete("v1/Secret", made.secret, made.namespace)
     except MusterError as error:
-        progress.say(f"warning: the run's Secret stays until its {made.job.engine} is removed: {error}")
+        progress.say(f"warning: the run's Secret was not deleted; it is deleted with its {made.job.engine}: {error}")
 
 
 def _delete_supporting_objects(client: Client, ref: BackendRef, run_id: str) -> None:
-    """Remove what came with the run, which goes with its object unless whoever made both was killed in between."""
+    """Delete the run's supporting objects: they have no owner when the controller was killed while it created them."""
     namespace = ref.namespace
     with contextlib.suppress(MusterError):
         client.delete("v1/Secret", secret_name(ref.name), namespace)

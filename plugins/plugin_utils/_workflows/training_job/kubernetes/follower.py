@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Following a run on a cluster: one watch per kind, one log stream per pod, one queue for all of them.
+"""Following a run on Kubernetes: one watch per kind, one log stream per pod, one queue for all of them.
 
 The log of a pod carries what its ranks recorded as marked lines, so that following logs is following the run. Logs are
 read while the pods live: an engine that restarts a gang deletes its pods, and their logs with them.
@@ -93,14 +93,14 @@ class ClusterFollower(Follower):
                     raise MusterError(f"run {self.run_id} is no longer followed: ansible-playbook has ended")
                 self._take_news()
                 self._ending = self._ending or self._find_end()
-                self.pending.begun(len(self.story.attempts))
-                if self._ending and (not self.sources.reading() or time.monotonic() > self._ending[1]):
+                self.pending.take_attempts(len(self.story.attempts))
+                if self._ending and (not self.sources.is_reading() or time.monotonic() > self._ending[1]):
                     return self._finish(self._ending[0])
                 self._drill_if_due()
                 self._force_delete()
                 if not self._ending:
-                    self.logs.open_again(self.sources, self.pods)
-                self._report_once(self.pending.unexplained(self.main))
+                    self.logs.reopen(self.sources, self.pods)
+                self._report_once(self.pending.unexplained_suspension(self.main))
                 self._report()
         finally:
             self.sources.close()
@@ -112,14 +112,19 @@ class ClusterFollower(Follower):
         """Return where the run is; a node counts while its pod runs."""
         running = [pod for pod in self.pods.values() if pod.get("status", {}).get("phase") == "Running"]
         values = {**super().state(), "nodes": len(running), "nodes_asked": self.job.nodes}
-        return {**values, "ranks": 0, "waiting": "waits for its place"} if self.pending.suspended else values
+        return {**values, "ranks": 0, "waiting": "queued"} if self.pending.suspended else values
 
     def local_time_of(self, stamp: t.Any) -> float:
+<<<<<<< 86d9b8a65a12eab2ea09434f6c5b4714579010b5
         """Return when something was that the cluster has dated; now, where that is no other time."""
         return local_time(stamp, self.sources.client.transport.stats.server_time())
+=======
+        """Return the time of something that the cluster has dated, by this controller's clock."""
+        return local_time(stamp, self.sources.client.line.tally.server_time())
+>>>>>>> 0dc3c393aa040789cefbb4820dc15d06cc2c130d
 
     def _take_news(self) -> None:
-        item = self.sources.hear(_IDLE_S)
+        item = self.sources.next_item(_IDLE_S)
         if item is None:
             return
         # What is there already is taken in at once: a burst of lines is saved once. One that never ends must not keep
@@ -127,21 +132,20 @@ class ClusterFollower(Follower):
         end = time.monotonic() + _TURN_S
         while item is not None:
             self._take_item(*item)
-            item = self.sources.hear(0.0) if time.monotonic() < end else None
+            item = self.sources.next_item(0.0) if time.monotonic() < end else None
         self.logs.flush()
         self._save_offsets()
         self._save()
 
     def _finish(self, outcome: RunOutcome) -> RunOutcome:
-        """Take in what was heard before now, and return how the run ended by all of that."""
+        """Take in all items that are left, and return how the run ended."""
         self.sources.close()
-        while (item := self.sources.hear(0.0)) is not None:
+        while (item := self.sources.next_item(0.0)) is not None:
             # A watch that breaks as it is closed says nothing of the run.
             if item[0] != "error" or item[1][0].startswith("log-"):
                 self._take_item(*item)
         self.logs.flush()
-        # A log that went on for too long was not read to its end.
-        self.logs.keep_last_words()
+        self.logs.write_termination_message()
         told = self._engine_end() if self._is_engine_done else None
         return told[0] if told else outcome
 
@@ -153,11 +157,13 @@ class ClusterFollower(Follower):
         if source == "error":
             self._take_failure(*value)
         elif source == "end":
-            self.logs.ended(value)
+            self.logs.take_end(value)
         elif source == "main" and value.type == "SYNCED":
             self._require_main()
+        elif source == "event" and value.type != "SYNCED":
+            self._report_once(self.warnings.take(value, self.pods, self.main))
         elif value.type != "SYNCED":
-            takers = {"main": self._take_main, "pod": self._take_pod, "event": self._take_event}
+            takers = {"main": self._take_main, "pod": self._take_pod}
             takers.get(source, self._take_workload)(value)
 
     def _take_main(self, event: WatchEvent) -> None:
@@ -166,21 +172,24 @@ class ClusterFollower(Follower):
         self.main, self._main_seen = event.object, True
         if event.type == "DELETED":
             self._end_by_deletion()
+<<<<<<< 86d9b8a65a12eab2ea09434f6c5b4714579010b5
         elif self.pending.set_back(self.main) and (self.admitted_at is not None or self.story.is_placed):
+=======
+        elif self.pending.take_suspension(self.main) and (self.admitted_at is not None or self.story.placed):
+>>>>>>> 0dc3c393aa040789cefbb4820dc15d06cc2c130d
             # Its pods go, and with them its time: the engine's own limit begins anew with the next ones, too.
             self.admitted_at = None
             self.pending.forget()
             self.exits.forget()
             self.record_event("set_back", cause=self.pending.why, detail=status.read_state(self.main).reason)
-            self.progress.say(f"the run was {self.pending.why}: it waits for its place")
+            self.progress.say(f"the run was {self.pending.why}: it is queued again")
 
     def _require_main(self) -> None:
-        """End a run whose object was gone before the first listing: nobody would tell it any more."""
+        """End a run whose object was deleted before the first listing: no event will report that."""
         if not self._main_seen:
             self._end_by_deletion()
 
     def _end_by_deletion(self) -> None:
-        # One that had ended was deleted because its time to live was over.
         gone = RunOutcome("cancelled", 143, "cancelled", f"the {self.main['kind']} was deleted")
         self._ending = self._ending or self._engine_end() or (gone, self._save_deadline())
 
@@ -236,23 +245,20 @@ class ClusterFollower(Follower):
             self.lost_pods.add(uid)
             node = self.nodes.get(uid) or pod["metadata"]["name"]
             self.record_event("node_lost", node=node, detail=f"{taken.get('reason')}: {taken.get('message')}")
-            self.progress.say(f"{node}: {pod['metadata']['name']} was taken away: {taken.get('reason')}")
+            self.progress.say(f"{node}: {pod['metadata']['name']} was evicted: {taken.get('reason')}")
 
     def _take_pod_deletion(self, pod: KubeObject) -> None:
         if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
             self.lost_pods.add(pod["metadata"]["uid"])
 
     def _force_delete(self) -> None:
-        """Take pods off nodes that are gone, so that the gang can start again and nothing stays held."""
-        for uid in self.forced.look(self.pods.values()):
+        """Force-delete the pods of lost nodes, so that the gang can start again."""
+        for uid in self.forced.force_delete(self.pods.values()):
             self.sources.drop_log(uid)
             node, name = self.nodes.get(uid, ""), self.pods[uid]["metadata"]["name"]
             if uid not in self.lost_pods:
                 self.lost_pods.add(uid)
                 self.record_event("node_lost", node=node or name, detail=f"the node of {name} does not answer")
-
-    def _take_event(self, event: WatchEvent) -> None:
-        self._report_once(self.warnings.take(event, self.pods, self.main))
 
     def _take_workload(self, event: WatchEvent) -> None:
         owners = event.object["metadata"].get("ownerReferences") or []
@@ -275,12 +281,11 @@ class ClusterFollower(Follower):
 
     def _take_failure(self, name: str, exc: Exception) -> None:
         if name in ("event", "workload") and isinstance(exc, MusterError):
-            # Both only explain; a limited user may not read them.
             if name == "workload":
-                self.pending.unreadable()
+                self.pending.take_unreadable()
             return
         if name.startswith("log-") and isinstance(exc, MusterError):
-            self.logs.failed(name.removeprefix("log-"), exc)
+            self.logs.take_failure(name.removeprefix("log-"), exc)
             return
         raise exc
 
@@ -306,18 +311,18 @@ class ClusterFollower(Follower):
     def _lost_budget(self) -> RunOutcome | None:
         if not self.job.lost_budget or self._count_lost_restarts() <= self.job.lost_budget:
             return None
-        detail = f"restart.max_lost_nodes is spent after {self._count_lost_restarts()} lost nodes"
-        return RunOutcome("lost", 1, "node_lost", detail)
+        lost = self._count_lost_restarts()
+        return RunOutcome("lost", 1, "node_lost", f"restart.max_lost_nodes is exceeded after {lost} lost nodes")
 
     def _start_failure(self) -> RunOutcome | None:
-        why = "" if self.story.attempts else self.exits.hopeless()
+        why = "" if self.story.attempts else self.exits.start_failure()
         return RunOutcome("failed", 1, "crash", why) if why else None
 
     def _engine_end(self) -> tuple[RunOutcome, float] | None:
         now = status.read_state(self.main)
         self._is_engine_done = now.phase in ("done", "failed")
         if now.phase == "done":
-            return RunOutcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0"), self._drain_deadline()
+            return RunOutcome("succeeded", 0, "succeeded", "all ranks exited with code 0"), self._drain_deadline()
         return (self._failure_outcome(now.reason), self._drain_deadline()) if now.phase == "failed" else None
 
     def _fatal_exit(self) -> RunOutcome | None:
@@ -329,10 +334,10 @@ class ClusterFollower(Follower):
         if not found:
             return None
         _unused, code, node = min(found)
-        return RunOutcome("failed", code, "fatal_exit_code", f"a rank on {node} ended with exit code {code}", node)
+        return RunOutcome("failed", code, "fatal_exit_code", f"a rank on {node} exited with code {code}", node)
 
     def _timeout(self) -> RunOutcome | None:
-        """Return the end of a run whose time is over. An engine's own deadline begins anew with every restart."""
+        """Return the end of a run that exceeded timeout_s. An engine's own deadline starts again with every restart."""
         limit, since = self.job.timeout_s, self.admitted_at
         if limit is None or since is None or time.time() <= since + limit + _OWN_DEADLINE_S:
             return None
@@ -356,7 +361,7 @@ class ClusterFollower(Follower):
             return RunOutcome("failed", 1, "crash", reason)
         code, node = failure[1], failure[2]
         cause = "fatal_exit_code" if code in self.job.restart.fatal_exit_codes else "crash"
-        return RunOutcome("failed", code, cause, f"a rank on {node} ended with exit code {code} ({reason})", node)
+        return RunOutcome("failed", code, cause, f"a rank on {node} exited with code {code} ({reason})", node)
 
     def _count_lost_restarts(self) -> int:
         """Return how often the engine restarted the gang for another reason than its program."""
@@ -380,10 +385,10 @@ class ClusterFollower(Follower):
             self.progress.say(f"drill: killed {meta['name']} on {wanted} at step {int(self.story.last.get('step', 0))}")
 
     def _report_once(self, cause: events.StartProblem | None) -> None:
-        """Say what keeps the run from starting, each thing once; what no waiting mends ends one that never started."""
+        """Report what keeps the run from starting, each cause once; a final cause ends a run that never started."""
         if cause is None:
             return
-        if not self.story.attempts and self._ending is None and self.pending.hopeless(cause):
+        if not self.story.attempts and self._ending is None and self.pending.is_final(cause):
             self._ending = RunOutcome("failed", 1, cause.code, cause.text), time.monotonic()
         if self.pending.is_new(cause):
             self.progress.say(cause.text)
@@ -393,7 +398,7 @@ class ClusterFollower(Follower):
         return time.monotonic() + _DRAIN_S
 
     def _save_deadline(self) -> float:
-        """Return until when ranks that were told to end are heard: they may save as long as the job lets them."""
+        """Return until when logs of stopped ranks are read: they may save for as long as the job allows."""
         return self._drain_deadline() + self.job.checkpoints.grace_s
 
     def _read_log(self, node: str) -> str:

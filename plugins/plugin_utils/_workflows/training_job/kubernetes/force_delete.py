@@ -1,11 +1,11 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Pods of nodes that are gone: told to go, and nobody is left there to confirm it.
+"""Force-deleting pods of lost nodes: they are being deleted, and no kubelet is left to confirm it.
 
-Kubernetes keeps such a pod for ever, its gang is not started again, and what it held is not given back. A pod is taken
-off by force only when it is being deleted already (the node's taint, the engine or a user asked for it) and its node
-does not answer. Whoever may not read nodes waits for the pod's own deadline and some more.
+Kubernetes keeps such a pod for ever: its gang is not started again, and its resources stay in use. A pod is deleted by
+force only when it is being deleted already (by the node's taint, the engine or a user) and its node does not answer.
+Without permission to read nodes, the pod's own deadline and a margin have to pass.
 
 A node that only lost its network or its kubelet still runs the pod's program. That stops by itself where attempts
 share their checkpoints: ``_node/pod_fence.py``.
@@ -34,15 +34,15 @@ NodeState = t.Literal["answers", "silent", "gone", "unknown"]
 
 
 class ForcedDeletions:
-    """Takes pods off nodes that are gone. One of them for a run; it asks for nodes only while pods are leaving."""
+    """Force-deletes pods of lost nodes. One of them for a run; it reads nodes only while pods are being deleted."""
 
     def __init__(self, client: Client, progress: Progress) -> None:
         self._client, self._progress = client, progress
         self._asked_at = 0.0
         self.forced: set[str] = set()
 
-    def look(self, pods: t.Iterable[KubeObject]) -> list[str]:
-        """Force off what has to be; return the uids of those pods. Called often, it asks seldom."""
+    def force_delete(self, pods: t.Iterable[KubeObject]) -> list[str]:
+        """Force-delete the pods that are due and return their uids. Call it at every turn: it reads nodes seldom."""
         # One without a node waits for a controller to let go of it, and for no kubelet.
         leaving = [pod for pod in pods if pod["metadata"].get("deletionTimestamp") and pod["spec"].get("nodeName")]
         leaving = [pod for pod in leaving if pod["metadata"]["uid"] not in self.forced]
@@ -55,7 +55,7 @@ class ForcedDeletions:
             name = str(pod["spec"]["nodeName"])
             if name not in states:
                 states[name] = self._node(name)
-            if is_due(pod, states[name], time.time()) and self._take_off(pod, name):
+            if is_due(pod, states[name], time.time()) and self._delete_now(pod, name):
                 taken.append(str(pod["metadata"]["uid"]))
         return taken
 
@@ -68,17 +68,38 @@ class ForcedDeletions:
             return "answers"
         return node_state(found)
 
-    def _take_off(self, pod: KubeObject, node: str) -> bool:
+    def _delete_now(self, pod: KubeObject, node: str) -> bool:
         meta = pod["metadata"]
+<<<<<<< 86d9b8a65a12eab2ea09434f6c5b4714579010b5
+=======
+        self._report_lost(pod)
+>>>>>>> 0dc3c393aa040789cefbb4820dc15d06cc2c130d
         try:
             lost_pods.delete_lost_pod(self._client, pod, node)
         except MusterError as exc:
-            self._progress.say(f"{meta['name']} is stuck on {node}: {exc.message}")
+            self._progress.say(f"{meta['name']} could not be deleted from {node}: {exc.message}")
             return False
         self.forced.add(meta["uid"])
-        self._progress.say(f"{node}: does not answer, {meta['name']} is taken off it")
+        self._progress.say(f"{node} does not answer: {meta['name']} was force-deleted")
         return True
 
+<<<<<<< 86d9b8a65a12eab2ea09434f6c5b4714579010b5
+=======
+    def _report_lost(self, pod: KubeObject) -> None:
+        """Give the pod the end that its kubelet cannot report: by that, the engine tells a lost node from a crash."""
+        meta = pod["metadata"]
+        about = {key: meta[key] for key in ("name", "namespace", "uid")}
+        end = {"phase": "Failed", "reason": "NodeLost", "message": "its node does not answer"}
+        value = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "status": end}
+        if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            return
+        try:
+            self._client.apply(value, force=True, subresource="status")
+        except MusterError:
+            # A team's rights may end here; the loss then counts as a crash.
+            return
+
+>>>>>>> 0dc3c393aa040789cefbb4820dc15d06cc2c130d
 
 def node_state(node: KubeObject | None) -> NodeState:
     """Return what is known of a Node object, None for one that is not there."""

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A run on a cluster has one follower: a Lease under the run's name, held while it is submitted and followed.
 
-Two of them would judge its budgets, force its pods off and give its machines back at the same time. Whether a holder
-still lives is told by its renewals as they are seen here, as in client-go's leader election: clocks may differ.
+Two of them would count its budgets, force-delete its pods and delete its machines at the same time. Whether a holder
+is still running is judged by the renewals that are seen here, as in client-go's leader election: clocks may differ.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -32,7 +32,7 @@ _KIND = "coordination.k8s.io/v1/Lease"
 
 
 class LeaderLease:
-    """One controller's hold on a run. ``lost_to``: who has taken the run over, empty while nobody has."""
+    """The Lease by which one controller holds a run. ``lost_to``: the controller that has taken it over, else empty."""
 
     def __init__(self, client: Client, made: KubePlan, holder: str, progress: Progress) -> None:
         self._client, self._made, self._holder, self._progress = client, made, holder, progress
@@ -41,7 +41,7 @@ class LeaderLease:
         self.lost_to = ""
 
     def take(self, take_over: bool) -> None:
-        """Take the run, from nobody, from a holder that is seen to renew no more, or with ``take_over`` from anybody.
+        """Acquire the Lease: a free one, one that its holder no longer renews, or with ``take_over`` any.
 
         :raises RefusedError: naming the controller that follows it.
         """
@@ -50,7 +50,9 @@ class LeaderLease:
         except KubeError as error:
             if not error.is_forbidden:
                 raise
-            self._progress.say("warning: leases may not be used here: nobody keeps other controllers from this run")
+            self._progress.say(
+                "warning: no permission to use Leases: another controller could follow this run at the same time"
+            )
             return
         self._renewer = threading.Thread(target=self._renew, daemon=True)
         self._renewer.start()
@@ -58,9 +60,9 @@ class LeaderLease:
     def check(self) -> None:
         """Raise when another controller has taken the run over."""
         if self.lost_to:
-            raise MusterError(f"run {self._made.run_id} was taken over by {self.lost_to}, and is followed there")
+            raise MusterError(f"run {self._made.run_id} was taken over by {self.lost_to}, which follows it now")
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Let the next one in at once."""
         self._over.set()
         if self._renewer is None:
@@ -88,7 +90,7 @@ class LeaderLease:
                 raise RefusedError(f"run {self._made.run_id} is followed by another controller: {holder}", fix)
             if seen is None:
                 seen, since = sign, now
-                self._progress.say(f"run {self._made.run_id}: {holder} follows it; looking whether it still does")
+                self._progress.say(f"run {self._made.run_id}: {holder} holds its Lease; checking for renewals")
             if now - since > float(spec.get("leaseDurationSeconds") or DURATION_S):
                 if self._write(live):
                     return
@@ -103,7 +105,7 @@ class LeaderLease:
         return str((live.get("spec") or {}).get("holderIdentity") or "")
 
     def _write(self, live: KubeObject | None) -> bool:
-        """Write our name into the lease as it was read; return whether nobody was faster."""
+        """Write this holder into the Lease as it was read; return False when another one was faster."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         spec: JsonObject = {"holderIdentity": self._holder, "leaseDurationSeconds": DURATION_S, "renewTime": now}
         try:
@@ -125,8 +127,8 @@ class LeaderLease:
         except KubeError as error:
             # 409: written meanwhile, or there already; 404: given back meanwhile, or nowhere to write it.
             if live is None and error.status == 404:
-                fix = "Make it, or name another one in placement.namespace"
-                raise RefusedError(f"there is no namespace {self._made.namespace}", fix) from None
+                fix = "Create it, or name another one in placement.namespace"
+                raise RefusedError(f"namespace {self._made.namespace} does not exist", fix) from None
             if error.status in (404, 409):
                 return False
             raise
@@ -170,4 +172,4 @@ def hold_lease(
     try:
         yield claim
     finally:
-        claim.give_back()
+        claim.release()

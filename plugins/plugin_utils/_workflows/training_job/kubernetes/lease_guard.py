@@ -4,7 +4,7 @@
 """A run in pods on rented machines: its rules are in the ledger once its pods have nodes, and end its machines.
 
 Which machines a run in a cluster uses is the scheduler's choice, so the follower tells each node that it sees. A node
-is rented when the ledger has an open lease under its name. A machine that another run is on by then is kept.
+is rented when the ledger has an open lease under its name. A machine that another run uses is not deleted.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -26,7 +26,7 @@ from ...._provision.ledger.ledger_store import LEDGER, read_ledger
 from ...node_pool.accounts import Externals
 from ...node_pool.lease_renewal import LEASE_S, LeaseRenewal, select_rented
 from ...node_pool.run_leases import RunHost, RunLeases, bind_leases, find_run_leases, open_replica, reassign_lease
-from ...shared.request import Dict, RunRequest
+from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome
 
 if t.TYPE_CHECKING:
@@ -39,13 +39,13 @@ _RETRY_S = 10.0
 
 
 def require_follower(job: Job, wait: bool) -> None:
-    """Refuse rules that nobody would keep: a run's machines are known only to whoever follows it.
+    """Refuse rules that need a follower: only the follower of a run knows its machines.
 
     :raises InputError: a job with ``release`` or ``max_cost_usd`` that is only submitted.
     """
     option = "job.release" if job.release != "never" else "job.max_cost_usd" if job.max_cost_usd else ""
     if option and not wait:
-        raise InputError(option, "needs somebody who follows the run on Kubernetes", "Leave out wait: false")
+        raise InputError(option, "requires wait: true on Kubernetes", "Leave out wait: false")
 
 
 def find_lease(name: str, hostvars: t.Mapping[str, t.Any], leases: t.Iterable[Lease]) -> Lease | None:
@@ -61,7 +61,7 @@ def find_lease(name: str, hostvars: t.Mapping[str, t.Any], leases: t.Iterable[Le
 
 
 class ClusterLeaseGuard:
-    """The rented machines of one run, in the hands of whoever follows it."""
+    """The leases of the rented machines of one followed run."""
 
     def __init__(
         self,
@@ -84,10 +84,10 @@ class ClusterLeaseGuard:
         self._next = self._retry = 0.0
         self._said = ""
 
-    def placed(self, nodes: t.Collection[str], ref: BackendRef) -> None:
+    def bind_nodes(self, nodes: t.Collection[str], ref: BackendRef) -> None:
         """Note in the ledger that pods of the run are on these nodes; those that were noted before cost nothing.
 
-        The run is on its way by now, so what cannot be noted is said, and tried again.
+        The run has been submitted, so what cannot be written is reported, and tried again.
 
         :param ref: the record's ``backend_ref``, by which a reaper can ask the cluster for the run.
         """
@@ -109,7 +109,7 @@ class ClusterLeaseGuard:
         return {name: self._prices.get(name) for name in nodes}
 
     def stop_reason(self) -> str:
-        """Return why the run has to end now (its cost, the deadline of a lease), empty while it may go on."""
+        """Return why the run has to end now (its cost, the deadline of a lease), empty while it may continue."""
         now = self._now()
         if now < self._next:
             return ""
@@ -118,10 +118,10 @@ class ClusterLeaseGuard:
             renewal.tick()
         return self._tenancy.over(now) if self._tenancy else ""
 
-    def delete_due(self, result: Dict, outcome: str) -> Dict:
-        """Give back what is due after the run's end; return its result with what came of that (see Tenancy.end).
+    def delete_due(self, result: Result, outcome: str) -> Result:
+        """Delete the machines that are due after the run's end; return its result with what came of that.
 
-        Its nodes leave the cluster first. One that another run is on by then, or of which the cluster cannot tell,
+        Its nodes leave the cluster first. One that another run uses, or whose use is unknown,
         stays: ``kept`` says why, by name.
         """
         tenancy = find_run_leases(self._home, self._run_id)
@@ -138,7 +138,7 @@ class ClusterLeaseGuard:
             scheduler=self._stage,
             keep=frozenset(lease.token for lease in due if lease.name in kept),
         )
-        unsure = [f"{name} is not given back: {why[1]}" for name, why in kept.items() if why[0] == "unsure"]
+        unsure = [f"{name} was not deleted: {why[1]}" for name, why in kept.items() if why[0] == "unsure"]
         told = [str(item["msg"]) for item in (result, found) if item.get("failed")] + unsure
         held: Dict = {"kept": {name: why[1] for name, why in kept.items()}} if kept else {}
         return {**result, **found, **held, **({"failed": True, "msg": "; ".join(told)} if told else {})}
@@ -195,18 +195,24 @@ class ClusterLeaseGuard:
             other = self._other_run(lease.name)
             if other:
                 drain.set_cordon(self._client, lease.name, False)
+<<<<<<< 86d9b8a65a12eab2ea09434f6c5b4714579010b5
                 reassign_lease(self._home, lease, other, scheduler=self._stage)
                 tell(f"{lease.name} is not given back: run {other} is on it by now")
                 return "used", f"run {other} is on it by now"
+=======
+                reassign_lease(self._home, lease, other, stage=self._stage)
+                tell(f"{lease.name} was not deleted: run {other} uses it")
+                return "used", f"run {other} uses it"
+>>>>>>> 0dc3c393aa040789cefbb4820dc15d06cc2c130d
         except MusterError as error:
-            return "unsure", f"the cluster does not tell whether another run is on it ({error})"
+            return "unsure", f"whether another run uses it could not be read from the cluster ({error})"
         try:
             left = drain.remove_node(self._client, lease.name, _DRAIN_S, tell)
             if left.forced:
-                tell(f"{lease.name}: not ended in time, forced off: {', '.join(left.forced)}")
+                tell(f"{lease.name}: did not end in time, force-deleted: {', '.join(left.forced)}")
         except MusterError as error:
             # No run is on it: it ends whatever its cluster says.
-            tell(f"warning: {lease.name} did not leave the cluster in order: {error}")
+            tell(f"warning: {lease.name} could not be removed from the cluster: {error}")
         return None
 
     def _other_run(self, node: str) -> str:
@@ -221,8 +227,8 @@ class ClusterLeaseGuard:
 
 def delete_after_end(
     request: RunRequest, home: StateHome, record: RunRecord, connect: t.Callable[[], Client], result: Dict
-) -> Dict:
-    """Return the result of a run that had ended, or was cancelled, after giving back what that makes due."""
+) -> Result:
+    """Return the result of a run that had ended, or was cancelled, after deleting the machines that are due."""
     tenancy = find_run_leases(home, record.run_id)
     if tenancy is None or not tenancy.due(str(record.outcome), time.time()):
         return result

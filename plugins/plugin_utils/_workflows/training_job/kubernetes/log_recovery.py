@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Attempts that nobody followed: their pods are gone, what they kept beside their checkpoints is read back.
+"""Recovering the logs of attempts that were not followed from the checkpoint volume; their pods no longer exist.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -34,9 +34,9 @@ Dict = dict[str, t.Any]
 
 
 def missing_attempts(events: t.Iterable[Dict], first: int) -> set[int]:
-    """Return the attempts of a start that began with number ``first`` of which nothing was heard, before the last one.
+    """Return the attempts of a start that began with number ``first`` without any event, before the last one.
 
-    Empty also where nothing at all was heard of the start.
+    Empty also where the start has no events at all.
     """
     told = {line.get("attempt") for line in events if line.get("kind") != "submitted"}
     seen = {number for number in told if isinstance(number, int) and number >= first}
@@ -44,7 +44,7 @@ def missing_attempts(events: t.Iterable[Dict], first: int) -> set[int]:
 
 
 def recover_logs(client: Client, plan: KubePlan, follower: Follower, done: bool) -> None:
-    """Complete the run's folder and story by attempts that were not followed. What cannot be had is only told.
+    """Complete the run's folder and history by attempts that were not followed. An unreadable volume is reported.
 
     :param done: whether the engine says that the job was done; then some attempt there must have been.
     """
@@ -56,11 +56,11 @@ def recover_logs(client: Client, plan: KubePlan, follower: Follower, done: bool)
     if made is None:
         return
     names = f"any attempt from {first} on" if isinstance(wanted, range) else f"attempt {_join_numbers(wanted)}"
-    follower.progress.say(f"nothing was heard of {names}: reading what was kept beside the checkpoints")
+    follower.progress.say(f"No logs received for {names}; recovering them from the checkpoint volume")
     try:
         lines = _read_volume(client, made)
     except MusterError as exc:
-        follower.progress.say(f"it cannot be read: {exc.message}")
+        follower.progress.say(f"The checkpoint volume cannot be read: {exc.message}")
         return
     finally:
         delete_objects(client, made)
@@ -77,7 +77,7 @@ def select_lines(lines: t.Iterable[Dict], wanted: t.Collection[int]) -> list[Dic
 
 
 def merge_lines(follower: Follower, lines: t.Iterable[Dict]) -> None:
-    """Put lines into the run's folder, in the order of their times, and tell the story anew."""
+    """Put lines into the run's folder, in the order of their times, and rebuild its history."""
     news: dict[str, list[Dict]] = {stream: [] for stream in _STREAMS}
     for line in lines:
         if line.get("stream") in news and isinstance(line.get("data"), dict):

@@ -61,7 +61,7 @@ def run_preflight(
     key, nodes = _network_key(client, plan, policies), sorted(node_uids)
     if _is_proven(known.get(key), nodes, time.time()):
         return
-    progress.say("probing whether the pods of a gang reach each other")
+    progress.say("network test: checking whether the pods of a gang reach each other")
     *companions, main = network_test_job.build(plan)
     # One that a killed controller left has a verdict of its own.
     _delete_leftover(client, plan, main)
@@ -77,9 +77,9 @@ def run_preflight(
         if not client.transport.is_recovering():
             raise RefusedError(
                 f"pods of the namespace {plan.namespace} do not reach each other: {said}",
-                "Look at the network policies of the namespace, the pod network and cluster DNS",
+                "Check the network policies of the namespace, the pod network and cluster DNS",
             )
-        progress.say("the API server was away just now, and with it the names of pods: probing again")
+        progress.say("the API server was unavailable a moment ago: repeating the network test")
         _delete_leftover(client, plan, main)
     files.write_json(place, {**known, key: {"at": time.time(), "nodes": nodes}})
 
@@ -106,8 +106,13 @@ def _wait_for_pods(client: Client, plan: KubePlan, main: KubeObject, progress: P
         seen.close()
     if outcome.end == "timeout":
         raise RefusedError(
+<<<<<<< 86d9b8a65a12eab2ea09434f6c5b4714579010b5
             f"the probe {plan.namespace}/{wish.name} did not end within {_LIMIT_S:.0f} s: {outcome.summary()}",
             "Look at what its pods wait for",
+=======
+            f"the network test {plan.namespace}/{wish.name} did not end within {_LIMIT_S:.0f} s: {outcome.line()}",
+            "Check what its pods wait for",
+>>>>>>> 0dc3c393aa040789cefbb4820dc15d06cc2c130d
         )
     if outcome.end != "done":
         said = _read_errors(client, plan, main) or outcome.summary() or outcome.end
@@ -162,7 +167,7 @@ class _StartProblems:
             return
         if cause.key not in self._told:
             self._told.add(cause.key)
-            self._progress.say(f"probe: {cause.text}")
+            self._progress.say(f"network test: {cause.text}")
         # What answers just after an outage may not know the cluster yet.
         if not cause.final or self._client.transport.is_recovering():
             return

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What keeps a run from starting or from going on: its queue, its suspension, what the cluster warns of.
+"""What keeps a run from starting or continuing: its queue, its suspension, warnings of the cluster.
 
-Each cause is told once, and again when it comes back after the run has run.
+Each cause is reported once, and again when it returns after the run has run.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -37,13 +37,13 @@ class PendingCauses:
         self._attempts = 0
         self.suspended = False
 
-    def begun(self, attempts: int) -> None:
+    def take_attempts(self, attempts: int) -> None:
         """Take in how many attempts have begun: what kept one from starting is news when it keeps the next one."""
         if attempts != self._attempts:
             self._attempts = attempts
             self.forget()
 
-    def set_back(self, main: KubeObject) -> bool:
+    def take_suspension(self, main: KubeObject) -> bool:
         """Take in the run's object; return whether it has just been suspended."""
         before, self.suspended = self.suspended, status.is_suspended(main)
         if self.suspended and not before:
@@ -67,11 +67,11 @@ class PendingCauses:
             self.forget(title("Workload", meta.get("namespace"), meta.get("name")))
         return found
 
-    def unreadable(self) -> None:
+    def take_unreadable(self) -> None:
         """Note that Workloads may not be read here."""
         self._looked = False
 
-    def unexplained(self, main: KubeObject) -> events.StartProblem | None:
+    def unexplained_suspension(self, main: KubeObject) -> events.StartProblem | None:
         """Return that the run is suspended and no Workload says why, once that has lasted."""
         if self._explained or time.monotonic() - self._since <= _UNQUEUED_S:
             return None
@@ -87,7 +87,7 @@ class PendingCauses:
         """Let what was said of an object, or of all, be news when it comes again."""
         self._said = {key for key in self._said if about is not None and key[0] != about}
 
-    def hopeless(self, cause: events.StartProblem) -> bool:
+    def is_final(self, cause: events.StartProblem) -> bool:
         """Return whether nothing mends it by waiting, or what may pass, such as a registry away, has not for long."""
         if self._recovering():
             return False

@@ -75,7 +75,7 @@ def require_runnable(job: Job, facts: ClusterFacts, decided: Placement, namespac
         known = f"there are: {', '.join(facts.queues)}" if facts.queues else "there is none"
         raise RefusedError(
             f"job.placement.queue: no LocalQueue {wanted} in the namespace {namespace} ({known})",
-            "Name another one, make it (playbook team), or leave it out where the cluster has no Kueue",
+            "Name another one, create it (playbook team), or leave it out where the cluster has no Kueue",
         )
     if kueue and not wanted and len(facts.queues) > 1:
         # Outside of all queues it would take what they share out.

@@ -88,22 +88,22 @@ class PodLogs:
         """Note that a pod's container ended, with the message of its end."""
         self._last_words[uid] = message
         if uid in self._over:
-            self.keep_last_words(uid)
+            self.write_termination_message(uid)
 
-    def ended(self, uid: str) -> None:
+    def take_end(self, uid: str) -> None:
         """Note that nothing more of a pod's log will come."""
         self._over.add(uid)
-        self.keep_last_words(uid)
+        self.write_termination_message(uid)
 
-    def failed(self, uid: str, problem: MusterError) -> None:
+    def take_failure(self, uid: str, problem: MusterError) -> None:
         """Note a log that cannot be read. That ends no run: it is opened again later."""
         tries = self._away[uid][0] if uid in self._away else 0
         if not tries:
-            self._progress.say(f"a log cannot be read: {problem.message}")
+            self._progress.say(f"a pod log cannot be read: {problem.message}")
         self._away[uid] = tries + 1, time.monotonic() + _RETRY_S[min(tries, len(_RETRY_S) - 1)]
-        self.ended(uid)
+        self.take_end(uid)
 
-    def open_again(self, sources: ClusterWatches, pods: t.Mapping[str, KubeObject]) -> None:
+    def reopen(self, sources: ClusterWatches, pods: t.Mapping[str, KubeObject]) -> None:
         """Open logs again that could not be read, for as long as their pods are there."""
         now = time.monotonic()
         for uid, (tries, due) in list(self._away.items()):
@@ -115,7 +115,7 @@ class PodLogs:
             if uid in self._last_words:
                 sources.container_ended(uid)
 
-    def keep_last_words(self, *uids: str) -> None:
+    def write_termination_message(self, *uids: str) -> None:
         """Write down what of the last lines of ended containers (all, or these) the kept logs do not hold."""
         # Once each: other pods of the node may print so much that the end of its log is no more that of this one.
         for uid in sorted((set(uids) or set(self._last_words)) & set(self._last_words) - self._compared):

@@ -24,12 +24,12 @@ from ...._kube.api.client import Client
 from ...._kube.jobs.spec import ATTEMPT_LABEL, KubeObject, KubePlan
 from ...._kube.objects import status
 from ...shared import cluster_identity, kube_connection, run_record
-from ...shared.request import Dict, RunRequest
+from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
 from .. import secrets
 from .. import source as code_source
 from ..follower import Follower
-from ..outcome import add_error_line, build_result, check_attendance, interrupted_message, record_end
+from ..outcome import add_error_line, add_problem, build_result, check_attendance, interrupted_message, record_end
 from . import cluster_facts, leader_lease, lease_guard, log_recovery, network_preflight, submit
 from . import plan as kubernetes_plan
 from .cluster_facts import ClusterFacts
@@ -66,7 +66,7 @@ class ClusterRun:
         """The number of the first attempt of a new start."""
         return (self.before.last_attempt if self.before else 0) + 1
 
-    def there(self) -> KubeObject | None:
+    def find_live(self) -> KubeObject | None:
         """Return the object that runs it, None when there is none.
 
         Where its record says that it lives it is looked for as it was made: the job may name another engine by now.
@@ -82,22 +82,16 @@ class ClusterRun:
         """Return the plan of a start whose first attempt has this number."""
         if attempt not in self._plans:
             namespace = self.job.placement.namespace or self.client.namespace
+            cluster = self.home.folder.name
             # Code is packed for it.
             plan = kubernetes_plan.build_plan(
-                self.job,
-                self.source,
-                self.run_id,
-                self.home.folder.name,
-                namespace,
-                attempt,
-                self.facts,
-                self.placement,
+                self.job, self.source, self.run_id, cluster, namespace, attempt, self.facts, self.placement
             )
             self._plans[attempt] = dataclasses.replace(plan, followed=bool(self.request.options["wait"]))
         return self._plans[attempt]
 
 
-def run(request: RunRequest, home: StateHome, job: Job) -> Dict:
+def run(request: RunRequest, home: StateHome, job: Job) -> Result:
     """Bring the run to the asked state and return the module's result."""
     lease_guard.require_follower(job, bool(request.options["wait"]))
     with tempfile.TemporaryDirectory(prefix="muster-") as nowhere:
@@ -107,7 +101,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Dict:
         folder = home.run_folder(run_id)
         before = load_record(folder)
         if before and before.is_ended and before.outcome == "succeeded":
-            request.progress.say(f"run {run_id} has succeeded already; name another run_id to run it again")
+            request.progress.say(f"run {run_id} has already succeeded; name another run_id to run it again")
             done = build_result(before, folder, changed=False)
             return lease_guard.delete_after_end(request, home, before, lambda: _open_for_job(request, job)[0], done)
         values = secrets.resolve_secrets(job)
@@ -123,7 +117,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Dict:
         drilling = _parse_drill(request, job, facts)
         asked = ClusterRun(request, home, job, source, run_id, client, facts, placement, before)
         # What runs already has its nodes: one of them may be lost, and the run is followed all the same.
-        live = asked.there()
+        live = asked.find_live()
         if not _continues(asked, live):
             submit.require_recorded_end(run_id, before, live, bool(request.options.get("recreate")))
             kubernetes_plan.require_runnable(job, facts, placement, namespace)
@@ -140,7 +134,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Dict:
                 delete_unstarted(folder)
 
 
-def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Dict:
+def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
     """Remove what runs the job and wait until its pods are gone, so that nothing of it writes any more."""
     run_id, ref = record.run_id, record.backend_ref
     folder = home.run_folder(run_id)
@@ -166,7 +160,7 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Dict:
         run_record.write_record(folder, record)
         files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
         changed = True
-    done = _add_problem(build_result(record, folder, changed=changed), problem)
+    done = add_problem(build_result(record, folder, changed=changed), problem)
     return lease_guard.delete_after_end(request, home, record, lambda: client, done)
 
 
@@ -193,9 +187,9 @@ def _parse_drill(request: RunRequest, job: Job, facts: ClusterFacts) -> drill.Dr
     return found
 
 
-def _check(asked: ClusterRun) -> Dict:
+def _check(asked: ClusterRun) -> Result:
     """Let the server judge everything without making it."""
-    made, live = asked.plan(asked.next_attempt), asked.there()
+    made, live = asked.plan(asked.next_attempt), asked.find_live()
     follows = _continues(asked, live)
     if not follows:
         submit.dry_run(asked.client, made, live)
@@ -205,9 +199,9 @@ def _check(asked: ClusterRun) -> Dict:
 
 def _start_or_follow(
     asked: ClusterRun, values: tuple[dict[str, str], dict[str, bytes]], drilling: drill.Drill | None, claim: LeaderLease
-) -> Dict:
+) -> Result:
     request, client, before, folder = asked.request, asked.client, asked.before, asked.folder
-    made, live = asked.plan(asked.next_attempt), asked.there()
+    made, live = asked.plan(asked.next_attempt), asked.find_live()
     follows = _continues(asked, live)
     if live is not None and follows:
         submit.repair_owners(client, made, live, known=bool(before and before.backend_ref and before.backend_ref.uid))
@@ -256,7 +250,7 @@ def _delete_former_start(asked: ClusterRun, made: KubePlan, live: KubeObject | N
     if live is not None and status.read_state(live).phase == "waiting":
         # What runs well is not stopped for what could not take its place.
         submit.dry_run(asked.client, made, live)
-        request.progress.say(f"run {asked.run_id} runs with another job: it is stopped, and this one starts")
+        request.progress.say(f"run {asked.run_id} is running with another job: stopping it and starting this one")
     within_s = asked.job.checkpoints.grace_s + DELETION_S
     if live is not None:
         delete_run(asked.client, _build_reference(live, made, request), asked.run_id, within_s, request.progress)
@@ -302,7 +296,7 @@ def _follow(
     drilling: drill.Drill | None,
     claim: LeaderLease,
     changed: bool,
-) -> Dict:
+) -> Result:
     request, client, folder = asked.request, asked.client, asked.folder
     reference = t.cast(BackendRef, record.backend_ref)
     custody = ClusterLeaseGuard(request, asked.home, made.job, made.run_id, client)
@@ -311,7 +305,7 @@ def _follow(
         nonlocal record
         cluster = t.cast(ClusterFollower, follower)
         names = sorted(set(cluster.nodes.values()))
-        custody.placed(names, reference)
+        custody.bind_nodes(names, reference)
         current = run_record.update_record(record, cluster.story, custody.prices(names), time.time())
         record = dataclasses.replace(
             current,
@@ -351,15 +345,7 @@ def _follow(
     outcome = add_error_line(folder, check_attendance(made.job, follower, outcome))
     at = follower.local_time_of(status.end_time(follower.main)) if told in ("done", "failed") else None
     ended = record_end(follower, outcome, record, custody.prices(follower.nodes.values()), at)
-    return custody.delete_due(_add_problem(build_result(ended, folder, changed), problem), outcome.outcome)
-
-
-def _add_problem(value: Dict, problem: MusterError | None) -> Dict:
-    """Return a result that also tells a problem, where there was one."""
-    if problem is None:
-        return value
-    known = [str(value["msg"])] if value.get("failed") and value.get("msg") else []
-    return {**value, "failed": True, "msg": "; ".join([*known, str(problem)])}
+    return custody.delete_due(add_problem(build_result(ended, folder, changed), problem), outcome.outcome)
 
 
 def _build_reference(live: KubeObject, made: KubePlan, request: RunRequest) -> BackendRef:
@@ -375,7 +361,7 @@ def _build_reference(live: KubeObject, made: KubePlan, request: RunRequest) -> B
     )
 
 
-def _derive(made: KubePlan) -> Dict:
+def _derive(made: KubePlan) -> Result:
     derived = advice.derive_advice(made.job, bandwidth_gb_s=None, prices_usd_per_hour=[None] * made.job.nodes)
     derived.update({"connection": "kubernetes", "lane": "network", "run_id": made.run_id})
     return derived
@@ -409,4 +395,4 @@ def _announce(request: RunRequest, made: KubePlan, follows: bool) -> None:
     parts.append(f"{job.engine} in namespace {made.namespace}")
     if made.queue:
         parts.append(f"queue {made.queue.name}")
-    request.progress.say(" · ".join(parts) + (" · runs already, following it" if follows else ""))
+    request.progress.say(" · ".join(parts) + (" · already running, following it" if follows else ""))

@@ -58,7 +58,7 @@ class RunWarnings:
         return found if kind == "Pod" or self._made.get(kind, self._made[""]).fullmatch(name) else None
 
     def about(self, uid: str) -> list[events.StartProblem]:
-        """Return what was told of a pod before the pod was heard of."""
+        """Return the warnings about a pod that arrived before the pod itself."""
         keys = [key for key in self._early if key[0] == uid]
         return [self._early.pop(key) for key in keys]
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Making a run's objects, and telling whether an object that is there is the run that was asked for.
+"""Creating a run's objects, and comparing an object that exists with the run that was requested.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -92,7 +92,7 @@ def set_owners(client: Client, companions: t.Iterable[KubeObject], live: KubeObj
 
 
 def repair_owners(client: Client, made: KubePlan, live: KubeObject, *, known: bool) -> None:
-    """Have what came with a run that lives go with it: whoever made it may have been killed before it said so.
+    """Set the owner of a running run's supporting objects: their controller may have been killed before it did.
 
     :param known: whether it was said already, but for the Secret, of which one is sure each time.
     """
@@ -125,25 +125,23 @@ def is_run(live: KubeObject, run_id: str) -> bool:
 
 
 def require_recorded_end(run_id: str, before: RunRecord | None, live: KubeObject | None, recreate: bool) -> None:
-    """Refuse to start a run again whose object is gone and of which nobody saw the end: it may have succeeded.
+    """Refuse to start a run again whose object no longer exists and whose end was not recorded: it may have succeeded.
 
-    Its time to live was over, or somebody deleted it, while nobody followed it.
+    It was deleted, by its time to live or by a user, while it was not followed.
     """
     if live is not None or before is None or before.is_ended or recreate:
         return
     reference = before.backend_ref
     if reference and reference.uid:
         gone = f"{reference.kind} {reference.name} of run {run_id} no longer exists, and its result was not recorded"
-        fix = (
-            "Look at its checkpoints; then recreate: true (muster_recreate) starts it again, and cancel ends its record"
-        )
+        fix = "Check its checkpoints; then recreate: true (muster_recreate) starts it again, and cancel ends its record"
         raise RefusedError(gone, fix)
 
 
 def compare_job(
     live: KubeObject, run_id: str, before: RunRecord | None, job: Job, source: code_source.CodeSource
 ) -> RefusedError | None:
-    """Return why a run that lives is not the one that was asked for, None when it is.
+    """Return why a run that is running is not the requested one, None when it is.
 
     It names the options that differ with both values, where this controller knows them.
     """
@@ -153,8 +151,8 @@ def compare_job(
     if before is None:
         meta = live["metadata"]
         if not is_run(live, run_id):
-            what = f"{live['kind']} {meta['name']} is there already and belongs to no run"
-            return RefusedError(what, "Name another run_id, or remove it")
+            what = f"{live['kind']} {meta['name']} already exists and does not belong to a run"
+            return RefusedError(what, "Name another run_id, or delete it")
         started = (meta.get("annotations") or {}).get(DIGEST)
         if started and started != code_source.job_digest(job, source):
             return RefusedError(f"run {run_id} was started elsewhere, with another job or other code", advice)
@@ -165,7 +163,7 @@ def compare_job(
     differs += ["the code itself"] if not differs and all(codes) and codes[0] != codes[1] else []
     if not differs:
         return None
-    return RefusedError(f"run {run_id} runs already, with another job: {', '.join(differs)}", advice)
+    return RefusedError(f"run {run_id} is already running with another job: {', '.join(differs)}", advice)
 
 
 def _differences(known: t.Mapping[str, object], wanted: t.Mapping[str, object], path: str = "") -> t.Iterator[str]:
@@ -179,7 +177,7 @@ def _differences(known: t.Mapping[str, object], wanted: t.Mapping[str, object], 
         elif path == "env.":
             yield f"{path}{key}"
         else:
-            yield f"{path}{key} ({_shorten(old)} there, {_shorten(new)} asked for)"
+            yield f"{path}{key} ({_shorten(old)} running, {_shorten(new)} requested)"
 
 
 def _shorten(value: object) -> str:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is listened to while a run on a cluster is followed: one watch per kind, one log stream per pod, one queue.
+"""The watches and log streams of a followed run: a thread for each, and one queue for what they read.
 
 Programs print as much as they like. Lines that wait to be taken have a limited room: who reads logs waits for it, and
 with it the kubelet; who watches the cluster never does.
@@ -77,7 +77,7 @@ class ClusterWatches:
         if self.plan.queue is not None:
             self._watch("workload", "kueue.x-k8s.io/v1beta2/Workload")
 
-    def hear(self, timeout_s: float) -> WatchItem | None:
+    def next_item(self, timeout_s: float) -> WatchItem | None:
         """Return what was heard next, None when nothing was within ``timeout_s`` seconds."""
         try:
             item = self.heard.get(timeout=timeout_s)
@@ -124,7 +124,7 @@ class ClusterWatches:
         for item in [*self._watches, *self._logs.values()]:
             item.close()
 
-    def reading(self) -> bool:
+    def is_reading(self) -> bool:
         """Return whether a log is still being read."""
         return any(name.startswith("log-") and thread.is_alive() for name, thread in self.threads.items())
 
@@ -146,14 +146,14 @@ class ClusterWatches:
         self.heard.put(("end", uid))
 
     def _run(self, name: str, work: t.Callable[[], None]) -> None:
-        def guarded() -> None:
+        def run_guarded() -> None:
             try:
                 work()
             except Exception as exc:
                 # A thread that ended in silence would leave the run followed for ever.
                 self.heard.put(("error", (name, exc)))
 
-        self.threads[name] = threading.Thread(target=guarded, name=f"cluster-{name}", daemon=True)
+        self.threads[name] = threading.Thread(target=run_guarded, name=f"cluster-{name}", daemon=True)
         self.threads[name].start()
 
 

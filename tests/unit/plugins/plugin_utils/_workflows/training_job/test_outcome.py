@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
     check_attendance,
 )
 
-DONE = RunOutcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0")
+DONE = RunOutcome("succeeded", 0, "succeeded", "all ranks exited with code 0")
 
 
 def judged(exits: dict[int, int], **job: t.Any) -> RunOutcome:
@@ -39,7 +39,7 @@ def test_ranks_that_ended_badly_make_no_success() -> None:
     """mpirun ended with 0 after it had lost a daemon, and the engine believed it."""
     outcome = judged({0: 143})
     assert (outcome.outcome, outcome.cause) == ("failed", "attendance")
-    assert outcome.detail == "rank 0 ended with exit code 143, and its launcher calls the gang done"
+    assert outcome.detail == "rank 0 exited with code 143 although the launcher reported success"
 
 
 @pytest.mark.parametrize("exits", [{0: 0, 1: 0}, {0: 0}, {}])
@@ -51,7 +51,7 @@ def test_an_elastic_gang_may_lose_ranks() -> None:
     assert judged({0: 0, 1: 143}, elastic={"min": 1, "max": 2}, image="i", placement={"backend": "kubernetes"}) is DONE
 
 
-CRASH = RunOutcome("failed", 3, "crash", "a rank on n1 ended with exit code 3", "n1")
+CRASH = RunOutcome("failed", 3, "crash", "a rank on n1 exited with code 3", "n1")
 
 
 def test_the_log_of_the_failed_node_comes_first_and_then_those_of_others(tmp_path: pathlib.Path) -> None:
@@ -59,6 +59,6 @@ def test_the_log_of_the_failed_node_comes_first_and_then_those_of_others(tmp_pat
     logs.mkdir()
     assert add_error_line(tmp_path, CRASH) == CRASH
     (logs / "n0.log").write_text("[prterun-n0-9@1,1]<stdout>: ValueError: printed by mpirun\n")
-    assert add_error_line(tmp_path, CRASH).detail.endswith("exit code 3: ValueError: printed by mpirun")
+    assert add_error_line(tmp_path, CRASH).detail.endswith("exited with code 3: ValueError: printed by mpirun")
     (logs / "n1.log").write_text("[1,1]<stderr>:KeyError: 'own'\n")
-    assert add_error_line(tmp_path, CRASH).detail.endswith("exit code 3: KeyError: 'own'")
+    assert add_error_line(tmp_path, CRASH).detail.endswith("exited with code 3: KeyError: 'own'")

@@ -70,7 +70,7 @@ def test_no_references_are_no_secrets() -> None:
         (b"\n", "job.secret_refs.TOKEN: resolves to nothing. {} is empty"),
         (
             b"geheim7",
-            "job.secret_refs.TOKEN: is shorter than 8 characters. A short secret cannot be kept out of output",
+            "job.secret_refs.TOKEN: is shorter than 8 characters. A short secret cannot be masked in output",
         ),
         (b"geheim-\xff\xfe", "job.secret_refs.TOKEN: is not text. Deliver it as a file: as: file"),
         (b"geheim\0-42", "job.secret_refs.TOKEN: contains a NUL character. Deliver it as a file: as: file"),

@@ -159,15 +159,15 @@ def test_mpi_has_ended_with_its_first_node(world: World) -> None:
 @pytest.mark.parametrize(
     ("cause", "code", "outcome", "detail"),
     [
-        ("crash", 1, ("failed", 9), "a rank on b ended with exit code 9 and restart.max_crashes is spent"),
+        ("crash", 1, ("failed", 9), "a rank on b exited with code 9 and restart.max_crashes is exceeded"),
         (
             "fatal_exit_code",
             65,
             ("failed", 65),
-            "a rank on b ended with exit code 65, which restart.fatal_exit_codes names",
+            "a rank on b exited with code 65, which restart.fatal_exit_codes names",
         ),
         ("timeout", 124, ("failed", 124), "timeout_s has passed"),
-        ("node_lost", 137, ("lost", 137), "b was lost, restart.max_lost_nodes is spent"),
+        ("node_lost", 137, ("lost", 137), "b was lost, restart.max_lost_nodes is exceeded"),
         ("rendezvous_unreachable", 111, ("lost", 111), "b could not reach the rendezvous store"),
         ("odd", 4, ("failed", 4), "b: odd (exit code 4)"),
     ],
@@ -215,7 +215,7 @@ def test_a_node_that_stays_silent_is_lost(world: World, restart: Dict, patience:
 
 @pytest.mark.usefixtures("clock")
 def test_when_no_node_answers_nothing_is_known_of_the_run(world: World) -> None:
-    with pytest.raises(MusterError, match="none of the 2 nodes answered for 100 s. The job may go on"):
+    with pytest.raises(MusterError, match="none of the 2 nodes answered for 100 s. The job may still be running"):
         world.run(lost("a"), lost("b"), *[None] * 60, restart={"wait_s": 100})
 
 
@@ -225,16 +225,16 @@ def test_units_whose_supervisor_is_gone_are_started_again(world: World) -> None:
     old = news("a", unit(alive=False), asked_at=0.0)
     good = [news("a", unit(exit_code=0)), news("b", unit(exit_code=0))]
     assert world.run(news("a", gone), old, *good).outcome == "succeeded"
-    assert world.restarted == ["a"] and "a: agent and store gone, starting again" in world.said
-    assert read_lines(world.folder / "events.jsonl")[0]["detail"] == "agent and store of the run are gone"
+    assert world.restarted == ["a"] and "a: agent and store missing, starting again" in world.said
+    assert read_lines(world.folder / "events.jsonl")[0]["detail"] == "agent and store of the run are missing"
 
 
 def test_a_restart_that_fails_is_told_and_tried_within_the_budget(world: World) -> None:
     world.problem = NodeError("b", "disk full")
     gone = news("b", unit(alive=False))
     found = world.run(gone, gone, gone, restart={"max_lost_nodes": 2})
-    assert (found.outcome, found.detail) == ("lost", "b was lost, restart.max_lost_nodes is spent")
-    assert world.restarted == ["b", "b"] and "b: not started again: b: disk full" in world.said
+    assert (found.outcome, found.detail) == ("lost", "b was lost, restart.max_lost_nodes is exceeded")
+    assert world.restarted == ["b", "b"] and "b: could not be started again: b: disk full" in world.said
 
 
 @pytest.mark.parametrize(

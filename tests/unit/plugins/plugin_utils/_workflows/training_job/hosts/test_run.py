@@ -112,7 +112,7 @@ def test_a_run_that_failed_is_continued_where_it_was(world: RunWorld) -> None:
     job = world.job("sh", "-c", f'echo here >> "$MUSTER_CHECKPOINT_DIR/seen"; {failing_until_mended(world)}')
     found = world.play(job)
     assert found["failed"] is True and (found["run"]["outcome"], found["run"]["exit_code"]) == ("failed", 7)
-    assert found["msg"].startswith(f"run {world.run_id} failed: a rank on b ended with exit code 7") and gone(world)
+    assert found["msg"].startswith(f"run {world.run_id} failed: a rank on b exited with code 7") and gone(world)
     (world.root / "mended").touch()
     again = world.play(job)
     assert (again["run"]["outcome"], again["changed"]) == ("succeeded", True)
@@ -148,7 +148,7 @@ def test_a_node_that_cannot_start_leaves_nothing_anywhere(world: RunWorld) -> No
     ("changes", "error"),
     [
         ({"python": "/no/python"}, "there is no /no/python (and 1 more). Install it"),
-        ({"nodes": 3}, "job.nodes: asks for 3 nodes, the play has 2 hosts"),
+        ({"nodes": 3}, "job.nodes: requests 3 nodes, the play has 2 hosts"),
         ({"code": {"ref": "none"}}, "job.code.ref: there is no "),
         (
             {"secret_refs": [{"name": "NO_SUCH_VARIABLE", "from": "env"}]},
@@ -180,7 +180,7 @@ def test_a_run_that_saw_too_few_ranks_failed_whatever_its_exit_codes(world: RunW
     (files.private_dir(world.lab.run("b", world.run_id)) / "events.jsonl").mkdir()
     found = world.play(world.job("true"))
     assert (found["run"]["outcome"], found["run"]["cause"], found["run"]["exit_code"]) == ("failed", "attendance", 1)
-    assert "1 ranks with world size 2 were seen, 2 were asked" in found["msg"] and gone(world)
+    assert "1 ranks with world size 2 were seen, 2 are required" in found["msg"] and gone(world)
 
 
 def test_a_run_is_cancelled_and_may_save_first(world: RunWorld) -> None:
@@ -200,7 +200,7 @@ def test_a_run_is_cancelled_and_may_save_first(world: RunWorld) -> None:
     assert all("saved" in log.read_text() for log in logs)
     again = world.play(None, state="cancelled")
     assert (again["changed"], again["run"]) == (False, cancelled["run"])
-    with pytest.raises(RefusedError, match="there is no run r-none in .*List the runs"):
+    with pytest.raises(RefusedError, match="run r-none does not exist in .*List the runs"):
         world.play(None, state="cancelled", run_id="r-none")
 
 
@@ -224,7 +224,7 @@ def test_a_node_that_ends_a_moment_before_the_others_is_not_started_again(world:
     results: list[Dict] = []
     follower = threading.Thread(target=lambda: results.append(world.play(job)))
     follower.start()
-    eventually(lambda: any("runs already" in line for line in world.said.lines), "the follower")
+    eventually(lambda: any("already running" in line for line in world.said.lines), "the follower")
     gate.touch()
     follower.join(60)
     assert (results[0]["changed"], results[0]["run"]["outcome"]) == (False, "succeeded")
@@ -375,5 +375,7 @@ def test_a_drill_does_not_call_a_new_beginning_a_resume(world: RunWorld) -> None
 def test_the_agent_and_its_store_come_back_within_the_budget(world: RunWorld) -> None:
     record = world.play(elastic(world), drill={"target": "host", "node": "a", "at_step": 25})["run"]
     assert record["outcome"] == "succeeded" and record["drill"]["resumed"] is True, record["drill"]
-    assert [line for line in world.said.lines if line.startswith("a: agent") and line.endswith("gone, starting again")]
+    assert [
+        line for line in world.said.lines if line.startswith("a: agent") and line.endswith("missing, starting again")
+    ]
     assert gone(world)

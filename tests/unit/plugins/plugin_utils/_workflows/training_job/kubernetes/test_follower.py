@@ -39,7 +39,7 @@ def test_lines_of_pods_become_events_metrics_and_logs(tmp_path: pathlib.Path, to
     told.heard.put(("line", ("a", stamped(5), (MARK + "torn").encode())))
     told.tell_main("Completed")
     outcome, follower, _ = follow(tmp_path, told)
-    assert outcome == RunOutcome("succeeded", 0, "succeeded", "all ranks ended with exit code 0")
+    assert outcome == RunOutcome("succeeded", 0, "succeeded", "all ranks exited with code 0")
     assert follower.story.ranks_seen() == 2 and follower.story.last["step"] == 7
     assert (tmp_path / "logs" / "node-1.log").read_text() == "hello \ufffd\n"
     assert json.loads((tmp_path / "offsets.json").read_text()) == {"a": {"stamp": "2026-11-21T10:00:05Z", "same": 1}}
@@ -76,7 +76,7 @@ def test_a_pod_that_was_taken_away_is_a_lost_node(tmp_path: pathlib.Path, told: 
     outcome, follower, progress = follow(tmp_path, told)
     assert (outcome.outcome, outcome.cause, outcome.node) == ("lost", "node_lost", "node-1")
     assert [fault[1:] for fault in follower.story.faults] == [("node_lost", "node-1")]
-    assert progress.lines.count("node-1: r-a was taken away: DeletionByTaintManager") == 1
+    assert progress.lines.count("node-1: r-a was evicted: DeletionByTaintManager") == 1
 
 
 def test_a_pod_that_its_node_cannot_let_go_is_taken_off(tmp_path: pathlib.Path, told: Told) -> None:
@@ -89,7 +89,7 @@ def test_a_pod_that_its_node_cannot_let_go_is_taken_off(tmp_path: pathlib.Path, 
     _, follower, progress = follow(tmp_path, told)
     assert told.deleted == ["r-a"] and told.dropped == ["a"]
     assert [fault[1:] for fault in follower.story.faults] == [("node_lost", "node-1")]
-    assert "node-1: does not answer, r-a is taken off it" in progress.lines
+    assert "node-1 does not answer: r-a was force-deleted" in progress.lines
 
 
 def test_lost_nodes_have_a_budget_of_their_own(tmp_path: pathlib.Path, told: Told) -> None:
@@ -135,7 +135,7 @@ def test_a_container_that_was_killed_for_its_memory_is_named(tmp_path: pathlib.P
         told.tell_pod("a", "terminated", containerStatuses=[end], phase="Failed")
     told.tell_main("Failed")
     outcome, _, progress = follow(tmp_path, told)
-    words = "the container on node-1 was killed for its memory (OOMKilled, limit 2Gi)"
+    words = "the container on node-1 exceeded its memory (OOMKilled, limit 2Gi)"
     assert (outcome.outcome, outcome.exit_code, outcome.cause) == ("failed", 137, "out_of_memory")
     assert outcome.detail.startswith(words) and outcome.node == "node-1"
     assert progress.lines.count(words) == 1

@@ -72,7 +72,7 @@ def pod(name: str, node: str, leaving: bool = True, ready: str = "False") -> Dic
 
 
 def look(cluster: Cluster, *pods: Dict) -> list[str]:
-    return ForcedDeletions(t.cast(t.Any, cluster), t.cast(t.Any, Said())).look(pods)
+    return ForcedDeletions(t.cast(t.Any, cluster), t.cast(t.Any, Said())).force_delete(pods)
 
 
 @pytest.fixture(autouse=True)
@@ -132,9 +132,9 @@ def test_each_pod_is_forced_once_and_nodes_are_asked_seldom(monkeypatch: pytest.
     cluster, said, clock = Cluster(silent="Unknown"), Said(), [100.0]
     monkeypatch.setattr(force_delete.time, "monotonic", lambda: clock[0])
     evictions = ForcedDeletions(t.cast(t.Any, cluster), t.cast(t.Any, said))
-    assert evictions.look([pod("a", "silent")]) == ["u-a"]
-    assert evictions.look([pod("a", "silent"), pod("b", "silent")]) == []
+    assert evictions.force_delete([pod("a", "silent")]) == ["u-a"]
+    assert evictions.force_delete([pod("a", "silent"), pod("b", "silent")]) == []
     clock[0] += 3
-    assert evictions.look([pod("a", "silent"), pod("b", "silent")]) == ["u-b"]
+    assert evictions.force_delete([pod("a", "silent"), pod("b", "silent")]) == ["u-b"]
     assert cluster.asked == ["silent", "silent"]
-    assert said.lines[0] == "silent: does not answer, a is taken off it"
+    assert said.lines[0] == "silent does not answer: a was force-deleted"

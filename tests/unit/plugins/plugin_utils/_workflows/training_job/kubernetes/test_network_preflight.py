@@ -83,7 +83,7 @@ def test_an_image_is_given_another_try_and_then_refused() -> None:
     assert made.rule(pulling("ErrImagePull")).phase == "waiting"
     with pytest.raises(RefusedError, match=r"job\.image: i:1 cannot be pulled: ImagePullBackOff: no such image"):
         made.rule(pulling("ImagePullBackOff"))
-    assert said == ["probe: Pod n/r-probe-0-x: its image cannot be pulled: ErrImagePull: no such image"]
+    assert said == ["network test: Pod n/r-probe-0-x: its image cannot be pulled: ErrImagePull: no such image"]
 
 
 def test_what_the_namespace_forbids_ends_the_wait() -> None:
@@ -117,7 +117,11 @@ def test_what_may_pass_is_told_and_waited_for() -> None:
     )
     assert made.rule(JOB).phase == "waiting"
     assert said == [
+<<<<<<< 86d9b8a65a12eab2ea09434f6c5b4714579010b5
         "probe: Job n/r-probe: an admission webhook of the cluster does not answer: FailedCreate: failed calling webhook x"
+=======
+        "network test: Job n/r-probe: a webhook of the cluster does not answer: FailedCreate: failed calling webhook x"
+>>>>>>> 0dc3c393aa040789cefbb4820dc15d06cc2c130d
     ]
 
 
@@ -216,7 +220,9 @@ def test_pods_that_never_start_say_nothing_of_the_network(
     client, done = failing(monkeypatch, b"")
     late = types.SimpleNamespace(end="timeout", outages=0, line=lambda: "Pod n/r-probe-0: is not scheduled")
     monkeypatch.setattr(wait, "wait", lambda *_args, **_more: late)
-    with pytest.raises(RefusedError, match=r"probe n/r-probe did not end within 600 s: Pod n/r-probe-0: is not sched"):
+    with pytest.raises(
+        RefusedError, match=r"network test n/r-probe did not end within 600 s: Pod n/r-probe-0: is not sched"
+    ):
         network_preflight.run_preflight(client, PLAN, home(tmp_path), said(), NODES, [])
     assert done == ["swept", "cleared 1"]
 

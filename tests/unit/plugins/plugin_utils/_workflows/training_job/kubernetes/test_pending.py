@@ -73,8 +73,8 @@ def test_a_run_that_loses_its_place_says_so_and_waits(tmp_path: pathlib.Path, to
         f"is queued: Pending: {ROOM}",
         f"is queued: Pending: {PUSHED}",
     ]
-    assert "the run was preempted: it waits for its place" in progress.lines
-    assert (states[0]["waiting"], states[0]["ranks"]) == ("waits for its place", 0)
+    assert "the run was preempted: it is queued again" in progress.lines
+    assert (states[0]["waiting"], states[0]["ranks"]) == ("queued", 0)
     assert follower.story.attempts[0].fault == ("preempted", None)
     kept = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert [line["cause"] for line in kept if line["kind"] == "set_back"] == ["preempted"]

@@ -47,9 +47,9 @@ class _Flood(Told):
         super().__init__()
         self.lines, self.closed = 0, False
 
-    def hear(self, timeout_s: float) -> tuple[str, t.Any] | None:
+    def next_item(self, timeout_s: float) -> tuple[str, t.Any] | None:
         if self.closed or self.deleted or not self.heard.empty():
-            return super().hear(timeout_s)
+            return super().next_item(timeout_s)
         self.lines += 1
         assert self.lines < 100_000, "nobody looks at anything else"
         return "line", ("a", stamped(1), b"x" * 10)
@@ -146,7 +146,9 @@ def test_a_log_that_cannot_be_read_ends_no_run_and_is_opened_again(
     told.heard.put(("line", ("a", stamped(1), b"so far")))
     outcome, _, progress = follow(tmp_path, told)
     assert outcome.outcome == "succeeded" and opened == [None, *[stamped(1)] * 3]
-    assert [line for line in progress.lines if "cannot be read" in line] == [f"a log cannot be read: {problem.message}"]
+    assert [line for line in progress.lines if "cannot be read" in line] == [
+        f"a pod log cannot be read: {problem.message}"
+    ]
     assert (tmp_path / "logs" / "node-1.log").read_text() == "so far\nand on\n"
 
 
@@ -158,15 +160,15 @@ def test_pauses_before_a_log_is_opened_again_grow(tmp_path: pathlib.Path, monkey
     follower, _ = follower_of(tmp_path, told)
     pods: Dict = {"a": {"metadata": {"uid": "a"}}}
     for pause in (5, 15, 60, 60):
-        follower.logs.failed("a", _AWAY[0])
+        follower.logs.take_failure("a", _AWAY[0])
         now.at += pause - 1
-        follower.logs.open_again(t.cast(t.Any, told), pods)
+        follower.logs.reopen(t.cast(t.Any, told), pods)
         assert told.threads == {}
         now.at += 1
-        follower.logs.open_again(t.cast(t.Any, told), {})
+        follower.logs.reopen(t.cast(t.Any, told), {})
         assert told.threads == {}
-        follower.logs.open_again(t.cast(t.Any, told), pods)
-        follower.logs.open_again(t.cast(t.Any, told), pods)
+        follower.logs.reopen(t.cast(t.Any, told), pods)
+        follower.logs.reopen(t.cast(t.Any, told), pods)
         assert told.threads.popitem() == ("log-a", None)
 
 
@@ -174,9 +176,9 @@ def test_a_log_of_an_ended_container_is_opened_to_its_end(tmp_path: pathlib.Path
     told = Told()
     follower, _ = follower_of(tmp_path, told)
     follower.logs.container_ended("a", "")
-    follower.logs.failed("a", _AWAY[0])
+    follower.logs.take_failure("a", _AWAY[0])
     follower.logs._away["a"] = (1, 0.0)
-    follower.logs.open_again(t.cast(t.Any, told), {"a": {"metadata": {"uid": "a"}}})
+    follower.logs.reopen(t.cast(t.Any, told), {"a": {"metadata": {"uid": "a"}}})
     assert told.ended == ["a"]
 
 

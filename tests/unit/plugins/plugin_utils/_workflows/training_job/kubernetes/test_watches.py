@@ -87,18 +87,18 @@ def test_logs_wait_for_room_and_watches_do_not(monkeypatch: pytest.MonkeyPatch) 
     until(lambda: sources.heard.qsize() == 10)
     sources.start()
     until(lambda: sources.heard.qsize() == 13)
-    heard = [t.cast("tuple[str, t.Any]", sources.hear(5.0))[0] for _ in range(13)]
+    heard = [t.cast("tuple[str, t.Any]", sources.next_item(5.0))[0] for _ in range(13)]
     assert heard == ["line"] * 10 + ["main", "pod", "event"]
     # What is taken out makes room, until all has been told.
-    rest = [t.cast("tuple[str, t.Any]", sources.hear(5.0))[0] for _ in range(3000 - 10 + 3)]
+    rest = [t.cast("tuple[str, t.Any]", sources.next_item(5.0))[0] for _ in range(3000 - 10 + 3)]
     assert rest.count("line") == 2990 and rest.count("end") == 3
-    until(lambda: not sources.reading())
+    until(lambda: not sources.is_reading())
 
 
 def test_who_waits_for_room_ends_with_the_listening(monkeypatch: pytest.MonkeyPatch) -> None:
     sources, made = listening(1000, monkeypatch)
     until(lambda: sources.heard.qsize() == 10)
     sources.close()
-    until(lambda: not sources.reading())
+    until(lambda: not sources.is_reading())
     assert all(stream.closed for stream in made) and sources.heard.qsize() <= 10
-    assert sources.hear(0.0) is not None
+    assert sources.next_item(0.0) is not None

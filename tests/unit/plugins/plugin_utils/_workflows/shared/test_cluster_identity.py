@@ -1,0 +1,56 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether a kubeconfig leads to the cluster of a run; with a real API server in tests/kube_api."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import cluster_identity
+
+
+class Cluster:
+    """A client of the cluster with this id; a number is the status of its refusal."""
+
+    server = "https://here"
+
+    def __init__(self, answer: str | int) -> None:
+        self.answer = answer
+
+    def cluster_id(self) -> str:
+        if isinstance(self.answer, int):
+            raise KubeError("namespace", "refused", status=self.answer)
+        return self.answer
+
+
+def client(answer: str | int) -> t.Any:
+    return Cluster(answer)
+
+
+def record(state: str = "running") -> dict[str, t.Any]:
+    return {"run_id": "r", "state": state, "backend_ref": {"cluster_id": "there", "context": "lab"}}
+
+
+def test_a_cluster_is_another_one_only_where_both_ids_are_known() -> None:
+    assert cluster_identity.other_cluster_id(client("here"), {"cluster_id": "there"}) == "here"
+    assert cluster_identity.other_cluster_id(client("there"), {"cluster_id": "there"}) == ""
+    assert cluster_identity.other_cluster_id(client("here"), {}) == ""
+    assert cluster_identity.read_cluster_id(client(403)) == ""
+    with pytest.raises(KubeError):
+        cluster_identity.read_cluster_id(client(500))
+
+
+def test_a_run_is_refused_on_another_cluster_until_it_has_ended() -> None:
+    words = r"run r was started on another cluster \(there\) than https://here \(here\).*its context was lab"
+    with pytest.raises(RefusedError, match=words):
+        cluster_identity.require_same_cluster(client("here"), record())
+    with pytest.raises(RefusedError, match=words):
+        cluster_identity.require_same_cluster(client("here"), record("ended"), ended=True)
+    cluster_identity.require_same_cluster(client("here"), record("ended"))
+    cluster_identity.require_same_cluster(client("there"), record())
+    cluster_identity.require_same_cluster(client("here"), None)

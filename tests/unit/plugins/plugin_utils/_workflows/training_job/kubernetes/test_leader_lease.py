@@ -1,0 +1,77 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The Lease of a run, as one controller reads and writes it; several at once are in tests/kube_api."""
+
+from __future__ import annotations
+
+import types
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.leader_lease import (
+    LeaderLease,
+    delete_stale,
+)
+
+Dict = dict[str, t.Any]
+
+
+class Cluster:
+    """Keeps one Lease."""
+
+    def __init__(self, lease: Dict | None = None, status: int = 0) -> None:
+        self.lease, self.status = lease, status
+        self.deleted: list[str] = []
+        self.line = types.SimpleNamespace(tally=types.SimpleNamespace(server_time=lambda: 1_767_225_600.0))
+
+    def get(self, _kind: str, _name: str, _namespace: str) -> Dict | None:
+        if self.status:
+            raise KubeError("lease", "refused", status=self.status)
+        return self.lease
+
+    def create(self, lease: Dict) -> None:
+        self.lease = {**lease, "metadata": {**lease["metadata"], "uid": "u", "resourceVersion": "1"}}
+
+    def delete(self, _kind: str, name: str, _namespace: str, *, uid: str) -> None:
+        self.deleted.append(f"{name} {uid}")
+
+
+def lease(cluster: Cluster, lines: list[str]) -> LeaderLease:
+    plan: t.Any = types.SimpleNamespace(name="r", namespace="team", labels={}, run_id="r")
+    return LeaderLease(t.cast(t.Any, cluster), plan, "me", t.cast(t.Any, types.SimpleNamespace(say=lines.append)))
+
+
+def test_a_free_run_is_held_and_released() -> None:
+    cluster = Cluster()
+    mine = lease(cluster, [])
+    mine.take(False)
+    assert cluster.lease is not None and cluster.lease["spec"]["holderIdentity"] == "me"
+    mine.check()
+    mine.release()
+    assert cluster.deleted == ["r u"]
+
+
+def test_without_permission_the_run_is_followed_with_a_warning() -> None:
+    lines: list[str] = []
+    mine = lease(Cluster(status=403), lines)
+    mine.take(False)
+    assert len(lines) == 1 and lines[0].startswith("warning: no permission to use Leases")
+    mine.release()
+
+
+def test_a_run_that_was_taken_over_is_not_followed_any_more() -> None:
+    mine = lease(Cluster(), [])
+    mine.lost_to = "other"
+    with pytest.raises(MusterError, match="run r was taken over by other, which follows it now"):
+        mine.check()
+
+
+@pytest.mark.parametrize(("renewed", "deleted"), [("2025-12-31T23:00:00Z", ["r u"]), ("2025-12-31T23:59:50Z", [])])
+def test_only_a_lease_that_is_renewed_no_more_is_deleted(renewed: str, deleted: list[str]) -> None:
+    cluster = Cluster({"metadata": {"uid": "u"}, "spec": {"renewTime": renewed}})
+    delete_stale(t.cast(t.Any, cluster), "r", "team")
+    assert cluster.deleted == deleted

@@ -1,0 +1,73 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The entry of training_job: which backend carries a request out, and what is refused before any of them."""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import run as hosts_run
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
+    run as kubernetes_run,
+)
+from ansible_collections.muster.training.tests.support.run_world import Said
+
+JOB = {"name": "x", "nodes": 1, "script": "/t.py"}
+
+
+def request(root: pathlib.Path, **options: t.Any) -> training_job.RunRequest:
+    common = {"cluster": "lab", "state": "present", "state_home": {"path": str(root)}, "template_paths": []}
+    return training_job.RunRequest({**common, **options}, ["a"], {}, root, False, lambda names: [], Said())
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    calls: list[tuple[str, str]] = []
+    for name, module in (("hosts", hosts_run), ("kubernetes", kubernetes_run)):
+        monkeypatch.setattr(module, "run", lambda *_args, name=name: calls.append((name, "run")) or {})
+        monkeypatch.setattr(module, "cancel", lambda *_args, name=name: calls.append((name, "cancel")) or {})
+    return calls
+
+
+@pytest.mark.parametrize("backend", ["hosts", "kubernetes"])
+def test_the_job_names_its_backend(tmp_path: pathlib.Path, calls: list[tuple[str, str]], backend: str) -> None:
+    image = {"image": "i:1"} if backend == "kubernetes" else {}
+    training_job.run(request(tmp_path, job={**JOB, **image, "placement": {"backend": backend}}))
+    assert calls == [(backend, "run")]
+
+
+@pytest.mark.parametrize("backend", ["hosts", "kubernetes"])
+def test_the_record_names_the_backend_of_what_is_cancelled(
+    tmp_path: pathlib.Path, calls: list[tuple[str, str]], backend: str
+) -> None:
+    folder = StateHome({"path": str(tmp_path)}, "lab").run_folder("x-1")
+    folder.mkdir(parents=True)
+    run_record.write_record(folder, run_record.new_record("x-1", to_yaml_names(parse_job(JOB)), 1.0, backend=backend))
+    training_job.run(request(tmp_path, state="cancelled", run_id="x-1"))
+    assert calls == [(backend, "cancel")]
+
+
+def test_cancelling_needs_a_run_that_exists(tmp_path: pathlib.Path, calls: list[tuple[str, str]]) -> None:
+    with pytest.raises(InputError, match="^run_id: is required to cancel"):
+        training_job.run(request(tmp_path, state="cancelled"))
+    with pytest.raises(RefusedError, match="run x-1 does not exist in .*lab. List the runs"):
+        training_job.run(request(tmp_path, state="cancelled", run_id="x-1"))
+    assert calls == []
+
+
+def test_a_state_home_that_cannot_be_used_is_named(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_args: t.Any) -> t.Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(hosts_run, "run", full)
+    with pytest.raises(RefusedError, match="cannot be used: No space left on device. Set muster_state.path"):
+        training_job.run(request(tmp_path, job=JOB))
