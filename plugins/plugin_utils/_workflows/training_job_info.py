@@ -86,20 +86,12 @@ def _find_run_folder(home: StateHome, run_id: str | None) -> pathlib.Path:
     runs = home.runs()
     if run_id is None:
         if not runs:
-<<<<<<< 86d9b8a65a12eab2ea09434f6c5b4714579010b5
             raise RefusedError(f"no run exists in {home.folder}", "Start one with the train playbook")
-=======
-            raise RefusedError(f"no runs in {home.folder}", "Start one with the train playbook")
->>>>>>> 0dc3c393aa040789cefbb4820dc15d06cc2c130d
         return runs[0]
     folder = home.run_folder(run_id)
     if read_record(folder) is None:
         names = ", ".join(path.name for path in runs[:5]) or "none"
-<<<<<<< 86d9b8a65a12eab2ea09434f6c5b4714579010b5
         raise RefusedError(f"run {run_id} does not exist in {home.folder}", f"The newest runs are: {names}")
-=======
-        raise RefusedError(f"run {run_id} does not exist in {home.folder}", f"The newest are: {names}")
->>>>>>> 0dc3c393aa040789cefbb4820dc15d06cc2c130d
     return folder
 
 

@@ -115,13 +115,8 @@ class ClusterFollower(Follower):
         return {**values, "ranks": 0, "waiting": "queued"} if self.pending.suspended else values
 
     def local_time_of(self, stamp: t.Any) -> float:
-<<<<<<< 86d9b8a65a12eab2ea09434f6c5b4714579010b5
-        """Return when something was that the cluster has dated; now, where that is no other time."""
-        return local_time(stamp, self.sources.client.transport.stats.server_time())
-=======
         """Return the time of something that the cluster has dated, by this controller's clock."""
-        return local_time(stamp, self.sources.client.line.tally.server_time())
->>>>>>> 0dc3c393aa040789cefbb4820dc15d06cc2c130d
+        return local_time(stamp, self.sources.client.transport.stats.server_time())
 
     def _take_news(self) -> None:
         item = self.sources.next_item(_IDLE_S)
@@ -172,11 +167,7 @@ class ClusterFollower(Follower):
         self.main, self._main_seen = event.object, True
         if event.type == "DELETED":
             self._end_by_deletion()
-<<<<<<< 86d9b8a65a12eab2ea09434f6c5b4714579010b5
-        elif self.pending.set_back(self.main) and (self.admitted_at is not None or self.story.is_placed):
-=======
-        elif self.pending.take_suspension(self.main) and (self.admitted_at is not None or self.story.placed):
->>>>>>> 0dc3c393aa040789cefbb4820dc15d06cc2c130d
+        elif self.pending.take_suspension(self.main) and (self.admitted_at is not None or self.story.is_placed):
             # Its pods go, and with them its time: the engine's own limit begins anew with the next ones, too.
             self.admitted_at = None
             self.pending.forget()

@@ -70,10 +70,6 @@ class ForcedDeletions:
 
     def _delete_now(self, pod: KubeObject, node: str) -> bool:
         meta = pod["metadata"]
-<<<<<<< 86d9b8a65a12eab2ea09434f6c5b4714579010b5
-=======
-        self._report_lost(pod)
->>>>>>> 0dc3c393aa040789cefbb4820dc15d06cc2c130d
         try:
             lost_pods.delete_lost_pod(self._client, pod, node)
         except MusterError as exc:
@@ -83,23 +79,6 @@ class ForcedDeletions:
         self._progress.say(f"{node} does not answer: {meta['name']} was force-deleted")
         return True
 
-<<<<<<< 86d9b8a65a12eab2ea09434f6c5b4714579010b5
-=======
-    def _report_lost(self, pod: KubeObject) -> None:
-        """Give the pod the end that its kubelet cannot report: by that, the engine tells a lost node from a crash."""
-        meta = pod["metadata"]
-        about = {key: meta[key] for key in ("name", "namespace", "uid")}
-        end = {"phase": "Failed", "reason": "NodeLost", "message": "its node does not answer"}
-        value = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "status": end}
-        if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
-            return
-        try:
-            self._client.apply(value, force=True, subresource="status")
-        except MusterError:
-            # A team's rights may end here; the loss then counts as a crash.
-            return
-
->>>>>>> 0dc3c393aa040789cefbb4820dc15d06cc2c130d
 
 def node_state(node: KubeObject | None) -> NodeState:
     """Return what is known of a Node object, None for one that is not there."""

@@ -195,15 +195,9 @@ class ClusterLeaseGuard:
             other = self._other_run(lease.name)
             if other:
                 drain.set_cordon(self._client, lease.name, False)
-<<<<<<< 86d9b8a65a12eab2ea09434f6c5b4714579010b5
                 reassign_lease(self._home, lease, other, scheduler=self._stage)
-                tell(f"{lease.name} is not given back: run {other} is on it by now")
-                return "used", f"run {other} is on it by now"
-=======
-                reassign_lease(self._home, lease, other, stage=self._stage)
                 tell(f"{lease.name} was not deleted: run {other} uses it")
                 return "used", f"run {other} uses it"
->>>>>>> 0dc3c393aa040789cefbb4820dc15d06cc2c130d
         except MusterError as error:
             return "unsure", f"whether another run uses it could not be read from the cluster ({error})"
         try:

@@ -106,13 +106,8 @@ def _wait_for_pods(client: Client, plan: KubePlan, main: KubeObject, progress: P
         seen.close()
     if outcome.end == "timeout":
         raise RefusedError(
-<<<<<<< 86d9b8a65a12eab2ea09434f6c5b4714579010b5
-            f"the probe {plan.namespace}/{wish.name} did not end within {_LIMIT_S:.0f} s: {outcome.summary()}",
-            "Look at what its pods wait for",
-=======
-            f"the network test {plan.namespace}/{wish.name} did not end within {_LIMIT_S:.0f} s: {outcome.line()}",
+            f"the network test {plan.namespace}/{wish.name} did not end within {_LIMIT_S:.0f} s: {outcome.summary()}",
             "Check what its pods wait for",
->>>>>>> 0dc3c393aa040789cefbb4820dc15d06cc2c130d
         )
     if outcome.end != "done":
         said = _read_errors(client, plan, main) or outcome.summary() or outcome.end

@@ -73,13 +73,8 @@ def test_runs_are_listed_with_the_newest_first(home: StateHome) -> None:
 
 
 def test_a_run_that_is_not_there_is_answered_with_those_that_are(home: StateHome) -> None:
-<<<<<<< 86d9b8a65a12eab2ea09434f6c5b4714579010b5
     with pytest.raises(RefusedError, match="run x-1 does not exist in .*/lab. The newest runs are: none$"):
         training_job_info.read_runs(home, "x-1")
-=======
-    with pytest.raises(RefusedError, match="run x-1 does not exist in .*/lab. The newest are: none$"):
-        training_job_info.read_runs(home, "x-1", None, ())
->>>>>>> 0dc3c393aa040789cefbb4820dc15d06cc2c130d
     place(home, "new-1", 0)
     with pytest.raises(RefusedError, match="The newest runs are: new-1$"):
         training_job_info.read_runs(home, "x-1")
@@ -123,11 +118,7 @@ def test_the_last_lines_of_every_log(home: StateHome) -> None:
         )
     found = training_job_info.read_logs(home, None, 2, False, connect({}), ())
     assert found["logs"] == {"a.log": ["a 7", "a 8"], "b.log": ["b 7", "b 8"]} and found["problems"] == {}
-<<<<<<< 86d9b8a65a12eab2ea09434f6c5b4714579010b5
     with pytest.raises(RefusedError, match="no run exists in .*/none. Start one with the train playbook"):
-=======
-    with pytest.raises(RefusedError, match="no runs in .*/none. Start one with the train playbook"):
->>>>>>> 0dc3c393aa040789cefbb4820dc15d06cc2c130d
         training_job_info.read_logs(StateHome({"path": str(home.root)}, "none"), None, 2, False, connect({}), ())
 
 

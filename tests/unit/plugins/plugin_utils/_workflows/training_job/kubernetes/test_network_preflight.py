@@ -117,11 +117,7 @@ def test_what_may_pass_is_told_and_waited_for() -> None:
     )
     assert made.rule(JOB).phase == "waiting"
     assert said == [
-<<<<<<< 86d9b8a65a12eab2ea09434f6c5b4714579010b5
-        "probe: Job n/r-probe: an admission webhook of the cluster does not answer: FailedCreate: failed calling webhook x"
-=======
-        "network test: Job n/r-probe: a webhook of the cluster does not answer: FailedCreate: failed calling webhook x"
->>>>>>> 0dc3c393aa040789cefbb4820dc15d06cc2c130d
+        "network test: Job n/r-probe: an admission webhook of the cluster does not answer: FailedCreate: failed calling webhook x"
     ]
 
 
