@@ -185,7 +185,7 @@ class Bench:
         return self.agree(test.wrong(), dist.ReduceOp.SUM)
 
     def _iterations(self, test: Collective) -> int:
-        """Return how often to run: at least twice where the rate of a smaller size allows it, else estimated by one run."""
+        """Return how often to run: at least twice where a smaller size's rate allows it, else estimated by one run."""
         expected_s = test.size_bytes / self.rate if self.rate else self._iteration_seconds(test, 1)
         fewest = 2 if self.rate and expected_s < self.seconds else 1
         return max(fewest, min(MAX_ITERATIONS, int(self.seconds / max(expected_s, 1e-9))))
@@ -392,6 +392,6 @@ if __name__ == "__main__":
     status = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    # As in scaling_bench.py: at exit torch's destructors wait for the peers of a broken group, or abort. The measurement
-    # is complete and on disk before that.
+    # As in scaling_bench.py: at exit torch's destructors wait for the peers of a broken group, or abort. By then
+    # the measurement is complete and on disk.
     os._exit(status)
