@@ -46,7 +46,7 @@ class PublishResult:
     note: str = ""
 
 
-class Target(t.Protocol):
+class FabricTarget(t.Protocol):
     """The nodes under test and how processes get there. ``own_network``: processes use the nodes' own interfaces."""
 
     own_network: bool

@@ -35,7 +35,7 @@ from ..training_job import run as training_job
 from . import evidence, history, stages
 from .bench_group import Bench
 from .history import StoredVerdict
-from .hosts_target import HostsTarget, Target, TargetNodes
+from .hosts_target import FabricTarget, HostsTarget, TargetNodes
 
 _SCHEMA = 1
 _FILE = "fabric.json"
@@ -60,7 +60,7 @@ class Verification:
     """One verification: the module's request, where the tests run, on which nodes, and with which bench."""
 
     request: training_job.Request
-    target: Target
+    target: FabricTarget
     fleet: TargetNodes
     bench: Bench
 
@@ -112,7 +112,7 @@ def run(request: training_job.Request) -> dict[str, t.Any]:
     return result
 
 
-def _choose_target(request: training_job.Request) -> Target:
+def _choose_target(request: training_job.Request) -> FabricTarget:
     """Return where to test: the hosts of the play, or a cluster when the job is for one."""
     if not request.options.get("job"):
         return HostsTarget(request)

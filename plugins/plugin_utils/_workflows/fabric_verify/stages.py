@@ -17,7 +17,7 @@ from ..._fabric.verdict import pairs
 from ..shared.progress import Progress
 from . import bench_group
 from .bench_group import Bench, GroupRun
-from .hosts_target import Target
+from .hosts_target import FabricTarget
 
 # Runs the groups of one stage; a parameter, so that the order of stages can be tested without a cluster.
 RunStage = t.Callable[[plans.BenchStage], list[GroupRun]]
@@ -39,7 +39,7 @@ class StageOutcome:
 
 
 def run_stages(
-    target: Target, progress: Progress, plan: plans.BenchPlan, expected: Expectation, bench: Bench, token: str
+    target: FabricTarget, progress: Progress, plan: plans.BenchPlan, expected: Expectation, bench: Bench, token: str
 ) -> StageOutcome:
     """Run the stages of a plan and report the result of each group."""
 
