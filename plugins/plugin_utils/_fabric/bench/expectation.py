@@ -133,7 +133,7 @@ def _compute_rdma(conditions: BenchConditions) -> Expectation:
         return Expectation(reasons=("the NICs' rate is unknown: only peers can be compared",))
     wire = min(rate for rate in rates if rate is not None)
     reasons.insert(
-        0, f"{conditions.island.nic_count} x {conditions.island.nic_rate_gbps:g} Gb/s, {WIRE_SHARE} of what they carry"
+        0, f"{conditions.island.nic_count} x {conditions.island.nic_rate_gbps:g} Gb/s, {WIRE_SHARE} of their bandwidth"
     )
     limits = [limit for limit in map(_gpu_gbps, conditions.nodes) if limit is not None]
     if limits and min(limits) < wire:
@@ -174,7 +174,7 @@ def _compute(conditions: BenchConditions) -> Expectation:
     if conditions.backend == "nccl" and conditions.island.rdma:
         return _compute_rdma(conditions)
     if conditions.island.link == "loopback":
-        return Expectation(reasons=("one machine: there is no network to compute from",))
+        return Expectation(reasons=("one machine: no network to compute from",))
     return _compute_tcp(conditions)
 
 

@@ -71,10 +71,10 @@ def read_result(
     hosts = {rank: item.host for rank, item in tests.ranks.items()}
     evidence = tuple(RankEvidence(rank, hosts.get(rank), places[rank]) for rank in ranks)
     notes = ("nccl-tests: values were not checked",) if tests.wrong is None and tests.out_of_bounds is None else ()
-    found = BenchResult(
+    result = BenchResult(
         SCHEMA, collective, "nccl", len(ranks), len(set(places.values())), _add_out_of_bounds(rows, tests), evidence
     )
-    return found, "", notes
+    return result, "", notes
 
 
 def _find_problem(tests: NcclTests, text: str) -> str:

@@ -96,7 +96,7 @@ _TABLE = (
         "pod_evicted",
         "fatal",
         "The cluster evicted a pod",
-        "Check the node and what preempted the pod; the run continues within restart.max_lost_nodes",
+        "Check the node and the preempting pod; the run continues within restart.max_lost_nodes",
     ),
     CauseInfo(
         "job_queued",
@@ -108,7 +108,7 @@ _TABLE = (
         "log_unreadable",
         "advice",
         "A pod's log cannot be read",
-        "Check the kubelet of the node; without the log it is not known what the pod's ranks do",
+        "Check the kubelet of the node; without the log the state of the pod's ranks is unknown",
     ),
     CauseInfo(
         "stalled",

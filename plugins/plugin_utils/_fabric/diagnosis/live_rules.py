@@ -42,6 +42,7 @@ _RAS_CODES = {
     "error": "nccl_error",
     "mismatch": "collective_mismatch",
 }
+RankOfNode = tuple[NodeObservation, dict[str, t.Any]]
 Rule = t.Callable[[RunObservation, StepProgress], t.Iterator[Cause]]
 
 
@@ -182,8 +183,8 @@ def _find_silent_tcp(run: RunObservation, _progress: StepProgress) -> t.Iterator
             yield build_live_cause("silent_tcp", text, node.name)
 
 
-def _find_exhausted_limits(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
-    """Yield shared memory and disks that are full, locked memory that is too small, and relayed mesh paths."""
+def _find_full_storage(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
+    """Yield shared memory and disks that are full."""
     for node in run.nodes:
         shm, disk = (node.answer or {}).get("shm") or {}, (node.answer or {}).get("disk") or {}
         if shm and shm["size_bytes"] and shm["free_bytes"] < MIB:
@@ -191,11 +192,22 @@ def _find_exhausted_limits(run: RunObservation, _progress: StepProgress) -> t.It
             yield build_live_cause("dev_shm_full", text, node.name)
         if disk and disk["free_bytes"] == 0:
             yield build_live_cause("disk_full", "the disk of the run's folder has no free space", node.name)
-        rdma = node.node is not None and any(nic.rdma and nic.active for nic in node.node.nics)
-        limits = [rank["limits"].get("memlock") for rank in node.live_ranks if rank.get("nccl") and rank.get("limits")]
+
+
+def _find_low_memlock(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
+    """Yield nodes with RDMA whose NCCL ranks may lock too little memory."""
+    for node in run.nodes:
+        if node.node is None or not any(nic.rdma and nic.active for nic in node.node.nics):
+            continue
+        limits = [(rank.get("limits") or {}).get("memlock") for rank in node.live_ranks if rank.get("nccl")]
         low = [limit for limit in limits if isinstance(limit, int) and limit < _MIN_MEMLOCK]
-        if rdma and low:
+        if low:
             yield build_live_cause("memlock_low", f"the ranks may lock {low[0]} bytes of memory", node.name)
+
+
+def _find_relayed_paths(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
+    """Yield nodes whose ranks use a mesh that reaches a peer only through a relay."""
+    for node in run.nodes:
         if node.node is not None and node.node.mesh_path == "relayed" and _uses_mesh(node):
             yield build_live_cause("relayed_path", "tailscale reaches a peer only through a relay", node.name)
 
@@ -208,8 +220,7 @@ def _uses_mesh(node: NodeObservation) -> bool:
 def _find_rank_behind(run: RunObservation, progress: StepProgress) -> t.Iterator[Cause]:
     """Yield the rank that the others wait for while no step is finished.
 
-    The surest sign is data in a rank's connections that it does not read. Else: ranks that wait in NCCL keep a
-    processor busy and those that wait in gloo sleep, so that the rank that differs is the one that is waited for.
+    The surest sign is data in a rank's connections that it does not read, else its use of the processor.
     """
     ranks = _live_ranks(run)
     stopped = any(rank.get("state") in ("T", "t", "D") for _node, rank in ranks)
@@ -223,14 +234,24 @@ def _find_rank_behind(run: RunObservation, progress: StepProgress) -> t.Iterator
             text = f"rank {rank['rank']} does not read {unread} bytes that other ranks sent"
             yield build_live_cause("rank_behind", text, node.name)
         return
-    busy = [pair for pair in ranks if (pair[1].get("cpu_percent") or 0.0) >= _BUSY_PERCENT]
-    idle = [pair for pair in ranks if pair[1].get("cpu_percent") is not None and pair not in busy]
-    in_nccl = any(rank.get("nccl") and "WORLD_SIZE" in _variable_names(rank) for _node, rank in ranks)
-    odd, word = (idle, "uses no processor") if in_nccl and _has_gpu(run) else (busy, "computes")
+    odd, word = _ranks_of_other_load(run, ranks)
     if odd and len(odd) < len(ranks) and len(odd) <= few:
         for node, rank in odd:
             text = f"rank {rank['rank']} {word} ({rank.get('cpu_percent'):g} %) unlike all others"
             yield build_live_cause("rank_behind", text, node.name)
+
+
+def _ranks_of_other_load(run: RunObservation, ranks: t.Sequence[RankOfNode]) -> tuple[list[RankOfNode], str]:
+    """Return the ranks whose use of the processor is not that of a waiting rank, and what they do in words.
+
+    A rank that waits in NCCL keeps a processor busy, a rank that waits in gloo sleeps.
+    """
+    busy = [pair for pair in ranks if (pair[1].get("cpu_percent") or 0.0) >= _BUSY_PERCENT]
+    if _has_gpu(run) and any(rank.get("nccl") and "WORLD_SIZE" in _variable_names(rank) for _node, rank in ranks):
+        return [
+            pair for pair in ranks if pair[1].get("cpu_percent") is not None and pair not in busy
+        ], "uses no processor"
+    return busy, "computes"
 
 
 def _find_slow_steps(run: RunObservation, progress: StepProgress) -> t.Iterator[Cause]:
@@ -298,7 +319,7 @@ def _find_stall(run: RunObservation, progress: StepProgress) -> t.Iterator[Cause
         yield build_live_cause("stalled", f"step {progress.last_step} was {progress.since_step_s:.0f} s ago{usual}")
 
 
-def _live_ranks(run: RunObservation) -> list[tuple[NodeObservation, dict[str, t.Any]]]:
+def _live_ranks(run: RunObservation) -> list[RankOfNode]:
     return [(node, rank) for node in run.nodes for rank in node.live_ranks]
 
 
@@ -344,7 +365,9 @@ def _has_gpu(run: RunObservation) -> bool:
 RULES: tuple[Rule, ...] = (
     _find_unreachable_nodes,
     _find_stopped_ranks,
-    _find_exhausted_limits,
+    _find_full_storage,
+    _find_low_memlock,
+    _find_relayed_paths,
     _find_absent_ranks,
     _find_launcher_faults,
     _find_connection_faults,

@@ -285,17 +285,8 @@ class Findings:
         for group in _GROUPS:
             for rule in group:
                 if (quoted or rule.scope == "any") and rule.pattern.search(text):
-                    found = (
-                        rule.code,
-                        line_number,
-                        printable(text),
-                        host,
-                        1,
-                        line_number,
-                        rule.transient,
-                        rule.stopped,
-                    )
-                    self.add(Finding(*found))
+                    shown = printable(text)
+                    self.add(Finding(rule.code, line_number, shown, host, 1, line_number, rule.transient, rule.stopped))
                     break
 
 

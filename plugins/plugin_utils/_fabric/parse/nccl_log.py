@@ -168,9 +168,9 @@ class NcclLog:
     def _read_channel(self, line_number: int, thread: NcclThread, text: bytes) -> None:
         tail = text.partition(b" : ")[2]
         if tail in thread.seen:
-            known = thread.seen[tail]
-            if known is not None:
-                known.count += 1
+            pair = thread.seen[tail]
+            if pair is not None:
+                pair.count += 1
             return
         channel = parse_channel(tail)
         if channel is None and len(tail) > MAX_LISTED_RING:

@@ -59,14 +59,14 @@ def find_islands(
     return [dataclasses.replace(island, expected_busbw_gb_s=expected.get(island.nodes)) for island in islands]
 
 
-def _check_overrides(overrides: t.Sequence[IslandOverride], known: t.Mapping[str, Node]) -> None:
+def _check_overrides(overrides: t.Sequence[IslandOverride], nodes: t.Mapping[str, Node]) -> None:
     seen: set[str] = set()
     for index, override in enumerate(overrides):
         path = f"fabric_verify_islands[{index}].nodes"
         if not override.nodes:
             raise InputError(path, "must name at least one node")
         for name in override.nodes:
-            if name not in known:
+            if name not in nodes:
                 raise InputError(path, f"'{name}' is not one of the hosts")
             if name in seen:
                 raise InputError(path, f"'{name}' is in two declared islands, or twice in one")
@@ -183,7 +183,7 @@ def _wide_area_traits(pairs: t.Sequence[tuple[str, str]], kinds: t.Collection[st
     rate = min(measured) if measured and len(measured) == len(pairs) else None
     untested = "" if paths.has_probe(a, b) else " (not probed: it may be relayed)"
     texts = {
-        "none": f"there is no known path between {a} and {b}",
+        "none": f"no known path between {a} and {b}",
         "mesh_relayed": f"{a} and {b} reach each other only through a relay",
         "mesh_direct": f"{a} and {b} share no LAN, only a mesh or the open network{untested}",
     }

@@ -4,7 +4,7 @@
 """The causes that a verdict or a log's diagnosis can name, as data: code, weight, what it means, what to do.
 
 Weights: ``fatal`` stopped the job. ``secondary`` is what other ranks report after one of them stopped; it decides only
-when there is no fatal cause. ``advice`` costs speed, or may; it is listed after a fatal cause unless it explains it.
+without a fatal cause. ``advice`` costs speed, or may; it is listed after a fatal cause unless it explains it.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -113,7 +113,7 @@ _TABLE = (
     CauseInfo(
         "modify_qp_unreachable",
         "fatal",
-        "There is no route between the RDMA ports",
+        "The RDMA ports have no route to each other",
         "Give the RoCE interfaces addresses in connected subnets, or exclude the port with NCCL_IB_HCA",
     ),
     CauseInfo(
@@ -163,7 +163,7 @@ _TABLE = (
         "mtu_black_hole",
         "advice",
         "Packets of the interface's MTU do not pass",
-        "Lower the MTU of the overlay and the pods to what the path carries, or clamp the MSS",
+        "Lower the MTU of the overlay and the pods to the MTU of the path, or clamp the MSS",
     ),
     CauseInfo(
         "acs_iommu",

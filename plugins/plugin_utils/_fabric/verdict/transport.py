@@ -237,8 +237,8 @@ def _judge_start_lines(
 ) -> NcclTransport:
     """Judge a log without channel lines between nodes.
 
-    RDMA is never proven here. TCP is proven when NCCL names it as its choice, and when there is no alternative: without
-    libibverbs and without a plugin NCCL has only sockets.
+    RDMA is never proven here. TCP is proven when NCCL names it as its choice, and when nothing else is possible:
+    without libibverbs and without a plugin NCCL has only sockets.
     """
     classes = {network_class(name) for name in facts.chosen}
     if is_ofi_on_tcp(facts) or classes == {"tcp"}:

@@ -92,14 +92,6 @@ def _snapshot_pod(client: Client, namespace: str, pod: KubeObject) -> PodSnapsho
     problem = events.find_pod_problem(pod) if status.get("phase") == "Pending" or "waiting" in state else None
     started = bool(container.get("containerID") or end)
     lines, log_problem = _read_log(client, namespace, name) if started else ((), "")
-    limits: t.Mapping[str, object] = next(
-        (
-            (item.get("resources") or {}).get("limits") or {}
-            for item in spec.get("containers") or []
-            if item.get("name") == CONTAINER
-        ),
-        {},
-    )
     return PodSnapshot(
         name=name,
         node=spec.get("nodeName"),
@@ -112,8 +104,16 @@ def _snapshot_pod(client: Client, namespace: str, pod: KubeObject) -> PodSnapsho
         restarts=int(container.get("restartCount") or 0),
         lines=lines,
         problem=log_problem,
-        memory=str(limits.get("memory") or ""),
+        memory=_memory_limit(spec),
     )
+
+
+def _memory_limit(spec: KubeObject) -> str:
+    """Return the memory limit of the run's container in a pod's spec; empty without one."""
+    for container in spec.get("containers") or []:
+        if container.get("name") == CONTAINER:
+            return str(((container.get("resources") or {}).get("limits") or {}).get("memory") or "")
+    return ""
 
 
 def _eviction(pod: KubeObject) -> str:

@@ -70,7 +70,7 @@ class RecordedRun:
 
     @classmethod
     def read(cls, folder: pathlib.Path) -> RecordedRun | None:
-        """Return the run whose record is in a folder, None when there is no record."""
+        """Return the run whose record is in a folder, None without a record."""
         record = read_record(folder)
         if record is None:
             return None

@@ -209,7 +209,7 @@ def _recorded_ranks(folder: pathlib.Path) -> tuple[int, ...]:
 
 
 def read_events(folder: pathlib.Path) -> list[t.Mapping[str, object]]:
-    """Return the events that the controller holds of a run; none when there is no such file."""
+    """Return the events that the controller holds of a run; none when the file does not exist."""
     path = folder / "events.jsonl"
     return list(log_follow.parse_json_lines(path.read_text(errors="replace"))) if path.exists() else []
 
@@ -260,7 +260,7 @@ def find_silent_ranks(events: t.Sequence[t.Mapping[str, object]]) -> dict[int, s
 
 
 def parse_result(documents: t.Sequence[str]) -> tuple[BenchResult | None, str]:
-    """Return the first result document, or None and why there is no result."""
+    """Return the first result document, or None and why it is missing."""
     if not documents:
         return None, "the bench did not write a result"
     try:

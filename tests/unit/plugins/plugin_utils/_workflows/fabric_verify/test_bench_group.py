@@ -50,3 +50,24 @@ def test_both_benches_are_asked_for_the_same_thing(world: RunWorld, collective: 
     assert own["timeout_s"] == theirs["timeout_s"] == 65 and own["gpus_per_node"] == theirs["gpus_per_node"] == 8
     gloo = bench_group.build_job(asked.options, ("a", "b"), stage, bench_group.Bench("gloo", collective), out="x.json")
     assert gloo["gpus_per_node"] == 0 and not any(name.startswith("NCCL") for name in gloo["env"])
+
+
+def test_ranks_that_recorded_no_end_are_silent() -> None:
+    started = [{"kind": "worker_started", "rank": rank, "node": f"n{rank}"} for rank in range(3)]
+    ended = [{"kind": "worker_exit", "rank": 1, "exit_code": 0}]
+    assert bench_group.find_silent_ranks([*started, *ended, {"kind": "worker_started"}]) == {0: "n0", 2: "n2"}
+
+
+def test_without_a_document_there_is_no_result() -> None:
+    assert bench_group.parse_result([]) == (None, "the bench did not write a result")
+    result, problem = bench_group.parse_result(["{torn"])
+    assert result is None and "is not a complete JSON document" in problem
+
+
+def test_the_environment_of_the_test_overrides_the_users() -> None:
+    stage = bench_plan.BenchStage("island", ((("a", "b"),),), 1, (1 << 20,), 0.5, 60.0, {"NCCL_ALGO": "RING"})
+    bench = bench_group.Bench("nccl", "all_reduce")
+    env = {"NCCL_ALGO": "TREE", "PYTHONPATH": "/opt"}
+    job = bench_group.build_job({}, ("a", "b"), stage, bench, out="-", env=env, nccl_logs=False)
+    assert job["env"]["NCCL_ALGO"] == "RING" and job["env"]["PYTHONPATH"] == "/opt"
+    assert "NCCL_DEBUG_FILE" not in job["env"] and job["args"][-2:] == ["--out", "-"]

@@ -36,3 +36,13 @@ def test_a_job_for_kubernetes_means_a_cluster(value: t.Any, found: str | None) -
 def test_what_is_no_job_is_named(value: t.Any) -> None:
     with pytest.raises(InputError, match=r"^job"):
         kubernetes_target.find_kubernetes_job({"job": value})
+
+
+def test_the_state_of_a_pod_that_gathers_facts() -> None:
+    ended = {"terminated": {"exitCode": 3}}
+    pod = {"status": {"phase": "Failed", "containerStatuses": [{"name": "x", "state": ended}]}}
+    assert kubernetes_target.FactsPod.from_object(pod) == kubernetes_target.FactsPod("Failed", 3, "")
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "manifest unknown"}}
+    pod = {"metadata": {"name": "p"}, "status": {"phase": "Pending", "containerStatuses": [{"state": waiting}]}}
+    state = kubernetes_target.FactsPod.from_object(pod)
+    assert (state.phase, state.exit_code) == ("Pending", 1) and "manifest unknown" in state.problem

@@ -245,8 +245,8 @@ def test_paths_of_the_user_are_looked_for_where_the_user_is(world: World) -> Non
 
 
 def test_pods_that_share_a_node_prove_no_network(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = parts.rules.point
-    monkeypatch.setattr(parts.rules, "point", lambda value: dataclasses.replace(real(value), nodes=1))
+    real = parts.rules.read_point
+    monkeypatch.setattr(parts.rules, "read_point", lambda value: dataclasses.replace(real(value), nodes=1))
     found = parts.build_fleet(on_kubernetes(world), StateHome({"path": str(world.root)}, "lab"), "x")
     part = parts.measure_scaling(found)
     assert part.outcome == "unproven" and "2 pods ran on 1 nodes" in part.reasons[0]
