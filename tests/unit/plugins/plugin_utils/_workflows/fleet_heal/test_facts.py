@@ -28,7 +28,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_po
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
 from ansible_collections.muster.training.tests.support.run_world import Said
-from ansible_collections.muster.training.tests.unit.plugins.action.test_rent_faces import compare, documented
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._workflows.fleet_heal.heal_world import (
     World,
     silent,
