@@ -12,7 +12,7 @@ import shlex
 import typing as t
 from collections.abc import Sequence
 
-from .._providers.node_record import Address, ProviderHost
+from .._providers.node_record import AddressFields, ProviderHost
 
 Way = t.Literal["mesh", "magicdns", "public", "private", "ssh_direct"]
 WAYS: tuple[str, ...] = t.get_args(Way)
@@ -31,7 +31,7 @@ class Endpoint(t.NamedTuple):
     user: str | None
 
 
-def first_usable_address(addresses: Sequence[Address]) -> str | None:
+def first_usable_address(addresses: Sequence[AddressFields]) -> str | None:
     """Return the first IPv4 address, else the first IPv6 address, that other machines can use; None without one."""
     second = None
     for entry in addresses:

@@ -32,7 +32,7 @@ MAX_GPUS = 1024
 CONTAINER = "an unprivileged container: no systemd, no /dev/net/tun, cgroups read-only"
 
 
-class Address(t.TypedDict):
+class AddressFields(t.TypedDict):
     """One address of a node; which interface owns it is known on the node only."""
 
     address: str
@@ -40,7 +40,7 @@ class Address(t.TypedDict):
     prefix: int | None
 
 
-class Owner(t.TypedDict):
+class OwnerFields(t.TypedDict):
     """The lease in a machine's name."""
 
     cluster: str | None
@@ -80,11 +80,11 @@ class NodeRecord(ProviderFacts):
     state: NodeState
     site: str | None
     ssh: SshFields
-    addresses: dict[str, list[Address]]
+    addresses: dict[str, list[AddressFields]]
     network_types: list[str]
     gpu: dict[str, str | int | float | None]
     cpu: dict[str, int | str | None]
-    owner: Owner
+    owner: OwnerFields
     k3s: dict[str, bool | list[str] | None]
 
 
@@ -103,12 +103,12 @@ class ProviderHost(t.NamedTuple):
     direct: tuple[str, int, str | None] | None = None
 
 
-def address_list(addresses: tuple[str, ...]) -> list[Address]:
+def address_list(addresses: tuple[str, ...]) -> list[AddressFields]:
     """Return addresses as the record holds them; which interface owns one is known on the node only."""
     return [{"address": address, "interface": None, "prefix": None} for address in addresses]
 
 
-def parse_owner(name: str | None) -> Owner:
+def parse_owner(name: str | None) -> OwnerFields:
     """Return cluster, pool and token of a rented machine of ours, by its name; None each for any other."""
     # Our names have three dashes at least; most others need no closer look.
     parts = parse_instance_name(name) if name and name.count("-") >= _DASHES else None

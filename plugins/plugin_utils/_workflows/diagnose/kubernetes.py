@@ -108,7 +108,7 @@ def _snapshot_pod(client: Client, namespace: str, pod: KubeObject) -> PodSnapsho
     )
 
 
-def _memory_limit(spec: KubeObject) -> str:
+def _memory_limit(spec: t.Mapping[str, t.Any]) -> str:
     """Return the memory limit of the run's container in a pod's spec; empty without one."""
     for container in spec.get("containers") or []:
         if container.get("name") == CONTAINER:

@@ -24,7 +24,7 @@ from .cluster_facts import ClusterFacts, uses_kueue
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Placement:
+class PlacementDecision:
     """Where a job may run, decided once for a plan.
 
     ``nodes``: every node with what keeps the job off it. ``one_pod_a_node``: a node takes one pod of the job only.
@@ -39,7 +39,7 @@ class Placement:
     target: EligibleNodes
 
 
-def decide_placement(job: Job, facts: ClusterFacts, *, fabric: bool = True) -> Placement:
+def decide_placement(job: Job, facts: ClusterFacts, *, fabric: bool = True) -> PlacementDecision:
     """Return where the job may run.
 
     :param fabric: whether the last verdict on the nodes' network counts, which it does not for the next one.
@@ -61,10 +61,10 @@ def decide_placement(job: Job, facts: ClusterFacts, *, fabric: bool = True) -> P
         whole_node=whole_node,
     )
     uids = frozenset(str(meta.get("uid") or meta["name"]) for meta in metadata)
-    return Placement(results, one_pod_a_node, islands, uids, target)
+    return PlacementDecision(results, one_pod_a_node, islands, uids, target)
 
 
-def require_runnable(job: Job, facts: ClusterFacts, decided: Placement, namespace: str) -> None:
+def require_runnable(job: Job, facts: ClusterFacts, decided: PlacementDecision, namespace: str) -> None:
     """Refuse what the cluster cannot run.
 
     :raises RefusedError: naming the option and what there is instead.
@@ -113,7 +113,7 @@ def build_plan(
     namespace: str,
     attempt: int,
     facts: ClusterFacts,
-    decided: Placement,
+    decided: PlacementDecision,
 ) -> KubePlan:
     """Return the plan of a run whose first attempt has the number ``attempt``."""
     secret = any(ref.source != "kubernetes" for ref in job.secret_refs)

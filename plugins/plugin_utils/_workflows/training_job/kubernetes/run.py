@@ -52,7 +52,7 @@ class ClusterRun:
     run_id: str
     client: Client
     facts: ClusterFacts
-    placement: kubernetes_plan.Placement
+    placement: kubernetes_plan.PlacementDecision
     before: RunRecord | None
     _plans: dict[int, KubePlan] = dataclasses.field(default_factory=dict, repr=False)
 

@@ -78,7 +78,8 @@ def record_of(events: list[Line], metrics: list[Line], outcome: str | None) -> L
     record = run_record.new_record("x-1", JOB, ZERO)
     if outcome:
         record = run_record.end_record(record, ZERO + 60, outcome=outcome, exit_code=0, cause=outcome, detail="")
-    return t.cast(Line, json.loads(json.dumps(run_record.update_record(record, fold(events, metrics), {}, ZERO + 60))))
+    updated = run_record.update_record(record, fold(events, metrics), {}, ZERO + 60)
+    return t.cast(Line, json.loads(json.dumps(updated.to_dict())))
 
 
 @given(

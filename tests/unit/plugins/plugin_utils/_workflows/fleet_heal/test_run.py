@@ -81,7 +81,7 @@ def test_a_fleet_of_which_no_host_is_left(world: World) -> None:
     """The controller, on which the play runs then, does not become a member."""
     world.record("shrink", hosts=["gone-1", "gone-2"])
     (action,) = world.run("")["actions"]
-    assert action["kind"] == "wait" and "0 of 2 nodes are there" in action["reason"]
+    assert action["kind"] == "wait" and "0 of 2 nodes are ready" in action["reason"]
 
 
 def test_documentation_and_action_agree() -> None:

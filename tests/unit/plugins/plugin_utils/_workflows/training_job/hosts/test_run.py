@@ -147,12 +147,12 @@ def test_a_node_that_cannot_start_leaves_nothing_anywhere(world: RunWorld) -> No
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        ({"python": "/no/python"}, "there is no /no/python (and 1 more). Install it"),
-        ({"nodes": 3}, "job.nodes: requests 3 nodes, the play has 2 hosts"),
-        ({"code": {"ref": "none"}}, "job.code.ref: there is no "),
+        ({"python": "/no/python"}, r"[ab]: /no/python does not exist \(and 1 more\)\. Install it"),
+        ({"nodes": 3}, r"job\.nodes: requests 3 nodes, the play has 2 hosts"),
+        ({"code": {"ref": "none"}}, r"job\.code\.ref: \S+/none does not exist"),
         (
             {"secret_refs": [{"name": "NO_SUCH_VARIABLE", "from": "env"}]},
-            "job.secret_refs.NO_SUCH_VARIABLE: resolves to nothing",
+            r"job\.secret_refs\.NO_SUCH_VARIABLE: resolves to nothing",
         ),
     ],
 )
@@ -161,9 +161,8 @@ def test_what_is_refused_before_the_start_leaves_no_trace(world: RunWorld, chang
         return {name: data for name, (_, data) in fingerprint(world.lab.nodes).items() if data}
 
     before = files()
-    with pytest.raises(MusterError) as caught:
+    with pytest.raises(MusterError, match=f"^{error}"):
         world.play(world.job("true", **changes))
-    assert str(caught.value).removeprefix("a: ").removeprefix("b: ").startswith(error)
     assert files() == before and not world.folder().exists()
 
 

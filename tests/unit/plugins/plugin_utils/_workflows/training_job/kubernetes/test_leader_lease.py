@@ -26,7 +26,7 @@ class Cluster:
     def __init__(self, lease: Dict | None = None, status: int = 0) -> None:
         self.lease, self.status = lease, status
         self.deleted: list[str] = []
-        self.line = types.SimpleNamespace(tally=types.SimpleNamespace(server_time=lambda: 1_767_225_600.0))
+        self.transport = types.SimpleNamespace(stats=types.SimpleNamespace(server_time=lambda: 1_767_225_600.0))
 
     def get(self, _kind: str, _name: str, _namespace: str) -> Dict | None:
         if self.status:

@@ -133,7 +133,7 @@ class Client:
 
     def __init__(self, line: bytes) -> None:
         self.said = line
-        self.line: t.Any = types.SimpleNamespace(recovering=lambda: False)
+        self.transport: t.Any = types.SimpleNamespace(is_recovering=lambda: False)
 
     def watch(self, *_args: t.Any, **_more: t.Any) -> t.Any:
         return types.SimpleNamespace(__iter__=lambda: iter(()), close=lambda: None)
@@ -178,7 +178,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, line: bytes, *, fresh: t.Sequence[b
     def waited(*_args: t.Any, **_more: t.Any) -> t.Any:
         done.append("probed")
         end = "done" if fresh and not left else "failed"
-        return types.SimpleNamespace(end=end, outages=0, line=lambda: "its Job failed")
+        return types.SimpleNamespace(end=end, outages=0, summary=lambda: "its Job failed")
 
     monkeypatch.setattr(network_preflight._StartProblems, "_listen", lambda _self: None)
     monkeypatch.setattr(wait, "wait", waited)
@@ -189,7 +189,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, line: bytes, *, fresh: t.Sequence[b
     monkeypatch.setattr(network_preflight, "delete_objects", lambda _client, made: done.append(f"cleared {len(made)}"))
     monkeypatch.setattr(network_preflight, "_network_key", lambda _client, _plan, _policies: "key")
     client: t.Any = Client(line)
-    client.line = types.SimpleNamespace(recovering=lambda: left.pop(0) if left else False)
+    client.transport = types.SimpleNamespace(is_recovering=lambda: left.pop(0) if left else False)
     return client, done
 
 
@@ -214,7 +214,7 @@ def test_pods_that_never_start_say_nothing_of_the_network(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     client, done = failing(monkeypatch, b"")
-    late = types.SimpleNamespace(end="timeout", outages=0, line=lambda: "Pod n/r-probe-0: is not scheduled")
+    late = types.SimpleNamespace(end="timeout", outages=0, summary=lambda: "Pod n/r-probe-0: is not scheduled")
     monkeypatch.setattr(wait, "wait", lambda *_args, **_more: late)
     with pytest.raises(
         RefusedError, match=r"network test n/r-probe did not end within 600 s: Pod n/r-probe-0: is not sched"
