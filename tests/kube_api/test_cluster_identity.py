@@ -249,13 +249,13 @@ def test_a_name_that_is_taken_is_not_followed(
     live = started(api, client, home, namespace, tmp_path)
     other = StateHome({"path": str(tmp_path / "other")}, "default")
     more = dataclasses.replace(job(namespace), args=("--more",))
-    with pytest.raises(RefusedError, match=rf"run {RUN} was started elsewhere, with another job or other code"):
+    with pytest.raises(RefusedError, match=rf"run {RUN} was started by another controller with a different job"):
         kubernetes_run.run(request(api, tmp_path), other, more)
     assert not kubernetes_run.run(request(api, tmp_path), other, job(namespace))["changed"]
     bare = {"labels": {RUN_LABEL: "somebody-elses"}}
     client.patch("batch/v1/Job", live["metadata"]["name"], {"metadata": bare}, namespace)
     third = StateHome({"path": str(tmp_path / "third")}, "default")
-    with pytest.raises(RefusedError, match=f"Job {RUN} already exists and does not belong to a run"):
+    with pytest.raises(RefusedError, match=f"Job {RUN} already exists and does not belong to run {RUN}"):
         kubernetes_run.run(request(api, tmp_path), third, job(namespace))
 
 

@@ -263,7 +263,7 @@ def test_what_is_no_team_is_refused(admin: Admin, client: Client) -> None:
     assert "team_quota: is required" in admin.play("empty", code=2, team_quota={})
     assert "cannot be used for a team" in admin.play("kube-system", code=2)
     said = admin.play("typo", code=2, team_quota={"cpu": "8 cores"})
-    assert "team_quota: 8 cores is no quantity" in said and client.get("v1/Namespace", "typo") is None
+    assert "team_quota: 8 cores is not a Kubernetes quantity" in said and client.get("v1/Namespace", "typo") is None
     wrong = {"kind": "Robot", "name": "x", "apiGroup": "rbac.authorization.k8s.io"}
     assert "subjects" in admin.play("subject", code=2, team_subjects=[wrong])
     admin.play("subject")
