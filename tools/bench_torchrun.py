@@ -77,7 +77,7 @@ def _torchrun(world: World, node: str, run_id: str, folder: pathlib.Path) -> lis
     plan, _ = hosts_plan.build_launch(job, slots, run_id, 1)
     ours = list(plan.nodes[NODES.index(node)].argv)
     script = ours.index("--no-python")
-    # By hand the first node's agent hosts the store, and nobody wraps the script.
+    # By hand the first node's agent hosts the store, and the script is not wrapped.
     host_flag = "is_host=1" if node == NODES[0] else "is_host=0"
     head = [
         item.replace("is_host=0", host_flag) for item in ours[:script] if not item.startswith(("--log-dir", "--tee"))

@@ -49,6 +49,9 @@ PHRASES: t.Final = {
         r"(?<!``)\b(?:landlords?|doomed|reroll(?:s|ed)?|giveback|tenancy|custody|insists?|companions?|last words)\b"
     ),
 }
+# A document of another project is cited with the name of that project, as in: nccl-tests' doc/PERFORMANCE.md.
+THIRD_PARTIES: t.Final = ("nccl-tests",)
+_OF_THIRD_PARTY = re.compile(rf"\b(?:{'|'.join(map(re.escape, THIRD_PARTIES))})(?:'s?)\s+\Z")
 # Documents that describe the project from outside the repository.
 FOREIGN = r"\bcontracts?: |\((?:facts|contracts|architecture)\b|\.\./(?:shared|facts|design)\b|\bfacts: \w+ \d"
 
@@ -171,6 +174,15 @@ def find_words(root: pathlib.Path = ROOT, phrases: t.Mapping[str, str] = PHRASES
     return sorted(hits, key=lambda hit: (hit.file, hit.line, hit.word))
 
 
+def find_documents(text: str, there: t.Container[str]) -> list[re.Match[str]]:
+    """Return the documents that a text cites and that are neither in the project nor of a named third party."""
+    return [
+        match
+        for match in re.finditer(r"[\w./-]*\w\.(?:md|rst)\b", text)
+        if match[0].rpartition("/")[2] not in there and not _OF_THIRD_PARTY.search(text[: match.start()])
+    ]
+
+
 def find_citations(root: pathlib.Path = ROOT) -> list[Hit]:
     """Return the docstrings and comments of plugins, roles, tools and examples that cite what is not in the project."""
     names = project_files(root)
@@ -179,8 +191,7 @@ def find_citations(root: pathlib.Path = ROOT) -> list[Hit]:
     hits = []
     for name in list_texts(root):
         for line, text in read_passages(root, name):
-            documents = re.finditer(r"[\w./-]*\w\.(?:md|rst)\b", text)
-            spots = [match for match in documents if match[0].rpartition("/")[2] not in there]
+            spots = find_documents(text, there)
             spots += foreign.finditer(text) if name.endswith(".py") else []
             hits += [Hit(name, line + text.count("\n", 0, match.start()), match[0]) for match in spots]
     return hits

@@ -14,8 +14,8 @@ description:
   - Understands NCCL's INFO and WARN lines (2.4 to 2.30, also of RCCL) behind the prefixes of mpirun, Slurm, Ray,
     torchrun, kubectl and docker compose, the output of nccl-tests (all generations, text and JSON), show_gids,
     perftest, iperf3 and ibstat; and in any log errors of PyTorch, gloo, the kernel and Kubernetes that name a cause.
-  - Only channel lines between nodes prove a transport. What a file does not show is null, C(unknown) or C(unproven). A
-    file alone never passes, because it does not hold the bandwidth that the hardware should reach.
+  - Only channel lines between nodes prove a transport. A value that the file does not show is null, C(unknown)
+    or C(unproven). A file alone never passes, because it does not hold the bandwidth that the hardware should reach.
   - The arguments and the environment in the JSON of nccl-tests are neither shown nor stored.
 options:
   path:

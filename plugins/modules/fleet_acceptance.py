@@ -18,7 +18,8 @@ description:
   - C(queue) submits two gangs where one fits (Kubernetes with Kueue; it does not apply to hosts).
   - C(user) launches a job with a plain user's rights. On hosts the ranks must not run as root.
   - C(resume) kills an agent with its ranks in a training run and sees the run resume.
-  - A test that fails does not keep the others from running. What nothing proves is V(unproven), which does not pass.
+  - A test that fails does not keep the others from running. A property without proof is
+    V(unproven), which does not pass.
 options:
   hosts:
     description: Inventory hosts to accept; the default is the play's hosts.

@@ -13,7 +13,7 @@ description:
   - With O(state=absent), a node is cordoned, its pods are evicted as their disruption budgets allow, pods that do not
     end within O(drain_timeout_s) are force-deleted and named, then its Node is deleted, and with it the password that
     K3s keeps and that would refuse a new node of the same name. Pods of DaemonSets are not evicted.
-  - Pods of a node whose kubelet does not answer are force-deleted at once: it cannot confirm that they ended.
+  - Pods of a node whose kubelet does not answer are force-deleted at once, as it cannot confirm that they ended.
   - Nodes are drained at the same time. A node that does not exist is not an error.
   - By the ledger of the state home, a rented machine had its last run on some cluster. When that is another one than
     the kubeconfig's, nothing is changed; nodes of the same name may be others. O(cluster_id) confirms the

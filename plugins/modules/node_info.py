@@ -48,7 +48,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 node:
-  description: The node's facts; C(facts) holds hardware and network facts.
+  description: The node's facts; C(node.facts) holds those of hardware and network.
   returned: success
   type: dict
   sample: {"hostname": "gpu-1", "cpus": 64, "training": {"version": "3.12.4", "packages": {"torch": "2.9.0"}}}

@@ -12,7 +12,7 @@ short_description: What GPU machines the configured providers offer now
 description:
   - Asks all configured providers of machines at the same time and returns what fits, by price per GPU and hour.
   - Runs on the controller. Nothing is rented or changed.
-  - What a provider advertises is advice. An order may be refused all the same.
+  - An advertised offer is not reserved; the provider may still refuse the order.
 options:
   product:
     description: The provider's own word for what it sells, such as C(gpu_1x_h100_sxm5), a GPU id or an offer's id.

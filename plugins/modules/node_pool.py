@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: node_pool
 version_added: 0.1.0
-short_description: Rent a pool of GPU machines, all or nothing, and give it back with proof
+short_description: Rent a pool of GPU machines, all or nothing, and delete it with proof
 description:
   - With O(state=present) the pool has O(count) usable machines when the module ends, or none that this call took.
     Machines of an earlier call are adopted, missing ones are ordered at the same time, each is looked at over SSH
@@ -18,7 +18,7 @@ description:
   - Everything that is rented has a line in the cluster's ledger (C(ledger.jsonl) in the state home) before the order
     leaves, and the same token at the end of its name. When an answer is lost, the account's listing decides, never a
     second order. After a crash, the same task or O(state=absent) puts things in order.
-  - What has no line in the ledger is never ended, but for orphans with O(orphans=delete).
+  - A machine without a line in the ledger is never deleted, except orphans with O(orphans=delete).
   - Runs on the controller. The providers' own limits on calls are kept.
 options:
   state:
@@ -193,7 +193,7 @@ EXAMPLES = r"""
     readiness: {k3s: true}
   register: pool
 
-- name: Give back everything that this cluster rents
+- name: Delete every machine that this cluster rents
   muster.training.node_pool:
     cluster: lab
     state: absent
@@ -247,7 +247,7 @@ leases:
   type: list
   elements: dict
 billing:
-  description: What is ours and not proved gone, with C(ids), C(usd_per_hour) and the C(problem).
+  description: Machines of this cluster that are not proved gone, with C(ids), C(usd_per_hour) and the C(problem).
   returned: when O(state=absent), not in check mode
   type: list
   elements: dict

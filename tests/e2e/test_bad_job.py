@@ -38,7 +38,7 @@ WRITTEN: dict[str, tuple[dict[str, t.Any], tuple[str, ...]]] = {
     "long name": ({"name": "n" * 41}, ("job.name", "has 41 characters, at most 40")),
     "upper case in name": ({"name": "Llama"}, ("job.name", "must be lower-case letters")),
     "emoji in name": ({"name": "llama-🦙"}, ("job.name", "must be lower-case letters")),
-    "missing script": ({**EXAMPLE, "script": "trian.py"}, ("job.script", "there is no trian.py in the code")),
+    "missing script": ({**EXAMPLE, "script": "trian.py"}, ("job.script", "trian.py does not exist in the code")),
     "missing code": ({**EXAMPLE, "code": {"ref": "/nowhere/code"}}, ("job.code.ref", "/nowhere/code does not exist")),
     "missing dataset": (
         {"datasets": [{"name": "text", "path": "/nowhere/data"}]},
@@ -142,5 +142,5 @@ def fill(disk: pathlib.Path, leave: int = 0) -> None:
 @pytest.mark.parametrize("playbook", ["cancel", "status", "logs", "report"])
 def test_a_run_that_is_not_there_is_named(world: World, playbook: str) -> None:
     """Every playbook about a run says that there is none of this name, and where it looked."""
-    error = assert_refused(world, world.play(playbook), f"no run {world.run_id}", str(world.state))
-    assert "status playbook" in error or "The newest are: none" in error
+    error = assert_refused(world, world.play(playbook), f"run {world.run_id} does not exist", str(world.state))
+    assert "status playbook" in error or "The newest runs are: none" in error

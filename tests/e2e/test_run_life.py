@@ -205,7 +205,7 @@ def test_a_node_that_comes_back_is_followed_again(world: World) -> None:
     (world.root / "away").touch()
     until(lambda: "node-2 does not answer" in play.output, "the loss to be noticed")
     (world.root / "away").unlink()
-    until(lambda: "node-2 is back" in play.output or play.process.poll() is not None, "the node to come back")
+    until(lambda: "node-2 answers again" in play.output or play.process.poll() is not None, "the node to come back")
     assert_ends_well(world, play)
     kinds = [event["kind"] for event in world.events() if event.get("node") == "node-2"]
     assert kinds.index("node_silent") < kinds.index("node_back") and "node_lost" not in kinds

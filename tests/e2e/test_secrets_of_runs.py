@@ -34,11 +34,11 @@ def holders(world: World, value: str) -> list[pathlib.Path]:
 @pytest.mark.parametrize(
     ("ref", "env", "words"),
     [
-        ({"from": "env", "key": "API_KEY"}, {}, ("resolves to nothing", "Set the environment variable API_KEY")),
-        ({"from": "env", "key": "API_KEY"}, {"API_KEY": ""}, ("resolves to nothing", "API_KEY")),
+        ({"from": "env", "key": "API_KEY"}, {}, ("is empty", "Set the environment variable API_KEY")),
+        ({"from": "env", "key": "API_KEY"}, {"API_KEY": ""}, ("is empty", "API_KEY")),
         ({"from": "env", "key": "API_KEY"}, {"API_KEY": SHORT}, ("is shorter than 8 characters",)),
         ({"from": "file", "path": "/nowhere/key"}, {}, ("cannot read /nowhere/key", "No such file")),
-        ({"from": "file", "path": "/dev/null"}, {}, ("resolves to nothing", "/dev/null is empty")),
+        ({"from": "file", "path": "/dev/null"}, {}, ("is empty", "Write the secret to /dev/null")),
         ({"from": "vault", "path": "kv/x"}, {}, ("job.secret_refs.from", "is not available yet")),
     ],
     ids=["unset", "empty", "short", "no file", "empty file", "later source"],

@@ -32,6 +32,20 @@ def test_every_document_that_is_cited_is_in_the_repository() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("see README.md", []),
+        ("as nccl-tests'\n doc/PERFORMANCE.md says", []),
+        ("as PERFORM" + "ANCE.md says", ["PERFORM" + "ANCE.md"]),
+        ("of nccl-tests, PERFORM" + "ANCE.md", ["PERFORM" + "ANCE.md"]),
+        ("our team's plan" + ".md", ["plan" + ".md"]),
+    ],
+)
+def test_a_document_is_in_the_repository_or_of_a_named_third_party(text: str, missing: list[str]) -> None:
+    assert [match[0] for match in words.find_documents(text, {"README.md"})] == missing
+
+
+@pytest.mark.parametrize(
     ("text", "phrase"),
     [
         ("job: no" + "body follows it", "nobody"),

@@ -49,7 +49,10 @@ def learning_rate(job: Job) -> float | None:
 
 
 def allreduce_seconds(job: Job, bandwidth_gb_s: float | None) -> float | None:
-    """Return seconds to all-reduce all gradients once: 2(n-1)/n x bytes / bandwidth (nccl-tests, PERFORMANCE.md)."""
+    """Return seconds of one all-reduce of all gradients: 2(n-1)/n x bytes / bandwidth.
+
+    The formula is that of nccl-tests' doc/PERFORMANCE.md.
+    """
     if job.batch.parameters is None or not bandwidth_gb_s or job.world_size < 2:
         return None
     size = job.batch.parameters * job.batch.bytes_per_gradient

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The launchers that ``job.launcher`` accepts, and what the rules on a job need to know of each.
 
-This list is the contract: the documented choices of ``job.launcher``. The code of a launcher is the module of its name
+This list holds the documented choices of ``job.launcher``. The code of a launcher is the module of its name
 in ``plugin_utils/_launch``, which is imported when a job uses it.
 
 This is a private utility of the collection; it may change without notice.

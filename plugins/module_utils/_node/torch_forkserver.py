@@ -248,13 +248,13 @@ def run_program(request: RankRequest) -> t.NoReturn:
     except SystemExit as exc:
         code = exc.code
     except BaseException as exc:
-        # The frames above the program are ours, not the user's.
+        # The frames above the program belong to this module: the user sees only the frames of the program.
         own = exc.__traceback__
         while own and (own.tb_frame.f_globals is globals() or own.tb_frame.f_globals.get("__name__") == "runpy"):
             own = own.tb_next
         sys.excepthook(type(exc), exc.with_traceback(own), own)
         code = 130 if isinstance(exc, KeyboardInterrupt) else 1
-    # The interpreter's own end: it prints a code that is no number, waits for threads, calls exit functions.
+    # The interpreter's own end: it prints an exit code that is not a number, waits for threads, calls exit functions.
     raise SystemExit(code)
 
 

@@ -70,7 +70,7 @@ class WorkflowAction(ActionBase):
 
     def connect(self, variables: Dict) -> t.Callable[[t.Sequence[str]], list[NodeClient]]:
         """Return a function from host names to remotes over Ansible's own connections."""
-        # Late: most actions ask nobody but the controller.
+        # Imported late: most actions need no connection to a host.
         from . import connections
 
         return lambda names: connections.open_remotes(self._task, self._play_context, variables, names)

@@ -40,7 +40,7 @@ class ExpressionReader:
     def path(self, expression: object, *, extra: bool = True) -> Path | None:
         """Return the path of ``expression`` if it may be read natively.
 
-        Text that is no trusted template is refused by Jinja, and extra variables (``extra``: whether they count) come
+        Jinja refuses text that is not a trusted template, and extra variables (``extra``: whether they count) come
         before a host's own.
         """
         if not isinstance(expression, str) or not is_trusted_as_template(expression):

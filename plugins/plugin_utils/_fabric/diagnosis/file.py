@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Diagnose one file: what it is, what it proves about the network, and why the job failed.
 
-A file alone never passes, because it does not hold the bandwidth that the hardware should reach. What a log does not
-show is null, ``unknown`` or ``unproven``; a file that is not recognised is of kind ``unknown``.
+A file alone never passes, because it does not hold the bandwidth that the hardware should reach. A value that the log
+does not show is null, ``unknown`` or ``unproven``; a file that is not recognised is of kind ``unknown``.
 
 This is a private utility of the collection; it may change without notice.
 """

@@ -20,8 +20,8 @@ from ....module_utils._model.verdict import Cause, PairProof, TransportResult, T
 from ..bench.result import BenchResult, Counters, RankEvidence, SocketEnd
 from .cause_table import CAUSES
 
-# What must cross a node's NIC at least, per byte of the collective's size and for N nodes (nccl-tests PERFORMANCE.md:
-# the lower bounds behind busbw): all-reduce 2(N-1)/N, the others (N-1)/N.
+# What must cross a node's NIC at least, per byte of the collective's size and for N nodes (nccl-tests'
+# doc/PERFORMANCE.md: the lower bounds behind busbw): all-reduce 2(N-1)/N, the others (N-1)/N.
 _TWICE = "all_reduce"
 # Counters also hold other traffic and miss what was sent before they were first read: half is far from both.
 SHARE = 0.5

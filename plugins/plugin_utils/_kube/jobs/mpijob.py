@@ -56,7 +56,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
 
 
 def _launcher_resources(plan: KubePlan) -> limit_range.Resources:
-    """Return the launcher's resources: a ResourceQuota may insist on some, and a queue admits those it covers alone."""
+    """Return the launcher's resources: a ResourceQuota may require some, and a queue admits only those it covers."""
     covered = plan.queue.quota_resources or frozenset() if plan.queue else frozenset(_SMALL)
     amounts = {name: both for name, both in _SMALL.items() if name in covered}
     if not amounts:

@@ -83,7 +83,8 @@ def _ray_pod(plan: KubePlan, role: str, spec: PodSpec, supporting: t.Sequence[Ku
         memory = min(_HEAD_MEMORY, plan.job.resources.memory or _HEAD_MEMORY)
         amounts = {"cpu": "1", "memory": quantities.format_bytes(memory)}
         main["resources"] = limit_range.apply_limits({"requests": dict(amounts), "limits": dict(amounts)}, plan.ranges)
-    # What runs before the others counts by its largest amount: the same costs nothing, and a quota insists on some.
+    # A pod requests the larger of its init containers and its other containers, so that the same amounts add nothing;
+    # a ResourceQuota may require some.
     place = {key: main[key] for key in ("image", "volumeMounts", "resources")}
     argv = [*pod_template.pod_command(plan.job, DRIVER), "prepare"]
     plain = {"allowPrivilegeEscalation": False}

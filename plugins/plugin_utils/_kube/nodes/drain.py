@@ -56,7 +56,7 @@ def _is_left_alone(pod: KubeObject) -> bool:
 
 
 def set_cordon(client: Client, name: str, closed: bool, check: bool = False) -> bool:
-    """Cordon or uncordon a node; return whether that changed something. A missing node is no change."""
+    """Cordon or uncordon a node; return whether that changed something. A missing node changes nothing."""
     node = client.get("v1/Node", name)
     if node is None or bool((node.get("spec") or {}).get("unschedulable")) == closed:
         return False

@@ -77,7 +77,7 @@ def read_mapping(value: object) -> dict[str, object]:
 
 
 def read_rows(value: object) -> list[dict[str, object]]:
-    """Return the mappings of a list; anything else in it, and anything that is no list, is left out."""
+    """Return the mappings of a list; other items of the list, and values that are not lists, are left out."""
     return [read_mapping(entry) for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 

@@ -56,7 +56,7 @@ _SETTINGS: dict[str, t.Any] = {
     "grid.linewidth": 0.7,
     "hatch.color": RULE,
     "path.simplify": True,
-    # Names of nodes are text: a dollar sign in one is no formula.
+    # Names of nodes are text: a dollar sign in one does not begin a formula.
     "text.parse_math": False,
 }
 

@@ -32,7 +32,7 @@ Prices = t.Mapping[str, float | None]
 
 
 def format_time(at: float | None) -> str | None:
-    """Return Unix seconds as ISO 8601 UTC with milliseconds, None for what is no time."""
+    """Return Unix seconds as ISO 8601 UTC with milliseconds, None for a value that is not a time."""
     if at is None:
         return None
     try:
@@ -169,7 +169,7 @@ def _node_seconds(name: str, story: RunHistory, started: float, ended: float) ->
     """Return the seconds that a node counts for: from the first attempt with a rank on it to the one without.
 
     Before the first attempt and after the last one the run holds its nodes, too. A node without any rank, as under
-    mpirun or Ray's head, counts for the whole run. An attempt of which not all ranks were heard says nothing.
+    mpirun or Ray's head, counts for the whole run. An attempt with missing events of some ranks is not counted.
     """
     most = max((len(item.ranks) for item in story.attempts), default=0)
     whole = [item for item in story.attempts if len(item.ranks) >= (item.world_size or most)]

@@ -30,7 +30,7 @@ def record_end(
     at: float | None = None,
 ) -> RunRecord:
     """Write down how a followed run ended, say it, and return its record. ``at``: when, if it was not just now."""
-    # It quotes the program's last words.
+    # It quotes the last lines that the program printed.
     outcome = dataclasses.replace(outcome, detail=one_line(outcome.detail))
     follower.record_event("ended", detail=outcome.outcome)
     ended = run_record.end_record(
@@ -65,7 +65,8 @@ def check_attendance(job: Job, follower: Follower, outcome: RunOutcome) -> RunOu
         return RunOutcome("failed", 1, "attendance", f"{words} although the launcher reported success")
     if complete:
         return outcome
-    detail = f"{seen} ranks with world size {believed} were seen, {job.world_size} are required"
+    size = f" with world size {believed}" if believed is not None else ""
+    detail = f"{seen} ranks{size} were seen, {job.world_size} are required"
     if last is None and job.on_kubernetes:
         detail += "; no events of its ranks were received, or could be recovered from the checkpoint volume"
     return RunOutcome("failed", 1, "attendance", detail)

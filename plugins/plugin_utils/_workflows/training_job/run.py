@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The entry of ``training_job``: what is to be done, and on which backend.
 
-Backends are imported only when a job is theirs: the Kubernetes one takes a tenth of a second.
+A backend is imported only when a job uses it: the Kubernetes one takes a tenth of a second.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -29,7 +29,7 @@ def run(request: RunRequest) -> Dict:
         return t.cast(Dict, _start_or_follow(request, home))
     except OSError as exc:
         problem = f"the state home {home.root} cannot be used: {exc.strerror or exc}"
-        raise RefusedError(problem, "Set muster_state.path to a folder on a disk with room") from exc
+        raise RefusedError(problem, "Set muster_state.path to a writable folder on a disk with free space") from exc
 
 
 def _start_or_follow(request: RunRequest, home: StateHome) -> Result:
@@ -46,7 +46,7 @@ def _start_or_follow(request: RunRequest, home: StateHome) -> Result:
 def _cancel(request: RunRequest, home: StateHome) -> Result:
     run_id = str(request.options.get("run_id") or "")
     if not run_id:
-        raise InputError("run_id", "is required to cancel", "Name the run (muster_run_id); status lists them")
+        raise InputError("run_id", "is required to cancel", "Set muster_run_id; the status playbook lists the runs")
     record = load_record(home.run_folder(run_id))
     if record is None:
         raise RefusedError(f"run {run_id} does not exist in {home.folder}", "List the runs with the status playbook")

@@ -24,7 +24,7 @@ MIN_LENGTH = 8
 def resolve_secrets(job: Job) -> tuple[dict[str, str], dict[str, bytes]]:
     """Return (variables, files) by name.
 
-    :raises InputError: when a reference resolves to nothing, or to less than eight characters. Values are never shown.
+    :raises InputError: when a secret is empty, or has less than eight characters. Values are never shown.
     """
     env: dict[str, str] = {}
     files: dict[str, bytes] = {}
@@ -34,10 +34,12 @@ def resolve_secrets(job: Job) -> tuple[dict[str, str], dict[str, bytes]]:
         value = _read(ref)
         option = f"job.secret_refs.{ref.name}"
         if not value:
-            raise InputError(option, "resolves to nothing", _fix_of(ref))
+            raise InputError(option, "is empty", _fix_of(ref))
         if len(value) < MIN_LENGTH:
             raise InputError(
-                option, f"is shorter than {MIN_LENGTH} characters", "A short secret cannot be masked in output"
+                option,
+                f"is shorter than {MIN_LENGTH} characters",
+                "Set a longer one: a short secret cannot be masked in output",
             )
         # From here on no message, log or record of this process shows it.
         remember(value.decode(errors="replace"))
@@ -47,9 +49,9 @@ def resolve_secrets(job: Job) -> tuple[dict[str, str], dict[str, bytes]]:
         try:
             env[ref.name] = value.decode()
         except UnicodeDecodeError as exc:
-            raise InputError(option, "is not text", "Deliver it as a file: as: file") from exc
+            raise InputError(option, "is not text", "Set as: file to deliver it as a file") from exc
         if "\0" in env[ref.name]:
-            raise InputError(option, "contains a NUL character", "Deliver it as a file: as: file")
+            raise InputError(option, "contains a NUL character", "Set as: file to deliver it as a file")
     return env, files
 
 
@@ -67,4 +69,4 @@ def _read(ref: SecretRef) -> bytes:
 def _fix_of(ref: SecretRef) -> str:
     if ref.source == "env":
         return f"Set the environment variable {ref.key or ref.name} for ansible-playbook"
-    return f"{ref.path} is empty"
+    return f"Write the secret to {ref.path}"

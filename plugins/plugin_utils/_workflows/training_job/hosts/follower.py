@@ -81,8 +81,8 @@ class HostsFollower(Follower):
             return
         if self.lost_since.pop(update.node, None) is not None:
             self.record_event("node_back", node=update.node)
-            self.progress.say(f"{update.node} is back")
-        # A node whose run folder somebody removed knows no unit of it: what it had is gone.
+            self.progress.say(f"{update.node} answers again")
+        # A node whose run folder was deleted reports no units of the run: they count as missing.
         self.units[update.node] = update.units if "agent" in update.units else {**update.units, "agent": _MISSING_UNIT}
         for stream, text in update.text.items():
             self._write(update.node, stream, text)
@@ -105,12 +105,12 @@ class HostsFollower(Follower):
         if not dead or self.lost >= self.job.lost_budget:
             return
         self.lost += 1
-        self.record_event("node_lost", node=node, detail=f"{' and '.join(dead)} of the run are missing")
-        self.progress.say(f"{node}: {' and '.join(dead)} missing, starting again")
+        self.record_event("node_lost", node=node, detail=f"not running: {', '.join(dead)}")
+        self.progress.say(f"{node}: not running: {', '.join(dead)}; starting again")
         try:
             self.restart(self.remotes[node])
         except MusterError as exc:
-            self.progress.say(f"{node}: could not be started again: {exc}")
+            self.progress.say(f"{node}: the run could not be started again: {exc}")
         self.revived_at[node] = time.monotonic()
         self.units[node] = {}
 
@@ -196,7 +196,7 @@ def _describe_cause(cause: str, node: str, code: int) -> str:
         "fatal_exit_code": f"a rank on {node} exited with code {code}, which restart.fatal_exit_codes names",
         "timeout": "timeout_s has passed",
         "node_lost": f"{node} was lost, restart.max_lost_nodes is exceeded",
-        "port_taken": f"the rendezvous port on {node} is taken",
+        "port_taken": f"the rendezvous port on {node} is already in use",
         "rendezvous_unreachable": f"{node} could not reach the rendezvous store",
     }
     return texts.get(cause, f"{node}: {cause} (exit code {code})")

@@ -36,7 +36,7 @@ class TrainingHost:
 
 
 def select_hosts(names: t.Sequence[str], hostvars: t.Mapping[str, t.Any], job: Job) -> list[TrainingHost]:
-    """Return the job's hosts in the order of the play: rank 0 lives on the first.
+    """Return the job's hosts in the order of the play: rank 0 runs on the first.
 
     :raises InputError: when the job asks for more nodes than there are.
     """
@@ -68,7 +68,7 @@ def build_info_request(
     """Return what the preflight asks one host.
 
     :param reserve: the claim that the first host takes before anything else, so that of two controllers that start the
-        same run at the same moment exactly one goes on; None in check mode.
+        same run at the same moment exactly one continues; None in check mode.
     """
     wanted = code_source.rendezvous_port(identity)
     paths = [job.checkpoints.path] if job.checkpoints.path else []

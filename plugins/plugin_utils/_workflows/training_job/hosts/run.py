@@ -169,7 +169,7 @@ def _check_network(
 ) -> HostsPlan:
     """Return the plan when the network of the nodes allows the job."""
     document = files.read_json(home.folder / "fabric.json")
-    # What is no document at all is for the gate to name.
+    # The gate warns of content that holds no verdicts.
     verdicts = document.get("islands", []) if isinstance(document, dict) else (document or [])
     gate = fabric_gate.judge_fabric(job, [host.name for host in found], verdicts)
     derived = advice.derive_advice(

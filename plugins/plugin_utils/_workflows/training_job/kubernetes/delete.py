@@ -39,9 +39,9 @@ def delete_run(client: Client, ref: BackendRef, run_id: str, within_s: float, pr
         if rest is None or (ref.uid and rest["metadata"].get("uid") != ref.uid):
             return existed
         if time.monotonic() > end:
-            held = ", ".join(rest["metadata"].get("finalizers") or []) or "an unknown finalizer"
-            problem = f"{ref.kind} {ref.name} still exists after {within_s:.0f} s: held by {held}"
-            raise MusterError(problem, "Check the controller that owns the finalizer")
+            held = ", ".join(rest["metadata"].get("finalizers") or []) or "unknown"
+            problem = f"{ref.kind} {ref.name} still exists after {within_s:.0f} s, finalizers: {held}"
+            raise MusterError(problem, "Check the controller that removes the finalizer")
         time.sleep(0.1)
 
 
@@ -52,7 +52,7 @@ def wait_for_pods(client: Client, namespace: str, run_id: str, within_s: float, 
     """
     labels = gang_selector(run_id)
     if client.list("v1/Pod", namespace, labels=labels).items:
-        progress.say(f"run {run_id}: waiting for the pods of its former start")
+        progress.say(f"run {run_id}: waiting for the pods of its previous start to end")
         _wait_until_gone(client, namespace, labels, run_id, within_s, progress)
 
 
@@ -68,7 +68,9 @@ def _wait_until_gone(
         synced = False
         while left or not synced:
             if time.monotonic() > end:
-                raise MusterError(f"pods of run {run_id} still exist after {within_s:.0f} s", "Check their nodes")
+                raise MusterError(
+                    f"pods of run {run_id} still exist after {within_s:.0f} s", "Check that their nodes are Ready"
+                )
             event = pods.next(_POLL_S)
             if event is not None and event.type == "DELETED":
                 left.pop(event.object["metadata"]["uid"], None)
@@ -87,7 +89,8 @@ def delete_secret(client: Client, made: KubePlan, progress: Progress) -> None:
     try:
         client.delete("v1/Secret", made.secret, made.namespace)
     except MusterError as error:
-        progress.say(f"warning: the run's Secret was not deleted; it is deleted with its {made.job.engine}: {error}")
+        gone = f"it is deleted with its {made.job.engine}"
+        progress.say(f"warning: Secret {made.secret} was not deleted; {gone}: {error}")
 
 
 def _delete_supporting_objects(client: Client, ref: BackendRef, run_id: str) -> None:

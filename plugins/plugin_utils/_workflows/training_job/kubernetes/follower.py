@@ -40,7 +40,7 @@ from .timestamps import local_time
 from .watches import ClusterWatches
 
 _IDLE_S = 0.5
-# So long what was heard is taken in before the run's limits are looked at again.
+# For so many seconds events and log lines are processed before the run's limits are checked again.
 _TURN_S = 0.2
 _DRAIN_S = 20.0
 # The engine's own deadline comes first: it says in the cluster why the job ended.

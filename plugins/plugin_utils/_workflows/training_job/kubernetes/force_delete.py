@@ -85,7 +85,7 @@ def node_state(node: KubeObject | None) -> NodeState:
     if node is None:
         return "gone"
     ready = status.conditions(node).get("Ready") or {}
-    # False is a kubelet's own word: it lives and may still end the pod.
+    # False was reported by the kubelet itself: it is running and may still end the pod.
     return "silent" if ready.get("status") == "Unknown" else "answers"
 
 

@@ -125,7 +125,7 @@ class LeaderLease:
             body = {"metadata": version, "spec": spec}
             self._client.patch(_KIND, self._made.name, body, self._made.namespace)
         except KubeError as error:
-            # 409: written meanwhile, or there already; 404: given back meanwhile, or nowhere to write it.
+            # 409: the Lease was changed or created meanwhile; 404: it was deleted meanwhile, or there is no namespace.
             if live is None and error.status == 404:
                 fix = "Create it, or name another one in placement.namespace"
                 raise RefusedError(f"namespace {self._made.namespace} does not exist", fix) from None
@@ -144,7 +144,7 @@ class LeaderLease:
                     return
                 self._write(live)
             except MusterError:
-                # An outage; whoever looks meanwhile sees no change, and nobody can write.
+                # An outage of the API server: other controllers can neither read a renewal nor write the Lease.
                 continue
 
 

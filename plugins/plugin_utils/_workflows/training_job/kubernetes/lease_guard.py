@@ -50,7 +50,7 @@ def require_follower(job: Job, wait: bool) -> None:
 
 def find_lease(name: str, hostvars: t.Mapping[str, t.Any], leases: t.Iterable[Lease]) -> Lease | None:
     """Return the lease of a node by its name, or by what the inventory says of the host of this name."""
-    # What is no host has no variables: hostvars would raise only when they are used.
+    # A name that is not a host has no variables: hostvars would raise only when they are used.
     values = hostvars[name] if name in hostvars else {}  # noqa: SIM401
     node = values.get("muster_node") or {}
     token = (node.get("owner") or {}).get("token")
@@ -100,7 +100,8 @@ class ClusterLeaseGuard:
             self._retry = time.monotonic() + _RETRY_S
             if str(error) != self._said:
                 self._said = str(error)
-                self._request.progress.say(f"warning: the rules of this run are not in the ledger: {error}")
+                what = f"run {self._run_id} (its release and cost limit)"
+                self._request.progress.say(f"warning: {what} could not be written to the ledger, retrying: {error}")
             return
         self._noted |= new
 
@@ -199,11 +200,11 @@ class ClusterLeaseGuard:
                 tell(f"{lease.name} was not deleted: run {other} uses it")
                 return "used", f"run {other} uses it"
         except MusterError as error:
-            return "unsure", f"whether another run uses it could not be read from the cluster ({error})"
+            return "unsure", f"could not check whether another run uses it ({error})"
         try:
             left = drain.remove_node(self._client, lease.name, _DRAIN_S, tell)
             if left.forced:
-                tell(f"{lease.name}: did not end in time, force-deleted: {', '.join(left.forced)}")
+                tell(f"{lease.name}: pods did not end in time and were force-deleted: {', '.join(left.forced)}")
         except MusterError as error:
             # No run is on it: it ends whatever its cluster says.
             tell(f"warning: {lease.name} could not be removed from the cluster: {error}")

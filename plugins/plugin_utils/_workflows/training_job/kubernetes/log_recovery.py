@@ -98,7 +98,7 @@ def _read_volume(client: Client, made: t.Sequence[KubeObject]) -> list[Dict]:
     space, name = main["metadata"]["namespace"], main["metadata"]["name"]
     outcome = wait.wait(client, [wait.WaitTarget(client.resource(main), space, name)], timeout_s=_LIMIT_S)
     if outcome.end != "done":
-        raise MusterError(outcome.summary() or f"it did not end within {_LIMIT_S:.0f} s")
+        raise MusterError(outcome.summary() or f"the Job that reads it did not finish within {_LIMIT_S:.0f} s")
     found: list[Dict] = []
     for pod in client.list("v1/Pod", space, labels=f"batch.kubernetes.io/job-name={name}").items:
         for raw in client.stream_log(space, pod["metadata"]["name"], CONTAINER, follow=False, timeout_s=60):

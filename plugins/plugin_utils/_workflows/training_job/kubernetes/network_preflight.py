@@ -36,7 +36,7 @@ _TAIL = 40
 _DELETION_S = 90.0
 _ADVICE: t.Final[t.Mapping[str, str]] = {
     "image": "Check the image's name and the rights to pull it",
-    "admission": "Change the job, or the rules of the namespace",
+    "admission": "Change the job, or the quotas and admission policies of the namespace",
 }
 
 
@@ -175,7 +175,7 @@ class _StartProblems:
 
 def _wrong_architecture(image: str | None, said: str) -> RefusedError:
     what = f"job.image: {image} is not made for the architecture of its node: {said}"
-    return RefusedError(what, "Build it for that architecture, or place the job on nodes of the image's own")
+    return RefusedError(what, "Build it for that architecture, or place the job on nodes with the image's architecture")
 
 
 def _pod_selector(main: KubeObject) -> str:

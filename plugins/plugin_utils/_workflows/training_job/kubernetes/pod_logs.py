@@ -33,8 +33,8 @@ class PodLogs:
     """Takes lines, and writes those of one turn together: ``write(node, stream, text)``.
 
     ``nodes`` are the names of the pods' nodes by uid, ``read`` the places of the lines that were written last,
-    ``refused(node, line)`` is told of a pod that did not start its program, and ``kept(node)`` returns the end of what
-    was written of a node's log.
+    ``refused(node, line)`` is called for a pod that did not start its program, and ``kept(node)`` returns the end of
+    what was written of a node's log.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class PodLogs:
         self._write, self._refused, self._kept, self._progress = write, refused, kept, progress
         # The end of what ended containers printed, by uid of the pod, as the pod's status keeps it.
         self._last_words: dict[str, str] = {}
-        # Pods of whose logs nothing more comes, and those whose last words were compared with what was kept of them.
+        # Pods whose logs have ended, and those whose termination message was compared with the kept log.
         self._over: set[str] = set()
         self._compared: set[str] = set()
         # Logs that could not be read: how often, and when they are opened again.
@@ -117,7 +117,7 @@ class PodLogs:
 
     def write_termination_message(self, *uids: str) -> None:
         """Write down what of the last lines of ended containers (all, or these) the kept logs do not hold."""
-        # Once each: other pods of the node may print so much that the end of its log is no more that of this one.
+        # Once each: other pods of the node may print so much that the end of its log holds no lines of this one.
         for uid in sorted((set(uids) or set(self._last_words)) & set(self._last_words) - self._compared):
             self._compared.add(uid)
             node = self.nodes.get(uid, uid)

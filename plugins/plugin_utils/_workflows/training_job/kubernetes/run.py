@@ -69,7 +69,7 @@ class ClusterRun:
     def find_live(self) -> KubeObject | None:
         """Return the object that runs it, None when there is none.
 
-        Where its record says that it lives it is looked for as it was made: the job may name another engine by now.
+        The object that the run's record names is read first: the job may name another engine than it was started with.
         """
         made, before = self.plan(self.next_attempt), self.before
         if before is not None and not before.is_ended and before.backend_ref:
@@ -183,7 +183,11 @@ def _parse_drill(request: RunRequest, job: Job, facts: ClusterFacts) -> drill.Dr
     known = [str(item["metadata"]["name"]) for item in facts.nodes or []] or [named]
     found = drill.parse_drill(value, job.world_size, known if named else [""] * job.nodes, job.nproc)
     if found.target == "worker":
-        raise InputError("drill.target", "a single rank cannot be killed on Kubernetes", "Use agent: the rank's pod")
+        raise InputError(
+            "drill.target",
+            "a single rank cannot be killed on Kubernetes",
+            "Set drill.target: agent, which kills the rank's pod",
+        )
     return found
 
 
@@ -221,7 +225,7 @@ def _start_or_follow(
     reference = dataclasses.replace(reference, cluster_id=known or cluster_identity.read_cluster_id(client))
     current = dataclasses.replace(current, backend_ref=reference)
     files.private_dir(folder)
-    # Whoever is killed from here on leaves a run that can be found, followed and cancelled.
+    # If the controller is killed from here on, the run can still be found, followed and cancelled.
     run_record.write_record(folder, current)
     if not follows:
         now = t.cast(str, run_record.format_time(time.time()))
@@ -232,7 +236,7 @@ def _start_or_follow(
         except BaseException:
             _restore_record(folder, before)
             raise
-        # From here on they are the job's own: whoever deletes it deletes them.
+        # From here on the job owns them: deleting the job deletes them.
         submit.set_owners(client, companions, live)
         reference = dataclasses.replace(reference, uid=live["metadata"].get("uid"))
         current = dataclasses.replace(current, backend_ref=reference)
@@ -323,7 +327,7 @@ def _follow(
     sources = ClusterWatches(client, made, live)
     follower = ClusterFollower(made.job, made.run_id, folder, sources, request.progress, save, drilling, over)
     if record.admitted_at:
-        # Whoever followed it before has seen it start: its time limit does not begin anew.
+        # An earlier follower has recorded its start: its time limit does not begin anew.
         follower.admitted_at = admission_time(follower.story, parse_time(record.admitted_at))
     try:
         outcome = follower.run()

@@ -74,7 +74,7 @@ def submit(
         data = {name: base64.b64encode(value).decode() for name, value in secret.items()}
         secret_meta: ObjectMeta = {"name": str(made.secret), "namespace": made.namespace, "labels": made.labels}
         companions.append(build_secret(secret_meta, "Opaque", {}, data))
-    # All is judged before anything is made; what was there before belongs to somebody else and stays in any case.
+    # All objects are checked by a dry run before any is created; objects that existed before are kept in any case.
     judged = apply(client, [*companions, main], check=True)
     created = [change.after for change in judged.changes if change.action == "created" and change.after]
     try:
@@ -134,7 +134,8 @@ def require_recorded_end(run_id: str, before: RunRecord | None, live: KubeObject
     reference = before.backend_ref
     if reference and reference.uid:
         gone = f"{reference.kind} {reference.name} of run {run_id} no longer exists, and its result was not recorded"
-        fix = "Check its checkpoints; then recreate: true (muster_recreate) starts it again, and cancel ends its record"
+        again = "start it again with recreate: true (muster_recreate)"
+        fix = f"Check its checkpoints; then {again}, or cancel it to end its record"
         raise RefusedError(gone, fix)
 
 
@@ -151,16 +152,18 @@ def compare_job(
     if before is None:
         meta = live["metadata"]
         if not is_run(live, run_id):
-            what = f"{live['kind']} {meta['name']} already exists and does not belong to a run"
+            what = f"{live['kind']} {meta['name']} already exists and does not belong to run {run_id}"
             return RefusedError(what, "Name another run_id, or delete it")
         started = (meta.get("annotations") or {}).get(DIGEST)
         if started and started != code_source.job_digest(job, source):
-            return RefusedError(f"run {run_id} was started elsewhere, with another job or other code", advice)
+            return RefusedError(
+                f"run {run_id} was started by another controller with a different job or different code", advice
+            )
         return None
     known, wanted = before.job, to_yaml_names(job)
     differs = list(_differences(known, wanted))
     codes = before.code_sha256, source.code_sha256
-    differs += ["the code itself"] if not differs and all(codes) and codes[0] != codes[1] else []
+    differs += ["the content of job.code"] if not differs and all(codes) and codes[0] != codes[1] else []
     if not differs:
         return None
     return RefusedError(f"run {run_id} is already running with another job: {', '.join(differs)}", advice)

@@ -19,7 +19,7 @@ _LATE_S = 60.0
 
 
 def local_time(stamp: t.Any, server: float | None) -> float:
-    """Return when something was that the cluster has dated, by our clock; now, where that is no other time.
+    """Return a time stamp of the cluster as a time by the controller's clock; now, where it is missing or recent.
 
     :param server: the time by the API server's clock, None where it is not known.
     """

@@ -37,7 +37,7 @@ class LineBudget:
         self._changed = threading.Condition()
 
     def enter(self, size: int) -> bool:
-        """Wait for room and take it; return False when nobody takes anything out any more."""
+        """Wait for room and take it; return False once the queue is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._left > 0)
             self._left -= size
@@ -46,13 +46,13 @@ class LineBudget:
             return not self._closed
 
     def leave(self, size: int) -> None:
-        """Give room back."""
+        """Free room for other items."""
         with self._changed:
             self._left += size
             self._changed.notify()
 
     def close(self) -> None:
-        """Let nobody wait any more."""
+        """Wake all waiting threads; from now on none waits."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -78,7 +78,7 @@ class ClusterWatches:
             self._watch("workload", "kueue.x-k8s.io/v1beta2/Workload")
 
     def next_item(self, timeout_s: float) -> WatchItem | None:
-        """Return what was heard next, None when nothing was within ``timeout_s`` seconds."""
+        """Return the next item, None when none arrived within ``timeout_s`` seconds."""
         try:
             item = self.heard.get(timeout=timeout_s)
         except queue.Empty:
@@ -119,7 +119,7 @@ class ClusterWatches:
         return (failed.get("status"), failed.get("reason")) == ("True", "DeadlineExceeded")
 
     def close(self) -> None:
-        """Stop listening; what was heard can still be taken."""
+        """Stop listening; items that have arrived can still be taken."""
         self._room.close()
         for item in [*self._watches, *self._logs.values()]:
             item.close()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Keys and devices of a tailnet, and its policy: what is changed, what never is, and where a key may be seen."""
+"""Keys and devices of a tailnet: what is changed, what never is, and where a key may be seen."""
 
 from __future__ import annotations
 
@@ -17,10 +17,6 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.muster.training.plugins.action.tailscale_device import ActionModule as DeviceFace
 from ansible_collections.muster.training.plugins.action.tailscale_key import ActionModule as KeyFace
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
-from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
-from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import ProviderConnection
-from ansible_collections.muster.training.plugins.plugin_utils._providers.tailscale.client import TailscaleClient
-from ansible_collections.muster.training.plugins.plugin_utils._providers.tailscale.policy import PolicyApi
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read_ledger
 from ansible_collections.muster.training.plugins.plugin_utils._workflows import tailscale
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.accounts import Externals
@@ -29,7 +25,6 @@ from ansible_collections.muster.training.tests.fakes.api import Fault
 from ansible_collections.muster.training.tests.fakes.tailscale import FakeTailscale
 from ansible_collections.muster.training.tests.fakes.virtual import InlineScheduler, VirtualClock
 from ansible_collections.muster.training.tests.fakes.wire import TOKEN, FakeWire
-from ansible_collections.muster.training.tests.support.scripted_http import Call, Script
 
 
 class Tailnet:
@@ -186,41 +181,3 @@ def test_devices_of_others_and_unknown_names_are_refused(tailnet: Tailnet) -> No
     for name in ("theirs", "nobody"):
         with pytest.raises(InputError, match="does not name a device"):
             tailnet.device(name=name, tags=["tag:x"])
-
-
-POLICY = '// ours, with a comment\n{"acls": []}\n'
-PATH = "/api/v2/tailnet/-/acl"
-
-
-def policy_calls(*more: Call, text: str = POLICY) -> tuple[Script, PolicyApi]:
-    read_call = Call(
-        "GET", PATH, raw=text.encode(), answer_headers={"ETag": '"7"'}, headers={"Accept": "application/hujson"}
-    )
-    script = Script(read_call, *more)
-    access = ProviderConnection(Secret(TOKEN, "api_token", token=True), exchange=script, clock=VirtualClock())
-    return script, PolicyApi(TailscaleClient(access))
-
-
-def test_a_policy_keeps_its_comments_and_is_replaced_only_if_unchanged() -> None:
-    put = Call("POST", PATH, answer={}, headers={"If-Match": '"7"', "Content-Type": "application/hujson"})
-    script, api = policy_calls(Call("POST", f"{PATH}/validate", answer={}), put)
-    with script:
-        text, etag = api.get()
-        assert text == POLICY
-        api.validate(text + "// more")
-        api.put(text + "// more", etag)
-    assert script.done[2].body == (POLICY + "// more").encode()
-
-
-def test_a_policy_that_somebody_changed_is_left_alone() -> None:
-    script, api = policy_calls(Call("POST", PATH, status=412, answer={"message": "precondition failed"}))
-    with script, pytest.raises(RefusedError, match="changed while this task was running"):
-        api.put("x", api.get()[1])
-
-
-def test_a_policy_that_the_server_refuses_is_told() -> None:
-    told = {"message": "test(s) failed", "data": [{"user": "a", "errors": ["address not allowed"]}]}
-    script, api = policy_calls(Call("POST", f"{PATH}/validate", answer=told))
-    with script, pytest.raises(RefusedError, match="address not allowed"):
-        api.get()
-        api.validate("x")

@@ -8,7 +8,6 @@ The runners of fabric and training are replaced here; tests/e2e runs the whole f
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import pathlib
 import typing as t
@@ -229,27 +228,10 @@ def on_kubernetes(world: World, **job: t.Any) -> training_job.RunRequest:
     return world.request(job={"image": "i", "placement": placement, **job}, nodes=2, tests=["scaling"])
 
 
-@pytest.mark.parametrize(("engine", "kept"), [("mpijob", False), ("rayjob", False), ("indexed_job", True)])
-def test_an_engine_that_runs_no_torchrun_is_not_taken_over(world: World, engine: str, kept: bool) -> None:
-    request = on_kubernetes(world, placement={"engine": engine})
-    found = parts.build_fleet(request, StateHome({"path": str(world.root)}, "lab"), "x")
-    assert ("engine" in found.job["placement"]) is kept
-    parts.measure_scaling(found)
-    assert [parse_job(item.options["job"]).launcher for item in world.trained] == ["torchrun"] * 2
-
-
 def test_paths_of_the_user_are_looked_for_where_the_user_is(world: World) -> None:
     """A relative kubeconfig, or a relative folder of the job that is killed and resumes."""
     subject.accept_fleet(on_kubernetes(world))
     assert {item.base for item in world.trained} == {world.root}
-
-
-def test_pods_that_share_a_node_prove_no_network(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = parts.rules.read_point
-    monkeypatch.setattr(parts.rules, "read_point", lambda value: dataclasses.replace(real(value), nodes=1))
-    found = parts.build_fleet(on_kubernetes(world), StateHome({"path": str(world.root)}, "lab"), "x")
-    part = parts.measure_scaling(found)
-    assert part.outcome == "unproven" and "2 pods ran on 1 nodes" in part.reasons[0]
 
 
 @pytest.mark.parametrize(
@@ -269,18 +251,6 @@ def test_a_job_that_says_something_else_than_was_meant_is_refused(
     with pytest.raises(InputError, match=words):
         subject.accept_fleet(world.request(check, **changes))
     assert not world.trained
-
-
-def test_the_users_kubeconfig_has_its_own_context(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kube_connection, "open_client", lambda *_args: None)
-    monkeypatch.setattr(parts, "find_excess_rights", lambda _client: [])
-    request = on_kubernetes(world, placement={"cluster": "rented"})
-    request.options["user_kubeconfig"] = "user.yml"
-    found = parts.build_fleet(request, StateHome({"path": str(world.root)}, "lab"), "x")
-    assert parts.check_user_rights(found).outcome == "pass"
-    assert "cluster" not in world.trained[-1].options["job"]["placement"]
-    parts.measure_scaling(found)
-    assert world.trained[-1].options["job"]["placement"]["cluster"] == "rented"
 
 
 @pytest.mark.parametrize(

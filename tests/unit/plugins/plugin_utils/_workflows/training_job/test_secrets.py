@@ -66,14 +66,14 @@ def test_no_references_are_no_secrets() -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"", "job.secret_refs.TOKEN: resolves to nothing. {} is empty"),
-        (b"\n", "job.secret_refs.TOKEN: resolves to nothing. {} is empty"),
+        (b"", "job.secret_refs.TOKEN: is empty. Write the secret to {}"),
+        (b"\n", "job.secret_refs.TOKEN: is empty. Write the secret to {}"),
         (
             b"geheim7",
-            "job.secret_refs.TOKEN: is shorter than 8 characters. A short secret cannot be masked in output",
+            "job.secret_refs.TOKEN: is shorter than 8 characters. Set a longer one: a short secret cannot be masked in output",
         ),
-        (b"geheim-\xff\xfe", "job.secret_refs.TOKEN: is not text. Deliver it as a file: as: file"),
-        (b"geheim\0-42", "job.secret_refs.TOKEN: contains a NUL character. Deliver it as a file: as: file"),
+        (b"geheim-\xff\xfe", "job.secret_refs.TOKEN: is not text. Set as: file to deliver it as a file"),
+        (b"geheim\0-42", "job.secret_refs.TOKEN: contains a NUL character. Set as: file to deliver it as a file"),
         (None, "job.secret_refs.TOKEN: cannot read {}: No such file or directory"),
     ],
 )
@@ -90,9 +90,7 @@ def test_what_cannot_be_used_is_told_without_its_value(
 
 def test_a_missing_variable_or_path_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TOKEN", raising=False)
-    with pytest.raises(
-        InputError, match="resolves to nothing. Set the environment variable TOKEN for ansible-playbook"
-    ):
+    with pytest.raises(InputError, match="is empty. Set the environment variable TOKEN for ansible-playbook"):
         secrets.resolve_secrets(job(**{"from": "env"}))
     with pytest.raises(InputError, match=r"job\.secret_refs\.TOKEN\.path: is required with from: file"):
         secrets.resolve_secrets(job(**{"from": "file"}))

@@ -193,7 +193,7 @@ def test_a_node_that_is_silent_for_a_while_is_no_end(world: World) -> None:
     told = log_follow.NodeUpdate("b", {}, {}, {}, 1e9, NodeError("b", "disk full"))
     assert world.run(lost("b"), lost("b"), news("b"), told, *good).outcome == "succeeded"
     assert [line["kind"] for line in read_lines(world.folder / "events.jsonl")] == ["node_silent", "node_back"] * 2
-    assert "b does not answer: b: timed out" in world.said and world.said.count("b is back") == 2
+    assert "b does not answer: b: timed out" in world.said and world.said.count("b answers again") == 2
 
 
 @pytest.fixture
@@ -225,8 +225,8 @@ def test_units_whose_supervisor_is_gone_are_started_again(world: World) -> None:
     old = news("a", unit(alive=False), asked_at=0.0)
     good = [news("a", unit(exit_code=0)), news("b", unit(exit_code=0))]
     assert world.run(news("a", gone), old, *good).outcome == "succeeded"
-    assert world.restarted == ["a"] and "a: agent and store missing, starting again" in world.said
-    assert read_lines(world.folder / "events.jsonl")[0]["detail"] == "agent and store of the run are missing"
+    assert world.restarted == ["a"] and "a: not running: agent, store; starting again" in world.said
+    assert read_lines(world.folder / "events.jsonl")[0]["detail"] == "not running: agent, store"
 
 
 def test_a_restart_that_fails_is_told_and_tried_within_the_budget(world: World) -> None:
@@ -234,7 +234,7 @@ def test_a_restart_that_fails_is_told_and_tried_within_the_budget(world: World) 
     gone = news("b", unit(alive=False))
     found = world.run(gone, gone, gone, restart={"max_lost_nodes": 2})
     assert (found.outcome, found.detail) == ("lost", "b was lost, restart.max_lost_nodes is exceeded")
-    assert world.restarted == ["b", "b"] and "b: could not be started again: b: disk full" in world.said
+    assert world.restarted == ["b", "b"] and "b: the run could not be started again: b: disk full" in world.said
 
 
 @pytest.mark.parametrize(

@@ -44,13 +44,15 @@ def test_what_differs_is_named_with_both_values_and_variables_without() -> None:
     problem = str(submit.compare_job(live(), "x-1", record(), other, SOURCE))
     assert "is already running with another job: env.A, nodes (2 running, 3 requested)" in problem
     changed = submit.compare_job(live(), "x-1", record(), JOB, CodeSource((), "cd", None))
-    assert "with another job: the code itself" in str(changed)
+    assert "with another job: the content of job.code" in str(changed)
 
 
 def test_objects_of_others_are_refused() -> None:
     foreign = submit.compare_job(live(run_id=None), "x-1", None, JOB, SOURCE)
-    assert "JobSet x-1 already exists and does not belong to a run" in str(foreign)
-    assert "was started elsewhere" in str(submit.compare_job(live(digest="other"), "x-1", None, JOB, SOURCE))
+    assert "JobSet x-1 already exists and does not belong to run x-1" in str(foreign)
+    assert "was started by another controller" in str(
+        submit.compare_job(live(digest="other"), "x-1", None, JOB, SOURCE)
+    )
 
 
 def test_a_run_whose_end_was_not_recorded_is_not_started_again() -> None:

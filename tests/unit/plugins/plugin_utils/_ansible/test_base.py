@@ -1,0 +1,102 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The base of the action plugins: options are parsed, errors are one line, paths and hosts come from the play."""
+
+from __future__ import annotations
+
+import pathlib
+import types
+import typing as t
+
+import pytest
+from ansible.errors import AnsibleActionFail
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.plugin_utils._ansible import base, connections
+
+
+class Action(base.WorkflowAction):
+    """Returns the options that it got."""
+
+    OPTIONS: t.ClassVar = {"name": {"type": "str", "required": True}, "count": {"type": "int"}, "site": {"type": "str"}}
+    RULES: t.ClassVar = {"mutually_exclusive": [("count", "site")]}
+
+    def work(self, options: base.Dict, variables: base.Dict) -> base.Dict:
+        if options["name"] == "wrong":
+            raise InputError("name", "is wrong", "Give another")
+        return {"changed": False, "options": options, "variables": variables}
+
+
+def action(check: bool = False, folder: str = "/play", **args: t.Any) -> Action:
+    task = types.SimpleNamespace(args=args, async_val=0, check_mode=check, action="muster.training.x")
+    connection = types.SimpleNamespace(_shell=types.SimpleNamespace(tmpdir="/tmp"))
+    loader = types.SimpleNamespace(get_basedir=lambda: folder)
+    parts: t.Any = (task, connection, types.SimpleNamespace(), loader, None, None)
+    made = Action(*parts)
+    made._load_name = "x"
+    return made
+
+
+def test_work_gets_parsed_options_and_the_variables() -> None:
+    found = action(name="a", count="3").run(task_vars={"x": 1})
+    assert found["options"] == {"name": "a", "count": 3, "site": None} and found["variables"] == {"x": 1}
+    assert action(name="a").run()["variables"] == {}
+
+
+def test_an_empty_answer_of_a_survey_counts_as_not_given() -> None:
+    assert action(name="a", site="").run()["options"]["site"] is None
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        ({}, "missing required arguments: name"),
+        ({"name": "a", "count": "many"}, "count"),
+        ({"name": "a", "nme": "b"}, "nme"),
+        ({"name": "a", "count": 1, "site": "b"}, "mutually exclusive"),
+    ],
+)
+def test_options_that_break_the_rules_never_reach_the_work(args: dict[str, t.Any], problem: str) -> None:
+    with pytest.raises(AnsibleActionFail, match=problem):
+        action(**args).run()
+
+
+def test_an_error_of_the_work_is_a_failure_of_one_line() -> None:
+    assert action(name="wrong").run() == {"failed": True, "changed": False, "msg": "name: is wrong. Give another"}
+
+
+def test_an_action_without_work_fails() -> None:
+    with pytest.raises(NotImplementedError):
+        base.WorkflowAction.work(action(), {}, {})
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_check_mode_is_the_task_s(check: bool) -> None:
+    made = action(check, name="a")
+    assert made.check is check and not made.run().get("failed")
+
+
+def test_paths_are_relative_to_the_playbook(tmp_path: pathlib.Path) -> None:
+    assert action(folder=str(tmp_path)).base == tmp_path
+
+
+def test_paths_are_relative_to_the_working_folder_with_a_playbook_of_the_collection(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    playbooks = pathlib.Path(base.__file__).resolve().parents[3] / "playbooks"
+    assert playbooks.is_dir()
+    monkeypatch.chdir(tmp_path)
+    assert action(folder=str(playbooks)).base == tmp_path
+
+
+def test_a_request_holds_the_play_and_connects_over_its_own_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[t.Any, ...]] = []
+    monkeypatch.setattr(connections, "open_remotes", lambda *args: calls.append(args) or [])
+    variables = {"hostvars": {"a": {}, "b": {}}}
+    made = action(True)
+    request = made.request({"name": "x"}, variables, ["a"])
+    assert (request.options, request.hosts, request.hostvars) == ({"name": "x"}, ["a"], variables["hostvars"])
+    assert request.check is True and request.base == pathlib.Path("/play")
+    assert request.connect(["b"]) == []
+    assert calls == [(made._task, made._play_context, variables, ["b"])]

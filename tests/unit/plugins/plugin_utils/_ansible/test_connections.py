@@ -1,0 +1,139 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Connections to the hosts of a play: which one, by which variables, and what an unreachable host looks like."""
+
+from __future__ import annotations
+
+import pathlib
+import types
+import typing as t
+
+import pytest
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.parsing.dataloader import DataLoader
+from ansible.playbook.play import Play
+from ansible.playbook.play_context import PlayContext
+from ansible.plugins.connection import local, ssh
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, UnreachableError
+from ansible_collections.muster.training.plugins.plugin_utils._ansible import connections
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
+
+LOCAL = {"ansible_connection": "local"}
+
+
+def play_task(task: dict[str, t.Any] | None = None, **play: t.Any) -> t.Any:
+    data = {"name": "p", "hosts": "all", "gather_facts": False, "tasks": [{"debug": {"msg": ""}, **(task or {})}]}
+    made: t.Any = Play.load({**data, **play}, loader=DataLoader())
+    return made.compile()[1].block[0]
+
+
+def open_one(variables: dict[str, t.Any], task: t.Any = None, default: str | None = None) -> NodeClient:
+    given = {"hostvars": {"node": variables}}
+    (remote,) = connections.open_remotes(task or play_task(), PlayContext(), given, ["node"], default)
+    return remote
+
+
+def run(remote: NodeClient, command: str = "true", data: bytes = b"") -> tuple[int, str, str]:
+    return remote.shell(command, data)
+
+
+def failing(exc: Exception) -> t.Callable[..., t.NoReturn]:
+    def exec_command(*_args: t.Any, **_options: t.Any) -> t.NoReturn:
+        raise exc
+
+    return exec_command
+
+
+def test_a_command_runs_with_its_input_and_its_three_results() -> None:
+    found = run(open_one(LOCAL), "cat; echo problem >&2; exit 3", b"text of 'input'")
+    assert found == (3, "text of 'input'", "problem\n")
+
+
+def test_bytes_that_are_not_text_are_kept() -> None:
+    assert run(open_one(LOCAL), r"printf '\377a'")[1].encode(errors="surrogateescape") == b"\xffa"
+
+
+def test_remotes_have_the_order_of_the_hosts_and_their_own_variables() -> None:
+    own = {"ansible_python_interpreter": "/opt/python", "muster_node_state": "/data/muster"}
+    given = {"hostvars": {"a": LOCAL, "b": {**LOCAL, **own}}}
+    second, first = connections.open_remotes(play_task(), PlayContext(), given, ["b", "a"])
+    assert (second.name, second.python, second.state_root) == ("b", "/opt/python", "/data/muster")
+    assert (first.name, first.python, first.state_root) == ("a", None, None)
+
+
+@pytest.mark.parametrize("python", ["auto", "auto_silent", "auto_legacy", "auto_legacy_silent", ""])
+def test_an_interpreter_to_be_found_is_unknown(python: str) -> None:
+    assert open_one({**LOCAL, "ansible_python_interpreter": python}).python is None
+
+
+def test_a_host_that_is_not_in_the_inventory_is_refused() -> None:
+    with pytest.raises(InputError, match="hosts: 'gone' is not in the inventory"):
+        connections.open_remotes(play_task(), PlayContext(), {"hostvars": {"node": LOCAL}}, ["node", "gone"])
+
+
+def test_an_unknown_connection_names_its_host() -> None:
+    with pytest.raises(InputError, match=r"node\.ansible_connection: unknown connection plugin 'carrier_pigeon'"):
+        open_one({"ansible_connection": "carrier_pigeon"})
+
+
+@pytest.mark.parametrize(
+    ("variables", "play", "default", "kind"),
+    [
+        ({"ansible_connection": "from_host"}, {"connection": "from_play"}, "from_caller", "from_host"),
+        ({}, {"connection": "from_play"}, "from_caller", "from_caller"),
+        ({}, {"connection": "from_play"}, None, "from_play"),
+        ({}, {"connection": "{{ way }}"}, None, "from_command_line"),
+        ({}, {}, None, "from_command_line"),
+    ],
+)
+def test_the_connection_is_the_host_s_then_the_play_s_and_never_the_task_s(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, t.Any], play: dict[str, t.Any], default: str, kind: str
+) -> None:
+    arguments = types.SimpleNamespace(CLIARGS={"connection": "from_command_line"})
+    task = play_task({"connection": "from_task"}, **play)
+    monkeypatch.setattr(connections, "command_line", arguments)
+    with pytest.raises(InputError, match=f"'{kind}'"):
+        open_one(variables, task, default)
+
+
+@pytest.mark.parametrize(
+    ("of_host", "of_task", "runs_as_root"),
+    [("yes", False, True), (True, False, True), ("no", True, False), (None, True, True), (None, False, False)],
+)
+def test_a_host_s_own_become_comes_before_the_task_s(
+    tmp_path: pathlib.Path, of_host: object, of_task: bool, runs_as_root: bool
+) -> None:
+    program = tmp_path / "sudo"
+    program.write_text('#!/bin/sh\nshift 5 # -H -S -n -u root\nUSER_NOW=root exec "$@"\n')
+    program.chmod(0o755)
+    variables = {**LOCAL, "ansible_become_exe": str(program), "ansible_become_method": "sudo"}
+    if of_host is not None:
+        variables["ansible_become"] = of_host
+    out = run(open_one(variables, play_task({"become": of_task})), "echo as ${USER_NOW:-me}")[1]
+    assert out == ("as root\n" if runs_as_root else "as me\n")
+
+
+@pytest.mark.parametrize("exc", [AnsibleConnectionFailure("no route\nto host"), AnsibleError("no such\nprogram")])
+def test_a_connection_that_fails_is_an_unreachable_host_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, exc: Exception
+) -> None:
+    monkeypatch.setattr(local.Connection, "exec_command", failing(exc))
+    with pytest.raises(UnreachableError) as caught:
+        run(open_one(LOCAL))
+    text = str(caught.value)
+    assert "node" in text and "no " in text and "\n" not in text
+    assert ("Check its address" in text) is isinstance(exc, AnsibleConnectionFailure)
+
+
+@pytest.mark.parametrize(("err", "shown"), [(b"banner\nPermission denied\n", "Permission denied"), (b"", "ssh failed")])
+def test_status_255_of_ssh_is_an_unreachable_host(monkeypatch: pytest.MonkeyPatch, err: bytes, shown: str) -> None:
+    monkeypatch.setattr(ssh.Connection, "exec_command", lambda *_args, **_options: (255, b"", err))
+    with pytest.raises(UnreachableError, match=shown) as caught:
+        run(open_one({"ansible_connection": "ssh"}))
+    assert "banner" not in str(caught.value)
+
+
+def test_status_255_of_a_local_program_is_a_status() -> None:
+    assert run(open_one(LOCAL), "exit 255")[0] == 255

@@ -1,0 +1,250 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# ruff: noqa: F401, F811  # fixtures are imported
+"""Starting a gang: the record it begins with, which members are started, and what a failed start leaves."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
+from ansible_collections.muster.training.plugins.module_utils._model.fabric_gate import FabricGate
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord, WorldSize
+from ansible_collections.muster.training.plugins.module_utils._node import files
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.request import RunRequest
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import start
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts.plan import TrainingHost
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts.state import HostsPlan
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.lease_guard import NoLeases
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.source import CodeSource
+from ansible_collections.muster.training.tests.support.node_lab import eventually
+from ansible_collections.muster.training.tests.support.run_world import RunWorld, Said
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._workflows.training_job.hosts.test_run import (
+    failing_until_mended,
+    gone,
+    world,
+)
+
+Dict = dict[str, t.Any]
+ALIVE: Dict = {"alive": True, "exit": None, "generation": 3}
+LOST: Dict = {"alive": False, "exit": None, "generation": 3}
+VERDICT: Dict = {"island": "i", "outcome": "pass", "lane": "tcp", "table": []}
+
+
+def silent(_command: str, _data: bytes) -> tuple[int, str, str]:
+    raise AssertionError("no node is called")
+
+
+def make_plan(launcher: str = "torchrun", verdict: t.Any = None, **agents: Dict) -> HostsPlan:
+    program: Dict = {"command": ["true"]} if launcher == "command" else {"script": "/t.py"}
+    job = parse_job({"name": "x", "nodes": 2, "launcher": launcher, **program})
+    training = {"version": "3.12.1", "packages": {"torch": "2.9"}}
+    infos = {
+        name: {"units": {"agent": agents[name]} if name in agents else {}, "training": training, "kernel": "6.1"}
+        for name in "ab"
+    }
+    hosts = [TrainingHost(name, f"127.0.0.{index}", "python3", 2.0, "ssh", {}) for index, name in enumerate("ab", 1)]
+    numbers = ("effective_batch", "learning_rate_advice", "price_usd_per_hour", "predicted_allreduce_s")
+    derived = {"world_size": 2, **dict.fromkeys(numbers)}
+    remotes = [NodeClient(name, silent, program=f"/agent/{name}") for name in "ab"]
+    gate = FabricGate(verdict, ())
+    return HostsPlan(job, "r-1", hosts, CodeSource((), "ab", "c0ffee"), remotes, infos, [], derived, gate)
+
+
+def make_record(plan: HostsPlan, **changes: t.Any) -> RunRecord:
+    return run_record.new_record("r-1", to_yaml_names(plan.job), 1.0, **{"generation": 3, **changes})
+
+
+class Gang:
+    """Takes the place of the nodes' answers: ``calls`` are what was asked of which nodes."""
+
+    def __init__(self, root: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.home, self.said = StateHome({"path": str(root)}, "lab"), Said()
+        self.folder = self.home.run_folder("r-1")
+        self.calls: list[tuple[t.Any, ...]] = []
+        self.members: list[Dict] = []
+        self.attempts: list[int] = []
+        self.problem: MusterError | None = None
+        monkeypatch.setattr(gang, "stop_gang", lambda remotes, *_rest: self.note("stop", remotes))
+        monkeypatch.setattr(gang, "take_over_run", lambda remotes, *_rest: self.note("take over", remotes))
+        monkeypatch.setattr(gang, "prepare_gang", self.prepare)
+        monkeypatch.setattr(gang, "start_gang", self.start)
+        monkeypatch.setattr(start, "_build_members", self.build)
+        monkeypatch.setattr(start.lease_guard, "bind_run", lambda *_args: NoLeases())
+
+    def note(self, word: str, remotes: t.Iterable[NodeClient], *more: t.Any) -> None:
+        self.calls.append((word, "".join(remote.name for remote in remotes), *more))
+
+    def build(self, _home: StateHome, plan: HostsPlan, attempt: int, _resolved: t.Any) -> list[gang.GangMember]:
+        self.attempts.append(attempt)
+        meet = {"host": "127.0.0.1"}
+        return [gang.GangMember(remote, {}, {}, None, {}, {}, 0, (), meet, meet) for remote in plan.remotes]
+
+    def prepare(self, members: list[gang.GangMember], *_rest: t.Any, fresh: bool) -> None:
+        self.note("prepare", [member.remote for member in members], fresh)
+        self.members = [{"meet": member.meet, "reach": member.reach} for member in members]
+        if self.problem:
+            raise self.problem
+
+    def start(self, members: list[gang.GangMember], _run_id: str, fresh: bool) -> list[str]:
+        self.note("start", [member.remote for member in members], fresh)
+        return [member.remote.name for member in members]
+
+    def play(self, plan: HostsPlan, before: RunRecord | None = None, **options: t.Any) -> Dict:
+        given = {"wait": False, "take_over": False, **options}
+        request = RunRequest(
+            given, ["a", "b"], {"a": {}, "b": {}}, self.home.folder, False, lambda _names: [], self.said
+        )
+        return start.start_or_join(request, self.home, plan, before, ({}, {}), None)
+
+    def events(self) -> list[str]:
+        place = self.folder / "events.jsonl"
+        return [json.loads(line)["kind"] for line in place.read_text().splitlines()] if place.exists() else []
+
+
+@pytest.fixture
+def nodes(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Gang:
+    return Gang(tmp_path, monkeypatch)
+
+
+def test_a_new_run_starts_on_all_nodes(nodes: Gang) -> None:
+    result = nodes.play(make_plan(verdict=VERDICT))
+    assert nodes.calls == [("prepare", "ab", True), ("start", "ab", True)] and nodes.attempts == [1]
+    assert result["changed"] is True and result["run"]["state"] == "starting"
+    assert nodes.events() == ["submitted", "started"]
+    assert files.read_json(nodes.folder / "run.json") == json.loads(json.dumps(result["run"]))
+    assert files.read_json(nodes.folder / "fabric.json") == {"schema": 1, "islands": [VERDICT]}
+    assert files.read_json(nodes.home.folder / "agents.json") == {"a": "/agent/a", "b": "/agent/b"}
+
+
+def test_a_run_on_all_nodes_is_joined_and_not_started(nodes: Gang) -> None:
+    plan = make_plan(a=ALIVE, b=ALIVE)
+    result = nodes.play(plan, make_record(plan))
+    assert nodes.calls == [] and nodes.events() == [] and nodes.attempts == [3]
+    assert result["changed"] is False and result["run"]["state"] == "running"
+    assert "already running" in nodes.said.lines[0]
+    nodes.play(plan, make_record(plan), take_over=True)
+    assert nodes.calls == [("take over", "ab")]
+
+
+def test_only_the_missing_node_of_a_running_gang_is_started(nodes: Gang) -> None:
+    plan = make_plan(a=ALIVE, b=LOST)
+    assert nodes.play(plan, make_record(plan))["changed"] is True
+    assert nodes.calls == [("prepare", "b", False), ("start", "b", False)] and nodes.events() == ["started"]
+    assert nodes.members == [{"meet": None, "reach": None}], "its peers no longer wait for it"
+
+
+def test_under_mpirun_a_gang_without_one_part_is_started_as_a_whole(nodes: Gang) -> None:
+    """Its parts share keys that are not stored."""
+    plan = make_plan("mpi", a=ALIVE, b=LOST)
+    assert nodes.play(plan, make_record(plan))["run"]["state"] == "starting"
+    assert nodes.calls == [("stop", "ab"), ("prepare", "ab", False), ("start", "ab", False)]
+    assert nodes.attempts == [4]
+
+
+def test_an_end_that_was_not_recorded_starts_nothing(nodes: Gang) -> None:
+    end = {"alive": False, "exit": {"generation": 3, "cause": "succeeded"}, "generation": 3}
+    plan = make_plan(a=end, b=end)
+    assert nodes.play(plan, make_record(plan))["changed"] is False and nodes.calls == []
+
+
+def test_a_failed_first_start_leaves_no_folder(nodes: Gang) -> None:
+    nodes.problem = MusterError("b: no", "Do this")
+    with pytest.raises(MusterError, match="b: no"):
+        nodes.play(make_plan(verdict=VERDICT))
+    assert not nodes.folder.exists() and not (nodes.home.folder / "agents.json").exists()
+
+
+def test_a_failed_later_start_leaves_the_former_end(nodes: Gang) -> None:
+    nodes.problem, plan = MusterError("b: no", "Do this"), make_plan()
+    before = run_record.end_record(make_record(plan), 2.0, outcome="failed", exit_code=7)
+    with pytest.raises(MusterError, match="b: no"):
+        nodes.play(plan, before)
+    assert files.read_json(nodes.folder / "run.json") == json.loads(json.dumps(before.to_dict()))
+
+
+@pytest.mark.parametrize(
+    ("agents", "known", "running", "expected"),
+    [
+        ({}, None, False, 1),
+        ({}, 3, False, 4),
+        ({"a": LOST}, None, False, 4),
+        ({"a": LOST}, 5, False, 6),
+        ({"a": ALIVE}, 1, True, 3),
+    ],
+)
+def test_the_first_attempt_has_a_number_that_was_not_used(
+    agents: Dict, known: int | None, running: bool, expected: int
+) -> None:
+    plan = make_plan(**agents)
+    before = make_record(plan, generation=known) if known else None
+    assert start._first_attempt(plan, before, running) == expected
+
+
+def test_a_run_that_continues_keeps_when_it_was_submitted(nodes: Gang) -> None:
+    plan = make_plan(verdict=VERDICT)
+    former = make_record(plan, world_size=WorldSize(4, 3))
+    before = run_record.end_record(former, 2.0, outcome="failed", exit_code=7, cause="crash")
+    record = start._open_record(plan, before, 4, running=False)
+    assert (record.state, record.outcome, record.exit_code, record.cause) == ("starting", None, None, None)
+    assert record.submitted_at == before.submitted_at and record.world_size == WorldSize(2, 3)
+    assert record.generation == 4 and record.hosts == ("a", "b")
+    assert record.versions == {"python": "3.12.1", "kernel": "6.1", "torch": "2.9", "commit": "c0ffee"}
+    assert record.fabric == {"island": "i", "outcome": "pass", "lane": "tcp"}
+    assert start._open_record(plan, before, 4, running=True).state == "running"
+
+
+def test_the_first_line_has_what_is_known_of_the_run() -> None:
+    said, plan = Said(), make_plan()
+    start._announce(said, plan, False)
+    known = {
+        "effective_batch": 64,
+        "learning_rate_advice": 0.002,
+        "price_usd_per_hour": 4,
+        "predicted_allreduce_s": 0.5,
+    }
+    plan.derived.update(known)
+    start._announce(said, plan, False)
+    first = "run r-1: 2 nodes × 1 = world size 2"
+    rest = "effective batch 64 · linear scaling suggests learning rate 0.002 · $4.00 an hour"
+    assert said.lines == [first, f"{first} · {rest} · 0.5 s per all-reduce of all gradients"]
+
+
+def test_a_node_that_cannot_start_leaves_nothing_anywhere(world: RunWorld) -> None:
+    blocked = files.private_dir(world.lab.run("b", world.run_id)) / "units"
+    blocked.write_text("in the way")
+    with pytest.raises(MusterError, match="^b: "):
+        world.play(world.job("sleep", "60"))
+    assert gone(world) and world.lab.left() == {} and not world.folder().exists()
+    assert not world.lab.run("a", world.run_id).exists() or list(world.lab.run("a", world.run_id).iterdir()) == []
+    # A run that had been there keeps its record.
+    blocked.unlink(missing_ok=True)
+    assert world.play(world.job("false"))["run"]["outcome"] == "failed"
+    failed = json.loads((world.folder() / "run.json").read_text())
+    shutil.rmtree(world.lab.run("b", world.run_id) / "units")
+    (world.lab.run("b", world.run_id) / "units").write_text("in the way")
+    with pytest.raises(MusterError, match="^b: "):
+        world.play(world.job("sleep", "60"))
+    assert json.loads((world.folder() / "run.json").read_text()) == failed and gone(world)
+
+
+def test_a_run_continues_on_a_new_machine_of_the_old_name(world: RunWorld) -> None:
+    job = world.job("sh", "-c", failing_until_mended(world))
+    world.play(job)
+    shutil.rmtree(world.lab.state("b"))
+    (world.root / "mended").touch()
+    world.play(job, wait=False)
+    eventually(lambda: (world.lab.run("b", world.run_id) / "units" / "agent" / "exit.json").exists(), "the end on b")
+    found = world.play(job)
+    assert (found["run"]["outcome"], found["run"]["world_size"]["seen"]) == ("succeeded", 2)
