@@ -49,6 +49,8 @@ def import_store() -> type:
 
 def serve(store: type, argv: list[str], ready: int | None) -> int:
     """Open the store and serve until a signal ends the process; write a byte to ``ready`` once it serves."""
+    # Blocked in every thread that starts from here on, and waited for below: a signal between two calls is not lost.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     # The reference keeps the server alive.
     server = store(
         argv[2],
@@ -63,8 +65,8 @@ def serve(store: type, argv: list[str], ready: int | None) -> int:
     if ready is not None:
         os.write(ready, b"1")
         os.close(ready)
-    while True:
-        signal.pause()
+    signal.sigwait({signal.SIGTERM})
+    return 0
 
 
 def main(argv: list[str]) -> int:
