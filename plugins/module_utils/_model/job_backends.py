@@ -223,8 +223,8 @@ def _check_mount(mount: Mount, where: str) -> None:
 
 
 def _check_checkpoint_path(job: Job) -> None:
-    folder = job.checkpoints.path
-    if folder is not None and (not folder.startswith("/") or any(is_below(folder, path) for path in RESERVED_PATHS)):
+    path = job.checkpoints.path
+    if path is not None and (not path.startswith("/") or any(is_below(path, reserved) for reserved in RESERVED_PATHS)):
         raise InputError("job.checkpoints.path", f"must be absolute and not in {', '.join(RESERVED_PATHS)}")
     name = checkpoint_mount(job)
     if any(mount.read_only for mount in job.mounts if mount.name == name):

@@ -118,7 +118,7 @@ class Client:
                 # The page's version is gone from the server's memory: begin again, whole this time.
                 items, token, restarted, limit, tokens = {}, "", True, 0, set()
                 continue
-            page = t.cast("ObjectList", self._object(request, response.body))
+            page = t.cast(ObjectList, self._object(request, response.body))
             meta = page.get("metadata") or {}
             items |= {_object_key(item): item for item in pages.list_items(page, resource)}
             next_token = str(meta.get("continue") or "")

@@ -14,8 +14,9 @@ from decimal import Decimal
 
 from ....module_utils._model.job import Job
 from ....module_utils._model.quantity import parse_quantity
+from ..api.kinds import KubeObject
 from . import placement
-from .spec import RUN_LABEL, KubeObject, label_value
+from .spec import RUN_LABEL, label_value
 
 _OVER = ("Succeeded", "Failed")
 

@@ -11,8 +11,9 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+from ..api.kinds import KubeObject
 from . import jobset, pod_template, supporting_objects
-from .spec import KubeObject, KubePlan
+from .spec import KubePlan
 
 ROLE = jobset.ROLE
 

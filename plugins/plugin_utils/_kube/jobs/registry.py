@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import typing as t
 
+from ..api.kinds import KubeObject
 from . import indexed_job, jobset, mpijob, rayjob, trainjob, volcano
-from .spec import KubeObject, KubePlan
+from .spec import KubePlan
 
 _ENGINES: dict[str, t.Callable[[KubePlan], list[KubeObject]]] = {
     "jobset": jobset.build,

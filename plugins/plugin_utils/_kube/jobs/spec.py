@@ -18,8 +18,7 @@ import typing as t
 
 from ....module_utils._model.job import Job
 from ....module_utils._model.pod_spec import PodSpec
-from ..api.kinds import KubeObject as KubeObject
-from ..api.kinds import ObjectMeta
+from ..api.kinds import KubeObject, ObjectMeta
 
 PREFIX = "muster.training"
 RUN_LABEL = f"{PREFIX}/run-id"

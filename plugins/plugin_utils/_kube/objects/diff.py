@@ -30,7 +30,7 @@ def strip_server_fields(value: KubeObject | None) -> KubeObject:
         return {}
     stripped = value.copy()
     stripped.pop("status", None)
-    meta = t.cast("ObjectMeta", {key: part for key, part in value.get("metadata", {}).items() if key not in _NOISE})
+    meta = t.cast(ObjectMeta, {key: part for key, part in value.get("metadata", {}).items() if key not in _NOISE})
     annotations = {key: text for key, text in (meta.pop("annotations", {}) or {}).items() if key != _LAST_APPLIED}
     if annotations:
         meta["annotations"] = annotations

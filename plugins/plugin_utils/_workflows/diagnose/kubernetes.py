@@ -25,7 +25,8 @@ from ..._fabric.diagnosis.live_pods import PodSnapshot
 from ..._fabric.diagnosis.live_rules import diagnose_live
 from ..._kube.api.client import Client
 from ..._kube.api.errors import KubeError
-from ..._kube.jobs.spec import CONTAINER, RUN_LABEL, KubeObject, gang_selector, object_name
+from ..._kube.api.kinds import KubeObject
+from ..._kube.jobs.spec import CONTAINER, RUN_LABEL, gang_selector, object_name
 from ..._kube.objects import events
 from ..._kube.objects import status as objects_status
 

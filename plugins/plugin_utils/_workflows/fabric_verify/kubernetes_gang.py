@@ -21,7 +21,8 @@ from ....module_utils._model.errors import InputError, MusterError
 from ....module_utils._model.job import Job, parse_job
 from ..._fabric.bench.plan import BenchStage
 from ..._kube.api.client import Client
-from ..._kube.jobs.spec import EligibleNodes, KubeObject, KubePlan, set_owner
+from ..._kube.api.kinds import KubeObject
+from ..._kube.jobs.spec import EligibleNodes, KubePlan, set_owner
 from ..._kube.objects.apply import apply
 from ..training_job import source as code_source
 from ..training_job.follower import RunOutcome

@@ -25,8 +25,9 @@ from ..._fabric.topology.unreachable import AbsentNode
 from ..._hosts import agent_package
 from ..._kube.api.client import Client
 from ..._kube.api.errors import KubeError
+from ..._kube.api.kinds import KubeObject
 from ..._kube.jobs import placement
-from ..._kube.jobs.spec import RUN_LABEL, KubeObject
+from ..._kube.jobs.spec import RUN_LABEL
 from ..._kube.nodes import node_facts
 from ..._kube.objects import events
 from ..._kube.objects.apply import apply

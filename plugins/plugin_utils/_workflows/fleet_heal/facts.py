@@ -21,8 +21,8 @@ from ....module_utils._node import files
 from ..._hosts.node_client import on_each_node
 from ..._kube.api.client import Client
 from ..._kube.api.errors import KubeError
+from ..._kube.api.kinds import KubeObject
 from ..._kube.jobs import free_nodes
-from ..._kube.jobs.spec import KubeObject
 from ..._kube.nodes import out_of_service
 from ..._provision.api import ThreadScheduler
 from ..._provision.delete import list_account

@@ -16,9 +16,10 @@ from .....module_utils._model.job import Job
 from .....module_utils._model.job_backends import ENGINE_LAUNCHERS
 from ...._kube.api.client import Client
 from ...._kube.api.errors import KubeError
+from ...._kube.api.kinds import KubeObject
 from ...._kube.jobs import placement
 from ...._kube.jobs import registry as jobs_registry
-from ...._kube.jobs.spec import ISLAND_LABEL, KubeObject, Queue
+from ...._kube.jobs.spec import ISLAND_LABEL, Queue
 
 _QUEUE = "kueue.x-k8s.io/v1beta2"
 

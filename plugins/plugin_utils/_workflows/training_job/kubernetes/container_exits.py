@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import time
 
-from ...._kube.api.kinds import Fields
+from ...._kube.api.kinds import Fields, KubeObject
 from ...._kube.jobs import rayjob
-from ...._kube.jobs.spec import CONTAINER, ROLE_LABEL, KubeObject
+from ...._kube.jobs.spec import CONTAINER, ROLE_LABEL
 
 # So often the head, or all workers, of a Ray cluster may end before any rank began: KubeRay makes others for ever.
 _EARLY_ENDS = 3

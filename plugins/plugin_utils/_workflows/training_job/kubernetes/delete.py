@@ -15,7 +15,8 @@ import time
 from .....module_utils._model.errors import MusterError
 from .....module_utils._model.run_record import BackendRef
 from ...._kube.api.client import Client
-from ...._kube.jobs.spec import SUPPORTING_KINDS, KubeObject, KubePlan, gang_selector, secret_name, selector
+from ...._kube.api.kinds import KubeObject
+from ...._kube.jobs.spec import SUPPORTING_KINDS, KubePlan, gang_selector, secret_name, selector
 from ...shared.progress import Progress
 from .force_delete import ForcedDeletions
 

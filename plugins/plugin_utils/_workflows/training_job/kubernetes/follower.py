@@ -24,9 +24,10 @@ from .....module_utils._model.run_history import parse_time
 from .....module_utils._node import files
 from .....module_utils._secrets.scrubber import scrub
 from ...._hosts import log_follow
+from ...._kube.api.kinds import KubeObject
 from ...._kube.api.logs import LogPosition
 from ...._kube.api.watch import WatchEvent
-from ...._kube.jobs.spec import CONTAINER, KubeObject
+from ...._kube.jobs.spec import CONTAINER
 from ...._kube.objects import events, status
 from ...shared import run_record
 from ...shared.progress import Progress

@@ -21,8 +21,7 @@ import typing as t
 from .....module_utils._model.errors import MusterError
 from ...._kube.api.client import Client
 from ...._kube.api.errors import KubeError
-from ...._kube.api.kinds import parse_time
-from ...._kube.jobs.spec import KubeObject
+from ...._kube.api.kinds import KubeObject, parse_time
 from ...._kube.nodes import lost_pods
 from ...._kube.objects import status
 from ...shared.progress import Progress

@@ -20,8 +20,8 @@ import typing as t
 from .....module_utils._model.errors import MusterError, RefusedError
 from ...._kube.api.client import Client
 from ...._kube.api.errors import KubeError
-from ...._kube.api.kinds import JsonObject, ObjectMeta, parse_time
-from ...._kube.jobs.spec import KubeObject, KubePlan
+from ...._kube.api.kinds import JsonObject, KubeObject, ObjectMeta, parse_time
+from ...._kube.jobs.spec import KubePlan
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
 

@@ -19,8 +19,9 @@ from .....module_utils._node.pod_log import MARK
 from .....module_utils._secrets.scrubber import scrub
 from ...._hosts import log_follow
 from ...._kube.api.client import Client
+from ...._kube.api.kinds import KubeObject
 from ...._kube.jobs import log_reader_job
-from ...._kube.jobs.spec import CONTAINER, KubeObject, KubePlan
+from ...._kube.jobs.spec import CONTAINER, KubePlan
 from ...._kube.objects import wait
 from ...._kube.objects.apply import apply
 from ..follower import Follower

@@ -22,8 +22,9 @@ from .....module_utils._model.errors import MusterError, RefusedError
 from .....module_utils._node import files
 from .....module_utils._node.pod_log import MARK
 from ...._kube.api.client import Client
+from ...._kube.api.kinds import KubeObject
 from ...._kube.jobs import network_test_job
-from ...._kube.jobs.spec import CONTAINER, RUN_LABEL, KubeObject, KubePlan
+from ...._kube.jobs.spec import CONTAINER, RUN_LABEL, KubePlan
 from ...._kube.objects import events, status, wait
 from ...._kube.objects.apply import apply
 from ...shared.progress import Progress

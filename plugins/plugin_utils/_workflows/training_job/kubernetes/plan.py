@@ -15,9 +15,10 @@ from .....module_utils._model.errors import RefusedError
 from .....module_utils._model.job import Job
 from .....module_utils._model.pod_spec import PROGRAM_FILES
 from ...._hosts import agent_package
+from ...._kube.api.kinds import KubeObject
 from ...._kube.jobs import code_archive, placement, supporting_objects
 from ...._kube.jobs import registry as jobs_registry
-from ...._kube.jobs.spec import ROLE_LABEL, EligibleNodes, KubeObject, KubePlan, object_name, secret_name
+from ...._kube.jobs.spec import ROLE_LABEL, EligibleNodes, KubePlan, object_name, secret_name
 from ...._launch import registry
 from .. import source as code_source
 from .cluster_facts import ClusterFacts, uses_kueue

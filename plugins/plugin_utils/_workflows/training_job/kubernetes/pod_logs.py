@@ -16,8 +16,8 @@ import typing as t
 from .....module_utils._model.errors import MusterError
 from .....module_utils._node.pod_log import MARK
 from .....module_utils._secrets.scrubber import scrub
+from ...._kube.api.kinds import KubeObject
 from ...._kube.api.logs import LogPosition
-from ...._kube.jobs.spec import KubeObject
 from ...shared.progress import Progress
 from .watches import ClusterWatches
 

@@ -21,7 +21,8 @@ from .....module_utils._model.run_record import BackendRef, RunRecord
 from .....module_utils._model.timestamps import parse_time
 from .....module_utils._node import files
 from ...._kube.api.client import Client
-from ...._kube.jobs.spec import ATTEMPT_LABEL, KubeObject, KubePlan
+from ...._kube.api.kinds import KubeObject
+from ...._kube.jobs.spec import ATTEMPT_LABEL, KubePlan
 from ...._kube.objects import status
 from ...shared import cluster_identity, kube_connection, run_record
 from ...shared.request import Dict, Result, RunRequest

@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 import typing as t
 
+from ...._kube.api.kinds import KubeObject
 from ...._kube.api.watch import WatchEvent
-from ...._kube.jobs.spec import KubeObject, KubePlan
+from ...._kube.jobs.spec import KubePlan
 from ...._kube.objects import events
 
 _EARLY_LIMIT = 64

@@ -17,17 +17,8 @@ from .....module_utils._model.job import Job, to_yaml_names
 from .....module_utils._model.run_record import BackendRef, RunRecord
 from ...._kube.api.client import Client
 from ...._kube.api.errors import KubeError
-from ...._kube.api.kinds import ObjectMeta
-from ...._kube.jobs.spec import (
-    DIGEST,
-    RUN_LABEL,
-    SUPPORTING_KINDS,
-    KubeObject,
-    KubePlan,
-    label_value,
-    selector,
-    set_owner,
-)
+from ...._kube.api.kinds import KubeObject, ObjectMeta
+from ...._kube.jobs.spec import DIGEST, RUN_LABEL, SUPPORTING_KINDS, KubePlan, label_value, selector, set_owner
 from ...._kube.objects.apply import apply
 from ...._kube.objects.secrets import build_secret
 from .. import source as code_source

@@ -17,9 +17,10 @@ import typing as t
 
 from .....module_utils._model.errors import MusterError
 from ...._kube.api.client import Client
+from ...._kube.api.kinds import KubeObject
 from ...._kube.api.logs import LogPosition, LogStream
 from ...._kube.jobs import jobset
-from ...._kube.jobs.spec import CONTAINER, KubeObject, KubePlan, gang_selector
+from ...._kube.jobs.spec import CONTAINER, KubePlan, gang_selector
 from ...._kube.objects import status
 
 WatchItem = tuple[str, t.Any]

@@ -10,8 +10,9 @@ import typing as t
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._model.pod_spec import PROGRAM_FILES
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import agent_package
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.kinds import KubeObject
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import registry as jobs_registry
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import KubeObject, KubePlan
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import KubePlan
 from ansible_collections.muster.training.plugins.plugin_utils._launch import registry
 from ansible_collections.muster.training.plugins.plugin_utils._launch.base import RunContext
 

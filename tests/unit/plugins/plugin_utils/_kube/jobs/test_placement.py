@@ -10,8 +10,8 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.kinds import KubeObject
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import placement
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import KubeObject
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import CLAIM, plan
 
 H100 = {

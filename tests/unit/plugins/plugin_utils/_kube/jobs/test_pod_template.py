@@ -11,12 +11,13 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.kinds import KubeObject
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import (
     log_reader_job,
     network_test_job,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import spec as jobs_spec
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import EligibleNodes, KubeObject, Queue
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import EligibleNodes, Queue
 from ansible_collections.muster.training.tests.support.kube_schemas import problems
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import (
     CLAIM,

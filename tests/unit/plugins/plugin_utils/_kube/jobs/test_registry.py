@@ -11,11 +11,12 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.job_backends import ENGINE_LAUNCHERS
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.kinds import KubeObject
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import (
     registry,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import spec as jobs_spec
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import EligibleNodes, KubeObject, Queue
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import EligibleNodes, Queue
 from ansible_collections.muster.training.tests.support.kube_schemas import problems
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import (
     CLAIM,

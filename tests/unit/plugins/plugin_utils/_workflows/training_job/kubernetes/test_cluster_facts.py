@@ -14,7 +14,8 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import KubeObject, Queue
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.kinds import KubeObject
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import Queue
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import cluster_facts
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     plan as kubernetes_plan,
