@@ -145,7 +145,7 @@ class RunHistory:
             self._add_rank(line, rank, at)
         elif kind == "submitted":
             # The run was started again: budgets begin anew.
-            self.base = int(_number(line.get("attempt")) or 1)
+            self.base = int(parse_finite(line.get("attempt")) or 1)
         elif kind in ("drill", "node_lost") or (kind == "agent_restart" and line.get("detail") == "node_lost"):
             self._add_fault(at, "drill" if kind == "drill" else "node_lost", node if isinstance(node, str) else None)
         elif kind == "set_back":
@@ -159,7 +159,7 @@ class RunHistory:
         started, node = line.get("kind") == "worker_started", str(line.get("node"))
         attempt = self._attempt_of(line, rank, started, at)
         if not started:
-            attempt.exits[rank] = RankExit(at, int(_number(line.get("exit_code")) or 0), node)
+            attempt.exits[rank] = RankExit(at, int(parse_finite(line.get("exit_code")) or 0), node)
             return
         if at < attempt.started_at:
             attempt.started_at = at
@@ -197,7 +197,7 @@ class RunHistory:
         Counts can differ: a rank that was stopped before it could count is behind from then on. A gang's name can come
         again, but not while the rank of before is still there.
         """
-        gang, number = str(line.get("gang") or "") or None, int(_number(line.get("attempt")) or 1)
+        gang, number = str(line.get("gang") or "") or None, int(parse_finite(line.get("attempt")) or 1)
         for attempt in reversed(self.attempts):
             same = attempt.gang == gang if gang else attempt.n == number
             again = started and rank in attempt.ranks and any(end.at < at for end in attempt.exits.values())
@@ -311,14 +311,9 @@ def fold(events: t.Iterable[Line], metrics: t.Iterable[Line]) -> RunHistory:
 
 def parse_time(value: object) -> float | None:
     """Return a time that a program or a node wrote; None for milliseconds, and for a day ahead of our clock."""
-    number = _number(value)
+    number = parse_finite(value)
     return number if number is not None and 0 <= number <= time.time() + _AHEAD_S else None
 
 
 def _is_figure(value: object) -> t.TypeGuard[float]:
     return isinstance(value, float) or (isinstance(value, int) and abs(value) < _LARGEST)
-
-
-def _number(value: object) -> float | None:
-    """Return a finite number; a program may write anything into its metrics."""
-    return parse_finite(value)

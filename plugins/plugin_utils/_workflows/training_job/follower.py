@@ -82,9 +82,9 @@ class Follower:
         reason = self.stop_reason()
         return RunOutcome("cancelled", 143, "cost", reason) if reason else None
 
-    def record_event(self, kind: str, **values: t.Any) -> None:
-        """Record an event that the controller saw."""
-        line = {"at": log_follow.now(), "kind": kind, **values}
+    def record_event(self, kind: str, at: float | None = None, **values: t.Any) -> None:
+        """Record an event that the controller saw, at the time ``at`` or now."""
+        line = {"at": log_follow.now() if at is None else at, "kind": kind, **values}
         files.append_json(self.folder / "events.jsonl", line)
         self.story.event(line)
 

@@ -179,9 +179,7 @@ class HostsFollower(Follower):
             return
         self.drilled_at = float(answer["at"])
         what = f"rank {self.drill.rank}" if self.drill.target == "worker" else self.drill.target
-        line = {"at": self.drilled_at, "kind": "drill", "node": node, "detail": f"killed {what}"}
-        files.append_json(self.folder / "events.jsonl", line)
-        self.story.event(line)
+        self.record_event("drill", self.drilled_at, node=node, detail=f"killed {what}")
         self.progress.say(f"drill: killed {what} on {node} at step {int(self.story.last.get('step', 0))}")
 
     def state(self) -> dict[str, object]:

@@ -345,13 +345,14 @@ class ClusterFollower(Follower):
         if "Deadline" in reason or self.sources.deadline_passed():
             # Ranks that were told to end for it say so as they end.
             return RunOutcome("failed", 124, "timeout", f"timeout_s ({self.job.timeout_s} s) has passed ({reason})")
-        failure = self.story.attempts[-1].first_failure if self.story.attempts else None
-        fault = self.story.attempts[-1].fault if self.story.attempts else None
-        if failure is None and fault is not None and fault[1]:
-            return RunOutcome("lost", 1, "node_lost", f"{fault[1]} was lost: {reason}", fault[1])
+        attempt = self.story.attempts[-1] if self.story.attempts else None
+        failure = attempt.first_failure if attempt else None
         if failure is None:
+            lost = attempt.fault[1] if attempt and attempt.fault else None
+            if lost:
+                return RunOutcome("lost", 1, "node_lost", f"{lost} was lost: {reason}", lost)
             return RunOutcome("failed", 1, "crash", reason)
-        code, node = failure[1], failure[2]
+        code, node = failure.exit_code, failure.node
         cause = "fatal_exit_code" if code in self.job.restart.fatal_exit_codes else "crash"
         return RunOutcome("failed", code, cause, f"a rank on {node} exited with code {code} ({reason})", node)
 
@@ -369,9 +370,7 @@ class ClusterFollower(Follower):
         if not there:
             return
         self.drilled_at = time.time()
-        line = {"at": self.drilled_at, "kind": "drill", "node": wanted, "detail": f"killed {self.drill.target}"}
-        files.append_json(self.folder / "events.jsonl", line)
-        self.story.event(line)
+        self.record_event("drill", self.drilled_at, node=wanted, detail=f"killed {self.drill.target}")
         for meta in there if self.drill.target == "host" else there[:1]:
             self.sources.client.delete("v1/Pod", meta["name"], meta["namespace"], uid=meta["uid"], grace_s=0)
             self.progress.say(f"drill: killed {meta['name']} on {wanted} at step {int(self.story.last.get('step', 0))}")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The runner of ``training_job`` on Kubernetes: look -> judge -> probe -> submit -> follow -> record.
+"""The runner of ``training_job`` on Kubernetes: read facts -> place -> test the network -> submit -> follow -> record.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -141,7 +141,7 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
     folder = home.run_folder(run_id)
     if request.check:
         return {"changed": not record.is_ended, "run_id": run_id}
-    client, _unused = _open_client(request, ref.context if ref else None)
+    client = _open_client(request, ref.context if ref else None)
     if not request.options.get("cluster_id"):
         cluster_identity.require_same_cluster(client, record.to_dict())
     grace = int(record.job["checkpoints"]["grace_s"])
@@ -166,13 +166,12 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
 
 
 def _open_for_job(request: RunRequest, job: Job) -> tuple[Client, str]:
-    client, own = _open_client(request, job.placement.cluster)
-    return client, job.placement.namespace or own
+    client = _open_client(request, job.placement.cluster)
+    return client, job.placement.namespace or client.namespace
 
 
-def _open_client(request: RunRequest, context: str | None) -> tuple[Client, str]:
-    client = kube_connection.open_client(request.options, request.base, request.progress.say, context=context)
-    return client, client.namespace
+def _open_client(request: RunRequest, context: str | None) -> Client:
+    return kube_connection.open_client(request.options, request.base, request.progress.say, context=context)
 
 
 def _parse_drill(request: RunRequest, job: Job, facts: ClusterFacts) -> drill.Drill | None:
@@ -368,8 +367,7 @@ def _build_reference(live: KubeObject, made: KubePlan, request: RunRequest) -> B
 
 def _derive(made: KubePlan) -> Result:
     derived = advice.derive_advice(made.job, bandwidth_gb_s=None, prices_usd_per_hour=[None] * made.job.nodes)
-    derived.update({"connection": "kubernetes", "lane": "network", "run_id": made.run_id})
-    return derived
+    return {**derived, "connection": "kubernetes", "lane": "network", "run_id": made.run_id}
 
 
 def _open_record(asked: ClusterRun, made: KubePlan, follows: bool) -> RunRecord:
@@ -395,9 +393,7 @@ def _open_record(asked: ClusterRun, made: KubePlan, follows: bool) -> RunRecord:
 
 
 def _announce(request: RunRequest, made: KubePlan, follows: bool) -> None:
-    job = made.job
-    parts = [f"run {made.run_id}: {job.nodes} pods × {job.nproc} = world size {job.world_size}"]
-    parts.append(f"{job.engine} in namespace {made.namespace}")
-    if made.queue:
-        parts.append(f"queue {made.queue.name}")
+    job, queue = made.job, [f"queue {made.queue.name}"] if made.queue else []
+    size = f"run {made.run_id}: {job.nodes} pods × {job.nproc} = world size {job.world_size}"
+    parts = [size, f"{job.engine} in namespace {made.namespace}", *queue]
     request.progress.say(" · ".join(parts) + (" · already running, following it" if follows else ""))
