@@ -250,15 +250,6 @@ class Node:
         """Return the record in ``value``; raise InputError with the dotted path of what cannot be read."""
         return tolerant_section(cls)(value, path)
 
-    @classmethod
-    def of_host(cls, name: str, variables: t.Mapping[str, t.Any]) -> Node:
-        """Return the inventory's record of the host ``name``; a host without one has a record with only its name.
-
-        :raises InputError: naming the host and the field that cannot be read.
-        """
-        path = f"{name}.muster_node"
-        return cls.from_dict({**f.dictionary(variables.get("muster_node") or {}, path), "name": name}, path)
-
     def to_dict(self) -> dict[str, t.Any]:
         """Return the record as JSON types, every key present."""
         return t.cast("dict[str, t.Any]", to_plain(self))

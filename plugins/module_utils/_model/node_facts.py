@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Merge an inventory's record of a node with the facts that were measured on it. The only place that decides this.
+"""A host's record as its inventory states it, merged with the facts that were measured on it. The only merge.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -12,6 +12,7 @@ import dataclasses
 import ipaddress
 import typing as t
 
+from . import validators as f
 from .node import Address, Addresses, Gpu, Node
 
 # What only an inventory knows; everything else is measured better on the node itself.
@@ -23,7 +24,35 @@ STATED: t.Final = frozenset(
 _SECTIONS: t.Final = ("ssh", "cpu", "owner", "driver", "gpudirect")
 _UNKNOWN: t.Final = (None, (), {}, "unknown")
 
+# Tailscale's ranges (shared address space of RFC 6598, and a unique local prefix).
+_MESH_RANGES: t.Final = (ipaddress.ip_network("100.64.0.0/10"), ipaddress.ip_network("fd7a:115c:a1e0::/48"))
+
 T = t.TypeVar("T")
+
+
+def read_record(name: str, variables: t.Mapping[str, t.Any]) -> Node:
+    """Return what an inventory says of the host ``name``.
+
+    A host for which it states no address has that of ``ansible_host``, where this is an address and not a name.
+
+    :raises InputError: naming the host and the field that cannot be read.
+    """
+    path = f"{name}.muster_node"
+    record = Node.from_dict({**f.dictionary(variables.get("muster_node") or {}, path), "name": name}, path)
+    if any((record.addresses.mesh, record.addresses.lan, record.addresses.public)):
+        return record
+    return dataclasses.replace(record, addresses=_address_of_host(str(variables.get("ansible_host") or "")))
+
+
+def _address_of_host(host: str) -> Addresses:
+    try:
+        ip = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:
+        return Addresses()
+    entry = (Address(str(ip)),)
+    if any(ip.version == network.version and ip in network for network in _MESH_RANGES):
+        return Addresses(mesh=entry)
+    return Addresses(public=entry) if ip.is_global else Addresses(lan=entry)
 
 
 def merge_facts(record: Node, facts: Node) -> Node:
@@ -62,6 +91,17 @@ def merge_addresses(stated: Addresses, own: Addresses) -> Addresses:
     return Addresses(
         mesh=merge(stated.mesh, own.mesh), lan=merge(stated.lan, own.lan), public=merge(stated.public, own.public)
     )
+
+
+def prefer_interface(addresses: Addresses, interface: str | None) -> Addresses:
+    """Return the addresses with those of ``interface``, by which the user reaches the node, first in their network."""
+
+    def order(items: tuple[Address, ...]) -> tuple[Address, ...]:
+        return tuple(sorted(items, key=lambda item: item.interface != interface))
+
+    if interface is None:
+        return addresses
+    return Addresses(mesh=order(addresses.mesh), lan=order(addresses.lan), public=order(addresses.public))
 
 
 def _loopback(entry: Address) -> Address | None:

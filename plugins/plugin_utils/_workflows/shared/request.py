@@ -13,7 +13,7 @@ import pathlib
 import typing as t
 
 from ....module_utils._model.node import Node
-from ....module_utils._model.node_facts import merge_facts
+from ....module_utils._model.node_facts import merge_facts, read_record
 from ..._hosts.node_client import NodeClient
 from .progress import Progress
 
@@ -41,5 +41,5 @@ class RunRequest:
         """
         # A name that is not a host has no variables: hostvars would raise only when they are used.
         variables = self.hostvars[name] if name in self.hostvars else {}  # noqa: SIM401
-        record = Node.of_host(name, variables)
+        record = read_record(name, variables)
         return merge_facts(record, Node.from_dict({**facts, "name": name}, f"{name}.facts")) if facts else record

@@ -15,8 +15,8 @@ import typing as t
 from .....module_utils._model.errors import RefusedError
 from .....module_utils._model.job import Job
 from .....module_utils._model.node import Node
-from .....module_utils._model.node_address import choose_address, find_shared_addresses, is_loopback
-from .....module_utils._model.node_facts import merge_facts
+from .....module_utils._model.node_address import choose_address, find_shared_addresses
+from .....module_utils._model.node_facts import merge_addresses, prefer_interface
 from .plan import TrainingHost
 
 Info = t.Mapping[str, t.Any]
@@ -34,24 +34,23 @@ def settle_addresses(hosts: t.Sequence[TrainingHost], infos: t.Mapping[str, Info
     """
     nodes = {host.name: _merge_own(host, infos[host.name]) for host in hosts}
     shared = find_shared_addresses(nodes.values())
-    settled = [_settle(host, nodes[host.name], infos[host.name], job, shared) for host in hosts]
+    settled = [_settle(host, nodes[host.name], job, shared) for host in hosts]
     _require_distinct(settled)
     return settled
 
 
 def _merge_own(host: TrainingHost, info: Info) -> Node:
-    own = info.get("addresses")
-    facts = Node.from_dict({"name": host.name, "addresses": own or {}}, f"{host.name}.facts")
-    return merge_facts(host.record, facts)
+    own = Node.from_dict({"name": host.name, "addresses": info.get("addresses") or {}}, f"{host.name}.facts").addresses
+    # Of Debian: a machine's own name is its loopback there, and its LAN address for others.
+    interface = None if info.get("interface") == "lo" else info.get("interface")
+    named = merge_addresses(host.record.addresses, own)
+    return dataclasses.replace(host.record, addresses=prefer_interface(named, interface))
 
 
-def _settle(host: TrainingHost, node: Node, info: Info, job: Job, shared: t.Container[str]) -> TrainingHost:
+def _settle(host: TrainingHost, node: Node, job: Job, shared: t.Container[str]) -> TrainingHost:
     if host.is_declared:
         return host
     wanted = job.placement.required_network_types
-    is_written_by_hand = not any((host.record.addresses.mesh, host.record.addresses.lan, host.record.addresses.public))
-    if is_written_by_hand and not wanted and _is_own(host.address, info) and host.address not in shared:
-        return host
     chosen = choose_address(node, wanted, shared) or choose_address(node, wanted)
     if chosen is not None:
         return dataclasses.replace(host, address=chosen.address)
@@ -60,12 +59,6 @@ def _settle(host: TrainingHost, node: Node, info: Info, job: Job, shared: t.Cont
             f"{host.name}: has no {' or '.join(wanted)} address", "See job.placement.required_network_types"
         )
     return host
-
-
-def _is_own(address: str, info: Info) -> bool:
-    """Return whether the node has ``address``; a name that it resolves to its loopback leads others elsewhere."""
-    interface = info.get("interface")
-    return interface is not None and (interface != "lo" or is_loopback(address))
 
 
 def _require_distinct(hosts: t.Sequence[TrainingHost]) -> None:

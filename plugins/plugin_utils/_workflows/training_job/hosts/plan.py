@@ -15,6 +15,7 @@ from .....module_utils._model.errors import InputError, RefusedError
 from .....module_utils._model.job import Job
 from .....module_utils._model.node import Node
 from .....module_utils._model.node_address import choose_address, is_loopback
+from .....module_utils._model.node_facts import read_record
 from ...._hosts import gang
 from ...._hosts.node_client import NodeClient
 from ...._launch import environment, registry
@@ -203,7 +204,7 @@ def store_host(plan: Launch, context: RunContext) -> str:
 
 
 def _build_host(name: str, variables: t.Mapping[str, t.Any], job: Job) -> TrainingHost:
-    record = Node.of_host(name, variables)
+    record = read_record(name, variables)
     if record.kind == "cluster":
         raise RefusedError(
             f"{name} is a Kubernetes cluster, not a machine",
@@ -216,11 +217,10 @@ def _build_host(name: str, variables: t.Mapping[str, t.Any], job: Job) -> Traini
         price = 0.0
     declared = variables.get("muster_address")
     chosen = choose_address(record, job.placement.required_network_types)
-    fallback = str(variables.get("ansible_host") or name)
-    address = str(declared) if declared else chosen.address if chosen else fallback
+    address = str(declared or (chosen.address if chosen else variables.get("ansible_host") or name))
     return TrainingHost(
         name=name,
-        address="127.0.0.1" if address == "localhost" else address,
+        address=address,
         python=python,
         price_usd_per_hour=price,
         connection=connection.rsplit(".", 1)[-1],

@@ -108,3 +108,39 @@ def test_every_field_of_the_record_is_decided_on() -> None:
     full: dict[str, t.Any] = {"limits": {"memlock": 1}, "mesh_path": "direct", "kernel": "6.8", "platform": "hgx"}
     assert node_facts.merge_facts(RECORD, Node.from_dict({"name": "x", **full})).to_dict().items() >= full.items()
     assert isinstance(node_facts.merge_facts(RECORD, FACTS).addresses, Addresses)
+
+
+@pytest.mark.parametrize(
+    ("variables", "network", "address"),
+    [
+        ({"ansible_host": "192.168.1.20"}, "lan", "192.168.1.20"),
+        ({"ansible_host": "localhost"}, "lan", "127.0.0.1"),
+        ({"ansible_host": "100.101.1.31"}, "mesh", "100.101.1.31"),
+        ({"ansible_host": "9.9.9.9"}, "public", "9.9.9.9"),
+        ({"ansible_host": "9.9.9.9", "muster_node": {"addresses": {"lan": "10.0.0.1"}}}, "lan", "10.0.0.1"),
+    ],
+)
+def test_a_host_without_a_stated_address_has_that_of_ssh(
+    variables: dict[str, t.Any], network: str, address: str
+) -> None:
+    listed = node_facts.read_record("n", variables).addresses
+    assert {kind: [item.address for item in getattr(listed, kind)] for kind in ("mesh", "lan", "public")} == {
+        "mesh": [],
+        "lan": [],
+        "public": [],
+        network: [address],
+    }
+
+
+def test_a_name_is_no_address() -> None:
+    assert (
+        node_facts.read_record("n", {"ansible_host": "gpu-1.example.com"})
+        == node_facts.read_record("n", {})
+        == Node("n")
+    )
+
+
+def test_the_interface_that_the_user_reaches_comes_first() -> None:
+    addresses = node_facts.merge_facts(RECORD, FACTS).addresses
+    assert [item.interface for item in node_facts.prefer_interface(addresses, "br0").lan] == ["br0", "eno1"]
+    assert node_facts.prefer_interface(addresses, None) == addresses

@@ -29,7 +29,9 @@ def job(nodes: int = 1, **placement: t.Any) -> Job:
 def info(interface: str | None = None, **own: list[str]) -> Dict:
     """Return what a node says of its address, and which addresses its interfaces have."""
     listed = {
-        kind: [{"address": item, "interface": f"eth{kind}", "prefix": 24} for item in own.get(kind, [])]
+        kind: [
+            {"address": item, "interface": f"eth{kind}{at}", "prefix": 24} for at, item in enumerate(own.get(kind, []))
+        ]
         for kind in ("mesh", "lan", "public")
     }
     return {"interface": interface, "addresses": listed}
@@ -92,17 +94,19 @@ STATED: Dict = {"mesh": ["100.64.0.1"], "lan": ["10.1.0.1"], "public": ["203.0.1
     [
         ({}, info(), [], "n1"),
         ({"ansible_host": "localhost"}, info("lo"), [], "127.0.0.1"),
-        ({"ansible_host": "10.0.0.1"}, info("eth0", lan=["10.9.0.1", "10.0.0.1"]), [], "10.0.0.1"),
+        ({"ansible_host": "10.0.0.1"}, info("ethlan1", lan=["10.9.0.1", "10.0.0.1"]), [], "10.0.0.1"),
         # Of Debian: the machine's own name is its loopback, for the machine itself only.
         ({}, info("lo", lan=["10.9.0.1"]), [], "10.9.0.1"),
         # SSH goes through a port of the router.
         ({"ansible_host": "203.0.113.9"}, info(None, lan=["192.168.1.5"]), [], "192.168.1.5"),
+        # A name leads to one of its networks.
+        ({"ansible_host": "gpu-1.fast"}, info("ethlan1", lan=["10.9.0.1", "10.0.0.1"]), [], "10.0.0.1"),
         ({"ansible_host": "10.0.0.1", "muster_node": {"addresses": STATED}}, info(), [], "10.1.0.1"),
         ({"muster_node": {"addresses": {**STATED, "lan": None}}}, info(), [], "100.64.0.1"),
         ({"muster_node": {"addresses": STATED}}, info(), ["public", "mesh"], "203.0.113.1"),
         ({"muster_node": {"addresses": {"lan": "10.1.0.1"}}}, info(), [], "10.1.0.1"),
         ({"muster_node": {"addresses": STATED}, "muster_address": "10.9.9.9"}, info(), ["mesh"], "10.9.9.9"),
-        ({"ansible_host": "10.0.0.1"}, info("eth0", lan=["10.0.0.1"], mesh=["100.64.0.9"]), ["mesh"], "100.64.0.9"),
+        ({"ansible_host": "10.0.0.1"}, info("ethlan0", lan=["10.0.0.1"], mesh=["100.64.0.9"]), ["mesh"], "100.64.0.9"),
     ],
 )
 def test_hosts_written_by_hand(variables: Dict, own: Dict, wanted: list[str], address: str) -> None:
@@ -130,7 +134,7 @@ def test_an_address_that_two_nodes_have_tells_them_not_apart() -> None:
 
 
 def test_two_hosts_at_one_address_are_refused_by_name() -> None:
-    twin = ({"ansible_host": "10.0.0.1"}, info("eth0", lan=["10.0.0.1"]))
+    twin = ({"ansible_host": "10.0.0.1"}, info("ethlan0", lan=["10.0.0.1"]))
     with pytest.raises(RefusedError, match=r"^a, b have the same address 10\.0\.0\.1\. Give each host its own"):
         settle({"a": twin, "b": twin})
 
