@@ -76,16 +76,19 @@ def test_what_the_inventory_states_is_added_to_the_facts() -> None:
     assert node.site == "lab" and node.memory_gib == 64
 
 
-def test_two_infiniband_nodes_with_a_record_of_lambda_are_one_island() -> None:
+@pytest.mark.parametrize("private", [True, False], ids=["private addresses listed", "only public addresses listed"])
+def test_two_infiniband_nodes_with_a_record_of_lambda_are_one_island(private: bool) -> None:
     """The facts of the machines, the record that the inventory plugin made, and the islands of the two."""
     answers = {name: {"info": {"facts": facts_of("hgx_h100_ib", name), "live_runs": []}} for name in ("a", "b")}
-    stated = {name: {"muster_node": MAPPINGS["lambda"][0](raw, "acc").record} for name, raw in instances().items()}
+    stated = {
+        name: {"muster_node": MAPPINGS["lambda"][0](raw, "acc").record} for name, raw in instances(private).items()
+    }
     nodes = target(Said(), answers, stated).find_nodes().nodes
     (island,) = find_islands(nodes)
     assert (island.nodes, island.lane, island.link) == (("a", "b"), "A", "ib")
     assert (island.nic_count, island.nic_rate_gbps) == (8, 400)
     assert [(node.provider, node.gpu.count, node.price_usd_per_hour) for node in nodes] == [("lambda", 8, 23.92)] * 2
-    assert all(node.gpu.nvswitch and node.region and node.fabric_hint for node in nodes)
+    assert all(node.gpu.nvswitch and node.region and node.account for node in nodes)
 
 
 def test_two_sparks_found_by_tailscale_keep_their_gpu_and_their_lan() -> None:
@@ -117,9 +120,10 @@ def facts_of(kind: str, name: str) -> dict[str, t.Any]:
         return {**gather_facts(request), "boot_id": name}
 
 
-def instances() -> dict[str, dict[str, t.Any]]:
-    """Return two running members of one cluster, from a recorded listing."""
+def instances(private: bool) -> dict[str, dict[str, t.Any]]:
+    """Return two running instances, from a recorded listing."""
     raw = MAPPINGS["lambda"][1][0]
+    raw = raw if private else {**raw, "private_ip": None}
     return {name: {**raw, "name": name, "ip": f"198.51.100.{index}"} for index, name in enumerate("ab", 1)}
 
 
