@@ -49,7 +49,11 @@ options:
         type: dict
         suboptions:
           backend:
-            description: V(kubernetes) runs the job in pods, V(hosts) and V(auto) on the hosts of the play.
+            description:
+              - V(kubernetes) runs the job in pods, V(hosts) on the hosts of the play.
+              - V(auto) is V(hosts) where the play has machines and no O(kubeconfig) or O(context) is named, and
+                V(kubernetes) where it is the other way round. Where both or none are there, a job with an O(job.image)
+                runs in pods. What it decided is printed. A recorded run stays on its backend.
             type: str
             choices: [auto, hosts, kubernetes]
             default: auto
