@@ -66,6 +66,8 @@ options:
               - The network of the pods on Kubernetes. V(host) is the nodes' own network, which takes one pod per
                 node.
               - V(pod) cannot be used on plain hosts.
+              - V(auto) is V(host) for pods that get a shared RDMA device, where the namespace allows it, and V(pod) for
+                others. What it decided is printed.
             type: str
             choices: [auto, host, pod]
             default: auto
