@@ -69,7 +69,7 @@ ON_ANSIBLE = (
     "tests/unit/plugins/action/",
     "tests/unit/plugins/plugin_utils/_inventory/",
 )
-# What a cluster has to do every time: a gang, a kill and its resume, gangs that compete, a member's rights, denied networks.
+# What a cluster does every time: a gang, a kill and its resume, competing gangs, a member's rights, denied networks.
 SHORT_PASS = (
     "tests/lab/test_kube_training.py::test_a_gang_runs_once_and_leaves_its_record",
     "tests/lab/test_kube_training.py::test_a_killed_pod_resumes_from_the_checkpoint",
