@@ -184,10 +184,10 @@ STEPS: t.Final[tuple[Step, ...]] = (
     Step(
         "e2e",
         "end to end on the demo inventory",
-        (("{python}", "-m", "tools.e2e", *SECOND_TRY),),
+        (("{python}", "-m", "tools.e2e", "-n", "2", "--dist", "loadfile", *SECOND_TRY),),
         ("tools/e2e.py",),
         needs=("torch",),
-        limit_s=1200,
+        limit_s=1800,
     ),
     # The cluster's half of the product. Programs that are missing come by apt-get (MUSTER_REQUIRE_LAB=1) or are built.
     Step(
