@@ -17,7 +17,8 @@ _TIME = "2026-11-21T10:00:00Z"
 class FakeRunpod(FakeApi):
     """``refusals`` are (status, detail) for the next creates; ``strays`` leaves a deleted cluster's pods alive.
 
-    ``page`` splits listings into pages of that size, as the API does since September 2026.
+    ``page`` splits listings into pages of that size, as the API does since September 2026. ``endpoints`` are (host, port,
+    user) at which the pods' SSH answers, one after another; without them it is an address of documentation.
     """
 
     name = "runpod"
@@ -31,6 +32,7 @@ class FakeRunpod(FakeApi):
         self.page = 0
         self.volumes: list[dict[str, t.Any]] = []
         self.bodies: list[t.Any] = []
+        self.endpoints: list[tuple[str, int, str]] = []
 
     def routes(self) -> list[tuple[str, str, str, Route]]:
         return [
@@ -67,7 +69,8 @@ class FakeRunpod(FakeApi):
     def _pod(self, thing: Thing) -> dict[str, t.Any]:
         fields = thing.fields
         ready = self.ready(thing)
-        port = {"host": "203.0.113.4", "port": 22001, "username": "root", "command": "ssh root@203.0.113.4 -p 22001"}
+        host, number, user = fields["endpoint"]
+        port = {"host": host, "port": number, "username": user, "command": f"ssh {user}@{host} -p {number}"}
         shown = {
             "id": thing.id,
             "name": thing.name,
@@ -132,9 +135,16 @@ class FakeRunpod(FakeApi):
 
     def _new_pod(self, name: str, body: t.Any, count: int, cluster: str | None, rank: int = 0) -> Thing:
         end = self.statuses.pop(0) if self.statuses else "RUNNING"
-        env = body.get("env", {})
         return self.make(
-            name, kind="pod", image=body["image"], env=env, count=count, cluster=cluster, rank=rank, end=end
+            name,
+            kind="pod",
+            image=body["image"],
+            env=body.get("env", {}),
+            count=count,
+            cluster=cluster,
+            rank=rank,
+            end=end,
+            endpoint=self.endpoints.pop(0) if self.endpoints else ("203.0.113.4", 22001, "root"),
         )
 
     def _create(self, call: Call) -> Answer:

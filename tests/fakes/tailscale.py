@@ -57,7 +57,7 @@ class FakeTailscale(FakeApi):
     def _device(self, thing: Thing) -> dict[str, t.Any]:
         fields = thing.fields
         return {
-            "addresses": ["100.64.0.7", "fd7a:115c:a1e0::7"],
+            "addresses": fields.get("addresses", ["100.64.0.7", "fd7a:115c:a1e0::7"]),
             "id": "1",
             "nodeId": thing.id,
             "name": f"{fields.get('label', thing.name)}.tail1234.ts.net",

@@ -18,6 +18,7 @@ from ....module_utils._model.errors import InputError, MusterError, NodeError, R
 from ....module_utils._model.island import PairPath
 from ....module_utils._model.job import Job, merge, parse_job
 from ....module_utils._model.node import Node
+from ....module_utils._model.node_facts import merge_facts
 from ..._fabric.bench.plan import BenchStage
 from ..._fabric.topology import node_labels
 from ..._fabric.topology.node_labels import NodePatch
@@ -117,8 +118,8 @@ class KubernetesTarget:
         nodes = []
         for name in names:
             if name in facts:
-                record = node_facts.merge_record(facts[name], self._nodes[name], host_network=host_network)
-                nodes.append(Node.from_dict(record, f"node {name}"))
+                measured = node_facts.read_node(facts[name], self._nodes[name], host_network=host_network)
+                nodes.append(merge_facts(self._request.node(name), measured))
         if not nodes:
             problems_text = "; ".join(item.problem for item in absent)
             raise RefusedError(f"no node of the cluster could be tested: {problems_text}")
@@ -291,8 +292,8 @@ class KubernetesTarget:
         return dict(answer["facts"])
 
     def _absent_node(self, name: str, problem: str) -> AbsentNode:
-        node = Node.from_dict(node_facts.node_record(self._nodes[name]), f"node {name}")
-        return AbsentNode(node, f"{name}: {problem}", _FIX)
+        node = node_facts.read_node({}, self._nodes[name], host_network=False)
+        return AbsentNode(merge_facts(self._request.node(name), node), f"{name}: {problem}", _FIX)
 
 
 def _join_names(names: t.Iterable[str]) -> str:
