@@ -47,7 +47,7 @@ PRESETS: dict[str, dict[str, t.Any]] = {
     },
     "huggingface_finetune": {
         "launcher": "accelerate",
-        "checkpoints": {"format": "files", "resume": "auto", "grace_s": 120},
+        "checkpoints": {"resume": "auto", "grace_s": 120},
         "restart": {"max_crashes": 3, "max_lost_nodes": 3},
         "requires": {"torch": ">=2.4", "accelerate": "", "transformers": ">=5.0", "peft": ""},
         # One tokenizer thread in each rank: the ranks' data loaders fork.
@@ -55,7 +55,7 @@ PRESETS: dict[str, dict[str, t.Any]] = {
     },
     "mpi4py": {
         "launcher": "mpi",
-        "checkpoints": {"format": "files", "resume": "auto"},
+        "checkpoints": {"resume": "auto"},
         "restart": {"max_crashes": 3, "max_lost_nodes": 3},
         "requires": {"mpi4py": ""},
     },

@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import pathlib
+import re
+import textwrap
 import typing as t
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,3 +64,17 @@ def test_an_elastic_job_must_fit_at_every_size() -> None:
 def test_what_the_program_itself_must_judge_is_left_to_it(args: list[t.Any]) -> None:
     """As argparse does, the last of several counts."""
     assert parse_job({**MEGATRON, "args": args}).args == tuple(args)
+
+
+def test_the_job_of_the_guide_is_taken_and_its_pattern_reads_megatrons_line() -> None:
+    """The line is of the form of its ``training_log``; a world that the sizes do not divide would be refused."""
+    guide = pathlib.Path(__file__).parents[5] / "docs" / "docsite" / "rst" / "guide_job.rst"
+    block = re.search(r"^    muster_job:\n      name: gpt\n(?:      .*\n)+", guide.read_text(), re.MULTILINE)
+    assert block is not None
+    value = yaml.safe_load(textwrap.dedent(block[0]))["muster_job"]
+    job = parse_job(value)
+    line = " iteration      500/    1000 | consumed samples:        64000 | lm loss: 2.512345E+00 | loss scale: 1.0 |"
+    found = re.search(str(job.metrics.step_pattern), line)
+    assert found is not None and (found["step"], float(found["loss"])) == ("500", 2.512345)
+    with pytest.raises(InputError, match="does not divide the world size 24"):
+        parse_job({**value, "nodes": 3, "args": [*value["args"], CONTEXT, 2]})
