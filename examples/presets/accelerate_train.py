@@ -18,7 +18,7 @@ from accelerate import Accelerator
 def main() -> None:
     """Train from the newest checkpoint to the last step."""
     options = progress.options(__doc__ or "").parse_args()
-    accelerator = Accelerator(cpu=not torch.cuda.is_available())
+    accelerator = Accelerator()
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
     model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=0.01))

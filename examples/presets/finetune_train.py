@@ -107,7 +107,6 @@ def main() -> None:
         logging_steps=1,
         learning_rate=0.01,
         per_device_train_batch_size=4,
-        use_cpu=not torch.cuda.is_available(),
         dataloader_pin_memory=torch.cuda.is_available(),
         report_to=[],
         disable_tqdm=True,

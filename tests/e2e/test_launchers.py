@@ -16,6 +16,16 @@ from ansible_collections.muster.training.tests.e2e.playbook_world import World, 
 from ansible_collections.muster.training.tests.support import debian, preset_jobs
 from ansible_collections.muster.training.tests.support.preset_jobs import AT_STEP, PRESETS, ROOT, Preset
 
+FAILS_ONCE = """
+import os, pathlib
+once = pathlib.Path(os.environ["MUSTER_CHECKPOINT_DIR"], "was-here")
+again = once.exists()
+if os.environ["OMPI_COMM_WORLD_RANK"] == "1" and not again:
+    once.parent.mkdir(parents=True, exist_ok=True)
+    once.touch()
+    raise ValueError("the first attempt fails")
+"""
+
 
 @pytest.fixture(scope="module")
 def launchers_python() -> str:
@@ -26,6 +36,14 @@ def launchers_python() -> str:
     return named
 
 
+@pytest.fixture
+def mpirun(sshd_works: None) -> None:
+    """Open MPI, and the sshd that it starts its daemons over."""
+    problem = debian.obtain("mpirun", "openmpi-bin")
+    if problem:
+        lacking(problem)
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
 def test_a_preset_resumes_when_a_rank_was_killed(
@@ -33,18 +51,27 @@ def test_a_preset_resumes_when_a_rank_was_killed(
 ) -> None:
     """On two hosts, with the preset's own settings; nothing but the program and its folders is added."""
     if preset.name == "mpi4py":
-        request.getfixturevalue("sshd_works")
-        problem = debian.obtain("mpirun", "openmpi-bin")
-        if problem:
-            lacking(problem)
+        request.getfixturevalue("mpirun")
     model = preset_jobs.make_model(launchers_python, world.root / "model") if preset.has_model else None
     job = preset_jobs.job(preset, str(world.root / "shared"), model, python=launchers_python)
     result = world.play("drill", job=job, muster_drill={"rank": 1, "at_step": AT_STEP}, limit_s=240)
     assert result.code == 0 and "Traceback" not in result.output, result.output
     preset_jobs.assert_resumed(world.record(), world.metrics())
-    if preset.name == "deepspeed_zero3":
-        assert [line["stage"] for line in world.metrics() if "stage" in line] == [3, 3]
     assert world.processes() == {}
+
+
+@pytest.mark.long
+def test_a_rank_that_fails_under_mpirun_takes_the_gang_along(world: World, mpirun: None) -> None:
+    """Not killed but ended by its own error; the gang starts again as a whole."""
+    (world.root / "code").mkdir()
+    (world.root / "code" / "train.py").write_text(FAILS_ONCE)
+    shared = str(world.root / "shared")
+    job = {"name": "e2e", "nodes": 2, "launcher": "mpi", "script": "train.py", "checkpoints": {"path": shared}}
+    result = world.play(job={**job, "code": {"ref": str(world.root / "code")}}, limit_s=240)
+    assert result.code == 0, result.output
+    record = world.record()
+    assert (record["outcome"], record["world_size"]) == ("succeeded", {"asked": 2, "seen": 2})
+    assert [item["cause"] for item in record["attempts"]] == ["crash", None]
 
 
 @pytest.mark.parametrize(

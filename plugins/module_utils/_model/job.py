@@ -324,6 +324,12 @@ def _check_program(job: Job) -> None:
         raise InputError(
             "job.deepspeed_config", f"has no effect with launcher '{job.launcher}'", "Use launcher: deepspeed"
         )
+    if job.deepspeed_config and job.launcher == "accelerate" and not job.gpus_per_node:
+        raise InputError(
+            "job.deepspeed_config",
+            "has no effect with launcher 'accelerate' without GPUs: Accelerate uses DeepSpeed on GPUs only",
+            "Set gpus_per_node, or use launcher: deepspeed",
+        )
 
 
 def _check_numbers(job: Job) -> None:

@@ -170,6 +170,7 @@ def test_the_world_size_follows_from_nodes_and_processes(changes: dict[str, t.An
         ({"script": None, "command": ["x"]}, "job.command"),
         ({"code": None}, "job.code"),
         ({"deepspeed_config": {"a": 1}}, "job.deepspeed_config"),
+        ({"deepspeed_config": {"a": 1}, "launcher": "accelerate"}, "job.deepspeed_config"),
         ({"gpus_per_node": 2, "processes_per_node": 3}, "job.processes_per_node"),
         ({"launcher": "mpi", "restart": {"on_lost_node": "fail"}}, "job.restart.max_lost_nodes"),
         ({"groups": [{"nodes": 1}]}, "job.groups"),
