@@ -82,7 +82,7 @@ class FakeVast(FakeApi):
             "next_state": "running",
             "image_uuid": thing.fields["image"],
             "image_runtype": "ssh_direct",
-            "extra_env": [["-p 22:22", "1"]],
+            "extra_env": [["-p 22:22", "1"], ["HF_TOKEN", "env-canary-token"], *thing.fields["env"]],
             "jupyter_token": "jupyter-canary-token",
             "machine_id": thing.fields["machine_id"],
             "num_gpus": 1,
@@ -131,6 +131,7 @@ class FakeVast(FakeApi):
             machine_id=ask["machine_id"],
             price=ask["dph_total"],
             image=call.body["image"],
+            env=[list(pair) for pair in call.body.get("env", {}).items()],
             end=end,
         )
 

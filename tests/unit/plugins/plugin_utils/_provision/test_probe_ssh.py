@@ -12,6 +12,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.lease import Instance, SshEndpoint
+from ansible_collections.muster.training.plugins.module_utils._model.offer import Hardware
 from ansible_collections.muster.training.plugins.plugin_utils._provision.probe_ssh import SshProber
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._provision.probe_output import (
     VM,
@@ -33,13 +34,21 @@ class _Ssh:
         return self.done
 
 
+_UNKNOWN = Hardware()
+
+
 def probe(
-    tmp_path: pathlib.Path, ssh: _Ssh, endpoint: SshEndpoint | None = None, gpus: int = 8, ident: str = "i-1"
+    tmp_path: pathlib.Path,
+    ssh: _Ssh,
+    endpoint: SshEndpoint | None = None,
+    gpus: int | None = 8,
+    ident: str = "i-1",
+    ordered: Hardware = _UNKNOWN,
 ) -> t.Any:
     prober = SshProber(tmp_path / "known_hosts", WANTED, identity="/keys/id", execute=ssh)
     ssh_to = endpoint or SshEndpoint("192.0.2.7", 2222, "ubuntu")
     record = {"gpu": {"count": gpus}}
-    return prober.probe(Instance("lambda", ident, "n", None, "running", ssh=ssh_to, record=record))
+    return prober.probe(Instance("lambda", ident, "n", None, "running", ssh=ssh_to, record=record), ordered)
 
 
 def test_ssh_pins_the_key_by_machine_not_by_address(tmp_path: pathlib.Path) -> None:
