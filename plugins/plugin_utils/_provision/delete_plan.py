@@ -23,6 +23,7 @@ from .create_state import AccountListed, DeleteInstance, Finish, ListAccount, Qu
 from .delete_state import (
     ABSENCE_GAP_S,
     DELETE_AGAIN_S,
+    LISTING_PATIENCE_S,
     RETRY_S,
     DeleteAction,
     DeleteAnswered,
@@ -59,7 +60,7 @@ def initial_state(
                 lease, accounts.get(lease.provider), traits.get(lease.provider), now
             )
     known = frozenset(name for name, identity in accounts.items() if is_known_account(name, identity, leases))
-    return DeleteState(request, terminations, traits, accounts, book, known)
+    return DeleteState(request, terminations, traits, accounts, book, known, started_at=now)
 
 
 def find_account_problem(lease: Lease, identity: AccountIdentity | None) -> str:
@@ -141,11 +142,15 @@ def _due_listings(state: DeleteState, now: float) -> t.Iterator[ListAccount]:
     )
 
 
-def _undeleted_instances(state: DeleteState, termination: Termination) -> dict[str, Instance]:
+def _heard_from(state: DeleteState) -> float:
+    return state.started_at + LISTING_PATIENCE_S
+
+
+def _undeleted_instances(state: DeleteState, termination: Termination, now: float) -> dict[str, Instance]:
     """Return what of a lease still needs a delete call: ids without an answer, and everything that is listed."""
     lease = termination.lease
-    # Unheard, a listing may show an id as another's; where it fails, what bills must end all the same.
-    is_heard = lease.provider in state.listed_accounts or lease.provider in state.listing_problems
+    # Unheard, a listing may show an id as another's; where it fails or hangs, what bills must end all the same.
+    is_heard = lease.provider in state.listed_accounts | state.listing_problems.keys() or now >= _heard_from(state)
     unanswered = {
         key: Instance(lease.provider, key, lease.name, lease.token, "unknown", lease.resource)
         for key in termination.ids
@@ -157,13 +162,15 @@ def _undeleted_instances(state: DeleteState, termination: Termination) -> dict[s
 def _due_deletions(state: DeleteState, now: float) -> t.Iterator[DeleteInstance]:
     for termination in state.terminations.values():
         if not termination.is_finished:
-            for key, instance in _undeleted_instances(state, termination).items():
+            for key, instance in _undeleted_instances(state, termination, now).items():
                 if termination.retry_at.get(key, 0.0) <= now:
                     yield DeleteInstance(QueuedDeletion(instance, "deleted"))
 
 
 def _wake_times(state: DeleteState, now: float) -> t.Iterator[float]:
     yield state.request.timeout_at
+    if now < _heard_from(state):
+        yield _heard_from(state)
     yield from (
         state.next_listing_at.get(name, now)
         for name in _providers_to_list(state)
@@ -171,7 +178,7 @@ def _wake_times(state: DeleteState, now: float) -> t.Iterator[float]:
     )
     for termination in state.terminations.values():
         if not termination.is_finished:
-            keys = _undeleted_instances(state, termination)
+            keys = _undeleted_instances(state, termination, now)
             yield from (moment for key, moment in termination.retry_at.items() if key in keys and moment > now)
 
 

@@ -19,6 +19,8 @@ from .listing_rules import LeaseBook, LeaseKey
 ABSENCE_GAP_S = 5.0
 DELETE_AGAIN_S = 30.0
 RETRY_S = 10.0
+# So long a first listing is waited for before what the ledger has is deleted by its id.
+LISTING_PATIENCE_S = 15.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ class DeleteState:
     returned: t.Mapping[LeaseKey, Instance] = dataclasses.field(default_factory=dict)
     unknown: t.Mapping[LeaseKey, Instance] = dataclasses.field(default_factory=dict)
     in_flight: frozenset[str] = frozenset()
+    started_at: float = 0.0
     timed_out: bool = False
 
 

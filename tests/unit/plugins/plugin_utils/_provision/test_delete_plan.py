@@ -27,6 +27,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._provision.create_
 )
 from ansible_collections.muster.training.plugins.plugin_utils._provision.delete_state import (
     ABSENCE_GAP_S,
+    LISTING_PATIENCE_S,
     DeleteAnswered,
     DeleteListing,
     DeleteRequest,
@@ -82,6 +83,13 @@ def test_an_id_is_deleted_when_the_account_was_listed_or_cannot_be(
     state = begin()
     assert delete_plan.decide(state, 0.0) == (ListAccount("lambda"),)
     actions = delete_plan.decide(listing(state), 2.0)
+    assert isinstance(actions, tuple) and [type(item) for item in actions] == [DeleteInstance]
+
+
+def test_a_listing_that_hangs_does_not_keep_an_id_from_being_deleted() -> None:
+    state = dataclasses.replace(begin(), in_flight=frozenset({"list:lambda"}))
+    assert delete_plan.decide(state, 1.0) == WaitUntil(LISTING_PATIENCE_S)
+    actions = delete_plan.decide(state, LISTING_PATIENCE_S)
     assert isinstance(actions, tuple) and [type(item) for item in actions] == [DeleteInstance]
 
 
