@@ -82,6 +82,16 @@ def test_ssh_that_hangs_or_is_missing(tmp_path: pathlib.Path, error: Exception) 
     assert probe(tmp_path, _Ssh(error=error)).state == "not_yet"
 
 
+@pytest.mark.parametrize(
+    ("ordered", "listed", "state"), [(8, None, "ready"), (16, None, "not_yet"), (16, 8, "not_yet")]
+)
+def test_as_many_gpus_are_asked_for_as_were_ordered(
+    tmp_path: pathlib.Path, ordered: int, listed: int | None, state: str
+) -> None:
+    ssh = _Ssh(stdout=output(VM))
+    assert probe(tmp_path, ssh, gpus=listed, ordered=Hardware(gpu_count=ordered)).state == state
+
+
 def test_as_many_gpus_are_asked_for_as_were_sold(tmp_path: pathlib.Path) -> None:
     bare = _Ssh(stdout=output(VM, gpu_count=None, cuda="missing"))
     assert probe(tmp_path, bare, gpus=0).state == "ready"
