@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from .api import Answer, Call, FakeApi, Route, Thing
+from .api import Answer, Call, FakeApi, FaultKind, Route, Thing
 
 GPU = "NVIDIA H100 80GB HBM3"
 PRICE = 2.99
@@ -49,6 +49,31 @@ class FakeRunpod(FakeApi):
     def error(self, status: int, message: str) -> Answer:
         return Answer(status, {"title": "Error", "status": status, "detail": message})
 
+    def stranger(self, name: str) -> Thing:
+        return self.make(name, kind="pod", image="bob", env={"A": "b"}, count=1, cluster=None, rank=0, end="RUNNING")
+
+    def odd(self) -> dict[str, t.Any]:
+        wild = {"a": [1]}
+        names = ("name", "status", "actions", "gpu", "cpu", "ssh", "cost", "ports", "runtime", "createdAt", "env")
+        return {"id": "odd-1", "cluster": 7, **dict.fromkeys(names, wild)}
+
+    def listed_key(self, operation: str) -> str | None:
+        return "pods" if operation == "list" else None
+
+    def distort(self, kind: FaultKind, item: dict[str, t.Any]) -> dict[str, t.Any]:
+        if kind == "renamed":
+            return {**item, "name": "renamed-by-hand"}
+        if kind == "overpriced":
+            return {**item, "cost": 29.9}
+        return {**item, "gpu": {"id": "NVIDIA A40", "count": 1}} if kind == "wrong_hardware" else item
+
+    def endless(self, answer: Answer) -> Answer:
+        self.endless_count += 1
+        pages = {"nextCursor": f"more-{self.endless_count}", "hasNextPage": True}
+        return Answer(200, {**answer.data, "pagination": pages})
+
+    endless_count = 0
+
     def _pods(self, call: Call) -> Answer:
         inside = call.query.get("includeClusterPods") == "true"
         listed = [item for item in self.visible(call) if item.fields["kind"] == "pod"]
@@ -59,6 +84,8 @@ class FakeRunpod(FakeApi):
         return self._paged("clusters", [self._cluster(item) for item in listed], call)
 
     def _paged(self, key: str, items: list[t.Any], call: Call) -> Answer:
+        if call.query.get("cursor", "").startswith("more-"):
+            return self.endless(Answer(200, {key: items}))
         if not self.page:
             return Answer(200, {key: items})
         start = int(call.query.get("cursor", "0"))

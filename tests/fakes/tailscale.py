@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from .api import Answer, Call, FakeApi, Route, Thing
+from .api import Answer, Call, FakeApi, FaultKind, Route, Thing
 
 _TIME = "2026-11-21T10:00:00Z"
 
@@ -49,6 +49,20 @@ class FakeTailscale(FakeApi):
         """Let a device join."""
         values = {"kind": "device", "tags": ["tag:rented"], "authorized": True, "enabledRoutes": [], "online": True}
         return self.make(hostname, **{**values, **fields})
+
+    def stranger(self, name: str) -> Thing:
+        return self.device(name)
+
+    def odd(self) -> dict[str, t.Any]:
+        wild = {"a": [1]}
+        names = ("name", "hostname", "tags", "addresses", "connectedToControl", "created", "authorized", "os")
+        return {"id": 7, "nodeId": "odd-1", **dict.fromkeys(names, wild)}
+
+    def listed_key(self, operation: str) -> str | None:
+        return "devices" if operation == "list" else None
+
+    def distort(self, kind: FaultKind, item: dict[str, t.Any]) -> dict[str, t.Any]:
+        return {**item, "name": "renamed.tail1234.ts.net"} if kind == "renamed" else item
 
     def _devices(self, call: Call) -> Answer:
         listed = [item for item in self.visible(call) if item.fields["kind"] == "device"]

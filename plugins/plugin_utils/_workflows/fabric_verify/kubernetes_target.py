@@ -16,7 +16,7 @@ import typing as t
 from ....module_utils._model import job_templates
 from ....module_utils._model.errors import InputError, MusterError, NodeError, RefusedError
 from ....module_utils._model.island import PairPath
-from ....module_utils._model.job import Job, merge, parse_job
+from ....module_utils._model.job import Job, parse_job
 from ....module_utils._model.job_backends import Surroundings, choose_backend
 from ....module_utils._model.node import Node
 from ....module_utils._model.node_facts import merge_facts
@@ -79,11 +79,7 @@ def find_kubernetes_job(options: t.Mapping[str, t.Any], around: Surroundings) ->
     value = options.get("job") or {}
     if not isinstance(value, dict):
         raise InputError("job", "must be a mapping", "Give the keys of a job: image, placement, mounts, resources")
-    template = value.get("template")
-    if template is not None and template not in job_templates.PRESETS:
-        fix = "Use a preset of the collection, or give the keys themselves"
-        raise InputError("job.template", f"the preset '{template}' does not exist", fix)
-    job = merge(job_templates.PRESETS[template], value) if template else dict(value)
+    job = dict(job_templates.apply_template(value, job_templates.PRESETS))
     place = job.get("placement") or {}
     if not isinstance(place, dict):
         return None
