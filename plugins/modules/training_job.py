@@ -53,7 +53,7 @@ options:
               - V(kubernetes) runs the job in pods, V(hosts) on the hosts of the play.
               - V(auto) is V(hosts) where the play has machines and no O(kubeconfig) or O(context) is named, and
                 V(kubernetes) where it is the other way round. Where both or none are there, a job with an O(job.image)
-                runs in pods. What it decided is printed. A recorded run stays on its backend.
+                runs in pods. The decision is printed. A recorded run stays on its backend.
             type: str
             choices: [auto, hosts, kubernetes]
             default: auto
@@ -67,7 +67,7 @@ options:
                 node.
               - V(pod) cannot be used on plain hosts.
               - V(auto) is V(host) for pods that get a shared RDMA device, where the namespace allows it, and V(pod) for
-                others. What it decided is printed.
+                others. The decision is printed.
             type: str
             choices: [auto, host, pod]
             default: auto

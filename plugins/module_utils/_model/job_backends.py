@@ -32,7 +32,7 @@ _NEEDS_KUBERNETES = "needs placement.backend: kubernetes"
 
 
 class Surroundings(t.NamedTuple):
-    """What there is to run a job on: machines in the play, a kubeconfig or context that the user named."""
+    """The places where a job could run: machines in the play, a kubeconfig or context that the user named."""
 
     machines: bool
     cluster: bool

@@ -37,7 +37,7 @@ class RunRequest:
 
     @property
     def surroundings(self) -> Surroundings:
-        """Return what there is to run a job on. ``localhost`` is no machine, unless the inventory describes it."""
+        """Return what there is to run a job on. ``localhost`` counts only where the inventory describes it."""
         named = any(self.options.get(key) for key in ("kubeconfig", "context"))
         return Surroundings(any(self._is_machine(name) for name in self.hosts), named)
 
