@@ -49,7 +49,11 @@ options:
         type: dict
         suboptions:
           backend:
-            description: V(kubernetes) runs the job in pods, V(hosts) and V(auto) on the hosts of the play.
+            description:
+              - V(kubernetes) runs the job in pods, V(hosts) on the hosts of the play.
+              - V(auto) is V(hosts) where the play has machines and no O(kubeconfig) or O(context) is named, and
+                V(kubernetes) where it is the other way round. Where both or none are there, a job with an O(job.image)
+                runs in pods. The decision is printed. A recorded run stays on its backend.
             type: str
             choices: [auto, hosts, kubernetes]
             default: auto
@@ -62,6 +66,8 @@ options:
               - The network of the pods on Kubernetes. V(host) is the nodes' own network, which takes one pod per
                 node.
               - V(pod) cannot be used on plain hosts.
+              - V(auto) is V(host) for pods that get a shared RDMA device, where the namespace allows it, and V(pod) for
+                others. The decision is printed.
             type: str
             choices: [auto, host, pod]
             default: auto

@@ -253,15 +253,23 @@ def _below(folder: str | None, path: str) -> str | None:
     return f"{folder.rstrip('/')}/{path}" if folder else None
 
 
-def parse_job(value: t.Any, presets: t.Mapping[str, t.Mapping[str, t.Any]] | None = None) -> Job:
+def parse_job(
+    value: t.Any,
+    presets: t.Mapping[str, t.Mapping[str, t.Any]] | None = None,
+    choose_backend: t.Callable[[bool], str] = lambda _has_image: "hosts",
+) -> Job:
     """Return the job that ``value`` describes, with its template resolved.
 
     :param value: mapping as written by the user (``muster_job``).
     :param presets: template name -> partial job; the job's own keys win, mappings are merged key by key.
+    :param choose_backend: what ``placement.backend: auto`` stands for, by whether the job names an image.
     :raises InputError: naming the option, the problem and the nearest valid key.
     """
     options = job_templates.apply_template(f.dictionary(value, "job"), presets or {})
     job = f.section(Job)(options, "job")
+    if job.placement.backend == "auto":
+        placement = dataclasses.replace(job.placement, backend=choose_backend(job.image is not None))
+        job = dataclasses.replace(job, placement=placement)
     _check_job(job)
     return job
 

@@ -114,6 +114,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
                 cluster_identity.require_ledger_cluster(client, home)
         cluster_facts.require_engine(client, job)
         facts = cluster_facts.read_cluster_facts(client, job, namespace)
+        job = cluster_facts.settle_network(client, job, facts, namespace, request.progress.say)
         placement = kubernetes_plan.decide_placement(job, facts)
         drilling = _parse_drill(request, job, facts)
         asked = ClusterRun(request, home, job, source, run_id, client, facts, placement, before)
