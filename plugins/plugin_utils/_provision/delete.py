@@ -155,7 +155,7 @@ def _list_leftovers(state: DeleteState, accounts: AccountApis, scheduler: Schedu
     leftovers: list[Leftover] = []
     for name, work in works.items():
         try:
-            leftovers += await_answer(scheduler, work, until)
+            leftovers.extend(await_answer(scheduler, work, until))
         except Exception as error:
             leftovers.append(Leftover("listing", name, "unknown", explain_failure(error)))
     return tuple(leftovers)
