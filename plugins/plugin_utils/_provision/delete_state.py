@@ -14,7 +14,7 @@ import typing as t
 from ...module_utils._model.lease import AccountIdentity, Instance, ProviderTraits
 from ...module_utils._model.ledger import Lease
 from .create_state import AccountListed, DeleteInstance, ListAccount, QueuedDeletion
-from .listing_rules import LeaseBook, LeaseKey
+from .listing_rules import LeaseIndex, LeaseKey
 
 ABSENCE_GAP_S = 5.0
 DELETE_AGAIN_S = 30.0
@@ -77,7 +77,7 @@ class Termination:
 class DeleteState:
     """Everything the planner knows.
 
-    ``book`` has all leases of the ledger. ``known_accounts`` are the providers with whose credentials something of
+    ``index`` has all leases of the ledger. ``known_accounts`` are the providers with whose credentials something of
     ours was made or seen. ``listing_problems`` holds the last error of an account's listing, ``unlistable`` one that
     no retry can resolve; ``listed_accounts`` are those listed at least once. The last listing's instances that are not
     deleted are in ``orphans``, ``within_lease``, ``returned`` and ``unknown``, by provider and id.
@@ -87,7 +87,7 @@ class DeleteState:
     terminations: t.Mapping[LeaseKey, Termination]
     traits: t.Mapping[str, ProviderTraits]
     accounts: t.Mapping[str, AccountIdentity]
-    book: LeaseBook
+    index: LeaseIndex
     known_accounts: frozenset[str] = frozenset()
     next_listing_at: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
     listed_accounts: frozenset[str] = frozenset()
