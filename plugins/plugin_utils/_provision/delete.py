@@ -40,7 +40,7 @@ _LEFTOVERS_S = 10.0
 
 
 def is_credential_error(error: Exception) -> bool:
-    """Return whether an error is about the credentials, so that no retry helps."""
+    """Return whether an error is about the credentials, so that no retry helps if it lasts."""
     return isinstance(error, ApiError) and error.status in (401, 403)
 
 
@@ -75,7 +75,7 @@ class _DeleteEffects:
             existed = self._accounts[deletion.instance.provider].delete(deletion.instance)
         except Exception as error:
             return DeleteAnswered(
-                self._scheduler.now(), deletion, problem=explain_failure(error), is_permanent=is_credential_error(error)
+                self._scheduler.now(), deletion, problem=explain_failure(error), is_refused=is_credential_error(error)
             )
         return DeleteAnswered(self._scheduler.now(), deletion, existed)
 

@@ -24,6 +24,7 @@ from .delete_state import (
     ABSENCE_GAP_S,
     DELETE_AGAIN_S,
     LISTING_PATIENCE_S,
+    REFUSALS,
     RETRY_S,
     DeleteAction,
     DeleteAnswered,
@@ -192,7 +193,8 @@ def _apply_listing(state: DeleteState, event: DeleteListing) -> DeleteState:
     state = dataclasses.replace(state, in_flight=state.in_flight - {f"list:{name}"})
     if listing.problem:
         return _apply_listing_failure(state, event)
-    state = dataclasses.replace(state, listed_accounts=state.listed_accounts | {name})
+    refusals = {**state.refusals, name: 0}
+    state = dataclasses.replace(state, listed_accounts=state.listed_accounts | {name}, refusals=refusals)
     if shows_ours(name, state.accounts[name], listing.instances, state.index):
         state = dataclasses.replace(state, known_accounts=state.known_accounts | {name})
     state = _classify_instances(state, name, listing.instances)
@@ -209,7 +211,9 @@ def _apply_listing_failure(state: DeleteState, event: DeleteListing) -> DeleteSt
     next_listing_at = {**state.next_listing_at, listing.provider: listing.at + RETRY_S}
     problems = {**state.listing_problems, listing.provider: listing.problem}
     state = dataclasses.replace(state, next_listing_at=next_listing_at, listing_problems=problems)
-    if not event.is_permanent:
+    refusals = state.refusals.get(listing.provider, 0) + 1 if event.is_refused else 0
+    state = dataclasses.replace(state, refusals={**state.refusals, listing.provider: refusals})
+    if refusals < REFUSALS:
         return state
     for termination in state.terminations.values():
         if termination.lease.provider == listing.provider and not termination.is_finished:
@@ -329,8 +333,13 @@ def _update_after_delete(termination: Termination, event: DeleteAnswered, traits
     key = event.deletion.instance.id
     if event.problem:
         retry_at = {**termination.retry_at, key: event.at + RETRY_S}
+        refusals = termination.refusals + 1 if event.is_refused else 0
         return dataclasses.replace(
-            termination, problem=event.problem, is_permanent=event.is_permanent, retry_at=retry_at
+            termination,
+            problem=event.problem,
+            is_permanent=refusals >= REFUSALS,
+            refusals=refusals,
+            retry_at=retry_at,
         )
     # "No such id" proves nothing: a new machine may not be known everywhere yet.
     since = min(event.at, termination.lease.created_at or termination.lease.intent_at)
@@ -342,4 +351,5 @@ def _update_after_delete(termination: Termination, event: DeleteAnswered, traits
         absent_from=max(termination.absent_from, absent_from),
         absent_at=(),
         problem="",
+        refusals=0,
     )
