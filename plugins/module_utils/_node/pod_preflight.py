@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import json
 import os
 import pathlib
 import re
@@ -101,6 +102,13 @@ def write_files(files: t.Mapping[str, str], folder: pathlib.Path, mode: int = 0o
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
         (folder / name).chmod(mode)
+
+
+def write_secret_env(env: t.Mapping[str, str], folder: pathlib.Path) -> None:
+    """Write the secrets for ranks that another program starts (an sshd does not forward its environment)."""
+    path = folder / "secrets.json"
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(env), encoding="utf-8")
 
 
 def read_secrets(mounted: t.Sequence[t.Mapping[str, str]]) -> tuple[dict[str, str], list[str]]:

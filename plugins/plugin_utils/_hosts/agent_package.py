@@ -36,6 +36,7 @@ _CORE = (
     "host_preflight",
     "host_units",
     "processes",
+    "shared_folder",
 )
 MARK = "\x1emuster\x1e"
 

@@ -12,9 +12,11 @@ import base64
 import dataclasses
 import typing as t
 
+from ...module_utils._model import job_checkpoints
 from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import Job
 from ...module_utils._model.object_names import unit_marker
+from ...module_utils._node import shared_folder
 from . import agent_package, file_sync
 from .node_client import NodeClient, most_telling_error, on_each_node
 
@@ -24,7 +26,10 @@ NodeObject = dict[str, t.Any]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GangMember:
-    """One node of a gang: its client, its unit's specification and files. Secrets never enter ``spec``."""
+    """One node of a gang: its client, its unit's specification and files. Secrets never enter ``spec``.
+
+    ``shared`` is the folder that must be one and the same on all nodes, where there is one.
+    """
 
     remote: NodeClient
     spec: NodeObject
@@ -36,6 +41,7 @@ class GangMember:
     write: tuple[str, ...]
     meet: NodeObject | None = None
     reach: NodeObject | None = None
+    shared: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,6 +69,7 @@ def prepare_gang(
     by_name = {member.remote.name: member for member in members}
 
     remotes = [member.remote for member in members]
+    shared = _build_proofs(members)
 
     def send(remote: NodeClient) -> None:
         member = by_name[remote.name]
@@ -86,6 +93,7 @@ def prepare_gang(
             meet=member.meet,
             reach=member.reach,
             write=list(member.write),
+            shared=shared.get(remote.name),
         )
 
     # Files first, on all nodes, so that no node waits for a peer whose files are still being sent.
@@ -96,10 +104,27 @@ def prepare_gang(
             raise most_telling_error(errors)
 
 
+def _build_proofs(members: t.Sequence[GangMember]) -> dict[str, NodeObject]:
+    """Return by node its part in the proof of the shared folder: the first node writes what the others read."""
+    if len(members) < 2 or any(member.shared is None for member in members):
+        return {}
+    proof, writer = shared_folder.new_proof(), members[0].remote.name
+    return {
+        member.remote.name: {
+            **proof,
+            "folder": member.shared,
+            "writer": writer,
+            "writes": member is members[0],
+            "within_s": job_checkpoints.VISIBLE_S,
+        }
+        for member in members
+    }
+
+
 def without_peers(member: GangMember, members: t.Sequence[GangMember]) -> GangMember:
     """Return a member that joins a running gang: only a rendezvous store still accepts connections."""
     store = any(other.store for other in members)
-    return dataclasses.replace(member, meet=None, reach=member.reach if store else None)
+    return dataclasses.replace(member, meet=None, reach=member.reach if store else None, shared=None)
 
 
 def start_gang(members: t.Sequence[GangMember], run_id: str, *, fresh: bool = False) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from .....module_utils._model import job_checkpoints
 from .....module_utils._model.errors import InputError, RefusedError
 from .....module_utils._model.job import Job
 from .....module_utils._model.node import Node
@@ -107,6 +108,7 @@ def build_slots(
             agent_python=infos[host.name]["executable"],
             tools=infos[host.name]["tools"],
             user=infos[host.name]["user"],
+            home=infos[host.name].get("home"),
         )
         for index, host in enumerate(found)
     )
@@ -141,7 +143,8 @@ def build_members(
                 secrets=gang.secret_payload(*secrets),
                 missing=infos[remote.name].get("missing", {}),
                 free_bytes=infos[remote.name]["free_bytes"],
-                write=(context.checkpoint_dir or f"{slot.run_dir}/checkpoints",),
+                write=(context.checkpoints_in(slot.run_dir),),
+                shared=context.checkpoints_in(slot.run_dir) if job_checkpoints.must_be_shared(job) else None,
                 meet={**meet, "peers": len(nodes) - 1} if first_without_store else None,
                 reach=meet if index > 0 else None,
             )

@@ -187,6 +187,7 @@ def _announce(progress: Progress, plan: HostsPlan, running: bool) -> None:
         parts.append(f"${derived['price_usd_per_hour']:.2f} an hour")
     if derived["predicted_allreduce_s"]:
         parts.append(f"{derived['predicted_allreduce_s']:.3g} s per all-reduce of all gradients")
+    parts += [derived["checkpoints"]] if derived["checkpoints"] else []
     progress.say(" · ".join(parts) + (" · already running, following it" if running else ""))
     for warning in plan.gate.warnings:
         progress.say(f"warning: {warning}")
