@@ -42,6 +42,20 @@ def kept_logs_folder(job: Job, run_id: str) -> str | None:
     return _join(kept, f".muster/{run_id}/logs")
 
 
+def node_rules(job: Job) -> dict[str, t.Any]:
+    """Return what nodes and pods do about checkpoints: ``{format, keep, required, shared}``."""
+    wanted = job.checkpoints
+    required = wanted.resume == "required"
+    return {"format": wanted.format, "keep": wanted.keep, "required": required, "shared": must_be_shared(job)}
+
+
+def required_checkpoint(job: Job, run_id: str) -> dict[str, t.Any] | None:
+    """Return the folder and the format in which a host looks for the checkpoint that must be there, else None."""
+    if job.checkpoints.resume != "required":
+        return None
+    return {"folder": checkpoint_folder(job, run_id), "format": job.checkpoints.format}
+
+
 def must_be_shared(job: Job) -> bool:
     """Return whether one folder for the checkpoints must be seen by all nodes."""
     checkpoints = job.checkpoints

@@ -60,6 +60,8 @@ def op_info(request: NodeRequest) -> dict[str, t.Any]:
         path: host_preflight.check_writable(pathlib.Path(path).expanduser()) for path in request.get("paths", [])
     }
     answer["files"] = {path: os.access(os.path.expanduser(path), os.R_OK) for path in request.get("files", [])}
+    if request.get("checkpoints"):
+        answer["checkpoint"] = host_preflight.find_checkpoint(request["checkpoints"], _run_dir(request))
     if request.get("facts"):
         from . import facts
 

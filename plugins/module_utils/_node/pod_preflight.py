@@ -21,6 +21,8 @@ import tarfile
 import threading
 import typing as t
 
+from . import checkpoints
+
 RUN_DIR = "/muster/run"
 EXIT_REFUSED = 78
 EXIT_NO_ROOM = 74
@@ -144,6 +146,15 @@ def check_disk(folder: pathlib.Path, free_bytes: int, within_s: float = _DISK_S)
         raise PodRefusal(f"the file system of {folder} did not answer for {within_s:.0f} s", EXIT_NO_ROOM)
     if results[0] is not None:
         raise results[0]
+
+
+def require_checkpoint(folder: pathlib.Path, rules: t.Mapping[str, t.Any]) -> None:
+    """Refuse to start where the job requires a checkpoint and there is none.
+
+    :raises PodRefusal: naming the folder.
+    """
+    if rules.get("required") and not checkpoints.list_complete(folder, rules["format"]):
+        raise PodRefusal(f"checkpoints.resume is required, and {folder} has no complete checkpoint")
 
 
 def _disk_problem(folder: pathlib.Path, free_bytes: int) -> PodRefusal | None:

@@ -23,6 +23,7 @@ import time
 import typing as t
 
 from . import (
+    checkpoints,
     pod_discovery,
     pod_environment,
     pod_fence,
@@ -56,6 +57,7 @@ class PodRunner:
         self.output = Output(self.identity.about())
         self.marker = f"{spec['run_id']}/{self.identity.attempt}/{self.identity.pod}"
         self.discovery: pod_discovery.DiscoveryServer | None = None
+        self.pruning: checkpoints.PruningThread | None = None
         self.shared: pod_shared.FirstPodProof | None = None
         self.writer_guard: pod_fence.SingleWriterGuard | None = None
         self.child: subprocess.Popen[bytes] | None = None
@@ -121,7 +123,9 @@ class PodRunner:
         self.secret_names = frozenset(env)
         if env:
             pod_preflight.write_secret_env(env, self.run_dir)
-        pod_preflight.check_disk(pathlib.Path(self.spec["checkpoint_dir"]), int(self.spec.get("free_bytes", 0)))
+        folder = pathlib.Path(self.spec["checkpoint_dir"])
+        pod_preflight.require_checkpoint(folder, self.spec["checkpoints"])
+        pod_preflight.check_disk(folder, int(self.spec.get("free_bytes", 0)))
         if self.spec.get("keep_logs"):
             if self.spec.get("ray"):
                 self.identity = pod_ray.with_next_attempt(self.spec, self.identity)
@@ -224,6 +228,9 @@ class PodRunner:
             program = argv[0] if exc.filename == argv[0] else f"in the folder {exc.filename}"
             raise pod_preflight.PodRefusal(f"cannot run {program}: {exc.strerror}", 127) from exc
         os.set_blocking(self._pipe(), False)
+        folder, first = str(self.spec["checkpoint_dir"]), self.identity.rank == 0
+        rules = self.spec["checkpoints"]
+        self.pruning = checkpoints.start_pruning(folder, rules, self.run_dir, self.identity.node, first=first)
         self.output.mark("events", self._event("agent_started", detail=" ".join(argv[:4])))
 
     def _watch(self) -> int:
@@ -292,6 +299,8 @@ class PodRunner:
     def _clean_up(self) -> None:
         """Kill the launcher's remaining processes and forward the last lines."""
         processes.kill_marked(self.marker)
+        if self.pruning is not None:
+            self.pruning.close()
         problem = self.attendance.finish() if self.attendance is not None else ""
         if problem:
             self.output.say(f"Ray Train did not report its workers: {problem}")

@@ -189,6 +189,7 @@ def unit_spec(job: Job, node: str, run_dir: str, run_id: str, unit: str, **value
         "timeout_s": None,
         "grace_s": job.checkpoints.grace_s,
         "memory": None,
+        "checkpoints": {},
         "warm": [],
         **values,
     }

@@ -60,6 +60,7 @@ def build_pod_spec(
         wait_s=job.restart.wait_s,
         gpus=job.gpus_per_node,
         elastic=job_backends.is_elastic(job),
+        checkpoints=job_checkpoints.node_rules(job),
         shared_wait_s=job_checkpoints.VISIBLE_S if job_checkpoints.must_be_shared(job) else None,
     )
     return dataclasses.replace(base, **changes)

@@ -90,6 +90,7 @@ def build_info_request(
         "tools": list(registry.required_tools(job, index)),
         "blobs": found.blobs(),
         "facts": bool(job.gpus_per_node),
+        "checkpoints": job_checkpoints.required_checkpoint(job, identity),
     }
 
 
@@ -179,6 +180,11 @@ def _build_agent_spec(
         usage=f"{slot.run_dir}/usage.jsonl",
         timeout_s=job.timeout_s,
         memory=job.resources.memory,
+        checkpoints={
+            **job_checkpoints.node_rules(job),
+            "folder": context.checkpoints_in(slot.run_dir),
+            "first": index == 0,
+        },
         warm=list(item.warm),
         generation=context.attempt,
     )

@@ -176,6 +176,12 @@ def _build_members(
     return made
 
 
+def _describe_memory_limit(managers: t.Mapping[str, str | None]) -> list[str]:
+    """Return what limits the memory where it is not systemd, which limits the job on a node as a whole."""
+    alone = [node for node, manager in managers.items() if manager == "detached"]
+    return [f"resources.memory limits each process by itself on {', '.join(alone)} (no systemd)"] if alone else []
+
+
 def _announce(progress: Progress, plan: HostsPlan, running: bool) -> None:
     derived = plan.derived
     parts = [f"run {plan.run_id}: {plan.job.nodes} nodes × {plan.job.nproc} = world size {derived['world_size']}"]
@@ -188,6 +194,8 @@ def _announce(progress: Progress, plan: HostsPlan, running: bool) -> None:
     if derived["predicted_allreduce_s"]:
         parts.append(f"{derived['predicted_allreduce_s']:.3g} s per all-reduce of all gradients")
     parts += [derived["checkpoints"]] if derived["checkpoints"] else []
+    if plan.job.resources.memory is not None:
+        parts += _describe_memory_limit({host.name: plan.infos[host.name].get("manager") for host in plan.hosts})
     progress.say(" · ".join(parts) + (" · already running, following it" if running else ""))
     for warning in plan.gate.warnings:
         progress.say(f"warning: {warning}")
