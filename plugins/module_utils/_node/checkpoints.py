@@ -26,7 +26,7 @@ from .pod_log import Tail
 
 _UNFINISHED = (".tmp", ".part", ".partial", ".incomplete")
 # In the checkpoint folder: the names that the program reported, of attempts on other nodes, too.
-_REPORTED = ".muster-checkpoints.json"
+_REPORTED = ".muster-saved.json"
 # Programs that report nothing are looked after at this interval.
 _EVERY_S = 10.0
 
@@ -60,7 +60,7 @@ def _saved_at(entry: os.DirEntry[str], form: str) -> int | None:
 class Pruner:
     """Removes complete checkpoints beyond the newest ``keep``. The newest one is never removed.
 
-    :ivar leads: whether this node also looks after checkpoints that nobody reported (``dcp``); of nodes that share a
+    :ivar leads: whether this node also looks after checkpoints that were not reported (``dcp``); of nodes that share a
         folder the first one does.
     """
 
@@ -151,7 +151,7 @@ def start_pruning(
 
 
 def _remove(path: pathlib.Path, form: str) -> bool:
-    """Remove a checkpoint; a folder that is removed half is no complete one meanwhile."""
+    """Remove a checkpoint; a folder that is removed in part does not count as complete."""
     try:
         if not path.is_dir():
             path.unlink()

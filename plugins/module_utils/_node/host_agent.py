@@ -119,7 +119,7 @@ def _prepare_steps(run: pathlib.Path, request: NodeRequest) -> tuple[str | None,
         if not problem and request.get("store"):
             # Early: it imports torch while the files are placed.
             host_units.start_unit(request["store"], pathlib.Path(request["program"]), wait=False)
-        problem = problem or _place_files(run, request) or _meet_gang(request)
+        problem = problem or _place_files(run, request) or _reach_gang(request)
         if not problem and shared and not shared.get("writes"):
             problem = shared_folder.take_part(run, shared)
             return problem, shared_folder.ADVICE if problem else ""
@@ -128,7 +128,7 @@ def _prepare_steps(run: pathlib.Path, request: NodeRequest) -> tuple[str | None,
     return problem, ""
 
 
-def _meet_gang(request: NodeRequest) -> str | None:
+def _reach_gang(request: NodeRequest) -> str | None:
     """Wait until the rendezvous of the gang can be reached: here, or from here."""
     problem = _wait_for_store(request["store"]) if request.get("store") else None
     if not problem and request.get("meet"):

@@ -16,7 +16,6 @@ from ...module_utils._model import job_checkpoints
 from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import Job
 from ...module_utils._model.object_names import unit_marker
-from ...module_utils._node import shared_folder
 from . import agent_package, file_sync
 from .node_client import NodeClient, most_telling_error, on_each_node
 
@@ -60,16 +59,18 @@ def prepare_gang(
     run_id: str,
     *,
     fresh: bool = False,
+    proof: t.Mapping[str, str] | None = None,
 ) -> None:
     """Take ownership of the run, place files and open the rendezvous port on all nodes; undo all when one fails.
 
     :param fresh: the run has never run: when a node fails, its folders are removed again.
+    :param proof: ``{name, content}`` of the file by which the members' ``shared`` folder is proven to be one.
     :raises MusterError: the reason of the first node that failed; no process of the run is left running.
     """
     by_name = {member.remote.name: member for member in members}
 
     remotes = [member.remote for member in members]
-    shared = _build_proofs(members)
+    shared = _build_proofs(members, proof)
 
     def send(remote: NodeClient) -> None:
         member = by_name[remote.name]
@@ -104,11 +105,11 @@ def prepare_gang(
             raise most_telling_error(errors)
 
 
-def _build_proofs(members: t.Sequence[GangMember]) -> dict[str, NodeObject]:
+def _build_proofs(members: t.Sequence[GangMember], proof: t.Mapping[str, str] | None) -> dict[str, NodeObject]:
     """Return by node its part in the proof of the shared folder: the first node writes what the others read."""
-    if len(members) < 2 or any(member.shared is None for member in members):
+    if proof is None or len(members) < 2 or any(member.shared is None for member in members):
         return {}
-    proof, writer = shared_folder.new_proof(), members[0].remote.name
+    writer = members[0].remote.name
     return {
         member.remote.name: {
             **proof,

@@ -16,7 +16,7 @@ import typing as t
 from .....module_utils._model.errors import MusterError
 from .....module_utils._model.job import to_yaml_names
 from .....module_utils._model.run_record import SCHEMA, RunRecord
-from .....module_utils._node import files
+from .....module_utils._node import files, shared_folder
 from ...._hosts import gang, ssh_keys
 from ...._launch import mpi
 from ...shared import run_record
@@ -70,7 +70,8 @@ def start_or_join(
             files.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "submitted", "attempt": attempt})
         try:
             ready = members if not lives else [gang.without_peers(member, members) for member in missing]
-            gang.prepare_gang(ready, plan.source.placed, held, plan.run_id, fresh=before is None)
+            proof = shared_folder.new_proof()
+            gang.prepare_gang(ready, plan.source.placed, held, plan.run_id, fresh=before is None, proof=proof)
             started = gang.start_gang(missing, plan.run_id, fresh=before is None)
         except MusterError:
             _restore_record(folder, before, lives)

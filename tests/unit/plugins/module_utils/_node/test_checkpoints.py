@@ -151,7 +151,7 @@ def test_any_report_is_read(tmp_path_factory: pytest.TempPathFactory, lines: lis
 @pytest.mark.parametrize("known", ["torn", "{}", "[1, null]"])
 def test_a_damaged_list_of_reports_is_none(tmp_path: pathlib.Path, known: str) -> None:
     made = [save(tmp_path / "c", f"s{n}", 100.0 + n) for n in range(2)]
-    (tmp_path / "c" / ".muster-checkpoints.json").write_text(known)
+    (tmp_path / "c" / ".muster-saved.json").write_text(known)
     report(tmp_path / "metrics.jsonl", *made)
     assert pruner(tmp_path, "files", 1).step() == ["s0"]
 
