@@ -59,6 +59,69 @@ def test_a_folder_that_all_nodes_see_is_used_and_nothing_else_is_left_in_it(worl
     assert sorted(path.name for path in folder.iterdir()) == [f"part-{node}" for node in NODES]
 
 
+# argv: steps. Saves each step under a temporary name, renames, and reports it; "half.tmp" was torn by a kill.
+SAVER = """
+import json, os, pathlib, sys, time
+folder = pathlib.Path(os.environ["MUSTER_CHECKPOINT_DIR"]); folder.mkdir(parents=True, exist_ok=True)
+print("found", sorted(path.name for path in folder.glob("step-*")), flush=True)
+(folder / "half.tmp").write_text("torn"); (folder / "config").write_text("of the program")
+for step in range(1, int(sys.argv[1]) + 1):
+    (folder / "new.tmp").write_text(str(step)); (folder / "new.tmp").rename(folder / f"step-{step}")
+    with open(os.environ["MUSTER_METRICS_FILE"], "a") as handle:
+        for line in ({"step": step}, {"checkpoint_step": step, "path": str(folder / f"step-{step}")}):
+            handle.write(json.dumps({"at": time.time(), **line}) + chr(10))
+    time.sleep(0.02)
+"""
+
+
+def saver(world: World, steps: int, **checkpoints: t.Any) -> dict[str, t.Any]:
+    command = [sys.executable, "-I", "-S", "-c", SAVER, str(steps)]
+    return world.job(nodes=1, command=command, checkpoints={"path": str(world.root / "ckpt"), **checkpoints})
+
+
+def names(folder: pathlib.Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def test_only_complete_checkpoints_beyond_the_kept_ones_are_removed(world: World) -> None:
+    result = world.play(job=saver(world, 5, keep=2))
+    assert result.code == 0, result.output
+    assert names(world.root / "ckpt" / world.run_id) == ["config", "half.tmp", "step-4", "step-5"]
+    removed = [event["detail"] for event in world.events() if event["kind"] == "checkpoint_removed"]
+    assert sorted(removed) == ["step-1", "step-2", "step-3"]
+
+
+def test_a_required_checkpoint_that_is_not_there_refuses_the_start(world: World) -> None:
+    folder = world.root / "ckpt" / world.run_id
+    folder.mkdir(parents=True)
+    (folder / "step-1.tmp").write_text("being written")
+    refused = world.play(job=saver(world, 1, resume="required"))
+    assert_refused(world, refused, f"resume is required, and {folder} has no complete checkpoint", "resume: auto")
+    (folder / "step-1.tmp").rename(folder / "step-1")
+    result = world.play(job=saver(world, 1, resume="required"))
+    assert result.code == 0 and "found ['step-1']" in (world.run_folder() / "logs" / "node-1.log").read_text()
+
+
+def test_a_start_that_must_not_resume_has_an_empty_folder(world: World) -> None:
+    failing = saver(world, 2, resume="never")
+    failing["command"] = ["sh", "-c", '"$@"; exit 3', "sh", *failing["command"]]
+    assert world.play(job=failing).code != 0
+    result = world.play(job=saver(world, 2, resume="never"))
+    assert result.code == 0, result.output
+    assert sorted(path.name for path in (world.root / "ckpt" / world.run_id).iterdir()) == ["attempt-1", "attempt-2"]
+    log = (world.run_folder() / "logs" / "node-1.log").read_text()
+    assert log.count("found []") == 2 and world.record()["problems"] == []
+
+
+@pytest.mark.skipif(pathlib.Path("/run/systemd/system").is_dir(), reason="systemd limits the unit as a whole")
+def test_memory_without_systemd_is_limited_and_said(world: World) -> None:
+    hog = "held = [bytearray(64 << 20) for _ in range(200)]; print('allocated', len(held))"
+    job = world.job(nodes=1, command=[sys.executable, "-c", hog], resources={"memory": "1Gi"})
+    result = world.play(job=job)
+    assert result.code != 0 and "MemoryError" in result.output, result.output
+    assert "resources.memory limits each process by itself on node-1 (no systemd)" in result.output
+
+
 @pytest.mark.parametrize("begin", [None, 0])
 def test_a_program_that_begins_anew_after_a_kill_did_not_resume(world: World, begin: int | None) -> None:
     """The same program twice: killed at step 27, then started again; once it resumes from step 20, once it does not."""
