@@ -245,8 +245,8 @@ REQUIRED: Dict = {"checkpoints": {"path": "/mnt/c", "resume": "required"}}
 )
 def test_a_required_checkpoint_must_be_there(a: str | None, b: str | None, shared: bool, failed: list[str]) -> None:
     wanted = job(checkpoints={**REQUIRED["checkpoints"], "shared": shared})
-    infos = [answer(checkpoint={"folder": "/mnt/c/x-1", "name": name}) for name in (a, b)]
-    found = [check for check in preflight(*infos, wanted=wanted) if not check.ok]
+    first, second = (answer(checkpoint={"folder": "/mnt/c/x-1", "name": name}) for name in (a, b))
+    found = [check for check in preflight(first, second, wanted=wanted) if not check.ok]
     assert [(check.name, check.node) for check in found] == [("checkpoint", node) for node in failed]
     assert all("required, and /mnt/c/x-1 has no complete checkpoint" in check.problem for check in found)
 

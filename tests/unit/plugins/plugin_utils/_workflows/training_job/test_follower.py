@@ -67,7 +67,7 @@ def test_the_end_of_a_log(tmp_path: pathlib.Path) -> None:
     assert text.endswith("end\n") and len(text) <= 64 * 1024
 
 
-PATTERN = {"metrics": {"step_pattern": r"iter (?P<step>[0-9]+)"}}
+PATTERN: Dict = {"metrics": {"step_pattern": r"iter (?P<step>[0-9]+)"}}
 
 
 def print_steps(followed: Follower, first: int, last: int) -> None:
