@@ -155,7 +155,8 @@ def _list_leftovers(state: DeleteState, accounts: AccountApis, scheduler: Schedu
     leftovers: list[Leftover] = []
     for name, work in works.items():
         try:
-            leftovers.extend(await_answer(scheduler, work, until))
+            found: tuple[Leftover, ...] = await_answer(scheduler, work, until)
+            leftovers.extend(found)
         except Exception as error:
             leftovers.append(Leftover("listing", name, "unknown", explain_failure(error)))
     return tuple(leftovers)

@@ -14,7 +14,7 @@ import tempfile
 import time
 import typing as t
 
-from .....module_utils._model import advice, drill, job_backends
+from .....module_utils._model import advice, drill, job_backends, job_checkpoints
 from .....module_utils._model.errors import InputError, MusterError
 from .....module_utils._model.job import Job, to_yaml_names
 from .....module_utils._model.run_record import BackendRef, RunRecord
@@ -396,5 +396,6 @@ def _open_record(asked: ClusterRun, made: KubePlan, follows: bool) -> RunRecord:
 def _announce(request: RunRequest, made: KubePlan, follows: bool) -> None:
     job, queue = made.job, [f"queue {made.queue.name}"] if made.queue else []
     size = f"run {made.run_id}: {job.nodes} pods × {job.nproc} = world size {job.world_size}"
-    parts = [size, f"{job.engine} in namespace {made.namespace}", *queue]
+    folder = job_checkpoints.describe_folder(job)
+    parts = [size, f"{job.engine} in namespace {made.namespace}", *queue, *([folder] if folder else [])]
     request.progress.say(" · ".join(parts) + (" · already running, following it" if follows else ""))
