@@ -21,6 +21,10 @@ from .quantity import parse_finite
 Line = t.Mapping[str, object]
 # How the launcher stops the other ranks after one failed: 128 + SIGTERM.
 _STOPPED = 143
+# A node that does not answer is noticed within 50 s by Kubernetes' defaults, later under load.
+_NOTICED_S = 180.0
+# So long after it ranks elsewhere may wait for it: the watchdog of NCCL gives up after 10 minutes, gloo after 30.
+_HANGS_S = 1900.0
 # How far the clock of a node may be ahead of ours.
 _AHEAD_S = 86400.0
 # No figure of a run is larger, and an integer of hundreds of digits cannot be shown.
@@ -39,8 +43,8 @@ class RankExit(t.NamedTuple):
 class Attempt:
     """One start of the gang: from its ranks' start to the first fault, or the end. Times are Unix seconds.
 
-    ``fault`` is (cause, node) of a drill, a lost node or a lost placement; ``followed`` says that another attempt came
-    after this one.
+    ``fault`` is (cause, node) of a drill, a lost node, a deleted pod or a lost placement; ``followed`` says that
+    another attempt came after this one.
     """
 
     n: int
@@ -58,6 +62,8 @@ class Attempt:
     fault: tuple[str, str | None] | None = None
     cancelled_at: float | None = None
     followed: bool = False
+    # When the cluster said that a node of it was not ready, and its name.
+    not_ready: tuple[float, str | None] | None = None
 
     @property
     def failed_rank(self) -> int | None:
@@ -87,13 +93,27 @@ class Attempt:
         failure = self.first_failure
         if self.cancelled_at is not None and (failure is None or self.cancelled_at <= failure.at):
             return "cancelled"
+        if self._lost_a_node:
+            return "node_lost"
         return "crash" if failure else None
+
+    @property
+    def _lost_a_node(self) -> bool:
+        """Return whether it ended with a node that was not ready: ranks elsewhere fail before that is noticed."""
+        if self.not_ready is None:
+            return False
+        failure = self.first_failure
+        if failure is None:
+            return self.followed
+        return -_NOTICED_S <= failure.at - self.not_ready[0] <= _HANGS_S
 
     @property
     def failed_node(self) -> str | None:
         """Return the node of the fault, else of the rank that failed first."""
         if self.fault:
             return self.fault[1]
+        if self.not_ready and self.cause == "node_lost":
+            return self.not_ready[1]
         return self.first_failure.node if self.first_failure and self.cause == "crash" else None
 
     @property
@@ -148,6 +168,10 @@ class RunHistory:
             self.base = int(parse_finite(line.get("attempt")) or 1)
         elif kind in ("drill", "node_lost") or (kind == "agent_restart" and line.get("detail") == "node_lost"):
             self._add_fault(at, "drill" if kind == "drill" else "node_lost", node if isinstance(node, str) else None)
+        elif kind == "node_not_ready" and (attempt := self.attempt_at(at)):
+            attempt.not_ready = attempt.not_ready or (at, node if isinstance(node, str) else None)
+        elif kind == "pod_deleted" and (attempt := self.attempt_at(at)) and attempt.cause is None:
+            self._add_fault(at, "pod_deleted", node if isinstance(node, str) else None)
         elif kind == "set_back":
             # Its queue preempted or suspended it: no fault of the program or of a node.
             self._add_fault(at, "preempted" if line.get("cause") == "preempted" else "suspended", None)
@@ -237,6 +261,11 @@ class RunHistory:
     def crashes(self) -> int:
         """Return how many attempts of this start a failing program ended (not drills, not lost nodes)."""
         return sum(attempt.n >= self.base and attempt.cause == "crash" for attempt in self.attempts)
+
+    @property
+    def lost_nodes(self) -> int:
+        """Return how many attempts of this start a lost node ended."""
+        return sum(attempt.n >= self.base and attempt.cause == "node_lost" for attempt in self.attempts)
 
     @property
     def restarts(self) -> int:

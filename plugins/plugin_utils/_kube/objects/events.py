@@ -224,12 +224,16 @@ def read_problems(client: Client, namespace: str) -> list[StartProblem]:
 
 def is_stale(event: KubeObject, owner: KubeObject) -> bool:
     """Return whether an event was last seen before ``owner`` was created: it is about an earlier object of its name."""
+    seen, created = last_seen(event), owner["metadata"].get("creationTimestamp")
+    # All are UTC with whole seconds before the fraction (RFC 3339): their text has the order of time.
+    return bool(seen and created) and seen[:19] < str(created)[:19]
+
+
+def last_seen(event: KubeObject) -> str:
+    """Return when an event was last seen, as the cluster wrote it, empty where it does not say."""
     series, meta = event.get("series") or {}, event.get("metadata") or {}
     times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
-    seen = next((at for at in (*times, event.get("firstTimestamp"), meta.get("creationTimestamp")) if at), None)
-    created = owner["metadata"].get("creationTimestamp")
-    # All are UTC with whole seconds before the fraction (RFC 3339): their text has the order of time.
-    return bool(seen and created) and str(seen)[:19] < str(created)[:19]
+    return str(next((at for at in (*times, event.get("firstTimestamp"), meta.get("creationTimestamp")) if at), ""))
 
 
 def _first_seen(event: KubeObject) -> str:

@@ -12,6 +12,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 import time
@@ -20,10 +21,7 @@ import typing as t
 from .....module_utils._model import drill as drills
 from .....module_utils._model.errors import MusterError
 from .....module_utils._model.job import Job
-from .....module_utils._model.run_history import parse_time
 from .....module_utils._node import files
-from .....module_utils._secrets.scrubber import scrub
-from ...._hosts import log_follow
 from ...._kube.api.kinds import KubeObject
 from ...._kube.api.logs import LogPosition
 from ...._kube.api.watch import WatchEvent
@@ -33,9 +31,11 @@ from ...shared import run_record
 from ...shared.progress import Progress
 from ..follower import Follower, RunOutcome, read_tail
 from .container_exits import ContainerExits
+from .ending.last_lines import Ending, is_over
+from .ending.run_end import EndRules
 from .force_delete import ForcedDeletions
 from .pending import PendingCauses
-from .pod_logs import PodLogs
+from .pod_logs import LineCounts, PodLogs
 from .run_events import RunWarnings
 from .timestamps import local_time
 from .watches import ClusterWatches
@@ -43,9 +43,6 @@ from .watches import ClusterWatches
 _IDLE_S = 0.5
 # For so many seconds events and log lines are processed before the run's limits are checked again.
 _TURN_S = 0.2
-_DRAIN_S = 20.0
-# The engine's own deadline comes first: it says in the cluster why the job ended.
-_OWN_DEADLINE_S = 10.0
 
 
 class ClusterFollower(Follower):
@@ -70,7 +67,9 @@ class ClusterFollower(Follower):
         self.read: dict[str, LogPosition] = {
             uid: (str(place["stamp"]), int(place["same"])) for uid, place in self.offsets.items() if "stamp" in place
         }
+        self._former_nodes = {uid: str(place["node"]) for uid, place in self.offsets.items() if place.get("node")}
         self.logs = PodLogs(self.nodes, self.read, self._write, self._record_refusal, self._read_log, progress)
+        self.logs.counts = LineCounts({uid: place.get("counts") for uid, place in self.offsets.items()})
         self.main: KubeObject = sources.main
         self._main_seen = False
         self.lost_pods: set[str] = set()
@@ -79,10 +78,11 @@ class ClusterFollower(Follower):
         self.warnings = RunWarnings(sources.plan, [mount.pvc for mount in job.mounts if mount.pvc])
         self.pending = PendingCauses(sources.plan.queue is not None, sources.client.transport.is_recovering)
         self.exits = ContainerExits(self.main["kind"], job.nodes)
-        self._ending: tuple[RunOutcome, float] | None = None
-        self._is_engine_done = False
-        self.refusal: RunOutcome | None = None
-        self.refused_at = 0.0
+        self.rules = EndRules(job, self.exits, sources.deadline_passed)
+        self._ending: Ending | None = None
+        self._listed = False
+        # Pods whose nodes were not ready: each is recorded once, by whoever follows first.
+        self._silent = {str(line.get("pod")) for line in self.kept_events() if line.get("kind") == "node_not_ready"}
 
     def run(self) -> RunOutcome:
         """Follow until the run has ended and its logs are read."""
@@ -93,14 +93,13 @@ class ClusterFollower(Follower):
                 if os.getppid() != parent:
                     raise MusterError(f"run {self.run_id} is no longer followed: ansible-playbook has ended")
                 self._take_news()
-                self._ending = self._ending or self._find_end()
+                self._find_end()
                 self.pending.take_attempts(len(self.story.attempts))
-                if self._ending and (not self.sources.is_reading() or time.monotonic() > self._ending[1]):
-                    return self._finish(self._ending[0])
+                if self._ending and not self._reads_on(self._ending):
+                    return self._finish(self._ending.outcome)
                 self._drill_if_due()
                 self._force_delete()
-                if not self._ending:
-                    self.logs.reopen(self.sources, self.pods)
+                self.logs.reopen(self.sources, self.pods)
                 self._report_once(self.pending.unexplained_suspension(self.main))
                 self._report()
         finally:
@@ -142,12 +141,28 @@ class ClusterFollower(Follower):
                 self._take_item(*item)
         self.logs.flush()
         self.logs.write_termination_message()
-        told = self._engine_end() if self._is_engine_done else None
-        return told[0] if told else outcome
+        outcome = self.rules.engine_end(self.main, self.story) or outcome
+        gaps = self.logs.gaps(whole=outcome.outcome == "succeeded")
+        for gap in gaps:
+            self.progress.say(f"warning: {gap}: what its ranks recorded there is missing from the record of the run")
+            self.record_event("log_gap", detail=gap)
+        return dataclasses.replace(outcome, detail="; ".join([outcome.detail, *gaps]))
+
+    def _reads_on(self, ending: Ending) -> bool:
+        """Return whether something of a run that has ended is still to come: pods, lines, or why a node is silent."""
+        if not self._listed:
+            # Its pods, and with them their logs, are not known yet.
+            return True
+        alive = {uid: pod for uid, pod in self.pods.items() if not is_over(pod) and uid not in self.forced.forced}
+        silent = any(pod["metadata"].get("deletionTimestamp") and pod["spec"].get("nodeName") for pod in alive.values())
+        reading = self.sources.is_reading() or self.logs.is_away(self.pods)
+        return ending.reads_on(reading, bool(alive), silent)
 
     def _take_item(self, source: str, value: t.Any) -> None:
         if source == "line":
             self.logs.take(*value)
+            if self._ending:
+                self._ending.take_line()
             return
         self.logs.flush()
         if source == "error":
@@ -156,8 +171,10 @@ class ClusterFollower(Follower):
             self.logs.take_end(value)
         elif source == "main" and value.type == "SYNCED":
             self._require_main()
+        elif source == "pod" and value.type == "SYNCED":
+            self._listed = True
         elif source == "event" and value.type != "SYNCED":
-            self._report_once(self.warnings.take(value, self.pods, self.main))
+            self._take_warning(value)
         elif value.type != "SYNCED":
             takers = {"main": self._take_main, "pod": self._take_pod}
             takers.get(source, self._take_workload)(value)
@@ -176,14 +193,26 @@ class ClusterFollower(Follower):
             self.record_event("set_back", cause=self.pending.why, detail=status.read_state(self.main).reason)
             self.progress.say(f"the run was {self.pending.why}: it is queued again")
 
+    def _take_warning(self, event: WatchEvent) -> None:
+        self._report_once(self.warnings.take(event, self.pods, self.main))
+        found = self.warnings.pod_of_silent_node(event, self.main)
+        if found is None or found.name in self._silent:
+            return
+        # Its ranks may have failed before, and nobody may have followed then: the story finds the attempt by the time.
+        self._silent.add(found.name)
+        node = self.nodes.get(found.uid) or self._former_nodes.get(found.uid)
+        at = self.local_time_of(found.at)
+        self.record_event("node_not_ready", at, node=node, pod=found.name, detail=f"{found.name}: {found.words}")
+
     def _require_main(self) -> None:
         """End a run whose object was deleted before the first listing: no event will report that."""
         if not self._main_seen:
             self._end_by_deletion()
 
     def _end_by_deletion(self) -> None:
-        gone = RunOutcome("cancelled", 143, "cancelled", f"the {self.main['kind']} was deleted")
-        self._ending = self._ending or self._engine_end() or (gone, self._save_deadline())
+        self._find_engine_end()
+        gone = self.rules.deletion(self.main, self.story)
+        self._ending = self._ending or Ending(gone, saves_s=self.job.checkpoints.grace_s)
 
     def _take_pod(self, event: WatchEvent) -> None:
         pod, uid = event.object, event.object["metadata"]["uid"]
@@ -236,12 +265,22 @@ class ClusterFollower(Follower):
         if taken and taken.get("status") == "True" and uid not in self.lost_pods:
             self.lost_pods.add(uid)
             node = self.nodes.get(uid) or pod["metadata"]["name"]
-            self.record_event("node_lost", node=node, detail=f"{taken.get('reason')}: {taken.get('message')}")
+            at = self.local_time_of(taken.get("lastTransitionTime"))
+            self.record_event("node_lost", at, node=node, detail=f"{taken.get('reason')}: {taken.get('message')}")
             self.progress.say(f"{node}: {pod['metadata']['name']} was evicted: {taken.get('reason')}")
 
     def _take_pod_deletion(self, pod: KubeObject) -> None:
-        if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
-            self.lost_pods.add(pod["metadata"]["uid"])
+        """Note a pod that was deleted by force: its node has not confirmed its end, and no rank of it tells one."""
+        uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
+        if is_over(pod) or uid in self.lost_pods:
+            return
+        self.lost_pods.add(uid)
+        attempt = self.story.attempts[-1] if self.story.attempts else None
+        leaving = self._ending or self.pending.suspended or self.main["metadata"].get("deletionTimestamp")
+        if attempt is None or attempt.cause is not None or leaving or not pod["spec"].get("nodeName"):
+            return
+        self.record_event("pod_deleted", node=self.nodes.get(uid), detail=f"{name} was deleted by force")
+        self.progress.say(f"{self.nodes.get(uid)}: {name} was deleted by force, and not by this collection")
 
     def _force_delete(self) -> None:
         """Force-delete the pods of lost nodes, so that the gang can start again."""
@@ -259,16 +298,12 @@ class ClusterFollower(Follower):
             cause = self.pending.workload(event.object)
             if cause is not None and cause.final:
                 # Its pods are gone or never came, and no others will: also of a run that was under way.
-                given_up = RunOutcome("failed", 1, cause.code, cause.text)
-                self._ending = self._ending or (given_up, self._drain_deadline())
+                self._ending = self._ending or Ending(RunOutcome("failed", 1, cause.code, cause.text))
             self._report_once(cause)
 
     def _record_refusal(self, node: str, line: t.Mapping[str, t.Any]) -> None:
         """Note that a pod did not start its program, and why: no rank of it will say so."""
-        detail = scrub(str(line.get("detail") or ""))
-        code = line.get("exit_code")
-        self.refusal = RunOutcome("failed", code if isinstance(code, int) else 1, "crash", f"{node}: {detail}")
-        self.refused_at = parse_time(line.get("at")) or log_follow.now()
+        detail = self.rules.take_refusal(node, line)
         self.progress.say(f"{node}: the pod did not start its program: {detail}")
 
     def _take_failure(self, name: str, exc: Exception) -> None:
@@ -281,85 +316,24 @@ class ClusterFollower(Follower):
             return
         raise exc
 
-    def _find_end(self) -> tuple[RunOutcome, float] | None:
-        found = self._engine_end()
-        if found:
-            return found
-        early = (
-            self._fatal_exit()
-            or self._timeout()
-            or self._rule_outcome()
-            or self._lost_budget()
-            or self._start_failure()
-        )
+    def _find_end(self) -> None:
+        """Note how the run has ended, where it has, and since when its last lines are read."""
+        self._find_engine_end()
+        if self._ending is not None:
+            return
+        early = self.rules.own_end(self.main, self.story, self.admitted_at) or self._rule_outcome()
         if early is None:
-            return None
+            return
         # A rule of ours: what the ranks save and say as they are told to end is still read.
+        self._ending = Ending(early, saves_s=self.job.checkpoints.grace_s)
         meta = self.main["metadata"]
         with contextlib.suppress(MusterError):
             self.sources.client.delete(self.main, meta["name"], self.sources.plan.namespace, uid=meta["uid"])
-        return early, self._save_deadline()
 
-    def _lost_budget(self) -> RunOutcome | None:
-        if not self.job.lost_budget or self._count_lost_restarts() <= self.job.lost_budget:
-            return None
-        lost = self._count_lost_restarts()
-        return RunOutcome("lost", 1, "node_lost", f"restart.max_lost_nodes is exceeded after {lost} lost nodes")
-
-    def _start_failure(self) -> RunOutcome | None:
-        why = "" if self.story.attempts else self.exits.start_failure()
-        return RunOutcome("failed", 1, "crash", why) if why else None
-
-    def _engine_end(self) -> tuple[RunOutcome, float] | None:
-        now = status.read_state(self.main)
-        self._is_engine_done = now.phase in ("done", "failed")
-        if now.phase == "done":
-            return RunOutcome("succeeded", 0, "succeeded", "all ranks exited with code 0"), self._drain_deadline()
-        return (self._failure_outcome(now.reason), self._drain_deadline()) if now.phase == "failed" else None
-
-    def _fatal_exit(self) -> RunOutcome | None:
-        """Return the end of a run by an exit code that must not be repeated; not every engine knows exit codes."""
-        attempt = self.story.attempts[-1] if self.story.attempts else None
-        found = (
-            [item for item in attempt.exits.values() if item[1] in self.job.restart.fatal_exit_codes] if attempt else []
-        )
-        if not found:
-            return None
-        _unused, code, node = min(found)
-        return RunOutcome("failed", code, "fatal_exit_code", f"a rank on {node} exited with code {code}", node)
-
-    def _timeout(self) -> RunOutcome | None:
-        """Return the end of a run that exceeded timeout_s. An engine's own deadline starts again with every restart."""
-        limit, since = self.job.timeout_s, self.admitted_at
-        if limit is None or since is None or time.time() <= since + limit + _OWN_DEADLINE_S:
-            return None
-        return RunOutcome("failed", 124, "timeout", f"timeout_s ({limit} s) has passed")
-
-    def _failure_outcome(self, reason: str) -> RunOutcome:
-        last = max((attempt.started_at for attempt in self.story.attempts), default=0.0)
-        if self.refusal is not None and self.refused_at > last:
-            return self.refusal
-        killed = self.exits.killed_since(last)
-        if killed:
-            return RunOutcome("failed", 137, "out_of_memory", f"{killed[1]} ({reason})", killed[0])
-        if "Deadline" in reason or self.sources.deadline_passed():
-            # Ranks that were told to end for it say so as they end.
-            return RunOutcome("failed", 124, "timeout", f"timeout_s ({self.job.timeout_s} s) has passed ({reason})")
-        attempt = self.story.attempts[-1] if self.story.attempts else None
-        failure = attempt.first_failure if attempt else None
-        if failure is None:
-            lost = attempt.fault[1] if attempt and attempt.fault else None
-            if lost:
-                return RunOutcome("lost", 1, "node_lost", f"{lost} was lost: {reason}", lost)
-            return RunOutcome("failed", 1, "crash", reason)
-        code, node = failure.exit_code, failure.node
-        cause = "fatal_exit_code" if code in self.job.restart.fatal_exit_codes else "crash"
-        return RunOutcome("failed", code, cause, f"a rank on {node} exited with code {code} ({reason})", node)
-
-    def _count_lost_restarts(self) -> int:
-        """Return how often the engine restarted the gang for another reason than its program."""
-        status = self.main.get("status") or {}
-        return int(status.get("restarts") or 0) - int(status.get("restartsCountTowardsMax") or 0)
+    def _find_engine_end(self) -> None:
+        outcome = None if self._ending else self.rules.engine_end(self.main, self.story)
+        if outcome is not None:
+            self._ending = Ending(outcome, by_engine=True)
 
     def _drill_if_due(self) -> None:
         if not self.drill or self.drilled_at is not None or not drills.is_due(self.drill, self.story, time.time()):
@@ -380,21 +354,18 @@ class ClusterFollower(Follower):
         if cause is None:
             return
         if not self.story.attempts and self._ending is None and self.pending.is_final(cause):
-            self._ending = RunOutcome("failed", 1, cause.code, cause.text), time.monotonic()
+            self._ending = Ending(RunOutcome("failed", 1, cause.code, cause.text), reads_s=0.0)
         if self.pending.is_new(cause):
             self.progress.say(cause.text)
             self.record_event("cluster", detail=cause.text)
-
-    def _drain_deadline(self) -> float:
-        return time.monotonic() + _DRAIN_S
-
-    def _save_deadline(self) -> float:
-        """Return until when logs of stopped ranks are read: they may save for as long as the job allows."""
-        return self._drain_deadline() + self.job.checkpoints.grace_s
 
     def _read_log(self, node: str) -> str:
         return read_tail(self.folder / run_record.log_file(node))
 
     def _save_offsets(self) -> None:
-        self.offsets = {uid: {"stamp": stamp, "same": same} for uid, (stamp, same) in self.read.items()}
+        nodes = {**self._former_nodes, **self.nodes}
+        self.offsets = {
+            uid: {"stamp": stamp, "same": same, "node": nodes.get(uid), "counts": self.logs.counts.saved(uid)}
+            for uid, (stamp, same) in self.read.items()
+        }
         files.write_json(self.folder / "offsets.json", self.offsets)

@@ -54,7 +54,7 @@ class _Flood(Told):
         assert self.lines < 100_000, "nobody looks at anything else"
         return "line", ("a", stamped(1), b"x" * 10)
 
-    def reading(self) -> bool:
+    def is_reading(self) -> bool:
         return not self.deleted
 
     def close(self) -> None:
@@ -92,9 +92,9 @@ def test_lines_of_a_turn_are_written_together(tmp_path: pathlib.Path, told: Told
     written: list[tuple[str, str, int]] = []
     write = follower.logs._write
 
-    def counted(node: str, stream: str, text: str) -> None:
+    def counted(node: str, stream: str, text: str, times: t.Sequence[float | None]) -> None:
         written.append((stream, node, text.count("\n")))
-        write(node, stream, text)
+        write(node, stream, text, times)
 
     follower.logs._write = counted
     told.tell_main("Completed")
@@ -109,7 +109,7 @@ def test_what_is_heard_after_an_engines_end_counts_for_it(tmp_path: pathlib.Path
     told.tell_rank("a", 1, 0, world_size=2)
     told.tell_main("Failed")
     told.tell_rank("a", 2, 0, "worker_exit", exit_code=3)
-    told.reading = lambda: not told.heard.empty()  # type: ignore[method-assign]
+    told.reading = lambda: not told.heard.empty()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(follower, "_TURN_S", -1.0)
         outcome, _, _ = follow(tmp_path, told)
@@ -207,9 +207,10 @@ _END = "step 1\nstep 2\n\x1emuster\x1e{}\nValueError: no such thing\n"
 @pytest.mark.parametrize("how", ["error", "end", "cut"])
 @pytest.mark.parametrize("late", [False, True])
 def test_last_lines_that_were_not_read_come_from_the_pods_status(
-    tmp_path: pathlib.Path, told: Told, how: str, late: bool
+    tmp_path: pathlib.Path, told: Told, how: str, late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that were read are not told again, whether the log or the container's end is heard of first."""
+    monkeypatch.setattr(pod_logs, "_RETRY_S", (0.0,))
     told.tell_pod("a")
     for number in (0, 1, 2):
         told.heard.put(("line", ("a", stamped(number + 1), f"step {number}".encode())))
