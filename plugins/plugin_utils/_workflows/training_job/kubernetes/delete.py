@@ -30,9 +30,7 @@ def mark_cancelled(client: Client, ref: BackendRef, who: str) -> None:
 
     Who may delete it may lack the permission for that: then followers report a deletion by others.
     """
-    body = {"metadata": {"annotations": {CANCELLED: who}}}
-    if ref.uid:
-        body["metadata"]["uid"] = ref.uid
+    body = {"metadata": {"annotations": {CANCELLED: who}, **({"uid": ref.uid} if ref.uid else {})}}
     with contextlib.suppress(MusterError):
         client.patch(ref.kind_name, ref.name, body, ref.namespace)
 

@@ -41,6 +41,8 @@ from .timestamps import local_time
 from .watches import ClusterWatches
 
 _IDLE_S = 0.5
+# So often what somebody deleted of the run is looked for.
+_RESTORE_S = 10.0
 # For so many seconds events and log lines are processed before the run's limits are checked again.
 _TURN_S = 0.2
 
@@ -81,6 +83,9 @@ class ClusterFollower(Follower):
         self.rules = EndRules(job, self.exits, sources.deadline_passed)
         self._ending: Ending | None = None
         self._listed = False
+        # Puts back what somebody deleted of the run's supporting objects.
+        self.restore: t.Callable[[], None] = lambda: None
+        self._restore_at = 0.0
         # Pods whose nodes were not ready: each is recorded once, by whoever follows first.
         self._silent = {str(line.get("pod")) for line in self.kept_events() if line.get("kind") == "node_not_ready"}
 
@@ -94,7 +99,8 @@ class ClusterFollower(Follower):
                     raise MusterError(f"run {self.run_id} is no longer followed: ansible-playbook has ended")
                 self._take_news()
                 self._find_end()
-                self.pending.take_attempts(len(self.story.attempts))
+                if self.pending.take_attempts(len(self.story.attempts)):
+                    self.rules.take_attempt()
                 if self._ending and not self._reads_on(self._ending):
                     return self._finish(self._ending.outcome)
                 self._drill_if_due()
@@ -241,6 +247,7 @@ class ClusterFollower(Follower):
             self.logs.container_ended(uid, str(now["terminated"].get("message") or ""))
             place = self.nodes.get(uid, "")
             self._record_lines(place, self.exits.of_container(pod, main or {}, place, bool(self.story.attempts)))
+            self._report_once(events.find_pod_problem(pod))
             self.sources.container_ended(uid)
         elif "running" in now:
             return
@@ -296,7 +303,7 @@ class ClusterFollower(Follower):
         mine = any(owner.get("uid") == self.main["metadata"].get("uid") for owner in owners)
         if event.type != "DELETED" and mine:
             cause = self.pending.workload(event.object)
-            if cause is not None and cause.final:
+            if cause is not None and cause.final and not (cause.never_fits and self.story.attempts):
                 # Its pods are gone or never came, and no others will: also of a run that was under way.
                 self._ending = self._ending or Ending(RunOutcome("failed", 1, cause.code, cause.text))
             self._report_once(cause)
@@ -350,10 +357,18 @@ class ClusterFollower(Follower):
             self.progress.say(f"drill: killed {meta['name']} on {wanted} at step {int(self.story.last.get('step', 0))}")
 
     def _report_once(self, cause: events.StartProblem | None) -> None:
-        """Report what keeps the run from starting, each cause once; a final cause ends a run that never started."""
+        """Report what keeps the run from starting, each cause once; a final cause ends a run that never started.
+
+        What a pod mounts and does not exist keeps each start from succeeding, the next ones too.
+        """
         if cause is None:
             return
-        if not self.story.attempts and self._ending is None and self.pending.is_final(cause):
+        self.rules.take_problem(cause)
+        if cause.misses_object and time.monotonic() > self._restore_at:
+            self._restore_at = time.monotonic() + _RESTORE_S
+            self.restore()
+        hinders = not self.story.attempts or cause.misses_object
+        if hinders and self._ending is None and self.pending.is_final(cause):
             self._ending = Ending(RunOutcome("failed", 1, cause.code, cause.text), reads_s=0.0)
         if self.pending.is_new(cause):
             self.progress.say(cause.text)
