@@ -94,6 +94,7 @@ class Told:
         kind: t.Any = "MODIFIED",
         leaving: bool = False,
         role: str = "node",
+        grace_s: int = 30,
         **more: t.Any,
     ) -> None:
         status = {
@@ -106,6 +107,7 @@ class Told:
         pod["metadata"]["labels"] = {"muster.training/role": role}
         if leaving:
             pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
+            pod["metadata"]["deletionGracePeriodSeconds"] = grace_s
         self.heard.put(("pod", WatchEvent(kind, {**pod, "status": {**status, **more}})))
 
     def tell_rank(self, uid: str, number: int, rank: int, kind: str = "worker_started", **values: t.Any) -> None:

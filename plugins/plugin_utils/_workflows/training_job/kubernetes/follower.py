@@ -22,7 +22,7 @@ from .....module_utils._model import drill as drills
 from .....module_utils._model.errors import MusterError
 from .....module_utils._model.job import Job
 from .....module_utils._node import files
-from ...._kube.api.kinds import KubeObject
+from ...._kube.api.kinds import Fields, KubeObject
 from ...._kube.api.logs import LogPosition
 from ...._kube.api.watch import WatchEvent
 from ...._kube.jobs.spec import CONTAINER
@@ -32,6 +32,7 @@ from ...shared.progress import Progress
 from ..follower import Follower, RunOutcome, read_tail
 from .container_exits import ContainerExits
 from .ending.last_lines import Ending, is_over
+from .ending.pod_losses import PodLosses
 from .ending.run_end import EndRules
 from .force_delete import ForcedDeletions
 from .pending import PendingCauses
@@ -69,12 +70,10 @@ class ClusterFollower(Follower):
         self.read: dict[str, LogPosition] = {
             uid: (str(place["stamp"]), int(place["same"])) for uid, place in self.offsets.items() if "stamp" in place
         }
-        self._former_nodes = {uid: str(place["node"]) for uid, place in self.offsets.items() if place.get("node")}
         self.logs = PodLogs(self.nodes, self.read, self._write, self._record_refusal, self._read_log, progress)
         self.logs.counts = LineCounts({uid: place.get("counts") for uid, place in self.offsets.items()})
         self.main: KubeObject = sources.main
         self._main_seen = False
-        self.lost_pods: set[str] = set()
         self.image_ids: set[str] = set()
         self.admitted_at: float | None = None
         self.warnings = RunWarnings(sources.plan, [mount.pvc for mount in job.mounts if mount.pvc])
@@ -86,8 +85,9 @@ class ClusterFollower(Follower):
         # Puts back what somebody deleted of the run's supporting objects.
         self.restore: t.Callable[[], None] = lambda: None
         self._restore_at = 0.0
-        # Pods whose nodes were not ready: each is recorded once, by whoever follows first.
-        self._silent = {str(line.get("pod")) for line in self.kept_events() if line.get("kind") == "node_not_ready"}
+        self.losses = PodLosses(
+            self.nodes, self.record_event, self.local_time_of, progress, self.kept_events(), self.offsets
+        )
 
     def run(self) -> RunOutcome:
         """Follow until the run has ended and its logs are read."""
@@ -123,6 +123,17 @@ class ClusterFollower(Follower):
     def local_time_of(self, stamp: t.Any) -> float:
         """Return the time of something that the cluster has dated, by this controller's clock."""
         return local_time(stamp, self.sources.client.transport.stats.server_time())
+
+    def ended_at(self) -> float | None:
+        """Return when the run ended by its engine's word, None where it has said no end.
+
+        It has whole seconds, which may be before the end of the last rank.
+        """
+        if self.rules.engine_end(self.main, self.story) is None:
+            return None
+        at = self.local_time_of(status.end_time(self.main))
+        exits = self.story.attempts[-1].exits.values() if self.story.attempts else ()
+        return max([at, *(end.at for end in exits if end.at - at < 1.0)])
 
     def _take_news(self) -> None:
         item = self.sources.next_item(_IDLE_S)
@@ -201,14 +212,7 @@ class ClusterFollower(Follower):
 
     def _take_warning(self, event: WatchEvent) -> None:
         self._report_once(self.warnings.take(event, self.pods, self.main))
-        found = self.warnings.pod_of_silent_node(event, self.main)
-        if found is None or found.name in self._silent:
-            return
-        # Its ranks may have failed before, and nobody may have followed then: the story finds the attempt by the time.
-        self._silent.add(found.name)
-        node = self.nodes.get(found.uid) or self._former_nodes.get(found.uid)
-        at = self.local_time_of(found.at)
-        self.record_event("node_not_ready", at, node=node, pod=found.name, detail=f"{found.name}: {found.words}")
+        self.losses.take_silent_node(self.warnings.pod_of_silent_node(event, self.main))
 
     def _require_main(self) -> None:
         """End a run whose object was deleted before the first listing: no event will report that."""
@@ -223,7 +227,6 @@ class ClusterFollower(Follower):
     def _take_pod(self, event: WatchEvent) -> None:
         pod, uid = event.object, event.object["metadata"]["uid"]
         if event.type == "DELETED":
-            self._take_pod_deletion(pod)
             self.pods.pop(uid, None)
             return
         self.pods[uid] = pod
@@ -232,12 +235,16 @@ class ClusterFollower(Follower):
         node = (pod.get("spec") or {}).get("nodeName")
         if node:
             self.nodes[uid] = node
-        self._check_disruption(pod)
+        attempt = self.story.attempts[-1] if self.story.attempts and not self._ending else None
+        self.losses.take_pod(pod, attempt, self.forced.forced)
         statuses = pod.get("status", {}).get("containerStatuses") or []
-        main = next((item for item in statuses if item["name"] == CONTAINER), None)
-        now = (main or {}).get("state") or {}
-        if main and main.get("imageID"):
+        main = next((item for item in statuses if item["name"] == CONTAINER), {})
+        if main.get("imageID"):
             self.image_ids.add(str(main["imageID"]))
+        self._take_container(pod, uid, main)
+
+    def _take_container(self, pod: KubeObject, uid: str, main: Fields) -> None:
+        now = main.get("state") or {}
         if ("running" in now or "terminated" in now) and f"log-{uid}" not in self.sources.threads:
             begun = (now.get("running") or now.get("terminated") or {}).get("startedAt")
             if not self.pending.suspended and not pod["metadata"].get("deletionTimestamp"):
@@ -246,7 +253,7 @@ class ClusterFollower(Follower):
         if "terminated" in now:
             self.logs.container_ended(uid, str(now["terminated"].get("message") or ""))
             place = self.nodes.get(uid, "")
-            self._record_lines(place, self.exits.of_container(pod, main or {}, place, bool(self.story.attempts)))
+            self._record_lines(place, self.exits.of_container(pod, main, place, bool(self.story.attempts)))
             self._report_once(events.find_pod_problem(pod))
             self.sources.container_ended(uid)
         elif "running" in now:
@@ -264,39 +271,11 @@ class ClusterFollower(Follower):
             self.progress.say(line)
             self.record_event("cluster", node=node, detail=line)
 
-    def _check_disruption(self, pod: KubeObject) -> None:
-        """Note a pod that its node or the scheduler took away: that is a lost node, no crash."""
-        uid = pod["metadata"]["uid"]
-        conditions = status.conditions(pod)
-        taken = conditions.get("DisruptionTarget")
-        if taken and taken.get("status") == "True" and uid not in self.lost_pods:
-            self.lost_pods.add(uid)
-            node = self.nodes.get(uid) or pod["metadata"]["name"]
-            at = self.local_time_of(taken.get("lastTransitionTime"))
-            self.record_event("node_lost", at, node=node, detail=f"{taken.get('reason')}: {taken.get('message')}")
-            self.progress.say(f"{node}: {pod['metadata']['name']} was evicted: {taken.get('reason')}")
-
-    def _take_pod_deletion(self, pod: KubeObject) -> None:
-        """Note a pod that was deleted by force: its node has not confirmed its end, and no rank of it tells one."""
-        uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
-        if is_over(pod) or uid in self.lost_pods:
-            return
-        self.lost_pods.add(uid)
-        attempt = self.story.attempts[-1] if self.story.attempts else None
-        leaving = self._ending or self.pending.suspended or self.main["metadata"].get("deletionTimestamp")
-        if attempt is None or attempt.cause is not None or leaving or not pod["spec"].get("nodeName"):
-            return
-        self.record_event("pod_deleted", node=self.nodes.get(uid), detail=f"{name} was deleted by force")
-        self.progress.say(f"{self.nodes.get(uid)}: {name} was deleted by force, and not by this collection")
-
     def _force_delete(self) -> None:
         """Force-delete the pods of lost nodes, so that the gang can start again."""
         for uid in self.forced.force_delete(self.pods.values()):
             self.sources.drop_log(uid)
-            node, name = self.nodes.get(uid, ""), self.pods[uid]["metadata"]["name"]
-            if uid not in self.lost_pods:
-                self.lost_pods.add(uid)
-                self.record_event("node_lost", node=node or name, detail=f"the node of {name} does not answer")
+            self.losses.take_forced(self.pods[uid])
 
     def _take_workload(self, event: WatchEvent) -> None:
         owners = event.object["metadata"].get("ownerReferences") or []
@@ -378,9 +357,13 @@ class ClusterFollower(Follower):
         return read_tail(self.folder / run_record.log_file(node))
 
     def _save_offsets(self) -> None:
-        nodes = {**self._former_nodes, **self.nodes}
         self.offsets = {
-            uid: {"stamp": stamp, "same": same, "node": nodes.get(uid), "counts": self.logs.counts.saved(uid)}
+            uid: {
+                "stamp": stamp,
+                "same": same,
+                "node": self.losses.node_of(uid),
+                "counts": self.logs.counts.saved(uid),
+            }
             for uid, (stamp, same) in self.read.items()
         }
         files.write_json(self.folder / "offsets.json", self.offsets)

@@ -344,8 +344,7 @@ def _follow(
         delete_secret(client, made, request.progress)
     log_recovery.recover_logs(client, made, follower, told == "done")
     outcome = add_error_line(folder, check_attendance(made.job, follower, outcome))
-    at = follower.local_time_of(status.end_time(follower.main)) if told in ("done", "failed") else None
-    ended = record_end(follower, outcome, record, custody.prices(follower.nodes.values()), at)
+    ended = record_end(follower, outcome, record, custody.prices(follower.nodes.values()), follower.ended_at())
     return custody.delete_due(add_problem(build_result(ended, folder, changed), problem), outcome.outcome)
 
 

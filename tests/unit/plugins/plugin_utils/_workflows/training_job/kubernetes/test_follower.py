@@ -340,9 +340,12 @@ def test_a_pod_that_was_deleted_by_force_is_the_cause_of_its_attempts_end(tmp_pa
     for uid in "ab":
         told.tell_pod(uid)
         told.tell_rank(uid, 1, "ab".index(uid), world_size=2)
-    told.tell_pod("a", kind="DELETED")
+    # What counts a Job's pods keeps it for a moment, and its kubelet ends it meanwhile.
+    told.tell_pod("a", leaving=True, grace_s=0)
+    told.tell_pod("a", leaving=True, grace_s=0, kind="DELETED", phase="Failed")
     told.tell_rank("b", 2, 1, "worker_exit", exit_code=1)
-    told.tell_pod("b", kind="DELETED", phase="Failed")
+    told.tell_pod("b", leaving=True, grace_s=30)
+    told.tell_pod("b", leaving=True, grace_s=0, kind="DELETED", phase="Failed")
     told.tell_main("Completed")
     _, follower, progress = follow(tmp_path, told)
     assert [(item.cause, item.failed_node) for item in follower.story.attempts] == [("pod_deleted", "node-1")]
