@@ -11,6 +11,7 @@ import pathlib
 
 import pytest
 
+from ansible_collections.muster.training.tests.lab.kube import plan
 from ansible_collections.muster.training.tests.lab.kube.stages import until
 from ansible_collections.muster.training.tests.lab.kube_jobs import API
 from ansible_collections.muster.training.tests.lab.kube_plays import Controller, Dict, Play, command
@@ -143,3 +144,48 @@ def test_a_job_that_never_fits_ends(kube_lab: KubeLab, tmp_path: pathlib.Path) -
         assert code != 0 and (record["outcome"], record["cause"]) == ("failed", "queue"), output
         assert "will never fit: 0.6 CPU asked, the queue has 0.2" in output, output
         assert kube_lab.items(f"{API}/{team.namespace}/jobsets") == []
+
+
+def test_a_lost_node_that_nobody_saw_is_the_cause(controller: Controller) -> None:
+    """A rank elsewhere fails before the cluster notices the loss, and nobody follows: the engine takes it for a crash."""
+    lab, space = controller.lab, controller.team.namespace
+    signs, lost = lab.cluster.folder / "shared" / space, lab.nodes[1]
+    signs.mkdir()
+    says = "while sleep 0.2; do test -e /s/end && exit 0; test -e /s/fail-$NODE_RANK && exit 1; done"
+    mounts = [{"name": "signs", "path": "/s", "host_path": f"{plan.SHARED}/{space}"}]
+    job = command("sh", "-c", says, mounts=mounts, restart={"max_crashes": 2, "max_lost_nodes": 2})
+    play = controller.start("train", job)
+    try:
+        assert until(lambda: "ranks 2/2" in play.output or play.ended, 120, 0.2) and not play.ended, play.output
+        play.process.kill()
+        play.process.wait()
+        begun = [line for line in read_lines(controller.run()[1] / "events.jsonl") if line["kind"] == "worker_started"]
+        (left,) = [line["rank"] for line in begun if line["node"] != lost]
+        lab.fault("kill", lost)
+        (signs / f"fail-{left}").touch()
+        assert until(lambda: jobset(controller).get("status", {}).get("restarts"), 60, 0.2), jobset(controller)
+        assert jobset(controller)["status"]["restartsCountTowardsMax"] == 1
+        (signs / f"fail-{left}").unlink()
+        noticed = f"/api/v1/namespaces/{space}/events?fieldSelector=reason%3DNodeNotReady"
+        assert until(lambda: lab.items(noticed), 120, 0.5)
+    finally:
+        lab.fault("start", lost)
+        play.stop()
+    assert until(lambda: running(controller) == 2, 180, 0.5), lab.pods(space)
+    again = controller.start("train", job)
+    try:
+        assert until(lambda: "ranks 2/2" in again.output or again.ended, 60, 0.2), again.output
+        (signs / "end").touch()
+        code, output = again.wait(120)
+    finally:
+        again.stop()
+    record, folder = controller.run()
+    assert code == 0 and record["outcome"] == "succeeded", output
+    attempts = [(item["cause"], item["node"]) for item in record["attempts"]]
+    assert attempts == [("node_lost", lost), (None, None)], read_lines(folder / "events.jsonl")
+
+
+def running(controller: Controller) -> int:
+    """Return how many pods of the gang run after its first restart."""
+    pods = controller.lab.pods(controller.team.namespace, "jobset.sigs.k8s.io/restart-attempt%3D1")
+    return sum(pod["status"].get("phase") == "Running" for pod in pods)
