@@ -598,7 +598,8 @@ run_id:
 run:
   description:
     - The run record, as in C(run.json).
-    - Of a run that failed only its state, outcome, cause, detail, exit code and world size.
+    - Of a run that failed only its state, outcome, cause, detail, exit code and world size. A run that could not be
+      cancelled or followed any more has its state and outcome.
   returned: when not in check mode
   type: dict
   sample: {"state": "ended", "outcome": "succeeded", "world_size": {"asked": 16, "seen": 16}, "steps_lost": 0}

@@ -238,7 +238,7 @@ class ClusterFollower(Follower):
         attempt = self.story.attempts[-1] if self.story.attempts and not self._ending else None
         self.losses.take_pod(pod, attempt, self.forced.forced)
         statuses = pod.get("status", {}).get("containerStatuses") or []
-        main = next((item for item in statuses if item["name"] == CONTAINER), {})
+        main: Fields = next((item for item in statuses if item["name"] == CONTAINER), {})
         if main.get("imageID"):
             self.image_ids.add(str(main["imageID"]))
         self._take_container(pod, uid, main)

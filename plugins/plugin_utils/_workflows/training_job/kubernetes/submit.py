@@ -166,7 +166,8 @@ def _owners(item: KubeObject) -> list[dict[str, t.Any]]:
 
 def _without_server_fields(item: KubeObject) -> KubeObject:
     meta = {key: value for key, value in item["metadata"].items() if key in ("name", "namespace", "labels")}
-    return {**{key: value for key, value in item.items() if key not in ("metadata", "status")}, "metadata": meta}
+    content = {key: value for key, value in item.items() if key not in ("metadata", "status")}
+    return t.cast(KubeObject, {**content, "metadata": meta})
 
 
 def is_run(live: KubeObject, run_id: str) -> bool:
