@@ -109,7 +109,7 @@ def test_an_api_server_that_is_away_cancels_nothing(
             found = cancel.cancel(request(api, tmp_path, patience_s=1), home, record_of(home))
         finally:
             api.start_api()
-    said = f"run {RUN} is no longer followed; it goes on, and the same command follows it: "
+    said = f"run {RUN} is no longer followed; it keeps running, and the same command follows it: "
     assert unfollowed["failed"] and str(unfollowed["msg"]).startswith(said) and unfollowed["run_id"] == RUN
     assert unfollowed["folder"] == str(home.run_folder(RUN)) and "outcome" in t.cast(Dict, unfollowed["run"])
     assert found["failed"] and "what of it still runs could not be read" in str(found["msg"])
@@ -185,10 +185,10 @@ def test_what_somebody_deleted_of_a_run_is_put_back_when_it_is_followed(
     for name, item in maps.items():
         again = client.get("v1/ConfigMap", name, namespace) or {}
         assert (again["data"], again["immutable"]) == (item["data"], True)
-        assert f"ConfigMap {name} of the run was deleted: it was made again" in asked.progress.lines
+        assert f"ConfigMap {name} of the run was deleted: it was created again" in asked.progress.lines
     lines = len(asked.progress.lines)
     kubernetes_run.run(asked, place, job(namespace))
-    assert not any("made again" in line for line in asked.progress.lines[lines:])
+    assert not any("created again" in line for line in asked.progress.lines[lines:])
 
 
 def test_the_mark_of_a_cancel_is_at_the_object(

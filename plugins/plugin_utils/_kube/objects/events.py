@@ -126,7 +126,7 @@ class StartProblem:
 
     @property
     def never_fits(self) -> bool:
-        """Whether it asks for more than its queue has, whoever uses it."""
+        """Whether it asks for more than the whole quota of its queue."""
         return self.code == "queue" and exceeds_quota(self.line)
 
     @property

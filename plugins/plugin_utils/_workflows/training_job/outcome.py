@@ -109,7 +109,7 @@ def build_result(record: RunRecord, folder: pathlib.Path, changed: bool) -> Resu
 def record_cancelled(folder: pathlib.Path, record: RunRecord) -> tuple[RunRecord, bool]:
     """Record that a run was cancelled, once nothing of it runs any more; return its record, and whether that is new.
 
-    Whoever followed it may have recorded its end meanwhile, with what its ranks said last.
+    Its follower may have recorded its end meanwhile, with what its ranks said last.
     """
     known = load_record(folder) or record
     if known.is_ended:
@@ -122,7 +122,7 @@ def record_cancelled(folder: pathlib.Path, record: RunRecord) -> tuple[RunRecord
 
 
 def build_uncancelled_result(record: RunRecord, folder: pathlib.Path, left: str, problem: MusterError) -> Result:
-    """Return the result of a cancel that failed: the record stays as it is, and says that the run goes on.
+    """Return the result of a cancel that failed: the record stays as it is, and says that the run keeps running.
 
     :param left: what of the run there still is, one line.
     """
@@ -134,7 +134,7 @@ def build_uncancelled_result(record: RunRecord, folder: pathlib.Path, left: str,
 def build_unfollowed_result(record: RunRecord, folder: pathlib.Path, changed: bool, problem: MusterError) -> Result:
     """Return the result of a run that cannot be followed any more, but runs."""
     short = {"state": record.state, "outcome": record.outcome}
-    msg = f"run {record.run_id} is no longer followed; it goes on, and the same command follows it: {problem}"
+    msg = f"run {record.run_id} is no longer followed; it keeps running, and the same command follows it: {problem}"
     return {
         "changed": changed,
         "failed": True,

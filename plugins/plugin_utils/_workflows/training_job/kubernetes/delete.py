@@ -26,7 +26,7 @@ _POLL_S = 1.0
 
 
 def mark_cancelled(client: Client, ref: BackendRef, who: str) -> None:
-    """Say at the run's object that it is deleted on purpose, to whoever follows it.
+    """Say at the run's object that it is deleted on purpose; followers read it.
 
     Who may delete it may lack the permission for that: then followers report a deletion by others.
     """

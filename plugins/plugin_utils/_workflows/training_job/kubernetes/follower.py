@@ -31,7 +31,7 @@ from ...shared import run_record
 from ...shared.progress import Progress
 from ..follower import Follower, RunOutcome, read_tail
 from .container_exits import ContainerExits
-from .ending.last_lines import Ending, is_over
+from .ending.last_lines import FoundEnd, is_over
 from .ending.pod_losses import PodLosses
 from .ending.run_end import EndRules
 from .force_delete import ForcedDeletions
@@ -42,7 +42,7 @@ from .timestamps import local_time
 from .watches import ClusterWatches
 
 _IDLE_S = 0.5
-# So often what somebody deleted of the run is looked for.
+# So often deleted supporting objects of the run are looked for.
 _RESTORE_S = 10.0
 # For so many seconds events and log lines are processed before the run's limits are checked again.
 _TURN_S = 0.2
@@ -80,9 +80,9 @@ class ClusterFollower(Follower):
         self.pending = PendingCauses(sources.plan.queue is not None, sources.client.transport.is_recovering)
         self.exits = ContainerExits(self.main["kind"], job.nodes)
         self.rules = EndRules(job, self.exits, sources.deadline_passed)
-        self._ending: Ending | None = None
+        self._ending: FoundEnd | None = None
         self._listed = False
-        # Puts back what somebody deleted of the run's supporting objects.
+        # Creates deleted supporting objects of the run again.
         self.restore: t.Callable[[], None] = lambda: None
         self._restore_at = 0.0
         self.losses = PodLosses(
@@ -165,7 +165,7 @@ class ClusterFollower(Follower):
             self.record_event("log_gap", detail=gap)
         return dataclasses.replace(outcome, detail="; ".join([outcome.detail, *gaps]))
 
-    def _reads_on(self, ending: Ending) -> bool:
+    def _reads_on(self, ending: FoundEnd) -> bool:
         """Return whether something of a run that has ended is still to come: pods, lines, or why a node is silent."""
         if not self._listed:
             # Its pods, and with them their logs, are not known yet.
@@ -222,7 +222,7 @@ class ClusterFollower(Follower):
     def _end_by_deletion(self) -> None:
         self._find_engine_end()
         gone = self.rules.deletion(self.main, self.story)
-        self._ending = self._ending or Ending(gone, saves_s=self.job.checkpoints.grace_s)
+        self._ending = self._ending or FoundEnd(gone, saves_s=self.job.checkpoints.grace_s)
 
     def _take_pod(self, event: WatchEvent) -> None:
         pod, uid = event.object, event.object["metadata"]["uid"]
@@ -284,7 +284,7 @@ class ClusterFollower(Follower):
             cause = self.pending.workload(event.object)
             if cause is not None and cause.final and not (cause.never_fits and self.story.attempts):
                 # Its pods are gone or never came, and no others will: also of a run that was under way.
-                self._ending = self._ending or Ending(RunOutcome("failed", 1, cause.code, cause.text))
+                self._ending = self._ending or FoundEnd(RunOutcome("failed", 1, cause.code, cause.text))
             self._report_once(cause)
 
     def _record_refusal(self, node: str, line: t.Mapping[str, t.Any]) -> None:
@@ -311,7 +311,7 @@ class ClusterFollower(Follower):
         if early is None:
             return
         # A rule of ours: what the ranks save and say as they are told to end is still read.
-        self._ending = Ending(early, saves_s=self.job.checkpoints.grace_s)
+        self._ending = FoundEnd(early, saves_s=self.job.checkpoints.grace_s)
         meta = self.main["metadata"]
         with contextlib.suppress(MusterError):
             self.sources.client.delete(self.main, meta["name"], self.sources.plan.namespace, uid=meta["uid"])
@@ -319,7 +319,7 @@ class ClusterFollower(Follower):
     def _find_engine_end(self) -> None:
         outcome = None if self._ending else self.rules.engine_end(self.main, self.story)
         if outcome is not None:
-            self._ending = Ending(outcome, by_engine=True)
+            self._ending = FoundEnd(outcome, by_engine=True)
 
     def _drill_if_due(self) -> None:
         if not self.drill or self.drilled_at is not None or not drills.is_due(self.drill, self.story, time.time()):
@@ -348,7 +348,7 @@ class ClusterFollower(Follower):
             self.restore()
         hinders = not self.story.attempts or cause.misses_object
         if hinders and self._ending is None and self.pending.is_final(cause):
-            self._ending = Ending(RunOutcome("failed", 1, cause.code, cause.text), reads_s=0.0)
+            self._ending = FoundEnd(RunOutcome("failed", 1, cause.code, cause.text), reads_s=0.0)
         if self.pending.is_new(cause):
             self.progress.say(cause.text)
             self.record_event("cluster", detail=cause.text)

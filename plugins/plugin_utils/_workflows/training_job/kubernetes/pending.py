@@ -45,7 +45,7 @@ class PendingCauses:
     def take_attempts(self, attempts: int) -> bool:
         """Take in how many attempts have begun, and return whether one has just begun.
 
-        What kept one from starting is news when it keeps the next one.
+        A cause that kept one from starting is reported again when it keeps the next one.
         """
         if attempts != self._attempts:
             self._attempts = attempts

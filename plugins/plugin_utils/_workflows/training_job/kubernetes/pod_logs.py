@@ -75,7 +75,7 @@ class LineCounts:
         return list(self._read[uid]) if uid in self._read else None
 
     def without_end(self) -> list[str]:
-        """Return the pods whose recorder was heard, but not its last line."""
+        """Return the pods with lines of their recorder, but without its last one."""
         return sorted(self._told - self._complete)
 
 

@@ -30,7 +30,7 @@ from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
 from .. import secrets
 from .. import source as code_source
-from ..follower import Follower
+from ..follower import Follower, RunOutcome
 from ..outcome import (
     add_error_line,
     add_problem,
@@ -331,17 +331,30 @@ def _follow(
     except TransportError as error:
         # The cluster does not let it be followed any more: the run knows nothing of that.
         return build_unfollowed_result(record, folder, changed, error)
+    return _conclude(made, follower, outcome, record, custody, changed)
+
+
+def _conclude(
+    made: KubePlan,
+    follower: ClusterFollower,
+    outcome: RunOutcome,
+    record: RunRecord,
+    custody: ClusterLeaseGuard,
+    changed: bool,
+) -> Result:
+    """Delete what would run on, complete the run's history, record its end and release its machines."""
+    client, folder, progress = follower.sources.client, follower.folder, follower.progress
     problem, told = None, status.read_state(follower.main).phase
     if told == "waiting":
         # It ended by a rule of ours: the engine would go on. Before anything is read: its pods may hold the place.
         within_s = made.job.checkpoints.grace_s + DELETION_S
         try:
-            delete_run(client, reference, made.run_id, within_s, request.progress)
+            delete_run(client, t.cast(BackendRef, record.backend_ref), made.run_id, within_s, progress)
         except MusterError as error:
             # The run has ended all the same, and its machines go back.
             problem = error
     else:
-        delete_secret(client, made, request.progress)
+        delete_secret(client, made, progress)
     log_recovery.recover_logs(client, made, follower, told == "done")
     outcome = add_error_line(folder, check_attendance(made.job, follower, outcome))
     ended = record_end(follower, outcome, record, custody.prices(follower.nodes.values()), follower.ended_at())

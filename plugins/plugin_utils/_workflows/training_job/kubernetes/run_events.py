@@ -72,7 +72,7 @@ class RunWarnings:
         return found if kind == "Pod" or self._made.get(kind, self._made[""]).fullmatch(name) else None
 
     def pod_of_silent_node(self, event: WatchEvent, main: KubeObject) -> SilentNodePod | None:
-        """Return the pod of the run whose node is not ready by an event; the pod itself may be gone by now."""
+        """Return the pod of the run whose node is not ready by an event; the pod itself may no longer exist."""
         involved = event.object.get("involvedObject") or {}
         name = str(involved.get("name") or "")
         if event.type == "DELETED" or event.object.get("reason") != _SILENT_NODE or involved.get("kind") != "Pod":

@@ -123,7 +123,7 @@ def _list_supporting(client: Client, kind: str, made: KubePlan) -> list[KubeObje
 
 
 class SupportingObjects:
-    """The run's supporting objects as they were made, from which those that somebody deletes are put back.
+    """The run's supporting objects as they were created, from which deleted ones are created again.
 
     They are kept in the run's folder, but for the Secret, whose values are resolved at each call.
     """
@@ -136,7 +136,7 @@ class SupportingObjects:
         files.write_json(self._place, [item for item in companions if item["kind"] != "Secret"])
 
     def restore(self, live: KubeObject, progress: Progress) -> None:
-        """Put back what somebody deleted; what cannot be put back is said.
+        """Create deleted ones again; report those that cannot be created.
 
         :param live: the object that runs the job, which owns them.
         """
@@ -150,7 +150,7 @@ class SupportingObjects:
                 meta = item["metadata"]
                 if self._client.get(item, meta["name"], meta["namespace"]) is None:
                     apply(self._client, set_owner([item], live))
-                    progress.say(f"{item['kind']} {meta['name']} of the run was deleted: it was made again")
+                    progress.say(f"{item['kind']} {meta['name']} of the run was deleted: it was created again")
         except MusterError as error:
             progress.say(f"warning: the run's supporting objects could not be checked: {error}")
 

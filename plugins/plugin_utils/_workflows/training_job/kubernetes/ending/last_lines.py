@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How long the last lines of a run that has ended are waited for.
 
-An engine says that a run has ended before its pods' logs are read, and long before: a run may have ended while nobody
-followed it. Logs of ended containers are finite, so they are read for as long as lines come.
+An engine says that a run has ended before its pods' logs are read, and long before: a run may have ended while it was
+not followed. Logs of ended containers are finite, so they are read for as long as lines come.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -23,7 +23,7 @@ _QUIET_S = 20.0
 _SILENT_S = 75.0
 
 
-class Ending:
+class FoundEnd:
     """How a run ended, and until when its last lines are waited for.
 
     :param by_engine: its engine says that it ended; otherwise it was told to end, and may do so for ``saves_s``.

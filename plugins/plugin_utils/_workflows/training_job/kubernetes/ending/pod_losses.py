@@ -4,7 +4,7 @@
 """Pods that a run lost, by the cluster's own word: a disruption, a node that is not ready, a deletion by force.
 
 Ranks elsewhere fail because of such a loss, often before the cluster has noticed it. Each loss is dated by the
-cluster, so that the run's history gives it to the attempt that it ended, whoever followed then.
+cluster, so that the run's history gives it to the attempt that it ended.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -54,7 +54,7 @@ class PodLosses:
         return self._nodes.get(uid) or self._former_nodes.get(uid)
 
     def take_pod(self, pod: KubeObject, attempt: Attempt | None, forced: t.Container[str]) -> None:
-        """Note a pod that its node or the scheduler took away (no crash), or that somebody deletes by force.
+        """Note a pod that its node or the scheduler took away (no crash), or that is deleted by force.
 
         :param attempt: the newest one, None where none has begun or the run has ended.
         :param forced: pods that were deleted by force because their nodes were lost.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a run on Kubernetes ended: by its engine's word, by the job's own limits, or because somebody deleted it.
+"""How a run on Kubernetes ended: by its engine's word, by the job's own limits, or by a deletion of its object.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -51,7 +51,7 @@ class EndRules:
         self._problem = None
 
     def engine_end(self, main: KubeObject, story: RunHistory) -> RunOutcome | None:
-        """Return how the run ended by its engine's word, None while it goes on."""
+        """Return how the run ended by its engine's word, None while it runs."""
         now = status.read_state(main)
         if now.phase == "done":
             return RunOutcome("succeeded", 0, "succeeded", "all ranks exited with code 0")

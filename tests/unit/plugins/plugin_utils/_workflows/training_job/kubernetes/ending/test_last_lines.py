@@ -15,7 +15,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
     last_lines,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.ending.last_lines import (
-    Ending,
+    FoundEnd,
     is_over,
 )
 
@@ -32,7 +32,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
 
 def test_logs_of_ended_containers_are_read_for_as_long_as_lines_come(clock: t.Any) -> None:
     """Those of containers that still run may never end."""
-    ending, other = Ending(DONE, by_engine=True), Ending(DONE, by_engine=True)
+    ending, other = FoundEnd(DONE, by_engine=True), FoundEnd(DONE, by_engine=True)
     for _minute in range(60):
         clock.at += 19.0
         ending.take_line()
@@ -45,7 +45,7 @@ def test_logs_of_ended_containers_are_read_for_as_long_as_lines_come(clock: t.An
 
 
 def test_a_run_that_was_told_to_end_has_its_time_to_save_and_no_more(clock: t.Any) -> None:
-    ending = Ending(DONE, saves_s=30.0)
+    ending = FoundEnd(DONE, saves_s=30.0)
     clock.at += 49.0
     ending.take_line()
     assert ending.reads_on(True, alive=True, silent=False)
@@ -59,7 +59,7 @@ def test_a_run_that_was_told_to_end_has_its_time_to_save_and_no_more(clock: t.An
 def test_only_a_crash_may_turn_out_to_be_a_lost_node(
     clock: t.Any, outcome: RunOutcome, by_engine: bool, waits: bool
 ) -> None:
-    ending = Ending(outcome, by_engine=by_engine)
+    ending = FoundEnd(outcome, by_engine=by_engine)
     clock.at += 74.0
     assert ending.reads_on(False, alive=True, silent=True) is waits
     clock.at += 2.0
