@@ -20,6 +20,7 @@ import time
 import typing as t
 
 from ....module_utils._model.errors import InputError, MusterError
+from ....module_utils._model.node_environment import Environment
 from ..._fabric.bench import nccl_tests
 from ..._fabric.bench.plan import BenchStage
 from ..._fabric.bench.result import BenchResult
@@ -38,12 +39,16 @@ _RESULT_BYTES = 64 << 20
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bench:
-    """How to measure. ``tool`` is ``torch`` (our bench) or ``nccl_tests``, whose programs are in ``folder`` or PATH."""
+    """How to measure. ``tool`` is ``torch`` (our bench) or ``nccl_tests``, whose programs are in ``folder`` or PATH.
+
+    ``environment``: the variables of NCCL and gloo of each node, as its jobs will get them.
+    """
 
     backend: str
     collective: str
     tool: str = "torch"
     folder: str | None = None
+    environment: t.Mapping[str, Environment] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,6 +127,7 @@ def run_group(
         "take_over": False,
     }
     inner = dataclasses.replace(request, options=options, hosts=group, progress=SilentProgress(), base=BENCH)
+    inner = dataclasses.replace(inner, environment=bench.environment)
     try:
         failure = str(training_job.run(inner).get("msg", ""))
     except MusterError as exc:

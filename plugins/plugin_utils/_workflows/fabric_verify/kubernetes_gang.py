@@ -108,7 +108,8 @@ class BenchGangs:
         placement = kubernetes_plan.decide_placement(job, facts, fabric=False)
         kubernetes_plan.require_runnable(job, facts, placement, self.namespace)
         source = code_source.read_source(job, bench_group.BENCH, bench_group.BENCH)
-        plan = kubernetes_plan.build_plan(job, source, run_id, "fabric", self.namespace, 1, facts, placement)
+        network = kubernetes_plan.plan_network(job, placement, [], bench.environment)
+        plan = kubernetes_plan.build_plan(job, source, run_id, "fabric", self.namespace, 1, facts, placement, network)
         hostnames = [self.hostnames[name] for name in group]
         return job, dataclasses.replace(plan, fleet=restrict_to_nodes(plan.fleet, hostnames))
 

@@ -13,6 +13,7 @@ import pathlib
 import typing as t
 
 from ....module_utils._model.node import Node
+from ....module_utils._model.node_environment import Environment
 from ....module_utils._model.node_facts import merge_facts, read_record
 from ..._hosts.node_client import NodeClient
 from .progress import Progress
@@ -24,7 +25,10 @@ Result = dict[str, object]
 
 @dataclasses.dataclass(frozen=True)
 class RunRequest:
-    """What the face hands over: options, the play's hosts with their variables, and how to reach them."""
+    """What the face hands over: options, the play's hosts with their variables, and how to reach them.
+
+    ``environment``: the variables of NCCL and gloo of each node, None for those of the cluster's fabric verdict.
+    """
 
     options: Dict
     hosts: t.Sequence[str]
@@ -33,6 +37,7 @@ class RunRequest:
     check: bool
     connect: t.Callable[[t.Sequence[str]], list[NodeClient]]
     progress: Progress
+    environment: t.Mapping[str, Environment] | None = None
 
     def node(self, name: str, facts: t.Mapping[str, t.Any] | None = None) -> Node:
         """Return the node ``name``: the inventory's record, merged with what was measured on it.

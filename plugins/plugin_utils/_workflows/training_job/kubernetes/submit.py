@@ -37,6 +37,19 @@ def find_live(client: Client, reference: BackendRef) -> KubeObject | None:
         return None
 
 
+def build_reference(live: KubeObject, made: KubePlan, context: str | None) -> BackendRef:
+    """Return where the object that runs a job is; ``context`` is the kubeconfig's, None for the job's."""
+    meta = live["metadata"]
+    return BackendRef(
+        live["apiVersion"],
+        live["kind"],
+        meta["name"],
+        meta.get("namespace") or made.namespace,
+        uid=meta.get("uid"),
+        context=context or made.job.placement.cluster,
+    )
+
+
 def dry_run(client: Client, made: KubePlan, live: KubeObject | None) -> None:
     """Let the server judge the run's objects without making any; ``live`` is what would go away first."""
     *companions, main = kubernetes_plan.build_objects(made)

@@ -11,6 +11,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._model.island import Island
+from ansible_collections.muster.training.plugins.module_utils._model.nccl_variables import FORBIDDEN
 from ansible_collections.muster.training.plugins.module_utils._model.node import (
     Address,
     Addresses,
@@ -18,7 +19,6 @@ from ansible_collections.muster.training.plugins.module_utils._model.node import
     Node,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.nccl_environment import (
-    FORBIDDEN,
     build_nccl_environment,
     find_collective_interface,
     format_nccl_conf,
@@ -36,7 +36,7 @@ def test_environment_of_an_hgx_node() -> None:
     island = find_islands(fleet)[0]
     values = build_nccl_environment(fleet[0], island, peers=fleet)
     assert values == {"NCCL_SOCKET_IFNAME": "=ibp24s0", "GLOO_SOCKET_IFNAME": "ibp24s0"}
-    assert build_nccl_environment(fleet[0], island, interface="eno1", verified=True) == {
+    assert build_nccl_environment(fleet[0], island, interface="eno1", proven="IB") == {
         "NCCL_SOCKET_IFNAME": "=eno1",
         "GLOO_SOCKET_IFNAME": "eno1",
         "NCCL_NET": "IB",
@@ -92,4 +92,4 @@ def test_environment_never_contains_a_forbidden_name() -> None:
     for kind in ("hgx_h100_ib", "dgx_spark", "a100_roce", "plain_ethernet"):
         fleet = [fixture_node(kind, "a", 11), fixture_node(kind, "b", 12)]
         for island in find_islands(fleet):
-            assert not FORBIDDEN & set(build_nccl_environment(fleet[0], island, peers=fleet, verified=True))
+            assert not FORBIDDEN & set(build_nccl_environment(fleet[0], island, peers=fleet, proven="IB"))

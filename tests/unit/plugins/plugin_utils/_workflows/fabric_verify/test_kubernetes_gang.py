@@ -81,7 +81,12 @@ def test_an_api_server_takes_the_gang_and_it_runs_on_these_nodes_alone() -> None
     source = code_source.read_source(made, bench_group.BENCH, bench_group.BENCH)
     facts = ClusterFacts([], (), None, {}, [])
     placement = kubernetes_plan.decide_placement(made, facts)
-    plan = kubernetes_plan.build_plan(made, source, "lan-0a1b-island-0-0", "fabric", "team-a", 1, facts, placement)
+    network = kubernetes_plan.plan_network(made, placement, [], {"n1": {"GLOO_SOCKET_IFNAME": "eth1"}})
+    plan = kubernetes_plan.build_plan(
+        made, source, "lan-0a1b-island-0-0", "fabric", "team-a", 1, facts, placement, network
+    )
+    (classes,) = plan.pods["node"].network
+    assert classes == {"nodes": ["n1"], "variables": {"GLOO_SOCKET_IFNAME": "eth1"}}
     fleet = kubernetes_gang.restrict_to_nodes(plan.fleet, ["n1", "n2"])
     *companions, main = kubernetes_plan.build_objects(
         t.cast(t.Any, plan).__class__(**{**_fields(plan), "fleet": fleet})

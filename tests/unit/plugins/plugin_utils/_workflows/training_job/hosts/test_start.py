@@ -14,7 +14,6 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
-from ansible_collections.muster.training.plugins.module_utils._model.fabric_gate import FabricGate
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord, WorldSize
@@ -28,6 +27,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts.plan import TrainingHost
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts.state import HostsPlan
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.lease_guard import NoLeases
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.network import NetworkPlan
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.source import CodeSource
 from ansible_collections.muster.training.tests.support.node_lab import eventually
 from ansible_collections.muster.training.tests.support.run_world import RunWorld, Said
@@ -62,8 +62,8 @@ def make_plan(launcher: str = "torchrun", verdict: t.Any = None, **agents: Dict)
     numbers = ("effective_batch", "learning_rate_advice", "price_usd_per_hour", "predicted_allreduce_s")
     derived = {"world_size": 2, **dict.fromkeys(numbers)}
     remotes = [NodeClient(name, silent, program=f"/agent/{name}") for name in "ab"]
-    gate = FabricGate(verdict, ())
-    return HostsPlan(job, "r-1", hosts, CodeSource((), "ab", "c0ffee"), remotes, infos, [], derived, gate)
+    planned = NetworkPlan((verdict,) if verdict else ())
+    return HostsPlan(job, "r-1", hosts, CodeSource((), "ab", "c0ffee"), remotes, infos, [], derived, planned)
 
 
 def make_record(plan: HostsPlan, **changes: t.Any) -> RunRecord:
