@@ -119,7 +119,7 @@ def _warn_missing_requests(job: Job) -> t.Iterator[str]:
     if job.gpus_per_node and missing:
         names = " and ".join(f"job.resources.{key}" for key in missing)
         what = {"cpu": "other pods of the node may take its data loaders' cores", "memory": "it is evicted first"}
-        yield f"{names} not set for a job with GPUs: {'; '.join(what[key] for key in missing)}. Set what a node has free"
+        yield f"{names} not set for a job with GPUs: {'; '.join(what[key] for key in missing)}. Set both"
 
 
 def _warn_ephemeral_checkpoints(job: Job) -> tuple[str, ...]:

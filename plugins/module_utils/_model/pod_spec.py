@@ -39,6 +39,7 @@ PROGRAM_FILES = (
     "pod_runner.py",
     "processes.py",
     "rank.py",
+    "rank_transport.py",
     "torch_forkserver.py",
     "torch_warm.py",
     "usage.py",

@@ -164,6 +164,7 @@ class RunRecord:
     attempts: tuple[RunAttempt, ...] = f.field(f.list_of(_section(RunAttempt)), ())
     world_size: WorldSize = f.field(_section(WorldSize), WorldSize())
     transport_seen: str | None = f.field(_text, None)
+    transport: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
     checkpoint: SavedCheckpoint | None = f.field(_section(SavedCheckpoint), None)
     steps_lost: int | None = f.field(f.integer(-(2**53), 2**53), None)
     seconds_lost: float | None = f.field(f.decimal(-1e15), None)

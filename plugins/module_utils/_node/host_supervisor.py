@@ -24,7 +24,7 @@ import subprocess
 import time
 import typing as t
 
-from . import files, host_restart_policy, processes, torch_warm, usage
+from . import files, host_restart_policy, processes, rank_transport, torch_warm, usage
 
 _TICK_S = 1.0
 
@@ -48,6 +48,7 @@ class Supervisor:
         self.log_size = 0
         self.events_at = 0
         self.sampler = usage.Sampler()
+        self.transport = rank_transport.TransportRecorder(self.events.parent, spec["node"])
 
     def run(self) -> int:
         """Run until the unit has ended; return 0 (the unit's own exit code is in ``exit.json``)."""
@@ -238,6 +239,7 @@ class Supervisor:
         self._touch()
         if self.spec.get("usage"):
             self.sampler.write(pathlib.Path(self.spec["usage"]), self.spec["node"])
+            self.transport.look()
 
     def _end_if_replaced(self) -> None:
         """End silently when the run was removed from this node, or was started again after that."""
@@ -261,6 +263,8 @@ class Supervisor:
         return 0
 
     def _end(self, code: int, cause: str) -> int:
+        if self.spec.get("usage"):
+            self.transport.look(last=True)
         if self.spec.get("secrets"):
             pathlib.Path(self.spec["secrets"]).unlink(missing_ok=True)
         for file in self.spec.get("secret_files", []):

@@ -22,7 +22,18 @@ import subprocess
 import time
 import typing as t
 
-from . import pod_discovery, pod_environment, pod_fence, pod_mpi, pod_preflight, pod_ray, processes, torch_warm, usage
+from . import (
+    pod_discovery,
+    pod_environment,
+    pod_fence,
+    pod_mpi,
+    pod_preflight,
+    pod_ray,
+    processes,
+    rank_transport,
+    torch_warm,
+    usage,
+)
 from .pod_environment import replace_placeholders
 from .pod_log import Output, Tail
 
@@ -60,6 +71,7 @@ class PodRunner:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_unused: self._ask_stop("asked to stop"))
         self.sampler = usage.Sampler()
+        self.transport = rank_transport.TransportRecorder(self.run_dir, self.identity.node)
         self.tails = {name: Tail(self.run_dir / f"{name}.jsonl") for name in ("events", "metrics", "usage")}
         self.completions: pod_mpi.RankCompletions | None = None
         self.since = time.monotonic()
@@ -288,6 +300,7 @@ class PodRunner:
         if problem:
             self.output.say(f"Ray Train did not report its workers: {problem}")
         self._read()
+        self.transport.look(last=True)
         self._forward_records()
         self.output.flush()
         if self.child is not None and self.child.stdout is not None:
@@ -317,6 +330,7 @@ class PodRunner:
         """Forward the lines that the ranks recorded."""
         self.forwarded_at = time.monotonic()
         self.sampler.write(self.run_dir / "usage.jsonl", self.identity.node)
+        self.transport.look()
         for stream, tail in self.tails.items():
             for line in tail.lines():
                 self.output.mark(stream, line)

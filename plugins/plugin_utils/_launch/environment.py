@@ -52,7 +52,10 @@ def shared_variables(job: Job, run_dir: str, run: RunContext) -> dict[str, str]:
     }
     for dataset in job.datasets:
         values[f"MUSTER_DATASET_{variable_name(dataset.name)}"] = f"{run_dir}/{DATA_DIR}/{dataset.name}"
-    if not job.gpus_per_node:
+    if job.gpus_per_node:
+        # Read by rank.py: each rank gets a log of its own.
+        values["MUSTER_NCCL_LOG"] = f"{run_dir}/nccl"
+    else:
         # A CPU job must not grab GPUs that another job on the node is using.
         values["CUDA_VISIBLE_DEVICES"] = ""
     return values

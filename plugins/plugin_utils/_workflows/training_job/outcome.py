@@ -31,7 +31,9 @@ def record_end(
 ) -> RunRecord:
     """Write down how a followed run ended, say it, and return its record. ``at``: when, if it was not just now."""
     # It quotes the last lines that the program printed.
-    outcome = dataclasses.replace(outcome, detail=one_line(outcome.detail))
+    drift = (record.transport or {}).get("drift") or []
+    detail = "; ".join([outcome.detail, *map(str, drift)]) if outcome.outcome == "succeeded" else outcome.detail
+    outcome = dataclasses.replace(outcome, detail=one_line(detail))
     follower.record_event("ended", detail=outcome.outcome)
     ended = run_record.end_record(
         record,

@@ -33,6 +33,7 @@ from ..announce import announce
 from ..follower import Follower
 from ..network import NetworkPlan
 from ..outcome import add_error_line, add_problem, build_result, check_attendance, interrupted_message, record_end
+from ..transport import TransportWatch
 from . import cluster_facts, leader_lease, lease_guard, log_recovery, network_preflight, submit
 from . import plan as kubernetes_plan
 from .cluster_facts import ClusterFacts
@@ -313,6 +314,7 @@ def _follow(
 ) -> Result:
     request, client, folder = asked.request, asked.client, asked.folder
     reference = t.cast(BackendRef, record.backend_ref)
+    watch = TransportWatch(asked.job, asked.network.verdicts, request.progress)
     custody = ClusterLeaseGuard(request, asked.home, made.job, made.run_id, client)
 
     def save(follower: Follower) -> None:
@@ -321,6 +323,7 @@ def _follow(
         names = sorted(set(cluster.nodes.values()))
         custody.bind_nodes(names, reference)
         current = run_record.update_record(record, cluster.story, custody.prices(names), time.time())
+        current = watch.update(current, cluster.story)
         record = dataclasses.replace(
             current,
             state="queued" if cluster.pending.suspended and not current.is_ended else current.state,
