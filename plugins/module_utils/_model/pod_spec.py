@@ -43,6 +43,7 @@ PROGRAM_FILES = (
     "torch_forkserver.py",
     "torch_warm.py",
     "usage.py",
+    "versions.py",
 )
 # The exit code of a pod that would fail in the same way if it were started again.
 EXIT_REFUSED = 78

@@ -123,8 +123,9 @@ class RunHistory:
     """What happened in a run so far. Feed it the lines of its events and metrics, those of its nodes in any order.
 
     :ivar attempts: ordered by time. :ivar checkpoint: (step, path) of the newest one. :ivar last: figures of the last
-        step. :ivar transport: (gang, rank) -> the event that says what carried its traffic. :ivar faults: (time, cause,
-        node) of each. :ivar set_back: when the run lost its placement.
+        step. :ivar transport: (gang, rank) -> the event that says what carried its traffic.
+    :ivar versions: node -> package -> version. :ivar faults: (time, cause, node) of each. :ivar set_back: when the run
+        lost its placement.
     """
 
     def __init__(self) -> None:
@@ -134,6 +135,7 @@ class RunHistory:
         self.faults: list[tuple[float, str, str | None]] = []
         self.set_back: list[float] = []
         self.transport: dict[tuple[str, int], Line] = {}
+        self.versions: dict[str, dict[str, str]] = {}
         self.base = 1
         self._pending: list[Line] = []
 
@@ -147,6 +149,8 @@ class RunHistory:
             self._add_rank(line, rank, at)
         elif kind == "transport" and isinstance(rank, int):
             self.transport[str(line.get("gang")), rank] = line
+        elif kind in ("versions", "pod_ready") and isinstance(found := line.get("versions"), dict):
+            self.versions[str(node)] = {str(name): str(version) for name, version in found.items() if version}
         elif kind == "submitted":
             # The run was started again: budgets begin anew.
             self.base = int(parse_finite(line.get("attempt")) or 1)

@@ -157,6 +157,7 @@ class RunRecord:
     ended_at: str | None = f.field(_text, None)
     duration_s: float | None = f.field(f.decimal(0), None)
     versions: t.Mapping[str, t.Any] = f.field(f.dictionary, {})
+    differences: tuple[str, ...] = f.field(f.list_of(_text), ())
     outcome: RunEnd | None = f.field(f.choice(*t.get_args(RunEnd)), None)
     exit_code: int | None = f.field(f.integer(-(2**31)), None)
     cause: str | None = f.field(_text, None)

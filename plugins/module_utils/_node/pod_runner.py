@@ -33,6 +33,7 @@ from . import (
     rank_transport,
     torch_warm,
     usage,
+    versions,
 )
 from .pod_environment import replace_placeholders
 from .pod_log import Output, Tail
@@ -124,7 +125,7 @@ class PodRunner:
         found = pod_preflight.list_devices()
         for warning in pod_preflight.check_devices(self.spec, found):
             self.output.say(f"warning: {warning}")
-        self.output.mark("events", self._event("pod_ready", **found))
+        self.output.mark("events", self._event("pod_ready", **found, versions=versions.read_versions()))
         return env
 
     def _keep_logs(self, folder: pathlib.Path, name: str) -> None:

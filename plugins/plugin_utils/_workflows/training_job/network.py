@@ -46,6 +46,11 @@ class NetworkPlan:
         verdict = self.verdict
         return {key: verdict[key] for key in ("island", "outcome", "lane")} if verdict else None
 
+    def on_nodes(self, names: t.Collection[str]) -> NetworkPlan:
+        """Return the plan with the verdicts that hold all of these nodes: where the job was placed to."""
+        held = tuple(entry for entry in self.verdicts if names and set(names) <= set(entry.get("nodes") or []))
+        return dataclasses.replace(self, verdicts=held)
+
     def describe(self) -> tuple[str, ...]:
         """Return a line for each class of nodes with the variables that it gets."""
         classes = node_environment.group_nodes(self.environment)
@@ -119,10 +124,10 @@ def plan_cluster_network(
     )
 
 
-def write_verdicts(folder: pathlib.Path, plan: NetworkPlan) -> None:
-    """Keep the verdicts in the run's folder, where its report looks for them."""
-    if plan.verdicts:
-        files.write_json(folder / _FILE, {"schema": SCHEMA, "islands": [dict(entry) for entry in plan.verdicts]})
+def write_verdict(folder: pathlib.Path, plan: NetworkPlan) -> None:
+    """Keep the verdict in the run's folder, where its report looks for it, once it is known which one it is."""
+    if plan.verdict:
+        files.write_json(folder / _FILE, {"schema": SCHEMA, "islands": [dict(plan.verdict)]})
 
 
 def _warn(job: Job, verdicts: t.Sequence[VerdictRecord], known: t.Mapping[str, Environment]) -> tuple[str, ...]:

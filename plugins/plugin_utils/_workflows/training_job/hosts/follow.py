@@ -23,6 +23,7 @@ from ...shared.request import Result, RunRequest
 from ..follower import Follower
 from ..lease_guard import LeaseGuard
 from ..outcome import add_error_line, build_result, check_attendance, interrupted_message, record_end
+from ..software import add_software
 from ..transport import TransportWatch
 from .follower import HostsFollower
 from .state import HostsPlan
@@ -52,6 +53,7 @@ def follow_run(
     def save(follower: Follower) -> None:
         nonlocal record
         record = watch.update(run_record.update_record(record, follower.story, prices, time.time()), follower.story)
+        record = add_software(record, follower.story)
         run_record.write_record(folder, record)
 
     follower = HostsFollower(

@@ -63,7 +63,7 @@ def start_or_join(
     _announce(request.progress, plan, lives)
     run_record.write_record(folder, current)
     files.write_json(folder / "claim.json", held)
-    network.write_verdicts(folder, plan.network)
+    network.write_verdict(folder, plan.network)
     if lives and request.options.get("take_over"):
         gang.take_over_run(plan.remotes, plan.run_id, held)
     if missing:
@@ -77,6 +77,9 @@ def start_or_join(
             _restore_record(folder, before, lives)
             raise
         files.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "started", "attempt": attempt})
+        for name, info in plan.infos.items():
+            line = {"at": time.time(), "kind": "versions", "node": name, "versions": _node_versions(info)}
+            files.append_json(folder / "events.jsonl", line)
     _store_agent_paths(home, plan)
     if not request.options["wait"]:
         return build_result(current, folder, changed=bool(started))
@@ -148,8 +151,12 @@ def _open_record(plan: HostsPlan, before: RunRecord | None, attempt: int, runnin
 
 def _read_versions(plan: HostsPlan) -> Result:
     first = plan.infos[plan.hosts[0].name]
-    found = {"python": first["training"]["version"], "kernel": first["kernel"], **first["training"]["packages"]}
+    found: Result = {**_node_versions(first), "kernel": first["kernel"]}
     return {**found, "commit": plan.source.commit} if plan.source.commit else found
+
+
+def _node_versions(info: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    return {"python": info["training"]["version"], **info["training"]["packages"]}
 
 
 def _build_members(

@@ -74,7 +74,7 @@ class ClusterFollower(Follower):
         self.main: KubeObject = sources.main
         self._main_seen = False
         self.lost_pods: set[str] = set()
-        self.image_ids: set[str] = set()
+        self.image_ids: dict[str, str] = {}
         self.admitted_at: float | None = None
         self.warnings = RunWarnings(sources.plan, [mount.pvc for mount in job.mounts if mount.pvc])
         self.pending = PendingCauses(sources.plan.queue is not None, sources.client.transport.is_recovering)
@@ -202,7 +202,7 @@ class ClusterFollower(Follower):
         main = next((item for item in statuses if item["name"] == CONTAINER), None)
         now = (main or {}).get("state") or {}
         if main and main.get("imageID"):
-            self.image_ids.add(str(main["imageID"]))
+            self.image_ids[str(node)] = str(main["imageID"])
         if ("running" in now or "terminated" in now) and f"log-{uid}" not in self.sources.threads:
             begun = (now.get("running") or now.get("terminated") or {}).get("startedAt")
             if not self.pending.suspended and not pod["metadata"].get("deletionTimestamp"):

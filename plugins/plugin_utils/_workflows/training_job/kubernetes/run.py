@@ -33,6 +33,7 @@ from ..announce import announce
 from ..follower import Follower
 from ..network import NetworkPlan
 from ..outcome import add_error_line, add_problem, build_result, check_attendance, interrupted_message, record_end
+from ..software import add_software
 from ..transport import TransportWatch
 from . import cluster_facts, leader_lease, lease_guard, log_recovery, network_preflight, submit
 from . import plan as kubernetes_plan
@@ -234,7 +235,7 @@ def _start_or_follow(
     reference = dataclasses.replace(reference, cluster_id=known or cluster_identity.read_cluster_id(client))
     current = dataclasses.replace(current, backend_ref=reference)
     files.private_dir(folder)
-    network.write_verdicts(folder, asked.network)
+    network.write_verdict(folder, asked.network)
     # If the controller is killed from here on, the run can still be found, followed and cancelled.
     run_record.write_record(folder, current)
     if not follows:
@@ -323,13 +324,14 @@ def _follow(
         names = sorted(set(cluster.nodes.values()))
         custody.bind_nodes(names, reference)
         current = run_record.update_record(record, cluster.story, custody.prices(names), time.time())
-        current = watch.update(current, cluster.story)
+        current = add_software(watch.update(current, cluster.story), cluster.story, cluster.image_ids)
         record = dataclasses.replace(
             current,
             state="queued" if cluster.pending.suspended and not current.is_ended else current.state,
             admitted_at=current.admitted_at or run_record.format_time(cluster.admitted_at),
-            image_digest=next(iter(sorted(cluster.image_ids)), None),
+            image_digest=next(iter(sorted(cluster.image_ids.values())), None),
             hosts=tuple(names),
+            fabric=asked.network.on_nodes(names).reference or current.fabric,
         )
         run_record.write_record(folder, record)
 
@@ -359,6 +361,7 @@ def _follow(
     else:
         delete_secret(client, made, request.progress)
     log_recovery.recover_logs(client, made, follower, told == "done")
+    network.write_verdict(folder, asked.network.on_nodes(record.hosts))
     outcome = add_error_line(folder, check_attendance(made.job, follower, outcome))
     at = follower.local_time_of(status.end_time(follower.main)) if told in ("done", "failed") else None
     ended = record_end(follower, outcome, record, custody.prices(follower.nodes.values()), at)
