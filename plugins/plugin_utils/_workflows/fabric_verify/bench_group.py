@@ -141,20 +141,31 @@ def run_group(
     rank_count = len(group) * stage.processes_per_node
     notes: tuple[str, ...] = ()
     if bench.tool == "nccl_tests":
-        nodes = _rank_nodes(output.events)
-        tests = scan_log(io.BytesIO(output.text.encode("utf-8", "replace"))).tests
-        result, problem, notes = nccl_tests.read_result(tests, output.text, bench.collective, nodes, rank_count)
-        if result is not None and failure and not result.wrong_values:
-            # The table is printed before the last ranks end: a rank that hung after it did not finish the test.
-            result, problem = None, "not all ranks finished the test"
-        problem = f"{problem} ({failure})" if problem and failure else problem
-        ranks = ranks or tuple(sorted(nodes))
+        result, problem, notes = read_nccl_tests(output.text, output.events, bench, rank_count, failure)
+        ranks = ranks or tuple(sorted(_rank_nodes(output.events)))
     else:
         result, problem = parse_result(output.documents)
         problem = failure or problem
     seconds = time.monotonic() - began
     silent = find_silent_ranks(output.events)
     return GroupRun(group, result, ranks, rank_count, problem, output.logs, seconds, silent, notes)
+
+
+def read_nccl_tests(
+    text: str, events: t.Iterable[t.Mapping[str, object]], bench: Bench, rank_count: int, failure: str
+) -> tuple[BenchResult | None, str, tuple[str, ...]]:
+    """Return what nccl-tests measured, why there is no result (else empty), and notes.
+
+    :param text: what mpirun printed.
+    :param events: what the ranks recorded of their start and end.
+    :param failure: how the gang failed, empty when it succeeded.
+    """
+    tests = scan_log(io.BytesIO(text.encode("utf-8", "replace"))).tests
+    result, problem, notes = nccl_tests.read_result(tests, text, bench.collective, _rank_nodes(events), rank_count)
+    if result is not None and failure and not result.wrong_values:
+        # The table is printed before the last ranks end: a rank that hung after it did not finish the test.
+        result, problem = None, "not all ranks finished the test"
+    return result, f"{problem} ({failure})" if problem and failure else problem, notes
 
 
 def build_job(
