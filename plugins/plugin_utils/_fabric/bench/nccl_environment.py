@@ -39,15 +39,17 @@ def find_collective_interface(
     """Return the interface that sockets of a collective bind to on this node.
 
     Of the interfaces with an address in a network that all peers share, the fastest; the first where none states
-    its speed. None when no address names its interface.
+    its speed. None when no address names its interface, and between processes of one machine.
 
-    :param address: the address that the user declared for the node: the interface that owns it is used.
+    :param address: the address that the user declared for the node: the interface that owns it is used, and none where
+        the node's facts do not know it.
     """
+    if island.link == "loopback":
+        return None
     network = "mesh" if island.link == "mesh" else "lan"
     owned = [item for item in (*node.addresses.lan, *node.addresses.mesh, *node.addresses.public) if item.interface]
-    declared = next((item.interface for item in owned if item.address == address), None)
-    if declared:
-        return declared
+    if address is not None:
+        return next((item.interface for item in owned if item.address == address), None)
     others = [peer for peer in peers if peer.name != node.name and peer.name in island.nodes]
     candidates = [item for item in getattr(node.addresses, network) if item.interface]
     shared = [item for item in candidates if all(_reaches(item, peer, network) for peer in others)]
@@ -71,18 +73,25 @@ def find_proven_network(verdict: Verdict) -> str | None:
 
 
 def build_nccl_environment(
-    node: Node, island: Island, *, peers: t.Iterable[Node] = (), interface: str | None = None, proven: str | None = None
+    node: Node,
+    island: Island,
+    *,
+    peers: t.Iterable[Node] = (),
+    interface: str | None = None,
+    address: str | None = None,
+    proven: str | None = None,
 ) -> dict[str, str]:
     """Return the variables for one node of an island; values differ between nodes of one island.
 
     :param peers: the island's nodes, to choose the interface that they share.
     :param interface: the interface towards the peers, when it is already known.
+    :param address: the address that the user declared for the node.
     :param proven: NCCL's name of the RDMA network that the island's pairs used in the test (IB, or a plugin's name): it
         is pinned, so that its loss is an error instead of slow TCP.
     """
     if len(island.nodes) < 2:
         return {}
-    name = interface or find_collective_interface(node, island, peers)
+    name = interface or find_collective_interface(node, island, peers, address)
     values = bind_to_interface(name) if name and name != "lo" else {}
     rails = find_rails(node)
     if island.rdma and rails is not None:

@@ -25,7 +25,6 @@ from ..._fabric.bench import plan as plans
 from ..._fabric.bench.expectation import compute_expectation, with_expectation
 from ..._fabric.bench.nccl_environment import (
     build_nccl_environment,
-    find_collective_interface,
     find_proven_network,
     format_nccl_conf,
 )
@@ -306,9 +305,8 @@ def _build_environment(work: Verification, island: Island, verdict: Verdict | No
     peers = [node for node in work.fleet.nodes if node.name in island.nodes]
     addresses = work.target.addresses(island.nodes)
     proven = find_proven_network(verdict) if verdict else None
-    interfaces = {node.name: find_collective_interface(node, island, peers, addresses.get(node.name)) for node in peers}
     return {
-        node.name: build_nccl_environment(node, island, peers=peers, interface=interfaces[node.name], proven=proven)
+        node.name: build_nccl_environment(node, island, peers=peers, address=addresses.get(node.name), proven=proven)
         for node in peers
     }
 

@@ -62,8 +62,9 @@ ADDRESSES = {name: {"address": f"127.0.0.{number}", "interface": "ib0"} for numb
 
 
 def interface(entry: Dict) -> str:
-    """Return the interface that the test found for the first node."""
-    return str(next(item["variables"]["GLOO_SOCKET_IFNAME"] for item in entry["environment"] if "a" in item["nodes"]))
+    """Return the interface that the test found for the first node, else that of the node's address."""
+    classes = [item["variables"] for item in entry["environment"] if "a" in item["nodes"]]
+    return str(next((values["GLOO_SOCKET_IFNAME"] for values in classes if "GLOO_SOCKET_IFNAME" in values), "lo"))
 
 
 def environment(world: RunWorld, node: str) -> Dict:
