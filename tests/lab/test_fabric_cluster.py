@@ -177,14 +177,21 @@ def offer_gpus(lab: KubeLab, node: str, count: str | None) -> None:
     lab.kubectl("patch", "node", node, "--subresource=status", "--type=merge", "-p", json.dumps(patch))
 
 
-def test_nccl_tests_run_under_mpirun_in_pods(kube_lab: KubeLab, team: Team, tmp_path: pathlib.Path) -> None:
+@pytest.fixture
+def gpu_team(kube_lab: KubeLab) -> t.Iterator[Team]:
+    """A namespace with a queue for four cores and the GPUs of two nodes."""
+    with kube_lab.namespace(cpu="4", memory="8Gi", gpu="2") as made:
+        yield made
+
+
+def test_nccl_tests_run_under_mpirun_in_pods(kube_lab: KubeLab, gpu_team: Team, tmp_path: pathlib.Path) -> None:
     kube_lab.cluster.install(["mpi-operator"])
-    fabric = Fabric(kube_lab, team, tmp_path)
+    fabric = Fabric(kube_lab, gpu_team, tmp_path)
     job = {
         "image": kube_lab.image,
         "mounts": [{"name": "perf", "path": "/opt/perf", "host_path": PROGRAMS, "read_only": True}],
         "resources": {"cpu": 0.2, "memory": "256Mi"},
-        "placement": {"backend": "kubernetes", "namespace": team.namespace},
+        "placement": {"backend": "kubernetes", "namespace": gpu_team.namespace},
     }
     island = {"name": "lab", "nodes": fabric.pair, "link": "ib", "lane": "A", "nic_count": 1, "nic_rate_gbps": 400}
     with with_gpus(kube_lab, fabric.pair):
@@ -197,14 +204,12 @@ def test_nccl_tests_run_under_mpirun_in_pods(kube_lab: KubeLab, team: Team, tmp_
         )
         found = fabric.verdict()
     kube_lab.unlabel()
-    assert code == 0 and found["outcome"] == "pass", (found["reasons"], output[-3000:])
+    assert code == 0 and found["outcome"] == "pass", f"{json.dumps(found, indent=1)}\n{output[-3000:]}"
     assert found["bandwidth"]["busbw_gb_s"] == 386.56 and found["transport"]["verdict"] == "rdma_gdr"
-    assert {(pair["a"], pair["b"]) for pair in found["transport"]["pairs"]} == {
-        tuple(fabric.pair),
-        tuple(fabric.pair[::-1]),
-    }
+    both = {tuple(fabric.pair), tuple(fabric.pair[::-1])}
+    assert {(pair["a"], pair["b"]) for pair in found["transport"]["pairs"]} == both
     assert found["ranks"] == {"expected": 2, "seen": 2, "missing": []}
-    until(lambda: not kube_lab.pods(team.namespace), 60)
+    until(lambda: not kube_lab.pods(gpu_team.namespace), 60)
 
 
 HANGS = """

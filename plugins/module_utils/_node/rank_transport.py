@@ -99,7 +99,7 @@ def read_nccl_lines(places: t.Sequence[pathlib.Path]) -> list[str]:
         with open(place, "rb") as log:
             data = log.read(_READ_BYTES)
         if place.stat().st_blocks * 512 > _DISK_BYTES:
-            # NCCL goes on at its own offset: what it has written until now is a hole without blocks.
+            # NCCL continues at its own offset: what it has written until now is a hole without blocks.
             os.truncate(place, 0)
         for line in data.split(b"\n"):
             channel = _CHANNEL.match(line)

@@ -74,7 +74,7 @@ def plan_hosts_network(
     :raises RefusedError: when a verdict forbids the job.
     """
     gate = fabric_gate.judge_fabric(job, hosts, entries)
-    known = dict(given) if given is not None else node_environment.read_environment(gate.verdict or {})
+    known = given if given is not None else node_environment.read_environment(gate.verdict or {})
     own = {name: known[name] for name in hosts if name in known}
     return NetworkPlan(
         (gate.verdict,) if gate.verdict else (),
@@ -109,8 +109,8 @@ def plan_cluster_network(
         for entry in fabric_gate.readable_verdicts(entries)
         if set(nodes) & set(entry["nodes"]) and (not islands or entry["island"] in islands)
     ]
-    known = {name: values for entry in verdicts for name, values in node_environment.read_environment(entry).items()}
-    known = dict(given) if given is not None else {name: known[name] for name in nodes if name in known}
+    found = {name: values for entry in verdicts for name, values in node_environment.read_environment(entry).items()}
+    known = given if given is not None else {name: found[name] for name in nodes if name in found}
     covered = {name for entry in verdicts for name in entry["nodes"]}
     single = one_island or (len(verdicts) == 1 and covered >= set(nodes))
     rates = [fabric_gate.bandwidth_of(entry) for entry in verdicts]

@@ -139,7 +139,7 @@ def _judge_sockets(lines: t.Sequence[Line], nodes: t.Collection[str]) -> Transpo
 
 
 def _find_drift(result: TransportResult, verdict: VerdictRecord) -> t.Iterator[str]:
-    """Yield what the fabric test saw differently; what is not proven on one of the two sides is no difference."""
+    """Yield what the fabric test saw differently; what one of the two did not prove is not compared."""
     tested = verdict.get("transport") or {}
     island, before, now = verdict.get("island"), str(tested.get("verdict")), result.verdict
     if now == "unproven" or before in ("unproven", "None"):
