@@ -239,7 +239,7 @@ class Supervisor:
         self._touch()
         if self.spec.get("usage"):
             self.sampler.write(pathlib.Path(self.spec["usage"]), self.spec["node"])
-            self.transport.look()
+            self.transport.update()
 
     def _end_if_replaced(self) -> None:
         """End silently when the run was removed from this node, or was started again after that."""
@@ -264,7 +264,7 @@ class Supervisor:
 
     def _end(self, code: int, cause: str) -> int:
         if self.spec.get("usage"):
-            self.transport.look(last=True)
+            self.transport.update(last=True)
         if self.spec.get("secrets"):
             pathlib.Path(self.spec["secrets"]).unlink(missing_ok=True)
         for file in self.spec.get("secret_files", []):

@@ -301,7 +301,7 @@ class PodRunner:
         if problem:
             self.output.say(f"Ray Train did not report its workers: {problem}")
         self._read()
-        self.transport.look(last=True)
+        self.transport.update(last=True)
         self._forward_records()
         self.output.flush()
         if self.child is not None and self.child.stdout is not None:
@@ -331,7 +331,7 @@ class PodRunner:
         """Forward the lines that the ranks recorded."""
         self.forwarded_at = time.monotonic()
         self.sampler.write(self.run_dir / "usage.jsonl", self.identity.node)
-        self.transport.look()
+        self.transport.update()
         for stream, tail in self.tails.items():
             for line in tail.lines():
                 self.output.mark(stream, line)

@@ -58,7 +58,7 @@ class TransportRecorder:
         self._recorded: dict[int, Event] = {}
         self._due = self._started = 0.0
 
-    def look(self, now: float | None = None, last: bool = False) -> None:
+    def update(self, now: float | None = None, last: bool = False) -> None:
         """Record what has changed, if it is time to look; ``last``: at once, because the ranks have ended."""
         now = time.monotonic() if now is None else now
         if now < self._due and not last:

@@ -123,7 +123,7 @@ class BenchGangs:
             progress = ProgressLines()
             sources = ClusterWatches(self.client, plan, live)
             follower = _GangFollower(job, run_id, folder, sources, progress, lambda line: None, None)
-            follower.patience_s = stage.timeout_s + _START_S
+            follower.patience_s = (job.timeout_s or stage.timeout_s) + _START_S
             outcome = follower.run()
         finally:
             network_preflight.delete_objects(self.client, [main, *supporting])
@@ -177,6 +177,10 @@ def build_gang_job(
     placement = {**user_job.placement, "backend": "kubernetes", "engine": engine, "allow_slow_network": True}
     # The nodes are named one by one, whatever island the last verdict put them in.
     placement.pop("island", None)
+    if bench.tool == "nccl_tests":
+        # mpirun's pod waits for the workers' pods and their names, which is no part of the test.
+        restart = {**t.cast("dict[str, object]", job["restart"]), "wait_s": _START_S}
+        job.update(restart=restart, timeout_s=int(stage.timeout_s) + 5 + _START_S)
     secrets = list(user_job.pull_secrets)
     return {**job, **user_job.settings, "secret_refs": secrets, "placement": placement, "ttl_after_finished_s": 300}
 

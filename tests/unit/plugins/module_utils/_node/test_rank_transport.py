@@ -73,19 +73,19 @@ def test_a_log_has_bounds_in_lines_and_on_disk(tmp_path: pathlib.Path, monkeypat
 
 def test_evidence_is_recorded_once_and_again_when_it_has_changed(tmp_path: pathlib.Path) -> None:
     recorder = TransportRecorder(tmp_path, "a")
-    recorder.look(now=0.0)
+    recorder.update(now=0.0)
     started(tmp_path, pid=os.getpid())
     first = "Using network IB"
     log(tmp_path, first)
     for now in (0.5, 1.5, 3.0):
-        recorder.look(now=now)
+        recorder.update(now=now)
     (line,) = transports(tmp_path)
     assert (line["node"], line["rank"], line["attempt"], line["gang"]) == ("a", 0, 1, "1/10.0.0.1:29500")
     assert line["lines"] == [HEAD + first]
     log(tmp_path, first, "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0")
-    recorder.look(now=3.1)
+    recorder.update(now=3.1)
     assert len(transports(tmp_path)) == 1
-    recorder.look(now=3.2, last=True)
+    recorder.update(now=3.2, last=True)
     assert [len(item["lines"]) for item in transports(tmp_path)] == [1, 2]
 
 
@@ -93,7 +93,7 @@ def test_ranks_of_an_earlier_start_are_not_looked_at(tmp_path: pathlib.Path) -> 
     started(tmp_path, pid=os.getpid())
     log(tmp_path, "Using network IB")
     recorder = TransportRecorder(tmp_path, "a")
-    recorder.look(now=5.0)
+    recorder.update(now=5.0)
     assert transports(tmp_path) == [] and recorder.ranks == {}
 
 

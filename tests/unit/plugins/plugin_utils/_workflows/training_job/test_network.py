@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
 from ansible_collections.muster.training.plugins.module_utils._model.pod_spec import PodSpec
 from ansible_collections.muster.training.plugins.module_utils._node import pod_environment, pod_preflight
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.placement import PlacementResult
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import EligibleNodes
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import network
@@ -43,16 +44,19 @@ def port(name: str, rate: float) -> Dict:
 def verify(world: RunWorld, **options: t.Any) -> Dict:
     """Verify the network of two nodes with one storage port on the first; return the entry of fabric.json."""
     nics = {"a": [port("mlx5_0", 400), port("mlx5_9", 100)], "b": [port("mlx5_0", 400)]}
-    nodes = {name: {"nics": nics[name], "addresses": {"lan": [ADDRESSES[name]]}} for name in "ab"}
-    request = world.request
 
-    def with_ports(*args: t.Any, **more: t.Any) -> t.Any:
-        found = request(*args, **more)
-        for name in "ab":
-            found.hostvars[name]["muster_node"] = nodes[name]
-        return found
+    class WithPorts(NodeClient):
+        """A node with RDMA ports, of which this machine has none; everything else is measured."""
 
-    world.request = with_ports  # type: ignore[method-assign]
+        def call(self, op: str, **values: t.Any) -> Dict:
+            answer = super().call(op, **values)
+            if "facts" in answer:
+                answer["facts"].update(nics=nics[self.name], addresses={"lan": [ADDRESSES[self.name]]})
+            return answer
+
+    for name in "ab":
+        made = world.lab.remote(name)
+        world.nodes[name] = WithPorts(name, made.shell, python=made.python, state_root=made.state_root)
     nccl_tests(world, **options)
     document = json.loads((world.home() / "fabric.json").read_text())
     return t.cast(Dict, document["islands"][0])
