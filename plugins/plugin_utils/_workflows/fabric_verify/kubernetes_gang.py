@@ -178,7 +178,7 @@ def build_gang_job(
     # The nodes are named one by one, whatever island the last verdict put them in.
     placement.pop("island", None)
     if bench.tool == "nccl_tests":
-        # mpirun's pod waits for the workers' pods and their names, which is no part of the test.
+        # mpirun's pod waits for the workers' pods and their names; that time is not the test's.
         restart = {**t.cast("dict[str, object]", job["restart"]), "wait_s": _START_S}
         job.update(restart=restart, timeout_s=int(stage.timeout_s) + 5 + _START_S)
     secrets = list(user_job.pull_secrets)
