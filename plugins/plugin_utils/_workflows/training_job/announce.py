@@ -20,10 +20,10 @@ def announce(
 ) -> None:
     """Say what a run is, in one line, and which variables of NCCL and gloo each class of nodes gets.
 
-    :param parts: the run's name, size and place.
+    :param parts: the run's name and size, then what else is known of it; the figures come between them.
     :param running: it runs already and is followed: its variables are those of its start.
     """
-    line = " · ".join([*parts, *advice.describe(derived)])
+    line = " · ".join([parts[0], *advice.describe(derived), *parts[1:]])
     progress.say(line + (" · already running, following it" if running else ""))
     if not running:
         for text in network.describe():
