@@ -31,6 +31,8 @@ _REPORT_INTERVAL_S = 10.0
 _SAVE_INTERVAL_S = 1.0
 _RECENT_LINES = 10_000
 _TAIL = 64 * 1024
+# What is older is shown with its age.
+_FRESH_S = 15.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -149,12 +151,18 @@ class Follower:
             "ranks": self.story.ranks_seen(),
             "ranks_asked": self.job.world_size,
             "step": int(last["step"]) if "step" in last else None,
+            "step_age_s": self._step_age(),
             "loss": last.get("loss"),
             "tokens_per_s": last.get("tokens_per_s"),
             "samples_per_s": last.get("samples_per_s"),
             "checkpoint_step": self.story.checkpoint[0] if self.story.checkpoint else None,
             "restarts": self.story.restarts,
         }
+
+    def _step_age(self) -> float | None:
+        """Return the seconds since the last step that is known, by the clocks of its node and of this controller."""
+        times = [attempt.last_step_at for attempt in self.story.attempts if attempt.last_step_at is not None]
+        return max(0.0, log_follow.now() - max(times)) if times else None
 
     def _save(self, force: bool = False) -> None:
         if force or time.monotonic() - self._saved_at > _SAVE_INTERVAL_S:
@@ -165,6 +173,7 @@ class Follower:
 def describe_state(values: t.Mapping[str, t.Any]) -> str:
     """Return one progress line for people; what is unknown is left out."""
     parts = [f"nodes {values['nodes']}/{values['nodes_asked']}"] if values.get("nodes") else []
+    parts += [f"{node} silent for {seconds} s" for node, seconds in sorted((values.get("silent") or {}).items())]
     parts += [str(values["waiting"])] if values.get("waiting") else []
     parts.append(f"ranks {values['ranks']}/{values['ranks_asked']}")
     formats = (
@@ -174,7 +183,10 @@ def describe_state(values: t.Mapping[str, t.Any]) -> str:
         ("samples_per_s", "{:,.1f} samples/s"),
         ("checkpoint_step", "checkpoint {:d}"),
     )
-    parts += [text.format(values[key]) for key, text in formats if values.get(key) is not None]
+    figures = [text.format(values[key]) for key, text in formats if values.get(key) is not None]
+    if (values.get("step_age_s") or 0.0) >= _FRESH_S and figures:
+        figures.append(f"{values['step_age_s']:.0f} s ago")
+    parts += figures
     if values["restarts"]:
         parts.append(f"restarts {values['restarts']}")
     if values.get("cost_usd"):

@@ -44,7 +44,7 @@ def record_end(
     ended = run_record.update_record(ended, follower.story, prices, time.time())
     ended = dataclasses.replace(ended, drill=drill_proof(follower.job, follower) or ended.drill)
     run_record.write_record(follower.folder, ended)
-    said = describe_state({**follower.state(), "nodes": 0})
+    said = describe_state({**follower.state(), "nodes": 0, "silent": {}, "step_age_s": None})
     follower.progress.say(f"run {follower.run_id} {outcome.outcome}: {outcome.detail} · {said}")
     return ended
 

@@ -77,7 +77,7 @@ class HostsFollower(Follower):
 
     def _take(self, update: log_follow.NodeUpdate) -> None:
         if update.error is not None:
-            self._note_silence(update.node, update.error)
+            self._note_silence(update.node, update.error, update.asked_at)
             return
         if self.lost_since.pop(update.node, None) is not None:
             self.record_event("node_back", node=update.node)
@@ -92,10 +92,10 @@ class HostsFollower(Follower):
             self._restart_units(update.node)
         self._save()
 
-    def _note_silence(self, node: str, error: MusterError) -> None:
+    def _note_silence(self, node: str, error: MusterError, since: float) -> None:
         """Note that a node gives no answer. The job may go on there: only the nodes themselves say how it goes."""
         if node not in self.lost_since:
-            self.lost_since[node] = time.monotonic()
+            self.lost_since[node] = min(since, time.monotonic())
             self.record_event("node_silent", node=node, detail=str(error))
             self.progress.say(f"{node} does not answer: {error.message}")
 
@@ -185,7 +185,14 @@ class HostsFollower(Follower):
     def state(self) -> dict[str, object]:
         """Return where the run is; a node counts while its agent runs and it answers."""
         alive = {node for node, units in self.units.items() if units.get("agent", {}).get("alive")}
-        return {**super().state(), "nodes": len(alive - set(self.lost_since)), "nodes_asked": len(self.remotes)}
+        now = time.monotonic()
+        silent = {node: round(now - since) for node, since in self.lost_since.items()}
+        return {
+            **super().state(),
+            "nodes": len(alive - set(silent)),
+            "nodes_asked": len(self.remotes),
+            "silent": silent,
+        }
 
 
 def _describe_cause(cause: str, node: str, code: int) -> str:

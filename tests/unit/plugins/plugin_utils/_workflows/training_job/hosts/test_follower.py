@@ -327,11 +327,11 @@ def said_of_steps(world: World, *parts: list[list[Dict]]) -> list[str]:
 
 def test_a_restart_is_said_with_its_first_step(world: World) -> None:
     found = said_of_steps(world, FIRST_STEPS, NEXT_STEPS)
-    assert found[-1] == "nodes 1/2 · ranks 2/2 · step 1 · loss 2.0000 · restarts 1"
+    assert found[-1] == "nodes 1/2 · ranks 2/2 · step 1 · loss 2.0000 · 79 s ago · restarts 1"
 
 
 def test_the_first_attempt_is_said_with_its_first_step(world: World) -> None:
-    assert said_of_steps(world, FIRST_STEPS) == ["nodes 1/2 · ranks 2/2 · step 1 · loss 3.0000"]
+    assert said_of_steps(world, FIRST_STEPS) == ["nodes 1/2 · ranks 2/2 · step 1 · loss 3.0000 · 99 s ago"]
 
 
 @pytest.mark.parametrize("step", ["nan", "inf"])
