@@ -27,6 +27,8 @@ import typing as t
 from . import files, host_restart_policy, processes, torch_warm, usage
 
 _TICK_S = 1.0
+# A rendezvous store without any agent ends after this long.
+_UNUSED_S = 5.0
 
 
 class Supervisor:
@@ -47,6 +49,7 @@ class Supervisor:
         self.stopping: str = ""
         self.log_size = 0
         self.events_at = 0
+        self.unused_since: float | None = None
         self.sampler = usage.Sampler()
 
     def run(self) -> int:
@@ -78,7 +81,7 @@ class Supervisor:
             if self._is_node_shutdown():
                 return self._end_for_shutdown()
             if self.stopping:
-                codes = {"timeout": 124, "fatal_exit_code": self._fatal_code()}
+                codes = {"timeout": 124, "finished": 0, "fatal_exit_code": self._fatal_code()}
                 return self._end(codes.get(self.stopping, 143), self.stopping)
             decision = self._decide(ending)
             if not decision.restart:
@@ -177,6 +180,8 @@ class Supervisor:
             self._tick(wake, _TICK_S)
             if self.deadline and time.time() > self.deadline:
                 self._ask_stop("timeout")
+            if self.spec["policy"] == "store" and self._is_store_unused():
+                self._ask_stop("finished")
             if self._fatal_code():
                 # torchrun would start the rank again: it knows no exit code that must not be repeated.
                 self._ask_stop("fatal_exit_code")
@@ -186,6 +191,17 @@ class Supervisor:
         return host_restart_policy.Ending(
             128 - code if code < 0 else code, max(0, -code), self._rank_codes(), self._count_unfinished()
         )
+
+    def _is_store_unused(self) -> bool:
+        """Return whether the agent beside the store has ended, and no other node's agent is connected any more."""
+        end = files.read_json(self.folder.parent / "agent" / "exit.json")
+        port = int((self.spec.get("listen") or {}).get("port", 0))
+        over = bool(end) and end.get("generation") == self.spec["generation"]
+        if not over or processes.count_connections(port):
+            self.unused_since = None
+            return False
+        self.unused_since = self.unused_since or time.monotonic()
+        return time.monotonic() - self.unused_since > _UNUSED_S
 
     def _rank_codes(self) -> tuple[tuple[int, ...], ...]:
         """Return for each attempt since the process was started the exit codes of the ranks here."""

@@ -25,6 +25,8 @@ _WAIT_S = 8.0
 _CONFIRM_S = 10.0
 # Updates of each node that may wait in the queue.
 _AHEAD = 2
+# A run that goes on writes while it is read.
+_MOST_ANSWERS = 100
 _RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -143,6 +145,21 @@ class LogFollow:
         # Any error is reported: a thread that ends silently would leave the run followed for ever.
         error = exc if isinstance(exc, MusterError) else MusterError(f"{node}: {type(exc).__name__}: {exc}")
         self._put(NodeUpdate(node, {}, {}, dict(offsets), silence.since, error))
+
+
+def read_new(remote: NodeClient, run_id: str, offsets: t.Mapping[str, t.Any]) -> list[NodeUpdate]:
+    """Return what is new on a node now, in answers of limited size; nothing is waited for."""
+    found: list[NodeUpdate] = []
+    offsets = dict(offsets)
+    while True:
+        asked_at = time.monotonic()
+        answer = remote.call(
+            "watch", run_id=run_id, offsets=offsets, streams=list(STREAMS), digest=None, wait_s=0.0, batch_s=0.0
+        )
+        offsets = answer["offsets"]
+        found.append(NodeUpdate(remote.name, answer["text"], answer["units"], dict(offsets), asked_at))
+        if not answer["text"] or len(found) == _MOST_ANSWERS:
+            return found
 
 
 def parse_json_lines(text: str) -> t.Iterator[dict[str, t.Any]]:

@@ -16,6 +16,7 @@ import yaml
 from ....module_utils._model import job_templates, validators
 from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.job import Job, parse_job
+from ....module_utils._model.run_record import RunRecord
 from ..shared.state_dir import StateHome, load_record
 
 Dict = dict[str, t.Any]
@@ -34,7 +35,12 @@ def load_job(options: Dict, base: pathlib.Path, home: StateHome) -> Job:
     record = load_record(home.run_folder(str(run_id))) if run_id else None
     if record is None:
         raise RefusedError("job: is required", "Set muster_job, or muster_run_id to continue a recorded run")
-    return parse_job(_drop_template(record.job), known)
+    return load_recorded_job(record, known)
+
+
+def load_recorded_job(record: RunRecord, known: t.Mapping[str, t.Any] | None = None) -> Job:
+    """Return the job of a recorded run."""
+    return parse_job(_drop_template(record.job), dict(known or {}))
 
 
 def _drop_template(job: t.Mapping[str, object]) -> Dict:

@@ -104,6 +104,14 @@ def build_result(record: RunRecord, folder: pathlib.Path, changed: bool) -> Resu
     return result
 
 
+def fail_cancelled(result: Result, record: RunRecord) -> Result:
+    """Return the result of following a run: one that was cancelled meanwhile has not trained what was asked."""
+    if record.outcome != "cancelled":
+        return result
+    fix = "Run this command again to continue from its checkpoint"
+    return {**result, "failed": True, "msg": f"run {record.run_id} was cancelled: {record.detail}. {fix}"}
+
+
 def interrupted_message(run_id: str) -> str:
     """Return what a follower says that is interrupted."""
     return (

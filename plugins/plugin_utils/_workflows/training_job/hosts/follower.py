@@ -20,7 +20,7 @@ from .....module_utils._model.launchers import TORCHRUN_FAMILY
 from .....module_utils._model.run_record import RunEnd
 from .....module_utils._node import files
 from ...._hosts import log_follow
-from ...._hosts.node_client import NodeClient
+from ...._hosts.node_client import NodeClient, on_each_node
 from ...shared.progress import Progress
 from ..follower import Follower, RunOutcome
 
@@ -82,15 +82,42 @@ class HostsFollower(Follower):
         if self.lost_since.pop(update.node, None) is not None:
             self.record_event("node_back", node=update.node)
             self.progress.say(f"{update.node} answers again")
+        self._keep(update)
+        if update.asked_at > self.revived_at.get(update.node, 0.0):
+            self._restart_units(update.node)
+        self._save()
+
+    def _keep(self, update: log_follow.NodeUpdate) -> None:
+        """Take what a node answered into the run's folder and history."""
         # A node whose run folder was deleted reports no units of the run: they count as missing.
         self.units[update.node] = update.units if "agent" in update.units else {**update.units, "agent": _MISSING_UNIT}
         for stream, text in update.text.items():
             self._write(update.node, stream, text)
         self.offsets[update.node] = dict(update.offsets)
         files.write_json(self.folder / "offsets.json", self.offsets)
-        if update.asked_at > self.revived_at.get(update.node, 0.0):
-            self._restart_units(update.node)
-        self._save()
+
+    def catch_up(self) -> RunOutcome | None:
+        """Take in what is new on the nodes, without following them; return how the run ended, if it has on all."""
+        reads, _unused = on_each_node(
+            list(self.remotes.values()),
+            lambda remote: log_follow.read_new(remote, self.run_id, self.offsets.get(remote.name, {})),
+        )
+        for update in [update for updates in reads.values() for update in updates]:
+            self._keep(update)
+        self._save(force=True)
+        return self._outcome() if self.ended_at() is not None else None
+
+    def has_attempt(self, generation: int) -> bool:
+        """Return whether what the nodes say is of the start that has this number, and not of one before."""
+        found = [(units.get("agent") or {}).get("generation") for units in self.units.values()]
+        return all(number in (None, generation) for number in found)
+
+    def ended_at(self) -> float | None:
+        """Return when the run ended on all nodes that decide (Unix seconds), None while one has not."""
+        first = next(iter(self.remotes), "")
+        deciding = [first] if self.job.launcher == "mpi" else list(self.remotes)
+        ends = [(self.units.get(node, {}).get("agent") or {}).get("exit") for node in deciding]
+        return max((float(end["at"]) for end in ends if end), default=None) if all(ends) else None
 
     def _note_silence(self, node: str, error: MusterError, since: float) -> None:
         """Note that a node gives no answer. The job may go on there: only the nodes themselves say how it goes."""

@@ -206,12 +206,19 @@ def _build_host(name: str, variables: t.Mapping[str, t.Any], job: Job) -> Traini
     node = variables.get("muster_node") or {}
     connection = str(variables.get("ansible_connection") or "ssh")
     python = str(job.python or variables.get("muster_training_python") or "python3")
-    price = node.get("price_usd_per_hour")
-    if price is None and node.get("ownership", "owned") == "owned":
-        price = 0.0
+    price = price_per_hour(variables)
     return TrainingHost(
         name, _choose_address(name, variables, node, job), python, price, connection.rsplit(".", 1)[-1], node
     )
+
+
+def price_per_hour(variables: t.Mapping[str, t.Any]) -> float | None:
+    """Return what a host costs in dollars an hour: nothing if it is owned, None where that is not known."""
+    node = variables.get("muster_node") or {}
+    price = node.get("price_usd_per_hour")
+    if price is None and node.get("ownership", "owned") == "owned":
+        return 0.0
+    return t.cast("float | None", price)
 
 
 def _choose_address(name: str, variables: t.Mapping[str, t.Any], node: t.Mapping[str, t.Any], job: Job) -> str:

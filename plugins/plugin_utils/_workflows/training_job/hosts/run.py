@@ -8,6 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import tempfile
 import time
@@ -19,7 +20,7 @@ from .....module_utils._model.job import Job
 from .....module_utils._model.run_record import RunRecord
 from .....module_utils._node import files
 from ...._hosts import agent_package, gang
-from ...._hosts.node_client import NodeClient, most_telling_error, on_each_node
+from ...._hosts.node_client import NodeClient, find_answering, most_telling_error, on_each_node
 from ...shared import run_record
 from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
@@ -28,11 +29,16 @@ from .. import source as code_source
 from ..outcome import build_result
 from . import lease_guard
 from . import plan as hosts_plan
+from .refresh import refresh_record, wait_for_follower
 from .start import start_or_join
 from .state import AGENTS_FILE, HostsPlan, build_owner_mark, is_running
 
 if t.TYPE_CHECKING:
     from .....module_utils._model import drill
+
+
+# How long a follower may take to record the end of a run that was stopped.
+_FOLLOWER_S = 10.0
 
 
 def run(request: RunRequest, home: StateHome, job: Job) -> Result:
@@ -70,30 +76,53 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
 
 
 def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
-    """Stop a run on all its nodes; cancelling what does not run changes nothing."""
+    """Stop a run on all its nodes; a run that has ended keeps its outcome, and only what is left of it is stopped."""
     run_id = record.run_id
     folder = home.run_folder(run_id)
     names = [name for name in record.node_names if name in request.hostvars]
     remotes = request.connect(names)
-    for remote in remotes:
-        remote.owner = None if request.options.get("take_over") else home.owner(create=False)["owner"]
     if request.check:
         return {"changed": not record.is_ended, "run_id": run_id}
+    present, errors = find_answering(remotes)
+    current = [remote for remote in present if remote.name in record.hosts]
+    refresh = functools.partial(refresh_record, home, remotes=current, hostvars=request.hostvars)
+    record = refresh(record, progress=request.progress)
+    was_ended = record.is_ended
+    for remote in present:
+        remote.owner = None if request.options.get("take_over") else home.owner(create=False)["owner"]
     grace = int(record.job["checkpoints"]["grace_s"])
-    answers, errors = gang.stop_gang(remotes, run_id, grace + 20)
+    answers, failed = gang.stop_gang(present, run_id, grace + 20)
+    errors.update(failed)
     stopped = any(answer["stopped"] for answer in answers.values())
+    if errors and not record.is_ended:
+        raise _half_cancelled(run_id, sorted(answers), errors)
+    record = refresh(wait_for_follower(home, record, _FOLLOWER_S), progress=request.progress)
     if not record.is_ended:
-        now = time.time()
-        record = run_record.end_record(
-            record, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143
-        )
-        run_record.write_record(folder, record)
-        files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
-        stopped = True
+        record = _record_cancelled(folder, record)
     if errors:
         raise most_telling_error(errors)
     return lease_guard.delete_after_end(
-        request, home, run_id, build_result(record, folder, changed=stopped), str(record.outcome)
+        request, home, run_id, build_result(record, folder, changed=stopped or not was_ended), str(record.outcome)
+    )
+
+
+def _record_cancelled(folder: pathlib.Path, record: RunRecord) -> RunRecord:
+    now = time.time()
+    ended = run_record.end_record(
+        record, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143
+    )
+    run_record.write_record(folder, ended)
+    files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
+    return ended
+
+
+def _half_cancelled(run_id: str, stopped: t.Sequence[str], errors: t.Mapping[str, MusterError]) -> MusterError:
+    """Return the error of a cancel that did not reach all hosts: the run is not recorded as cancelled."""
+    problem = most_telling_error(errors)
+    done = f"stopped on {', '.join(stopped)}" if stopped else "not stopped on any host"
+    return MusterError(
+        f"run {run_id} is {done}, and may still be running on {', '.join(sorted(errors))}: {problem.message}",
+        "Run cancel again when the host answers",
     )
 
 
