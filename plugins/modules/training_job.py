@@ -419,6 +419,14 @@ options:
               - Regular expression with a group C(step) and any of C(loss), C(tokens_per_s) and other metrics, for a
                 program that does not write C(MUSTER_METRICS_FILE).
             type: str
+          checkpoint_pattern:
+            description: Regular expression with a group C(step) for the line that says that a checkpoint was saved.
+            type: str
+          resume_pattern:
+            description:
+              - Regular expression with a group C(step) for the line that says from which checkpoint the program resumed.
+                A drill is proven by it, else by O(job.checkpoints.interval_steps).
+            type: str
       batch:
         description: Your own numbers, only for the advice that is shown before launch.
         type: dict

@@ -25,7 +25,8 @@ _WAIT_S = 8.0
 _CONFIRM_S = 10.0
 # Updates of each node that may wait in the queue.
 _AHEAD = 2
-# A run that goes on writes while it is read.
+# Less text than a node puts into one answer is all that it had; a run that goes on writes while it is read.
+_WHOLE = 512 << 10
 _MOST_ANSWERS = 100
 _RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 
@@ -158,7 +159,7 @@ def read_new(remote: NodeClient, run_id: str, offsets: t.Mapping[str, t.Any]) ->
         )
         offsets = answer["offsets"]
         found.append(NodeUpdate(remote.name, answer["text"], answer["units"], dict(offsets), asked_at))
-        if not answer["text"] or len(found) == _MOST_ANSWERS:
+        if sum(map(len, answer["text"].values())) < _WHOLE or len(found) == _MOST_ANSWERS:
             return found
 
 

@@ -18,10 +18,9 @@ import typing as t
 from ....module_utils._model import drill as drills
 from ....module_utils._model.errors import MusterError
 from ....module_utils._model.job import Job
-from ....module_utils._model.quantity import parse_finite
 from ....module_utils._model.run_history import RunHistory
 from ....module_utils._model.run_record import RunEnd
-from ....module_utils._node import files
+from ....module_utils._node import files, log_patterns
 from ....module_utils._secrets.scrubber import scrub
 from ..._hosts import log_follow
 from ..shared import run_record
@@ -63,12 +62,15 @@ class Follower:
         self.progress, self.save, self.drill, self.stop_reason = progress, save, drill, stop_reason
         self.story = RunHistory()
         self.offsets: dict[str, dict[str, t.Any]] = files.read_json(folder / "offsets.json") or {}
-        self.pattern = re.compile(job.metrics.step_pattern) if job.metrics.step_pattern else None
+        self.patterns = {key: re.compile(pattern) for key, pattern in job.metrics.patterns.items()}
         self.drilled_at: float | None = None
+        self.drill_problem = ""
         self._said_at = self._saved_at = 0.0
         self._shown_attempts = 0
         # A controller that was killed may have kept lines and not yet noted that it had them: they come again.
         self._kept: dict[str, frozenset[str]] = {}
+        # Of each kind of printed line: the attempt and the step of the last one.
+        self._printed: dict[str, tuple[int, int]] = {}
         for name, feed in (("events", self.story.event), ("metrics", self.story.metric)):
             kept = _read_text(folder / f"{name}.jsonl")
             self._kept[name] = frozenset(kept.split("\n")[-_RECENT_LINES:])
@@ -106,7 +108,7 @@ class Follower:
         elif stream == "metrics":
             for line in log_follow.parse_json_lines(text):
                 self.story.metric(line)
-        elif stream == "log" and self.pattern:
+        elif stream == "log" and self.patterns:
             self._parse_log(text)
 
     def _new_lines(self, stream: str, text: str) -> str:
@@ -117,20 +119,20 @@ class Follower:
         return "".join(f"{line}\n" for line in text.split("\n") if line and line not in kept)
 
     def _parse_log(self, text: str) -> None:
-        """Turn log lines that match the job's pattern into metrics; the first rank to print a step counts."""
-        pattern = t.cast("re.Pattern[str]", self.pattern)
-        for raw in text.splitlines():
-            found = pattern.search(raw)
-            if not found:
-                continue
-            line: dict[str, t.Any] = {"at": log_follow.now()}
-            for key, value in found.groupdict().items():
-                number = _parse_number(value)
-                if number is not None:
-                    line[key] = int(number) if key == "step" else number
-            if isinstance(line.get("step"), int) and line["step"] != self.story.last.get("step"):
+        """Turn log lines that match the job's patterns into metrics; the first rank to print a step counts."""
+        for line in log_patterns.parse_lines(self.patterns, text, log_follow.now()):
+            if self._is_new(line):
                 files.append_json(self.folder / "metrics.jsonl", line)
                 self.story.metric(line)
+
+    def _is_new(self, line: t.Mapping[str, t.Any]) -> bool:
+        """Return whether what a rank printed is not what another rank, or node, has printed already."""
+        (key,) = line.keys() & {"step", "checkpoint_step", "resumed_from_step"}
+        attempt = self.story.attempts[-1].n if self.story.attempts else 0
+        if self._printed.get(key) == (attempt, line[key]):
+            return False
+        self._printed[key] = (attempt, line[key])
+        return True
 
     def _report(self) -> None:
         values = self.state()
@@ -209,7 +211,3 @@ def _read_text(path: pathlib.Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-
-
-def _parse_number(text: str | None) -> float | None:
-    return parse_finite((text or "").replace(",", ""))

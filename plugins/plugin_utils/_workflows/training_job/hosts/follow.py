@@ -22,7 +22,15 @@ from ...shared import run_record
 from ...shared.request import Result, RunRequest
 from ..follower import Follower
 from ..lease_guard import LeaseGuard
-from ..outcome import add_error_line, build_result, check_attendance, fail_cancelled, interrupted_message, record_end
+from ..outcome import (
+    add_drill,
+    add_error_line,
+    build_result,
+    check_attendance,
+    fail_cancelled,
+    interrupted_message,
+    record_end,
+)
 from .follower import HostsFollower
 from .state import HostsPlan
 
@@ -63,5 +71,5 @@ def follow_run(
     gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
     outcome = add_error_line(folder, check_attendance(plan.job, follower, outcome))
     ended = record_end(follower, outcome, record, prices)
-    result = fail_cancelled(build_result(ended, folder, changed), ended)
+    result = add_drill(fail_cancelled(build_result(ended, folder, changed), ended), follower, ended)
     return guard.delete_due(result, outcome.outcome)

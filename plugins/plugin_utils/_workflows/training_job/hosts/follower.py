@@ -195,6 +195,13 @@ class HostsFollower(Follower):
     def _drill_if_due(self) -> None:
         if not self.drill or self.drilled_at is not None or not drills.is_due(self.drill, self.story, log_follow.now()):
             return
+        if not drills.can_prove(self.story, self.job.checkpoints.interval_steps):
+            # With the first checkpoint.
+            if not self.drill_problem:
+                self.drill_problem = "no checkpoint was saved that a kill could prove a resume from"
+                self.progress.say("drill: waiting for the first checkpoint; a kill now would prove nothing")
+            return
+        self.drill_problem = ""
         node = t.cast(str, self.drill.node)
         try:
             values = {"target": self.drill.target, "rank": self.drill.rank}

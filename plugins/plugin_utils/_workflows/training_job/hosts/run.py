@@ -26,6 +26,7 @@ from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
 from .. import secrets
 from .. import source as code_source
+from ..load import find_drill_id
 from ..outcome import build_result
 from . import lease_guard
 from . import plan as hosts_plan
@@ -49,6 +50,8 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         cache = pathlib.Path(nowhere) if request.check else home.folder / "git"
         source = code_source.read_source(job, request.base, cache)
         run_id = str(given) if given else code_source.derive_run_id(job, source)
+        if request.options.get("drill"):
+            run_id = find_drill_id(home, run_id)
         folder = home.run_folder(run_id)
         before = load_record(folder)
         if before and before.is_ended and before.outcome == "succeeded":
@@ -132,6 +135,7 @@ def _parse_drill(request: RunRequest, job: Job, found: t.Sequence[hosts_plan.Tra
         return None
     from .....module_utils._model import drill
 
+    drill.check_provable(job)
     return drill.parse_drill(value, job.world_size, [host.name for host in found], job.nproc)
 
 

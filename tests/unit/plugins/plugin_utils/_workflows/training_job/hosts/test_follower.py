@@ -291,7 +291,7 @@ def test_a_run_is_followed_on_from_its_folder(world: World) -> None:
 def test_a_drill_kills_when_its_step_is_seen_and_only_once(world: World) -> None:
     steps = [
         news("a", events=[started("a", 0), started("b", 1)]),
-        *(news("a", metrics=[{"at": T0 + n, "step": n}]) for n in (1, 2, 3)),
+        *(news("a", metrics=[{"at": T0 + n, "step": n}, {"at": T0 + n, "checkpoint_step": n}]) for n in (1, 2, 3)),
     ]
     drill = drills.Drill("worker", 1, "b", at_step=2)
     world.run(*steps, news("a", unit(exit_code=0)), news("b", unit(exit_code=0)), drill=drill)
@@ -303,7 +303,8 @@ def test_a_drill_kills_when_its_step_is_seen_and_only_once(world: World) -> None
 
 def test_a_drill_that_hits_nothing_is_tried_again(world: World) -> None:
     world.kill_answer = {"killed": []}
-    steps = [news("a", events=[started("a", 0)]), news("a", metrics=[{"at": T0 + 1, "step": 5}]), None]
+    saved = {"at": T0 + 1, "checkpoint_step": 5}
+    steps = [news("a", events=[started("a", 0)]), news("a", metrics=[{"at": T0 + 1, "step": 5}, saved]), None]
     world.run(
         *steps,
         news("a", unit(exit_code=0)),
@@ -376,3 +377,15 @@ def test_lines_that_were_kept_before_are_not_kept_twice(world: World) -> None:
     again._write("a", "events", old + new)
     again._write("a", "events", new.replace("2.0", "3.0"))
     assert (world.folder / "events.jsonl").read_text() == old + new + new.replace("2.0", "3.0")
+
+
+def test_a_drill_waits_for_the_first_checkpoint(world: World) -> None:
+    """Killed before it, the job would begin again, which proves nothing."""
+    steps = [news("a", metrics=[{"at": T0 + n, "step": n}]) for n in (1, 2, 3)]
+    ends = [news("a", unit(exit_code=0)), news("b", unit(exit_code=0))]
+    begun = news("a", events=[started("a", 0), started("b", 1)])
+    drill = drills.Drill("worker", 1, "b", at_step=2)
+    world.run(begun, *steps, *ends, drill=drill)
+    assert world.killed == [] and sum("waiting for the first checkpoint" in line for line in world.said) == 1
+    world.run(begun, *steps, None, *ends, drill=drill, checkpoints={"interval_steps": 2})
+    assert len(world.killed) == 1
