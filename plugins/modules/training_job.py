@@ -424,8 +424,8 @@ options:
             type: str
           resume_pattern:
             description:
-              - Regular expression with a group C(step) for the line that says from which checkpoint the program resumed.
-                A drill is proven by it, else by O(job.checkpoints.interval_steps).
+              - Regular expression with a group C(step) for the line that says from which checkpoint the program
+                resumed. A drill is proven by it, else by O(job.checkpoints.interval_steps).
             type: str
       batch:
         description: Your own numbers, only for the advice that is shown before launch.
@@ -488,6 +488,14 @@ options:
       - Without it the task fails and shows the differences. On plain hosts cancel the run first.
       - Also whether to start a run again whose object no longer exists in the cluster (deleted, or its time to live
         has expired) and whose result was not recorded.
+    type: bool
+    default: false
+  extend:
+    description:
+      - Whether to continue a run that has succeeded with another job, such as O(job.args) with more steps. It begins
+        from its checkpoints.
+      - Without it, a run that has succeeded with another job is refused. The same job changes nothing.
+      - For plain hosts. Name the run by O(run_id), because another job has another default.
     type: bool
     default: false
   drill:

@@ -21,8 +21,8 @@ from .node_client import NodeClient
 STREAMS = ("events", "metrics", "usage", "log")
 _WAIT_S = 8.0
 # After a request without an answer, a node is asked again over a new connection for so long before it counts as silent:
-# in the longest silence that is then told 28 seconds pass, and a cut of 15 seconds is over before.
-_CONFIRM_S = 10.0
+# in the longest silence that is then told 27 seconds pass, and a cut of 15 seconds is over before.
+_CONFIRM_S = 9.0
 # Updates of each node that may wait in the queue.
 _AHEAD = 2
 # Less text than a node puts into one answer is all that it had; a run that goes on writes while it is read.

@@ -26,12 +26,13 @@ from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
 from .. import secrets
 from .. import source as code_source
+from ..changes import describe_changes
 from ..load import find_drill_id
 from ..outcome import build_result
 from . import lease_guard
 from . import plan as hosts_plan
 from .refresh import refresh_record, wait_for_follower
-from .start import start_or_join
+from .start import require_same_job, start_or_join
 from .state import AGENTS_FILE, HostsPlan, build_owner_mark, is_running
 
 if t.TYPE_CHECKING:
@@ -54,7 +55,10 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             run_id = find_drill_id(home, run_id)
         folder = home.run_folder(run_id)
         before = load_record(folder)
-        if before and before.is_ended and before.outcome == "succeeded":
+        differs = describe_changes(before, job, source.code_sha256) if before else []
+        if before and before.outcome == "succeeded" and not (differs and request.options.get("extend")):
+            if differs and given:
+                raise _succeeded_otherwise(run_id, differs)
             request.progress.say(f"run {run_id} has already succeeded; name another run_id to run it again")
             return lease_guard.delete_after_end(
                 request, home, run_id, build_result(before, folder, changed=False), "succeeded"
@@ -63,6 +67,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         drilling = _parse_drill(request, job, found)
         if request.check:
             plan = _build_plan(request, home, job, found, source, run_id)
+            require_same_job(plan, before)
             changed = not is_running(plan)
             return {
                 "changed": changed,
@@ -76,6 +81,13 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
                 return start_or_join(request, home, plan, before, resolved, drilling)
             finally:
                 delete_unstarted(folder)
+
+
+def _succeeded_otherwise(run_id: str, differs: t.Sequence[str]) -> RefusedError:
+    return RefusedError(
+        f"run {run_id} has already succeeded with another job: {', '.join(differs)}",
+        "Set extend: true (muster_extend) to continue it from its checkpoints, or name another run_id (muster_run_id)",
+    )
 
 
 def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:

@@ -9,11 +9,10 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import base64
-import json
 import typing as t
 
 from .....module_utils._model.errors import InputError, RefusedError
-from .....module_utils._model.job import Job, to_yaml_names
+from .....module_utils._model.job import Job
 from .....module_utils._model.run_record import BackendRef, RunRecord
 from ...._kube.api.client import Client
 from ...._kube.api.errors import KubeError
@@ -21,11 +20,10 @@ from ...._kube.api.kinds import KubeObject, ObjectMeta
 from ...._kube.jobs.spec import DIGEST, RUN_LABEL, SUPPORTING_KINDS, KubePlan, label_value, selector, set_owner
 from ...._kube.objects.apply import apply
 from ...._kube.objects.secrets import build_secret
+from .. import changes
 from .. import source as code_source
 from . import network_preflight
 from . import plan as kubernetes_plan
-
-_SHOWN = 60
 
 
 def find_live(client: Client, reference: BackendRef) -> KubeObject | None:
@@ -151,29 +149,7 @@ def compare_job(
                 f"run {run_id} was started by another controller with a different job or different code", advice
             )
         return None
-    known, wanted = before.job, to_yaml_names(job)
-    differs = list(_differences(known, wanted))
-    codes = before.code_sha256, source.code_sha256
-    differs += ["the content of job.code"] if not differs and all(codes) and codes[0] != codes[1] else []
+    differs = changes.describe_changes(before, job, source.code_sha256)
     if not differs:
         return None
     return RefusedError(f"run {run_id} is already running with another job: {', '.join(differs)}", advice)
-
-
-def _differences(known: t.Mapping[str, object], wanted: t.Mapping[str, object], path: str = "") -> t.Iterator[str]:
-    """Yield each option that differs with both values; of variables only the names, for people put secrets there."""
-    for key in sorted({*known, *wanted}):
-        old, new = known.get(key), wanted.get(key)
-        if old == new:
-            continue
-        if isinstance(old, dict) and isinstance(new, dict):
-            yield from _differences(old, new, f"{path}{key}.")
-        elif path == "env.":
-            yield f"{path}{key}"
-        else:
-            yield f"{path}{key} ({_shorten(old)} running, {_shorten(new)} requested)"
-
-
-def _shorten(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
