@@ -24,7 +24,7 @@ import subprocess
 import time
 import typing as t
 
-from . import files, host_restart_policy, processes, torch_warm, usage
+from . import files, host_output, host_restart_policy, processes, torch_warm, usage
 
 _TICK_S = 1.0
 # A rendezvous store without any agent ends after this long.
@@ -50,6 +50,7 @@ class Supervisor:
         self.log_size = 0
         self.events_at = 0
         self.unused_since: float | None = None
+        self.output: host_output.UnitOutput | None = None
         self.sampler = usage.Sampler()
 
     def run(self) -> int:
@@ -68,6 +69,7 @@ class Supervisor:
             self._event("agent_restart", detail="node_lost")
         if self.deadline is None and self.spec["timeout_s"]:
             self.deadline = time.time() + self.spec["timeout_s"]
+        self._watch_output()
         problem = self._listen()
         if problem:
             self._write_state("failed", problem)
@@ -102,6 +104,12 @@ class Supervisor:
             self.crashes += decision.cause == "crash"
             self._event("agent_restart", detail=decision.cause, exit_code=ending.exit_code)
         return decision
+
+    def _watch_output(self) -> None:
+        if self.spec["unit"] == "agent":
+            run = pathlib.Path(self.spec["events"]).parent
+            self.output = host_output.UnitOutput(self.folder / "log", run, self.spec.get("patterns") or {})
+            self.output.start()
 
     def _listen(self) -> str:
         """Bind the store's port; return the problem, empty when there is none."""
@@ -170,6 +178,8 @@ class Supervisor:
             except OSError as exc:
                 log.write(f"muster: cannot run {argv[0]}: {exc.strerror}\n".encode())
                 self.child = None
+        if self.output and self.child:
+            self.output.child = self.child.pid
         self._write_state("running")
         self._event("agent_started")
 
@@ -277,6 +287,9 @@ class Supervisor:
         return 0
 
     def _end(self, code: int, cause: str) -> int:
+        if self.output:
+            # Before the end is known: who reads it reads the last metrics then.
+            self.output.close()
         if self.spec.get("secrets"):
             pathlib.Path(self.spec["secrets"]).unlink(missing_ok=True)
         for file in self.spec.get("secret_files", []):

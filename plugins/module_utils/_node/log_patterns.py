@@ -12,20 +12,40 @@ import math
 import re
 import typing as t
 
+# In the text of a metric that comes from a printed line.
+MARK = '"printed":true'
 Patterns = t.Mapping[str, "re.Pattern[str]"]
 
 
-def parse_lines(patterns: Patterns, text: str, at: float) -> t.Iterator[dict[str, t.Any]]:
-    """Yield a metric for each line that a pattern matches, with the time ``at`` in Unix seconds.
+def compile_patterns(given: t.Mapping[str, str]) -> dict[str, re.Pattern[str]]:
+    """Return the patterns of a job as they search whole pieces of a log."""
+    return {key: re.compile(pattern, re.MULTILINE) for key, pattern in given.items()}
+
+
+def parse_lines(patterns: Patterns, text: str, at: float) -> list[dict[str, t.Any]]:
+    """Return a metric for each line that a pattern matches, in order, with the time ``at`` in Unix seconds.
 
     :param patterns: by the key that the group ``step`` becomes; other groups keep their names.
     """
-    for raw in text.splitlines():
-        for key, pattern in patterns.items():
-            found = pattern.search(raw)
-            line = _build_metric(key, found, at) if found else None
-            if line is not None:
-                yield line
+    found = [
+        (place, line) for key, pattern in patterns.items() for place, line in _find_metrics(key, pattern, text, at)
+    ]
+    return [line for _place, line in sorted(found, key=lambda item: item[0])]
+
+
+def _find_metrics(key: str, pattern: re.Pattern[str], text: str, at: float) -> t.Iterator[tuple[int, dict[str, t.Any]]]:
+    """Search the piece as a whole: most of what a program prints is no metric, and a line at a time takes ten times."""
+    place = 0
+    while match := pattern.search(text, place):
+        begin = text.rfind("\n", 0, match.start()) + 1
+        end = text.find("\n", match.start())
+        end = len(text) if end < 0 else end
+        # White space in a pattern matches the end of a line, too.
+        found = match if match.end() <= end else pattern.search(text[begin:end].rstrip("\r"))
+        line = _build_metric(key, found, at) if found else None
+        if line is not None:
+            yield begin, line
+        place = end + 1
 
 
 def _build_metric(key: str, found: re.Match[str], at: float) -> dict[str, t.Any] | None:

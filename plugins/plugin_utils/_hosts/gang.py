@@ -165,6 +165,7 @@ def unit_spec(job: Job, node: str, run_dir: str, run_id: str, unit: str, **value
         "grace_s": job.checkpoints.grace_s,
         "memory": None,
         "warm": [],
+        "patterns": job.metrics.patterns if unit == "agent" else {},
         **values,
     }
 

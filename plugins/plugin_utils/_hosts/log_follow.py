@@ -35,6 +35,7 @@ _RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 class NodeUpdate:
     """New data of one node: new text by stream and the status of its units, or the error of the request.
 
+    ``behind`` is the bytes that the node has left.
     ``asked_at`` (monotonic seconds) tells an answer that describes the time before a restart from one after it; of a
     node that does not answer, it is the time of the first question without an answer.
     """
@@ -45,6 +46,7 @@ class NodeUpdate:
     offsets: t.Mapping[str, t.Any]
     asked_at: float
     error: MusterError | None = None
+    behind: int = 0
 
 
 @dataclasses.dataclass
@@ -120,7 +122,7 @@ class LogFollow:
                 continue
             silence = None
             digest, offsets = answer["digest"], answer["offsets"]
-            self._put(NodeUpdate(remote.name, answer["text"], answer["units"], dict(offsets), asked_at))
+            self._put(_build_update(remote.name, answer, asked_at))
 
     def _ask(
         self, remote: NodeClient, offsets: dict[str, t.Any], digest: str | None, silence: _Silence | None
@@ -148,6 +150,11 @@ class LogFollow:
         self._put(NodeUpdate(node, {}, {}, dict(offsets), silence.since, error))
 
 
+def _build_update(node: str, answer: t.Mapping[str, t.Any], asked_at: float) -> NodeUpdate:
+    behind = int(answer.get("behind", 0))
+    return NodeUpdate(node, answer["text"], answer["units"], dict(answer["offsets"]), asked_at, behind=behind)
+
+
 def read_new(remote: NodeClient, run_id: str, offsets: t.Mapping[str, t.Any]) -> list[NodeUpdate]:
     """Return what is new on a node now, in answers of limited size; nothing is waited for."""
     found: list[NodeUpdate] = []
@@ -158,7 +165,7 @@ def read_new(remote: NodeClient, run_id: str, offsets: t.Mapping[str, t.Any]) ->
             "watch", run_id=run_id, offsets=offsets, streams=list(STREAMS), digest=None, wait_s=0.0, batch_s=0.0
         )
         offsets = answer["offsets"]
-        found.append(NodeUpdate(remote.name, answer["text"], answer["units"], dict(offsets), asked_at))
+        found.append(_build_update(remote.name, answer, asked_at))
         if sum(map(len, answer["text"].values())) < _WHOLE or len(found) == _MOST_ANSWERS:
             return found
 

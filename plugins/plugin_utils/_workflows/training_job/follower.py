@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-import re
 import time
 import typing as t
 
@@ -30,6 +29,7 @@ _REPORT_INTERVAL_S = 10.0
 _SAVE_INTERVAL_S = 1.0
 _RECENT_LINES = 10_000
 _TAIL = 64 * 1024
+_LARGEST_LOG = 64 << 20
 # What is older is shown with its age.
 _FRESH_S = 15.0
 
@@ -43,6 +43,16 @@ class RunOutcome:
     cause: str
     detail: str
     node: str | None = None
+
+
+@dataclasses.dataclass
+class _Printed:
+    """The printed lines of one kind: the attempt, who printed first, its last step, and the furthest of all."""
+
+    attempt: int
+    node: str
+    last: int
+    furthest: int
 
 
 class Follower:
@@ -62,15 +72,14 @@ class Follower:
         self.progress, self.save, self.drill, self.stop_reason = progress, save, drill, stop_reason
         self.story = RunHistory()
         self.offsets: dict[str, dict[str, t.Any]] = files.read_json(folder / "offsets.json") or {}
-        self.patterns = {key: re.compile(pattern) for key, pattern in job.metrics.patterns.items()}
+        self.patterns = log_patterns.compile_patterns(job.metrics.patterns)
         self.drilled_at: float | None = None
         self.drill_problem = ""
         self._said_at = self._saved_at = 0.0
         self._shown_attempts = 0
         # A controller that was killed may have kept lines and not yet noted that it had them: they come again.
         self._kept: dict[str, frozenset[str]] = {}
-        # Of each kind of printed line: the attempt and the step of the last one.
-        self._printed: dict[str, tuple[int, int]] = {}
+        self._printed: dict[str, _Printed] = {}
         for name, feed in (("events", self.story.event), ("metrics", self.story.metric)):
             kept = _read_text(folder / f"{name}.jsonl")
             self._kept[name] = frozenset(kept.split("\n")[-_RECENT_LINES:])
@@ -94,7 +103,8 @@ class Follower:
 
     def _write(self, node: str, stream: str, text: str) -> None:
         # A program may print what it was given.
-        text = self._new_lines(stream, scrub(text))
+        text = scrub(text)
+        text = self._new_lines(stream, self._without_repeats(node, text) if stream == "metrics" else text)
         place = self.folder / (run_record.log_file(node) if stream == "log" else f"{stream}.jsonl")
         try:
             files.private_dir(place.parent)
@@ -108,8 +118,9 @@ class Follower:
         elif stream == "metrics":
             for line in log_follow.parse_json_lines(text):
                 self.story.metric(line)
-        elif stream == "log" and self.patterns:
-            self._parse_log(text)
+        elif stream == "log":
+            _bound_log(place)
+            self._parse_log(node, text)
 
     def _new_lines(self, stream: str, text: str) -> str:
         """Return the lines of ``text`` that were not kept before this follower began; each has its own time."""
@@ -118,21 +129,42 @@ class Follower:
             return text
         return "".join(f"{line}\n" for line in text.split("\n") if line and line not in kept)
 
-    def _parse_log(self, text: str) -> None:
-        """Turn log lines that match the job's patterns into metrics; the first rank to print a step counts."""
+    def _without_repeats(self, node: str, text: str) -> str:
+        """Return metrics without those of printed lines that another node has printed, too."""
+        lines = []
+        for raw in text.splitlines(keepends=True):
+            line = next(log_follow.parse_json_lines(raw), {}) if log_patterns.MARK in raw else {}
+            if line.pop("printed", None) is not None:
+                if not self._is_new(node, line):
+                    continue
+                raw = files.json_line(line)
+            lines.append(raw)
+        return "".join(lines)
+
+    def _parse_log(self, node: str, text: str) -> None:
+        """Turn log lines that match the job's patterns into metrics."""
         for line in log_patterns.parse_lines(self.patterns, text, log_follow.now()):
-            if self._is_new(line):
+            if self._is_new(node, line):
                 files.append_json(self.folder / "metrics.jsonl", line)
                 self.story.metric(line)
 
-    def _is_new(self, line: t.Mapping[str, t.Any]) -> bool:
-        """Return whether what a rank printed is not what another rank, or node, has printed already."""
-        (key,) = line.keys() & {"step", "checkpoint_step", "resumed_from_step"}
-        attempt = self.story.attempts[-1].n if self.story.attempts else 0
-        if self._printed.get(key) == (attempt, line[key]):
-            return False
-        self._printed[key] = (attempt, line[key])
-        return True
+    def _is_new(self, node: str, line: t.Mapping[str, t.Any]) -> bool:
+        """Return whether a printed line counts: all ranks may print, and the furthest step of an attempt counts once.
+
+        A program may count anew in each epoch; the node that printed first in the attempt then says so.
+        """
+        key = next((key for key in ("step", "checkpoint_step", "resumed_from_step") if key in line), "")
+        begun, step = self.story.attempt_at(float(line.get("at") or 0.0)), int(line.get(key) or 0)
+        seen = self._printed.get(key)
+        if seen is None or seen.attempt != (begun.n if begun else 0):
+            self._printed[key] = _Printed(begun.n if begun else 0, node, step, step)
+            return True
+        is_new = step > seen.furthest or (node == seen.node and step < seen.last)
+        if node == seen.node:
+            seen.last = step
+        if is_new:
+            seen.furthest = step
+        return is_new
 
     def _report(self) -> None:
         values = self.state()
@@ -194,6 +226,20 @@ def describe_state(values: t.Mapping[str, t.Any]) -> str:
     if values.get("cost_usd"):
         parts.append(f"${values['cost_usd']:.2f}")
     return " · ".join(parts)
+
+
+def _bound_log(place: pathlib.Path) -> None:
+    """Keep the end of a log that has grown too large; the nodes have more of it."""
+    try:
+        size = place.stat().st_size
+        if size <= _LARGEST_LOG:
+            return
+        with open(place, "rb") as log:
+            log.seek(size - _LARGEST_LOG // 2)
+            kept = log.read().partition(b"\n")[2]
+        files.write_atomic(place, f"muster: {(size - len(kept)) / 1e6:.1f} MB were left out here\n".encode() + kept)
+    except OSError:
+        return
 
 
 def read_tail(place: pathlib.Path) -> str:

@@ -69,6 +69,7 @@ def follow_run(
         request.progress.say(interrupted_message(plan.run_id))
         raise
     gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
+    follower.drain()
     outcome = add_error_line(folder, check_attendance(plan.job, follower, outcome))
     ended = record_end(follower, outcome, record, prices)
     result = add_drill(fail_cancelled(build_result(ended, folder, changed), ended), follower, ended)

@@ -52,6 +52,9 @@ class HostsFollower(Follower):
         self.lost_since: dict[str, float] = {}
         self.revived_at: dict[str, float] = {}
         self.lost = 0
+        self.behind: dict[str, int] = {}
+        # The nodes turn printed lines into metrics themselves, however much is printed.
+        self.patterns = {}
 
     def run(self) -> RunOutcome:
         """Follow until the run has ended; the caller stops what is left on the nodes."""
@@ -93,19 +96,24 @@ class HostsFollower(Follower):
         self.units[update.node] = update.units if "agent" in update.units else {**update.units, "agent": _MISSING_UNIT}
         for stream, text in update.text.items():
             self._write(update.node, stream, text)
+        self.behind[update.node] = update.behind
         self.offsets[update.node] = dict(update.offsets)
         files.write_json(self.folder / "offsets.json", self.offsets)
 
     def catch_up(self) -> RunOutcome | None:
         """Take in what is new on the nodes, without following them; return how the run ended, if it has on all."""
+        self.drain()
+        self._save(force=True)
+        return self._outcome() if self.ended_at() is not None else None
+
+    def drain(self) -> None:
+        """Take in what the nodes that answer have written; units are left as they are."""
+        answering = [remote for name, remote in self.remotes.items() if name not in self.lost_since]
         reads, _unused = on_each_node(
-            list(self.remotes.values()),
-            lambda remote: log_follow.read_new(remote, self.run_id, self.offsets.get(remote.name, {})),
+            answering, lambda remote: log_follow.read_new(remote, self.run_id, self.offsets.get(remote.name, {}))
         )
         for update in [update for updates in reads.values() for update in updates]:
             self._keep(update)
-        self._save(force=True)
-        return self._outcome() if self.ended_at() is not None else None
 
     def has_attempt(self, generation: int) -> bool:
         """Return whether what the nodes say is of the start that has this number, and not of one before."""
@@ -145,6 +153,9 @@ class HostsFollower(Follower):
         """Return the outcome when the run has ended or must end."""
         ends = {node: status["agent"]["exit"] for node, status in self.units.items() if status.get("agent")}
         ended = {node: end for node, end in ends.items() if end is not None}
+        if any(self.behind.get(node) for node in ended):
+            # The last lines say why it ended.
+            return None
         fault = self._failed_outcome(ended) or self._budget_outcome()
         if fault:
             return fault
