@@ -42,7 +42,7 @@ options:
         description:
           - Name of a preset whose keys are overlaid by the job's own, mappings key by key.
           - A preset of the collection (C(pytorch_ddp), C(pytorch_fsdp), C(deepspeed_zero3), C(accelerate),
-            C(megatron), C(horovod)) or the file C(NAME.yml) of a folder in O(template_paths).
+            C(huggingface_finetune), C(mpi4py)) or the file C(NAME.yml) of a folder in O(template_paths).
         type: str
       placement:
         description: The backend, and the nodes that the job may use.
@@ -98,9 +98,11 @@ options:
             description: Priority class of the job on Kubernetes.
             type: str
       launcher:
-        description: The program that starts the ranks. V(ray) runs on Kubernetes only.
+        description:
+          - The program that starts the ranks. V(ray) runs on Kubernetes only.
+          - Megatron-LM is started by V(torchrun).
         type: str
-        choices: [torchrun, accelerate, deepspeed, megatron, mpi, ray, command]
+        choices: [torchrun, accelerate, deepspeed, mpi, ray, command]
         default: torchrun
       image:
         description: Container image of the pods. Required on Kubernetes, refused on plain hosts.

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import ast
 import io
+import os
 import pathlib
 import re
 import tokenize
 import typing as t
 
+import pytest
 import yaml
 
 from ansible_collections.muster.training.tools.tree import project_files
@@ -214,17 +216,10 @@ def test_packages_hold_no_code() -> None:
     assert not [name for name in FILES if name.endswith("__init__.py") and text(name).strip()]
 
 
-# Put together here so that this file does not match itself.
-FORBIDDEN = {
-    "a path of one machine": ("/wo" + "rk/", "/tmp" + "/w/", "/ro" + "ot/.", "/far" + "m/"),
-    "a package registry": (
-        "pypi" + ".org",
-        "pythonhosted" + ".org",
-        "proxy.golang" + ".org",
-        "registry.npmjs" + ".org",
-        "deb.debian" + ".org",
-    ),
-}
+# Packages come by name from wherever a machine's own clients look: no file says where that is.
+PACKAGE_INDEX = re.compile(r"--(?:extra-)?index-url[ =]|\bGOPROXY *[=:]|^\s*index-url *=", re.MULTILINE)
+# Folders of a system that are the same everywhere say nothing about the place a file was written at.
+COMMON_FOLDERS = {"", "/", "/root", "/home", "/opt", "/srv", "/tmp", "/usr", "/var", "/usr/src", "/usr/local"}
 UNFINISHED = re.compile(r"\b(" + "TO" + "DO|FIX" + r"ME)\b")
 
 
@@ -235,15 +230,36 @@ def readable() -> t.Iterator[tuple[str, str]]:
             yield name, path.read_text(encoding="utf-8", errors="replace")
 
 
+def own_places(root: pathlib.Path, home: pathlib.Path) -> list[re.Pattern[str]]:
+    """Patterns of the folders of this machine that no file may name: the checkout's, those above it, the user's."""
+    folders = {os.fspath(folder) for folder in (root, *root.parents)} - COMMON_FOLDERS
+    # A folder of one short word (/src) is also a common path in containers: only what lies below it tells a machine.
+    found = [rf"(?<![\w./-]){re.escape(folder)}/" for folder in sorted(folders) if folder.count("/") > 1]
+    return [re.compile(pattern) for pattern in [*found, rf"(?<![\w./-]){re.escape(os.fspath(home))}/\."]]
+
+
+def test_own_places_are_told_from_common_ones() -> None:
+    places = own_places(pathlib.Path("/srv/build/checkout"), pathlib.Path("/home/someone"))
+    told = ["/srv/build/checkout/x", "cd /srv/build/other", "/home/someone/.cache"]
+    assert [bool(any(place.search(text) for place in places)) for text in told] == [True, True, True]
+    other = ["/srv/data", "/home/ubuntu/data", "https://example.org/srv/build/x"]
+    assert not [text for text in other if any(place.search(text) for place in places)]
+
+
 def test_no_file_knows_where_it_was_written() -> None:
-    wrong = [
-        f"{name}: {kind} ({mark})"
-        for name, body in readable()
-        for kind, marks in FORBIDDEN.items()
-        for mark in marks
-        if mark in body
-    ]
+    places = own_places(ROOT, pathlib.Path.home())
+    wrong = [f"{name}: {place.pattern}" for name, body in readable() for place in places if place.search(body)]
     assert not wrong
+
+
+@pytest.mark.parametrize("line", ["pip install --index-url X y", "GOPROXY=direct", "index-url = x"])
+def test_setting_a_package_index_is_seen(line: str) -> None:
+    assert PACKAGE_INDEX.search(line)
+
+
+def test_no_file_says_where_packages_come_from() -> None:
+    own = "tests/unit/test_collection_frame.py"
+    assert not [name for name, body in readable() if name != own and PACKAGE_INDEX.search(body)]
 
 
 def test_nothing_is_left_for_later() -> None:

@@ -143,14 +143,24 @@ def _check_paths(node: str, info: NodeInfo) -> list[Check]:
 
 
 def _check_ports(node: str, info: NodeInfo) -> list[Check]:
-    fix = "Another program uses the port: stop it, or choose another run id (muster_run_id)"
     running = any(unit["alive"] for unit in info.get("units", {}).values())
     return [
-        _build_check(
-            "port", node, running or reason is None, port, "free", f"port {port} cannot be used: {reason}", fix
-        )
-        for port, reason in info.get("ports", {}).items()
+        _build_check("port", node, running or not problem, port, "free", *_explain_port(port, problem or {}))
+        for port, problem in info.get("ports", {}).items()
     ]
+
+
+def _explain_port(port: str, problem: t.Mapping[str, str]) -> tuple[str, str]:
+    """Return what is wrong and what to do."""
+    address = problem.get("address")
+    if problem.get("cause") == "name":
+        fix = "Set muster_address to an address of the node, or add the name to DNS or /etc/hosts there"
+        return f"its address {address} cannot be resolved on the node ({problem['reason']})", fix
+    if problem.get("cause") == "address":
+        fix = "Set muster_address to an address of the node that the other nodes can reach"
+        return f"no interface of the node has its address {address}", fix
+    fix = "Another program uses the port: stop it, or choose another run id (muster_run_id)"
+    return f"port {port} cannot be used: {problem.get('reason')}", fix
 
 
 def _check_interpreter(node: str, info: NodeInfo) -> Check:

@@ -15,7 +15,7 @@ import dataclasses
 import re
 import typing as t
 
-from . import job_backends
+from . import job_backends, job_templates, launchers, parallel_sizes
 from . import validators as f
 from .errors import InputError
 from .launchers import LAUNCHERS, TORCHRUN_FAMILY
@@ -191,7 +191,7 @@ class Job:
     nodes: int = f.field(f.integer(1, 100_000), 1)
     template: str | None = f.field(f.text, None)
     placement: Placement = f.field(f.section(Placement), Placement())
-    launcher: str = f.field(f.choice(*LAUNCHERS), "torchrun")
+    launcher: str = f.field(launchers.parse, "torchrun")
     image: str | None = f.field(f.text, None)
     python: str | None = f.field(f.text, None)
     code: Code | None = f.field(f.section(Code), None)
@@ -258,6 +258,11 @@ class Job:
         """Number of ranks over all nodes."""
         return self.nodes * self.nproc
 
+    @property
+    def world_sizes(self) -> tuple[int, ...]:
+        """The world sizes that the job may have: several for an elastic one."""
+        return tuple(nodes * self.nproc for nodes in range(self.elastic.min or self.nodes, self.nodes + 1))
+
 
 def _below(folder: str | None, path: str) -> str | None:
     return f"{folder.rstrip('/')}/{path}" if folder else None
@@ -270,28 +275,10 @@ def parse_job(value: t.Any, presets: t.Mapping[str, t.Mapping[str, t.Any]] | Non
     :param presets: template name -> partial job; the job's own keys win, mappings are merged key by key.
     :raises InputError: naming the option, the problem and the nearest valid key.
     """
-    options = f.dictionary(value, "job")
-    template = options.get("template")
-    if template is not None:
-        templates = presets or {}
-        if f.text(template, "job.template") not in templates:
-            near = f.find_nearest(str(template), templates)
-            hint = f"Did you mean '{near}'?" if near else f"Templates are: {', '.join(sorted(templates))}"
-            raise InputError("job.template", f"template '{template}' does not exist", hint)
-        options = merge(f.dictionary(templates[template], f"job.template {template}"), options)
+    options = job_templates.apply_template(f.dictionary(value, "job"), presets or {})
     job = f.section(Job)(options, "job")
     _check_job(job)
     return job
-
-
-def merge(base: t.Mapping[str, t.Any], own: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return ``base`` overlaid by ``own``: mappings are merged key by key, everything else is replaced."""
-    result = dict(base)
-    for key, value in own.items():
-        base_value = result.get(key)
-        both = isinstance(base_value, t.Mapping) and isinstance(value, t.Mapping)
-        result[key] = merge(t.cast(t.Any, base_value), value) if both else value
-    return result
 
 
 def to_yaml_names(job: Job) -> dict[str, t.Any]:
@@ -347,9 +334,17 @@ def _check_program(job: Job) -> None:
             "is required for a relative script",
             "Name the folder that holds it: code: {from: path, ref: DIR}",
         )
+    if job.launcher in TORCHRUN_FAMILY:
+        parallel_sizes.check(job.args, job.world_sizes)
     if job.deepspeed_config and job.launcher not in ("deepspeed", "accelerate"):
         raise InputError(
             "job.deepspeed_config", f"has no effect with launcher '{job.launcher}'", "Use launcher: deepspeed"
+        )
+    if job.deepspeed_config and job.launcher == "accelerate" and not job.gpus_per_node:
+        raise InputError(
+            "job.deepspeed_config",
+            "has no effect with launcher 'accelerate' without GPUs: Accelerate uses DeepSpeed on GPUs only",
+            "Set gpus_per_node, or use launcher: deepspeed",
         )
 
 

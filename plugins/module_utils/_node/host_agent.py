@@ -49,6 +49,7 @@ def op_info(request: NodeRequest) -> dict[str, t.Any]:
             answer["reserved"] = _take_ownership(files.private_dir(run), request["reserve"])
     if request.get("address"):
         answer["interface"] = host_preflight.find_interface(request["address"])
+        answer["addresses"] = host_preflight.read_own_addresses()
     if request.get("python"):
         answer["training"] = host_preflight.inspect_python(
             request["python"], request.get("packages", []), request.get("env", {})
@@ -293,7 +294,7 @@ def _wait_for_peers(host: str, port: int, peers: int, seconds: float) -> str | N
     """Listen in place of a rendezvous store on a first node without one, until every other node has connected once."""
     busy = host_preflight.port_problem(host, port)
     if busy:
-        return f"cannot listen on {host}:{port}: {busy}"
+        return f"cannot listen on {host}:{port}: {busy['reason']}"
     end = time.monotonic() + seconds
     with socket.create_server((host, port), backlog=1024, reuse_port=False) as server:
         for connected in range(peers):

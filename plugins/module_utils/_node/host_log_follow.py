@@ -60,7 +60,8 @@ def wait_for_changes(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[
     text = _read_streams(run, offsets, ended)
     if left_out:
         text["log"] = f"muster: {left_out / 1e6:.1f} MB of output were left out here\n{text.get('log', '')}"
-    behind = sum(max(0, _stream_size(run, name) - offset) for name, offset in offsets.items())
+    # Only of what can be read.
+    behind = sum(max(0, _stream_size(run, name) - offset) for name, offset in offsets.items() if name in text)
     answer = {"text": text, "offsets": {**offsets, "folder": folder}, "units": statuses, "digest": digest}
     return {**answer, "behind": behind}
 

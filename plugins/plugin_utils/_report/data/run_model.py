@@ -99,6 +99,17 @@ class RunModel:
         return {"tokens_per_s": "tokens/s", "samples_per_s": "samples/s"}.get(self.run.unit or "", "steps/s")
 
     @property
+    def nan_since(self) -> int | None:
+        """The first step since when the loss is no number (NaN or infinite), None while its last value is one."""
+        since = None
+        for step in self.curve:
+            if step.loss is not None:
+                since = None
+            elif step.has_bad_loss and since is None:
+                since = step.step
+        return since
+
+    @property
     def curve(self) -> list[StepRecord]:
         """The steps that count, in order."""
         return [step for part in self.counted for step in part]

@@ -43,7 +43,7 @@ def refresh_record(
         lock = home.lock(record.run_id, 0.0)
     except RefusedError:
         return load_record(folder) or record
-    prices = {name: hosts_plan.price_per_hour(hostvars[name]) for name in record.hosts if name in hostvars}
+    prices = {name: hosts_plan.price_per_hour(name, hostvars[name]) for name in record.hosts if name in hostvars}
     with lock:
         # It may have been followed to its end a moment ago.
         current = load_record(folder) or record

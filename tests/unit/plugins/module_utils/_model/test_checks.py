@@ -16,6 +16,7 @@ from packaging.specifiers import SpecifierSet
 from ansible_collections.muster.training.plugins.module_utils._model import checks
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
+from ansible_collections.muster.training.plugins.module_utils._node import host_preflight
 
 Dict = dict[str, t.Any]
 RUN, OWNER = "x-1", "me"
@@ -65,6 +66,8 @@ def test_healthy_nodes_pass_every_check() -> None:
     }
 
 
+TAKEN = {"address": "10.0.0.1", "reason": "Address already in use", "cause": "port"}
+
 DEFECTS: dict[str, tuple[Dict, str, str]] = {
     "state": (
         {"state": {"path": "/s", "problem": "is on a full file system", "free_bytes": 0}},
@@ -78,7 +81,7 @@ DEFECTS: dict[str, tuple[Dict, str, str]] = {
     ),
     "path": ({"paths": {"/c": {"problem": "is not writable for uid 7"}}}, "path", "/c is not writable for uid 7"),
     "port": (
-        {"ports": {"20000": "Address already in use"}},
+        {"ports": {"20000": TAKEN}},
         "port",
         "port 20000 cannot be used: Address already in use",
     ),
@@ -133,8 +136,22 @@ def test_a_wrong_clock_is_found_in_both_directions(skew: float, text: str) -> No
     assert not [check for check in preflight(answer(), skew=checks.MAX_SKEW_S) if not check.ok]
 
 
+@pytest.mark.parametrize(
+    ("host", "problem"),
+    [
+        ("gpu-1.invalid", "its address gpu-1.invalid cannot be resolved on the node"),
+        ("192.0.2.1", "no interface of the node has its address 192.0.2.1"),
+    ],
+)
+def test_a_wrong_address_is_not_called_a_port_in_use(host: str, problem: str) -> None:
+    """The answer is the one that a node gives."""
+    (failed,) = (item for item in preflight(answer(ports={"1": host_preflight.port_problem(host, 1)})) if not item.ok)
+    assert failed.problem.startswith(problem) and "muster_address" in failed.fix
+    assert "port" not in failed.problem.lower() and "port" not in failed.fix.lower()
+
+
 def test_a_port_that_the_run_itself_holds_is_no_defect() -> None:
-    running = answer(ports={"20000": "Address already in use"}, units={"store": {"alive": True}})
+    running = answer(ports={"20000": TAKEN}, units={"store": {"alive": True}})
     assert not [check for check in preflight(running) if not check.ok]
 
 
@@ -156,7 +173,7 @@ def test_versions_are_compared_over_the_nodes_without_their_build() -> None:
 
 
 def test_a_refusal_counts_what_else_is_wrong() -> None:
-    bad = answer(files={"/t.py": False}, ports={"20000": "busy"})
+    bad = answer(files={"/t.py": False}, ports={"20000": {**TAKEN, "reason": "busy"}})
     with pytest.raises(RefusedError, match=r"^a: port 20000 cannot be used: busy \(and 1 more\)\. Another program"):
         checks.raise_first_failure(preflight(bad))
     checks.raise_first_failure([])

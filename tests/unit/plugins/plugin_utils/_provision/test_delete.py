@@ -10,7 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError, MusterError, TransportError
-from ansible_collections.muster.training.plugins.module_utils._model.lease import Leftover, OrderUnsettled
+from ansible_collections.muster.training.plugins.module_utils._model.lease import (
+    AccountIdentity,
+    Leftover,
+    OrderUnsettled,
+)
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent
 from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time, parse_time
 from ansible_collections.muster.training.plugins.plugin_utils._provision import delete_plan
@@ -53,8 +57,9 @@ def test_two_listings_too_close_together_are_one(gap: float, verified: bool) -> 
     world.lines.append(_line(world, "failed", "0000abcd", "lab-h100-0-0000abcd", None))
     now = world.clock.time()
     request = DeleteRequest("lab", now + 600)
-    accounts, traits = {"lambda": "acc1"}, {"lambda": world.lambda_.traits}
-    state = delete_plan.initial_state(request, tuple(world.leases.values()), lambda _lease: True, accounts, traits)
+    accounts, traits = {"lambda": AccountIdentity("acc1", "acc1")}, {"lambda": world.lambda_.traits}
+    leases = tuple(world.leases.values())
+    state = delete_plan.initial_state(request, leases, lambda _lease: True, accounts, traits, now)
     for moment in (now, now + gap):
         state = delete_plan.reduce(state, DeleteListing(AccountListed(moment, moment, "lambda")))
     assert [claim.is_verified for claim in state.terminations.values()] == [verified]

@@ -16,6 +16,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
 from ansible_collections.muster.training.plugins.module_utils._model.fabric_gate import FabricGate
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._model.node import Node
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord, WorldSize
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang
@@ -54,7 +55,10 @@ def make_plan(launcher: str = "torchrun", verdict: t.Any = None, **agents: Dict)
         name: {"units": {"agent": agents[name]} if name in agents else {}, "training": training, "kernel": "6.1"}
         for name in "ab"
     }
-    hosts = [TrainingHost(name, f"127.0.0.{index}", "python3", 2.0, "ssh", {}) for index, name in enumerate("ab", 1)]
+    hosts = [
+        TrainingHost(name, f"127.0.0.{index}", "python3", 2.0, "ssh", {}, Node(name))
+        for index, name in enumerate("ab", 1)
+    ]
     numbers = ("effective_batch", "learning_rate_advice", "price_usd_per_hour", "predicted_allreduce_s")
     derived = {"world_size": 2, **dict.fromkeys(numbers)}
     remotes = [NodeClient(name, silent, program=f"/agent/{name}") for name in "ab"]
