@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The output of a unit on its node: metrics out of its lines, and logs that keep their end when they grow too large.
 
-A log is written by others, who hold it open. Its beginning is given back to the file system in place (fallocate(2),
+A log is written by others, who hold it open. Its beginning is released to the file system in place (fallocate(2),
 FALLOC_FL_PUNCH_HOLE), so that sizes and offsets stay what they are; where a file system cannot do that, it grows.
 
 This is a private utility of the collection; it may change without notice.
@@ -48,18 +48,18 @@ class UnitOutput:
     def close(self) -> None:
         """Take in what was written last, and end."""
         self._ended.set()
-        self.look(ended=True)
+        self.read_new(ended=True)
 
     def _watch(self) -> None:
         while not self._ended.wait(_LOOK_S if self._patterns else _BOUND_S):
-            self.look()
+            self.read_new()
 
-    def look(self, ended: bool = False) -> None:
+    def read_new(self, ended: bool = False) -> None:
         """Turn new lines into metrics and bound the logs."""
         with self._lock, contextlib.suppress(OSError):
             if self._patterns:
                 while self._parse_piece(ended):
-                    # A program may print for as long as it lives.
+                    # A program may print until its end.
                     self._bound_logs()
             self._bound_logs(now=ended)
 
@@ -87,7 +87,7 @@ class UnitOutput:
 
 
 def bound_log(place: pathlib.Path, reader: int, keep: int) -> int:
-    """Give the beginning of a log back once it takes twice ``keep`` bytes of the disk; return how many bytes were.
+    """Release the beginning of a log once it takes twice ``keep`` bytes of the disk; return the released bytes.
 
     :param reader: a process that may be reading the file, and has not read its end (a launcher that shows its ranks').
     """

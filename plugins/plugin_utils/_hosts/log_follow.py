@@ -25,7 +25,7 @@ _WAIT_S = 8.0
 _CONFIRM_S = 9.0
 # Updates of each node that may wait in the queue.
 _AHEAD = 2
-# Less text than a node puts into one answer is all that it had; a run that goes on writes while it is read.
+# Less text than a node puts into one answer is all that it had; a run that continues writes while it is read.
 _WHOLE = 512 << 10
 _MOST_ANSWERS = 100
 _RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Bringing the record of a run that nobody follows up to date: what its hosts have written, and how it ended.
+"""Bringing the record of a run without a follower up to date: what its hosts have written, and how it ended.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -51,7 +51,7 @@ def refresh_record(
 
 
 def wait_for_follower(home: StateHome, record: RunRecord, within_s: float) -> RunRecord:
-    """Return the record once the process that follows the run has recorded its end; as it is when nobody follows it."""
+    """Return the record once the process that follows the run has recorded its end; as it is when it has none."""
     end = time.monotonic() + within_s
     while not record.is_ended and time.monotonic() < end:
         try:

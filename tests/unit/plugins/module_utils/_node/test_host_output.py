@@ -31,10 +31,10 @@ def test_printed_lines_become_metrics_once(tmp_path: pathlib.Path) -> None:
     with open(log, "a") as handle:
         handle.write("resumed 4\nstep 5\nstep 6")
         handle.flush()
-        output.look()
+        output.read_new()
         assert [line.get("step") for line in metrics(tmp_path)] == [None, 5], "a line without its end is not read"
         handle.write("0\nnoise\nlast: step 61")
-    output.look()
+    output.read_new()
     output.close()
     found = metrics(tmp_path)
     assert [line.get("step", line.get("resumed_from_step")) for line in found] == [4, 5, 60, 61]
@@ -72,7 +72,7 @@ def test_a_log_keeps_its_end_while_it_is_written(tmp_path: pathlib.Path, keep: i
         for number in range(40):
             for file in (handle, other):
                 file.write(b"%07d\n" % number * 16_384)
-            output.look(ended=True)
+            output.read_new(ended=True)
             assert allocated(log) < 3 * keep and allocated(rank) < 3 * keep
     assert log.stat().st_size == rank.stat().st_size == 40 * 131_072
     assert log.read_bytes()[-keep:] == b"".join(b"%07d\n" % number * 16_384 for number in range(32, 40))
