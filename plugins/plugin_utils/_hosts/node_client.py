@@ -20,7 +20,7 @@ from . import agent_package
 # A request may carry pieces of files; larger ones are split so that an interrupted transfer loses little.
 PIECE_BYTES = 8 << 20
 # Seconds in which a request must be answered that looks at nothing but the node's own files.
-ANSWER_S = 8.0
+ANSWER_S = 7.0
 # And for a watch, which may find the node busy, beyond the time that it waits by itself.
 _WATCH_S = 10.0
 _DEADLINES_S = {"put": 300.0, "install": 120.0, "prepare": 900.0, "start": 60.0, "read": 120.0, "examine": 300.0}
@@ -132,7 +132,7 @@ def answer_deadline_s(op: str, values: t.Mapping[str, t.Any]) -> float:
 
 
 def find_answering(remotes: t.Sequence[NodeClient]) -> tuple[list[NodeClient], dict[str, MusterError]]:
-    """Return the nodes that answer within eight seconds, and the errors of the others by name."""
+    """Return the nodes that answer within seven seconds, and the errors of the others by name."""
     _unused, errors = on_each_node(remotes, lambda remote: remote.call("info"))
     return [remote for remote in remotes if remote.name not in errors], errors
 
