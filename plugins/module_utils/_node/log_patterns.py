@@ -34,7 +34,7 @@ def parse_lines(patterns: Patterns, text: str, at: float) -> list[dict[str, t.An
 
 
 def _find_metrics(key: str, pattern: re.Pattern[str], text: str, at: float) -> t.Iterator[tuple[int, dict[str, t.Any]]]:
-    """Search the piece as a whole: most of what a program prints is no metric, and a line at a time takes ten times."""
+    """Search the piece as a whole: most output has no metric, and line by line takes longer."""
     place = 0
     while match := pattern.search(text, place):
         begin = text.rfind("\n", 0, match.start()) + 1
