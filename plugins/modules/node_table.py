@@ -16,7 +16,7 @@ description:
 options:
   nodes:
     description:
-      - The records of the machines, as in the variable C(muster_node) or in RV(muster.training.node_info#module:record).
+      - Records of machines, as in the variable C(muster_node) or in RV(muster.training.node_info#module:record).
     type: list
     elements: dict
     required: true

@@ -83,6 +83,6 @@ def test_following_a_run_that_is_cancelled_elsewhere_fails(world: World) -> None
     cancelled = world.play("cancel")
     assert cancelled.code == 0 and cancelled.changed == 1, cancelled.output
     result = play.wait()
-    assert result.code != 0 and f"run {world.run_id} was cancelled" in result.errors[0], result.output
+    assert result.code != 0 and f"run {world.run_id} cancelled" in result.errors[0], result.output
     assert world.record()["outcome"] == "cancelled"
     assert [event["kind"] for event in world.events()].count("ended") == 1

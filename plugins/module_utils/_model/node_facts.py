@@ -22,7 +22,7 @@ STATED: t.Final = frozenset(
 )
 # Sections of which each field is merged by itself.
 _SECTIONS: t.Final = ("ssh", "cpu", "owner", "driver", "gpudirect")
-_UNKNOWN: t.Final = (None, (), {}, "unknown")
+_UNKNOWN: t.Final[tuple[t.Any, ...]] = (None, (), {}, "unknown")
 
 # Tailscale's ranges (shared address space of RFC 6598, and a unique local prefix).
 _MESH_RANGES: t.Final = (ipaddress.ip_network("100.64.0.0/10"), ipaddress.ip_network("fd7a:115c:a1e0::/48"))

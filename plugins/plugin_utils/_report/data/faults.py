@@ -13,7 +13,7 @@ import itertools
 import statistics
 import typing as t
 
-from ....module_utils._model.run_history import restart_costs
+from ....module_utils._model.resumes import judge_resumes, restart_costs
 from . import format as fmt
 from .attempts import AttemptView
 from .load import Segment
@@ -61,17 +61,21 @@ class Fault:
 class Promise:
     """What a job says of its restarts: the ranks that it needs, and the steps between its checkpoints.
 
-    ``elastic`` allows the world size to change.
+    ``elastic`` allows the world size to change, ``declared`` is the interval that the job names itself, and ``anew``
+    are the indexes of attempts that were asked to start from the beginning.
     """
 
     elastic: bool = False
     ranks: int | None = None
     interval: int | None = None
+    declared: int | None = None
+    anew: t.Collection[int] = ()
 
 
 def find_faults(attempts: t.Sequence[AttemptView], promise: Promise) -> tuple[Fault, ...]:
     """Return one fault for every attempt that another followed."""
     faults: list[Fault] = []
+    resumes = judge_resumes(attempts, promise.declared, promise.anew)
     reached: int | None = None
     began = next((attempt.first_step for attempt in attempts if attempt.first_step is not None), None)
     saved: list[int] = []
@@ -80,7 +84,16 @@ def find_faults(attempts: t.Sequence[AttemptView], promise: Promise) -> tuple[Fa
         saved += [checkpoint.step for checkpoint in before.segment.checkpoints] if before.segment else []
         # A start that another one replaced before its first step belongs to the same restart.
         settled = next((item for item in attempts[number:] if item.steps), after)
-        faults.append(_judge_restart(number, (before, after), settled, Reached(began, reached, tuple(saved)), promise))
+        not_resumed = (
+            next((item.problem for item in resumes[number:] if item.problem), "")
+            if settled is not after
+            else resumes[number].problem
+        )
+        faults.append(
+            _judge_restart(
+                number, (before, after), settled, Reached(began, reached, tuple(saved)), promise, not_resumed
+            )
+        )
     costs = restart_costs(attempts)
     return tuple(
         dataclasses.replace(
@@ -102,13 +115,18 @@ class Reached:
 
 
 def _judge_restart(
-    number: int, pair: tuple[AttemptView, AttemptView], settled: AttemptView, reached: Reached, promise: Promise
+    number: int,
+    pair: tuple[AttemptView, AttemptView],
+    settled: AttemptView,
+    reached: Reached,
+    promise: Promise,
+    not_resumed: str,
 ) -> Fault:
     before, after = pair
     resumed = settled.resumed_from
     repeated = _repeated_steps(settled, reached) if resumed is None else None
-    wrong = [reason for reason in _contradictions(before, settled, reached, promise, repeated) if reason]
-    missing = list(_missing_proof(before, settled, reached, promise, repeated))
+    wrong = [reason for reason in (not_resumed, *_contradictions(before, settled, reached, promise)) if reason]
+    missing = [] if not_resumed else list(_missing_proof(before, settled, reached, promise, repeated))
     proven = resumed or (resumed is None and repeated is not None)
     return Fault(
         number=number,
@@ -139,14 +157,9 @@ def _catch_up_time(before: AttemptView, after: AttemptView, reached: int | None)
 
 
 def _contradictions(
-    before: AttemptView, after: AttemptView, reached: Reached, promise: Promise, repeated: int | None
+    before: AttemptView, after: AttemptView, reached: Reached, promise: Promise
 ) -> t.Iterator[str | None]:
-    resumed, last, newest = after.resumed_from, reached.last, max(reached.saved, default=0)
-    began_again = resumed == 0 or (resumed is None and repeated is not None and after.steps[0].step == reached.began)
-    if began_again and newest > 0:
-        yield f"it began at step 0 although a checkpoint of step {newest} had been saved"
-    elif began_again and last is not None and last - (reached.began or 0) >= (promise.interval or last + 1):
-        yield f"it began again at step {after.steps[0].step if after.steps else 0}"
+    resumed, last = after.resumed_from, reached.last
     if resumed is not None and last is not None and resumed > last:
         yield f"it reports that it continued from step {resumed}, but only step {last} had been reached"
     if resumed and last is not None and promise.interval and last - resumed > promise.interval:

@@ -17,7 +17,7 @@ from ....module_utils._model import acceptance
 from ....module_utils._model.acceptance import AcceptancePart
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.job import Job, parse_job
-from ....module_utils._model.job_backends import ENGINE_LAUNCHERS
+from ....module_utils._model.job_backends import ENGINE_LAUNCHERS, choose_backend
 from ....module_utils._model.job_templates import PRESETS
 from ....module_utils._model.verdict import OUTCOMES, worst_outcome
 from ..._fabric.bench import scaling as rules
@@ -92,6 +92,10 @@ def build_fleet(request: RunRequest, home: StateHome, identity: str) -> FleetUnd
     placement = given.get("placement") or {}
     if not isinstance(given, dict) or not isinstance(placement, dict):
         raise InputError("job", "must be a mapping")
+    if (placement.get("backend") or "auto") == "auto":
+        choice = choose_backend(bool(given.get("image")), request.surroundings)
+        placement = {**placement, "backend": choice.backend}
+        given = {**given, "placement": placement}
     nodes = request.options.get("nodes")
     if nodes is not None and nodes < 1:
         raise InputError("nodes", f"must be at least 1, not {nodes}")

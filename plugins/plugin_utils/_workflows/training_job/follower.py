@@ -9,13 +9,14 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import pathlib
 import time
 import typing as t
 
 from ....module_utils._model import drill as drills
-from ....module_utils._model.errors import MusterError
+from ....module_utils._model.errors import MusterError, plain_lines
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_history import RunHistory
 from ....module_utils._model.run_record import RunEnd
@@ -86,6 +87,10 @@ class Follower:
             for line in log_follow.parse_json_lines(kept):
                 feed(line)
 
+    def kept_events(self) -> t.Iterator[dict[str, t.Any]]:
+        """Yield the lines of events.jsonl."""
+        yield from log_follow.parse_json_lines(_read_text(self.folder / "events.jsonl"))
+
     def run(self) -> RunOutcome:
         """Follow until the run has ended, and return how."""
         raise NotImplementedError
@@ -101,14 +106,16 @@ class Follower:
         files.append_json(self.folder / "events.jsonl", line)
         self.story.event(line)
 
-    def _write(self, node: str, stream: str, text: str) -> None:
+    def _write(self, node: str, stream: str, text: str, times: t.Sequence[float | None] = ()) -> None:
+        """Keep text of a node. ``times``: when each of its lines was printed, as far as that is known."""
         # A program may print what it was given.
         text = scrub(text)
         text = self._new_lines(stream, self._without_repeats(node, text) if stream == "metrics" else text)
+        kept = plain_lines(text) if stream == "log" else text
         place = self.folder / (run_record.log_file(node) if stream == "log" else f"{stream}.jsonl")
         try:
             files.private_dir(place.parent)
-            files.append_text(place, text)
+            files.append_text(place, kept)
         except OSError as exc:
             fix = "Free disk space, or move the file away, then run this command again to follow the run"
             raise MusterError(f"{place} cannot be written: {exc.strerror}", fix) from None
@@ -120,7 +127,7 @@ class Follower:
                 self.story.metric(line)
         elif stream == "log":
             _bound_log(place)
-            self._parse_log(node, text)
+            self._parse_log(node, text, times)
 
     def _new_lines(self, stream: str, text: str) -> str:
         """Return the lines of ``text`` that were not kept before this follower began; each has its own time."""
@@ -141,12 +148,15 @@ class Follower:
             lines.append(raw)
         return "".join(lines)
 
-    def _parse_log(self, node: str, text: str) -> None:
+    def _parse_log(self, node: str, text: str, times: t.Sequence[float | None]) -> None:
         """Turn log lines that match the job's patterns into metrics."""
-        for line in log_patterns.parse_lines(self.patterns, text, log_follow.now()):
-            if self._is_new(node, line):
-                files.append_json(self.folder / "metrics.jsonl", line)
-                self.story.metric(line)
+        if not self.patterns:
+            return
+        for raw, at in itertools.zip_longest(text.split("\n"), times):
+            for line in log_patterns.parse_lines(self.patterns, raw or "", log_follow.now() if at is None else at):
+                if self._is_new(node, line):
+                    files.append_json(self.folder / "metrics.jsonl", line)
+                    self.story.metric(line)
 
     def _is_new(self, node: str, line: t.Mapping[str, t.Any]) -> bool:
         """Return whether a printed line counts: all ranks may print, and the furthest step of an attempt counts once.
@@ -166,7 +176,17 @@ class Follower:
             seen.furthest = step
         return is_new
 
+    def report_resumes(self) -> None:
+        """Record and say of each attempt, once, that it did not resume."""
+        checkpoints = self.job.checkpoints
+        judged = self.story.judge_resumes(checkpoints.interval_steps, anew=checkpoints.resume == "never")
+        for n, resume in judged.items():
+            if resume.problem and n not in self.story.not_resumed:
+                self.record_event("not_resumed", attempt=n, detail=resume.problem)
+                self.progress.say(f"warning: attempt {n} {resume.problem}")
+
     def _report(self) -> None:
+        self.report_resumes()
         values = self.state()
         self.progress.show(values)
         attempts = self.story.attempts

@@ -18,9 +18,11 @@ from ....module_utils._model.drill import DRILL_FIX, describe_time
 from ....module_utils._model.errors import MusterError, one_line
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
+from ....module_utils._node import files
 from ..._report.data import drills
 from ..shared import run_record
 from ..shared.request import Result
+from ..shared.state_dir import load_record
 from .follower import Follower, RunOutcome, describe_state, read_tail
 
 
@@ -34,6 +36,7 @@ def record_end(
     """Write down how a followed run ended, say it, and return its record. ``at``: when, if it was not just now."""
     # It quotes the last lines that the program printed.
     outcome = dataclasses.replace(outcome, detail=one_line(outcome.detail))
+    follower.report_resumes()
     follower.record_event("ended", detail=outcome.outcome)
     ended = run_record.end_record(
         record,
@@ -49,7 +52,9 @@ def record_end(
         ended = dataclasses.replace(ended, drill=drills.judge_drill(follower.folder, follower.drilled_at))
         run_record.write_record(follower.folder, ended)
     said = describe_state({**follower.state(), "nodes": 0, "silent": {}, "step_age_s": None})
-    follower.progress.say(f"run {follower.run_id} {outcome.outcome}: {outcome.detail} · {said}")
+    verdict = f"{outcome.outcome}, not clean" if ended.problems else outcome.outcome
+    parts = [f"run {follower.run_id} {verdict}: {outcome.detail}", *ended.problems, said]
+    follower.progress.say(" · ".join(parts))
     return ended
 
 
@@ -120,12 +125,51 @@ def _fail(result: Result, record: RunRecord, msg: str) -> Result:
     return {**result, "failed": True, "run": short, "msg": msg}
 
 
-def fail_cancelled(result: Result, record: RunRecord) -> Result:
-    """Return the result of following a run: one that was cancelled meanwhile has not trained what was asked."""
-    if record.outcome != "cancelled":
+def record_cancelled(folder: pathlib.Path, record: RunRecord) -> tuple[RunRecord, bool]:
+    """Record that a run was cancelled, once nothing of it runs any more; return its record, and whether that is new.
+
+    Its follower may have recorded its end meanwhile, with what its ranks said last.
+    """
+    known = load_record(folder) or record
+    if known.is_ended:
+        return known, not record.is_ended
+    now = time.time()
+    ended = run_record.end_record(known, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143)
+    run_record.write_record(folder, ended)
+    files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
+    return ended, True
+
+
+def build_uncancelled_result(record: RunRecord, folder: pathlib.Path, left: str, problem: MusterError) -> Result:
+    """Return the result of a cancel that failed: the record stays as it is, and says that the run keeps running.
+
+    :param left: what of the run there still is, one line.
+    """
+    short = {"state": record.state, "outcome": record.outcome}
+    msg = f"run {record.run_id} was not cancelled, {left}: {problem}"
+    return {"changed": False, "failed": True, "run_id": record.run_id, "run": short, "folder": str(folder), "msg": msg}
+
+
+def build_unfollowed_result(record: RunRecord, folder: pathlib.Path, changed: bool, problem: MusterError) -> Result:
+    """Return the result of a run that cannot be followed any more, but runs."""
+    short = {"state": record.state, "outcome": record.outcome}
+    msg = f"run {record.run_id} is no longer followed; it keeps running, and the same command follows it: {problem}"
+    return {
+        "changed": changed,
+        "failed": True,
+        "run_id": record.run_id,
+        "run": short,
+        "folder": str(folder),
+        "msg": msg,
+    }
+
+
+def require_trained(result: Result) -> Result:
+    """Return the result of a run that was to train, as failed where it was cancelled: what follows needs its model."""
+    run = result.get("run")
+    if result.get("failed") or not isinstance(run, dict) or run.get("outcome") != "cancelled":
         return result
-    fix = "Run this command again to continue from its checkpoint"
-    return _fail(result, record, f"run {record.run_id} was cancelled: {record.detail}. {fix}")
+    return {**result, "failed": True, "msg": f"run {result['run_id']} cancelled: {run.get('detail')}"}
 
 
 def interrupted_message(run_id: str) -> str:

@@ -27,7 +27,6 @@ from ..outcome import (
     add_error_line,
     build_result,
     check_attendance,
-    fail_cancelled,
     interrupted_message,
     record_end,
 )
@@ -72,5 +71,5 @@ def follow_run(
     follower.drain()
     outcome = add_error_line(folder, check_attendance(plan.job, follower, outcome))
     ended = record_end(follower, outcome, record, prices)
-    result = add_drill(fail_cancelled(build_result(ended, folder, changed), ended), follower, ended)
+    result = add_drill(build_result(ended, folder, changed), follower, ended)
     return guard.delete_due(result, outcome.outcome)

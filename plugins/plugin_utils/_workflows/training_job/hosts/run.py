@@ -21,14 +21,13 @@ from .....module_utils._model.run_record import RunRecord
 from .....module_utils._node import files
 from ...._hosts import agent_package, gang
 from ...._hosts.node_client import NodeClient, find_answering, most_telling_error, on_each_node
-from ...shared import run_record
 from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
 from .. import secrets
 from .. import source as code_source
 from ..changes import describe_changes
 from ..load import find_drill_id
-from ..outcome import build_result
+from ..outcome import build_result, record_cancelled
 from . import addresses, lease_guard
 from . import plan as hosts_plan
 from .refresh import refresh_record, wait_for_follower
@@ -113,22 +112,12 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
         raise _half_cancelled(run_id, sorted(answers), errors)
     record = refresh(wait_for_follower(home, record, _FOLLOWER_S), progress=request.progress)
     if not record.is_ended:
-        record = _record_cancelled(folder, record)
+        record, _unused = record_cancelled(folder, record)
     if errors:
         raise most_telling_error(errors)
     return lease_guard.delete_after_end(
         request, home, run_id, build_result(record, folder, changed=stopped or not was_ended), str(record.outcome)
     )
-
-
-def _record_cancelled(folder: pathlib.Path, record: RunRecord) -> RunRecord:
-    now = time.time()
-    ended = run_record.end_record(
-        record, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143
-    )
-    run_record.write_record(folder, ended)
-    files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
-    return ended
 
 
 def _half_cancelled(run_id: str, stopped: t.Sequence[str], errors: t.Mapping[str, MusterError]) -> MusterError:

@@ -33,3 +33,17 @@ def test_a_node_that_no_inventory_names_has_only_its_name() -> None:
 def test_a_record_that_cannot_be_read_is_named_by_host_and_field() -> None:
     with pytest.raises(InputError, match=r"^a\.muster_node\.gpu\.count"):
         request({"a": {"muster_node": {"gpu": {"count": "many"}}}}).node("a")
+
+
+@pytest.mark.parametrize(
+    ("hostvars", "options", "machines", "cluster"),
+    [
+        ({"gpu-1": {}}, {}, True, False),
+        ({"localhost": {}}, {"kubeconfig": "k"}, False, True),
+        ({"localhost": {"muster_node": {"kind": "baremetal"}}}, {}, True, False),
+        ({"cks": {"muster_node": {"kind": "cluster"}}}, {"context": "cks"}, False, True),
+        ({}, {}, False, False),
+    ],
+)
+def test_what_there_is_to_run_a_job_on(hostvars: t.Any, options: t.Any, machines: bool, cluster: bool) -> None:
+    assert request(hostvars, **options).surroundings == (machines, cluster)

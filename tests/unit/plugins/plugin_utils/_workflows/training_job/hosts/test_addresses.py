@@ -14,6 +14,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
 from ansible_collections.muster.training.plugins.module_utils._node import host_preflight
 from ansible_collections.muster.training.plugins.plugin_utils._launch.base import NodeSlot
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import source as code_source
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import addresses
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import plan as hosts_plan
 from ansible_collections.muster.training.tests.support.samples import machines
@@ -64,7 +65,7 @@ def test_a_host_of_every_inventory_has_an_address_that_programs_can_use(source: 
     assert found[0].address in [item["address"] if isinstance(item, dict) else item for item in listed]
 
 
-_NO_SOURCE = hosts_plan.code_source.CodeSource((), None, None)
+_NO_SOURCE = code_source.CodeSource((), None, None)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ _NO_SOURCE = hosts_plan.code_source.CodeSource((), None, None)
     ],
 )
 def test_the_address_is_one_of_the_machines_own(source: str, own: dict[str, list[str]], address: str) -> None:
-    assert settle({"n1": (MACHINES[source], info(**own))}) == [address]
+    assert settle({"n1": (MACHINES[source], info(None, **own))}) == [address]
 
 
 STATED: Dict = {"mesh": ["100.64.0.1"], "lan": ["10.1.0.1"], "public": ["203.0.113.1"]}
