@@ -56,7 +56,7 @@ def judge_run(model: RunModel) -> RunVerdict:
         sentence += f" {_unproven_words(unproven)}"
     if model.nan_since is not None:
         word, tone = "Loss is NaN", "bad"
-        sentence = f"the loss is no number since step {fmt.format_count(model.nan_since)}; {sentence}"
+        sentence = f"the loss is not a number since step {fmt.format_count(model.nan_since)}; {sentence}"
     return RunVerdict(word, tone, sentence[:1].upper() + sentence[1:])
 
 
