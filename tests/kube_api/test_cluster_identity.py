@@ -148,8 +148,8 @@ def test_a_run_that_lives_is_not_taken_for_another_job(
         with pytest.raises(RefusedError) as caught:
             kubernetes_run.run(asked, home, other)
         assert caught.value.message == (
-            f'run {RUN} is already running with another job: args ([] running, ["--more"] requested), '
-            "timeout_s (null running, 60 requested)"
+            f'run {RUN} is already running with another job: args ([] recorded, ["--more"] requested), '
+            "timeout_s (null recorded, 60 requested)"
         )
     assert client.list("batch/v1/Job", namespace).items[0]["metadata"]["uid"] == live["metadata"]["uid"]
     assert (home.run_folder(RUN) / "run.json").read_text() == before

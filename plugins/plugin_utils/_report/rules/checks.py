@@ -84,10 +84,15 @@ def _check_resume(fault: Fault) -> ReportCheck:
         message = f"{describe_fault(fault)}: " + "; ".join(fault.reasons)
     elif fault.proof == "fresh":
         message = f"{describe_fault(fault)}: no checkpoint had been recorded; the job started again at step 0"
-    else:
-        size = fault.after.segment.world_size if fault.after.segment else None
+    elif fault.resumed_from is None:
         message = (
-            f"{describe_fault(fault)}: continued from the checkpoint of step {fault.resumed_from}, world size {size}"
+            f"{describe_fault(fault)}: {fault.steps_lost} steps were repeated by the program's own step counter, "
+            f"world size {fault.world_size}"
+        )
+    else:
+        message = (
+            f"{describe_fault(fault)}: continued from the checkpoint of step {fault.resumed_from}, "
+            f"world size {fault.world_size}"
         )
     result = status.get(fault.proof, "failed")
     return ReportCheck(f"resume-{fault.number}", f"Resume after fault {fault.number}", result, message)

@@ -22,7 +22,14 @@ from ...shared import run_record
 from ...shared.request import Result, RunRequest
 from ..follower import Follower
 from ..lease_guard import LeaseGuard
-from ..outcome import add_error_line, build_result, check_attendance, interrupted_message, record_end
+from ..outcome import (
+    add_drill,
+    add_error_line,
+    build_result,
+    check_attendance,
+    interrupted_message,
+    record_end,
+)
 from ..software import add_software
 from ..transport import TransportWatch
 from .follower import HostsFollower
@@ -65,6 +72,8 @@ def follow_run(
         request.progress.say(interrupted_message(plan.run_id))
         raise
     gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
+    follower.drain()
     outcome = add_error_line(folder, check_attendance(plan.job, follower, outcome))
     ended = record_end(follower, outcome, record, prices)
-    return guard.delete_due(build_result(ended, folder, changed), outcome.outcome)
+    result = add_drill(build_result(ended, folder, changed), follower, ended)
+    return guard.delete_due(result, outcome.outcome)

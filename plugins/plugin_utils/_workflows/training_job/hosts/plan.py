@@ -226,9 +226,6 @@ def _build_host(name: str, variables: t.Mapping[str, t.Any], job: Job) -> Traini
         )
     connection = str(variables.get("ansible_connection") or "ssh")
     python = str(job.python or variables.get("muster_training_python") or "python3")
-    price = record.price_usd_per_hour
-    if price is None and record.ownership in (None, "owned"):
-        price = 0.0
     declared = variables.get("muster_address")
     chosen = choose_address(record, job.placement.required_network_types)
     address = str(declared or (chosen.address if chosen else variables.get("ansible_host") or name))
@@ -236,12 +233,20 @@ def _build_host(name: str, variables: t.Mapping[str, t.Any], job: Job) -> Traini
         name=name,
         address=address,
         python=python,
-        price_usd_per_hour=price,
+        price_usd_per_hour=price_per_hour(name, variables),
         connection=connection.rsplit(".", 1)[-1],
         node=variables.get("muster_node") or {},
         record=record,
         is_declared=bool(declared),
     )
+
+
+def price_per_hour(name: str, variables: t.Mapping[str, t.Any]) -> float | None:
+    """Return what a host costs in dollars an hour: nothing if it is owned, None where that is not known."""
+    record = read_record(name, variables)
+    if record.price_usd_per_hour is None and record.ownership in (None, "owned"):
+        return 0.0
+    return record.price_usd_per_hour
 
 
 def network_lane(found: t.Sequence[TrainingHost]) -> str:

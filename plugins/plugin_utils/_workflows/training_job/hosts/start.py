@@ -13,7 +13,7 @@ import pathlib
 import time
 import typing as t
 
-from .....module_utils._model.errors import MusterError
+from .....module_utils._model.errors import MusterError, RefusedError
 from .....module_utils._model.job import to_yaml_names
 from .....module_utils._model.run_record import RunRecord
 from .....module_utils._node import files, shared_folder
@@ -25,6 +25,7 @@ from ...shared.request import Result, RunRequest
 from ...shared.state_dir import StateHome
 from .. import network
 from ..announce import announce
+from ..changes import describe_changes
 from ..outcome import build_result
 from . import lease_guard
 from . import plan as hosts_plan
@@ -43,7 +44,10 @@ def start_or_join(
     drilling: drill.Drill | None,
 ) -> Result:
     folder = files.private_dir(home.run_folder(plan.run_id))
+    differs = require_same_job(plan, before)
     unseen = has_unrecorded_end(plan, before)
+    if before and before.is_ended:
+        request.progress.say(_describe_continuation(before, differs))
     lives = is_running(plan) or unseen
     if (
         lives
@@ -88,6 +92,32 @@ def start_or_join(
     from .follow import follow_run
 
     return follow_run(request, plan, members, folder, current, drilling, changed=bool(started), guard=guard)
+
+
+def require_same_job(plan: HostsPlan, before: RunRecord | None) -> list[str]:
+    """Return what differs from the job that a run had before.
+
+    :raises RefusedError: when it is running with another job.
+    """
+    differs = describe_changes(before, plan.job, plan.source.code_sha256) if before else []
+    if differs and is_running(plan):
+        raise RefusedError(
+            f"run {plan.run_id} is already running with another job: {', '.join(differs)}",
+            "Cancel it first, or name another run_id (muster_run_id)",
+        )
+    return differs
+
+
+def _describe_continuation(before: RunRecord, differs: t.Sequence[str]) -> str:
+    """Return the line that says from where a run that has ended continues, and what has changed since."""
+    step = before.checkpoint.step if before.checkpoint else None
+    start = (
+        "begins where its program finds a checkpoint"
+        if step is None
+        else f"continues from the checkpoint of step {step}"
+    )
+    changed = f", with another job: {', '.join(differs)}" if differs else ""
+    return f"run {before.run_id} was {before.outcome}, and {start}{changed}"
 
 
 def _is_started(plan: HostsPlan, node: str, before: RunRecord | None) -> bool:

@@ -9,12 +9,11 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import base64
-import json
 import pathlib
 import typing as t
 
 from .....module_utils._model.errors import InputError, MusterError, RefusedError
-from .....module_utils._model.job import Job, to_yaml_names
+from .....module_utils._model.job import Job
 from .....module_utils._model.run_record import BackendRef, RunRecord
 from .....module_utils._node import files
 from ...._kube.api.client import Client
@@ -25,11 +24,11 @@ from ...._kube.objects.apply import apply
 from ...._kube.objects.secrets import build_secret
 from ...shared import run_record
 from ...shared.progress import Progress
+from .. import changes
 from .. import source as code_source
 from . import network_preflight
 from . import plan as kubernetes_plan
 
-_SHOWN = 60
 # The supporting objects of a run, in its folder.
 _OBJECTS = "objects.json"
 
@@ -233,29 +232,7 @@ def compare_job(
                 f"run {run_id} was started by another controller with a different job or different code", advice
             )
         return None
-    known, wanted = before.job, to_yaml_names(job)
-    differs = list(_differences(known, wanted))
-    codes = before.code_sha256, source.code_sha256
-    differs += ["the content of job.code"] if not differs and all(codes) and codes[0] != codes[1] else []
+    differs = changes.describe_changes(before, job, source.code_sha256)
     if not differs:
         return None
     return RefusedError(f"run {run_id} is already running with another job: {', '.join(differs)}", advice)
-
-
-def _differences(known: t.Mapping[str, object], wanted: t.Mapping[str, object], path: str = "") -> t.Iterator[str]:
-    """Yield each option that differs with both values; of variables only the names, for people put secrets there."""
-    for key in sorted({*known, *wanted}):
-        old, new = known.get(key), wanted.get(key)
-        if old == new:
-            continue
-        if isinstance(old, dict) and isinstance(new, dict):
-            yield from _differences(old, new, f"{path}{key}.")
-        elif path == "env.":
-            yield f"{path}{key}"
-        else:
-            yield f"{path}{key} ({_shorten(old)} running, {_shorten(new)} requested)"
-
-
-def _shorten(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
