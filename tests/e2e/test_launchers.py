@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The presets beside PyTorch's own, each with its real library: a gang trains, loses a rank, resumes and learns on."""
+"""The presets, each with its real library: a gang trains, loses a rank, resumes and learns on."""
 
 from __future__ import annotations
 

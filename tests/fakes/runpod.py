@@ -50,7 +50,8 @@ class FakeRunpod(FakeApi):
         return Answer(status, {"title": "Error", "status": status, "detail": message})
 
     def stranger(self, name: str) -> Thing:
-        return self.make(name, kind="pod", image="bob", env={"A": "b"}, count=1, cluster=None, rank=0, end="RUNNING")
+        shown = {"count": 1, "cluster": None, "rank": 0, "end": "RUNNING", "endpoint": ("203.0.113.5", 22, "root")}
+        return self.make(name, kind="pod", image="bob", env={"A": "b"}, **shown)
 
     def odd(self) -> dict[str, t.Any]:
         wild = {"a": [1]}

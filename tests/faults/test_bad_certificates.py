@@ -20,6 +20,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from ansible_collections.muster.training.plugins.module_utils._http.connection_pool import ConnectionPool
+from ansible_collections.muster.training.plugins.module_utils._http.tls import TlsOptions
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, TransportError
 from ansible_collections.muster.training.plugins.module_utils._model.lease import Instance, OrderRefused
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Candidate, OfferQuery, Order
@@ -100,7 +102,9 @@ def test_no_call_reaches_an_api_that_proves_nothing(tmp_path: pathlib.Path, name
     mine = api.stranger("lab-h100-0-0000abcd")
     with over_tls(api, paths) as url:
         secret = Secret(TOKEN, "api_token", token=True)
-        access = ProviderConnection(secret, api_url=url, ca_path=paths[0] if is_trusted else "", timeout_s=20.0)
+        # The exchange that a connection makes by itself, without the pace of an API that is not reached.
+        tls = TlsOptions(verify=True, ca_path=paths[0] if is_trusted else "")
+        access = ProviderConnection(secret, api_url=url, exchange=ConnectionPool(tls=tls, proxy="none"))
         provider = PRODUCTS[name].client(access)
         offer = h100(name, ref={"cloud": "SECURE", "ask": 9000})
         order = Order("0000abcd", mine.name, offer, "lab", "h100", ssh_public_key=KEY, image="ubuntu")

@@ -98,7 +98,7 @@ def test_an_order_that_takes_effect_after_its_proof_is_ended_by_the_reaper(shop:
     assert shop.rent(wait_timeout_s=60)["failed"]
     (lease, *_others) = read_ledger(shop.state).leases.values()
     assert lease.state == "verified"
-    api.make(lease.name, kind="pod", image="x", env={}, count=1, cluster=None, rank=0, end="RUNNING")
+    api.stranger(lease.name)
     assert shop.reap()["clean"] and api.alive() == []
 
 
@@ -127,7 +127,7 @@ def test_what_was_proved_gone_and_is_listed_fails_an_ending_that_does_not_mean_i
     shop.rent()
     shop.end()
     (lease,) = read_ledger(shop.state).leases.values()
-    api.make(lease.name, kind="pod", image="x", env={}, count=1, cluster=None, rank=0, end="RUNNING")
+    api.stranger(lease.name)
     result = shop.end(nodes=[])
     assert result["failed"] and "listed again after it was proved gone" in result["msg"] and len(api.alive()) == 1
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The presets beside PyTorch's own in pods, each with its real library: a gang loses a pod and resumes."""
+"""The presets in pods, each with its real library: a gang loses a pod and resumes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A job for each preset that has a library of its own: ``examples/presets``, small, with its real library on CPUs.
+"""A job for each preset beside ``pytorch_ddp``: its program of ``examples``, small, with its real library on CPUs.
 
-The same jobs run on hosts (tests/e2e) and in pods (tests/lab).
+The same jobs run on hosts (tests/e2e) and in pods (tests/lab). The demo and its drills run ``pytorch_ddp``.
 """
 
 from __future__ import annotations
@@ -23,23 +23,36 @@ _MODEL_S = 120
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Preset:
-    """A preset of the collection and the program of ``examples/presets`` that it is for."""
+    """A preset of the collection and the program of ``examples`` that it is for.
+
+    ``saving`` is the program's option for the steps between two checkpoints.
+    """
 
     name: str
     script: str
     args: tuple[str, ...] = ()
-    values: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
+    folder: str = "presets"
+    saving: str = "--save-every"
+    env: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     has_model: bool = False
 
 
+_TEXT = "{run_dir}/data/text/LICENSE"
 PRESETS = (
+    Preset(
+        "pytorch_fsdp",
+        "train.py",
+        ("--data", _TEXT, "--batch-size", "32"),
+        folder="fsdp",
+        saving="--checkpoint-every",
+    ),
     Preset("accelerate", "accelerate_train.py"),
     Preset("deepspeed_zero3", "deepspeed_train.py", ("{deepspeed_config}",)),
     Preset(
         "huggingface_finetune",
         "finetune_train.py",
-        ("--model", "{run_dir}/data/model", "--text", "{run_dir}/data/text/LICENSE"),
-        {"env": {"HF_HUB_OFFLINE": "1"}},
+        ("--model", "{run_dir}/data/model", "--text", _TEXT),
+        env={"HF_HUB_OFFLINE": "1"},
         has_model=True,
     ),
     Preset("mpi4py", "mpi_train.py"),
@@ -48,17 +61,16 @@ PRESETS = (
 
 def job(preset: Preset, checkpoints: str, model: pathlib.Path | None, **values: t.Any) -> dict[str, t.Any]:
     """Return the preset's job over two nodes; ``checkpoints`` is a folder that both share."""
-    datasets = []
-    if model is not None:
-        datasets = [{"name": "model", "path": str(model)}, {"name": "text", "path": str(ROOT / "LICENSE")}]
-    env = {"OMP_NUM_THREADS": "1", **preset.values.get("env", {}), **values.pop("env", {})}
+    datasets = [{"name": "text", "path": str(ROOT / "LICENSE")}]
+    datasets += [{"name": "model", "path": str(model)}] if model else []
+    env = {"OMP_NUM_THREADS": "1", **preset.env, **values.pop("env", {})}
     return {
         "name": "preset",
         "nodes": 2,
         "template": preset.name,
-        "code": {"ref": str(ROOT / "examples" / "presets")},
+        "code": {"ref": str(ROOT / "examples" / preset.folder)},
         "script": preset.script,
-        "args": [*preset.args, "--steps", str(LAST), "--save-every", str(INTERVAL), "--step-time-min", "0.1"],
+        "args": [*preset.args, "--steps", str(LAST), preset.saving, str(INTERVAL), "--step-time-min", "0.1"],
         "datasets": datasets,
         "env": env,
         "checkpoints": {"path": checkpoints, "interval_steps": INTERVAL, "grace_s": 5},

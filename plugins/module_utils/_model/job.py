@@ -15,7 +15,7 @@ import dataclasses
 import re
 import typing as t
 
-from . import job_backends, job_templates, launchers, parallel_sizes
+from . import job_backends, job_checkpoints, job_templates, launchers, parallel_sizes
 from . import validators as f
 from .errors import InputError
 from .launchers import LAUNCHERS, TORCHRUN_FAMILY
@@ -115,12 +115,16 @@ class Mount:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """Where checkpoints go (``path`` on the nodes; default inside the run's folder) and how long saving may take."""
+    """Where checkpoints go (``path`` on the nodes; default inside the run's folder) and how long saving may take.
+
+    ``shared``: all nodes must see one folder. ``keep``: complete checkpoints that are kept, None for all of them.
+    """
 
     path: str | None = f.field(f.text, None)
     format: str = f.field(f.choice("files", "dcp"), "files")
     resume: str = f.field(f.choice("auto", "never", "required"), "auto")
-    keep: int = f.field(f.integer(1), 3)
+    shared: bool = f.field(f.boolean, True)
+    keep: int | None = f.field(f.integer(1), None)
     grace_s: int = f.field(f.integer(1, 3600), 30)
     interval_steps: int | None = f.field(f.integer(1), None)
     binding: str | None = f.field(f.text, None)
@@ -229,15 +233,6 @@ class Job:
         """The engine that runs the job on Kubernetes: as set, else the launcher's own."""
         return self.placement.engine or LAUNCHERS[self.launcher].engines[0]
 
-    def checkpoint_folder(self, run_id: str) -> str | None:
-        """Return the run's own folder below ``checkpoints.path``, None when the job names no path."""
-        return _below(self.checkpoints.path, run_id)
-
-    def kept_logs_folder(self, run_id: str) -> str | None:
-        """Return where the run's pods keep their logs: beside the checkpoints, None when these are in the pod."""
-        kept = self.checkpoints.path if job_backends.checkpoint_mount(self) else None
-        return _below(kept, f".muster/{run_id}/logs")
-
     @property
     def world_size(self) -> int:
         """Number of ranks over all nodes."""
@@ -247,10 +242,6 @@ class Job:
     def world_sizes(self) -> tuple[int, ...]:
         """The world sizes that the job may have: several for an elastic one."""
         return tuple(nodes * self.nproc for nodes in range(self.elastic.min or self.nodes, self.nodes + 1))
-
-
-def _below(folder: str | None, path: str) -> str | None:
-    return f"{folder.rstrip('/')}/{path}" if folder else None
 
 
 def parse_job(
@@ -289,6 +280,7 @@ def _plain_value(value: t.Any) -> t.Any:
 
 def _check_job(job: Job) -> None:
     job_backends.check_backend(job)
+    job_checkpoints.check_checkpoints(job)
     if job.groups:
         raise InputError(
             "job.groups",

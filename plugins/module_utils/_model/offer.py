@@ -27,7 +27,7 @@ _NOISE = {"nvidia", "geforce", "tesla", "gb", "gib"}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Hardware:
-    """What one machine was ordered with, or is listed with, or shows itself; unknown is None."""
+    """The hardware of one machine: as ordered, as listed, or as the machine itself shows; unknown is None."""
 
     gpu_model: str | None = None
     gpu_count: int | None = None
@@ -169,7 +169,7 @@ _SOLD_SHARE = 0.85
 
 
 def sold_problems(ordered: Hardware, shown: Hardware) -> list[str]:
-    """Return how a machine falls short of its order. What either side does not know is not compared."""
+    """Return how a machine falls short of its order. Values that either side does not know are not compared."""
     problems = []
     if ordered.gpu_count is not None and shown.gpu_count is not None and shown.gpu_count < ordered.gpu_count:
         problems.append(f"has {shown.gpu_count} GPUs, {ordered.gpu_count} were ordered")

@@ -12,15 +12,19 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import time
 import typing as t
 
+from . import resumes
 from .quantity import parse_finite
 
 Line = t.Mapping[str, object]
 # How the launcher stops the other ranks after one failed: 128 + SIGTERM.
 _STOPPED = 143
+# A node that does not answer is noticed within 50 s by Kubernetes' defaults, later under load.
+_NOTICED_S = 180.0
+# So long after it ranks elsewhere may wait for it: the watchdog of NCCL gives up after 10 minutes, gloo after 30.
+_HANGS_S = 1900.0
 # How far the clock of a node may be ahead of ours.
 _AHEAD_S = 86400.0
 # No figure of a run is larger, and an integer of hundreds of digits cannot be shown.
@@ -39,8 +43,8 @@ class RankExit(t.NamedTuple):
 class Attempt:
     """One start of the gang: from its ranks' start to the first fault, or the end. Times are Unix seconds.
 
-    ``fault`` is (cause, node) of a drill, a lost node or a lost placement; ``followed`` says that another attempt came
-    after this one.
+    ``fault`` is (cause, node) of a drill, a lost node, a deleted pod or a lost placement; ``followed`` says that
+    another attempt came after this one.
     """
 
     n: int
@@ -55,9 +59,12 @@ class Attempt:
     first_step_at: float | None = None
     last_step_at: float | None = None
     resumed_from: int | None = None
+    saved_steps: tuple[int, int] | None = None
     fault: tuple[str, str | None] | None = None
     cancelled_at: float | None = None
     followed: bool = False
+    # When the cluster said that a node of it was not ready, and its name.
+    not_ready: tuple[float, str | None] | None = None
 
     @property
     def failed_rank(self) -> int | None:
@@ -87,13 +94,27 @@ class Attempt:
         failure = self.first_failure
         if self.cancelled_at is not None and (failure is None or self.cancelled_at <= failure.at):
             return "cancelled"
+        if self._lost_a_node:
+            return "node_lost"
         return "crash" if failure else None
+
+    @property
+    def _lost_a_node(self) -> bool:
+        """Return whether it ended with a node that was not ready: ranks elsewhere fail before that is noticed."""
+        if self.not_ready is None:
+            return False
+        failure = self.first_failure
+        if failure is None:
+            return self.followed
+        return -_NOTICED_S <= failure.at - self.not_ready[0] <= _HANGS_S
 
     @property
     def failed_node(self) -> str | None:
         """Return the node of the fault, else of the rank that failed first."""
         if self.fault:
             return self.fault[1]
+        if self.not_ready and self.cause == "node_lost":
+            return self.not_ready[1]
         return self.first_failure.node if self.first_failure and self.cause == "crash" else None
 
     @property
@@ -109,21 +130,12 @@ class Attempt:
         return sorted(set(self.ranks.values()))
 
 
-class RestartCost(t.NamedTuple):
-    """What one restart cost; None where it is not known, or not known yet.
-
-    :ivar steps: steps done again after it. :ivar seconds: from the last step before it to the first one after it.
-    """
-
-    steps: int | None
-    seconds: float | None
-
-
 class RunHistory:
     """What happened in a run so far. Feed it the lines of its events and metrics, those of its nodes in any order.
 
     :ivar attempts: ordered by time. :ivar checkpoint: (step, path) of the newest one. :ivar last: figures of the last
-        step. :ivar faults: (time, cause, node) of each. :ivar set_back: when the run lost its placement.
+        step. :ivar faults: (time, cause, node) of each. :ivar set_back: when the run lost its placement. :ivar starts:
+        numbers of the first attempts of its starts. :ivar not_resumed: attempts that were reported as not resumed.
     """
 
     def __init__(self) -> None:
@@ -133,6 +145,8 @@ class RunHistory:
         self.faults: list[tuple[float, str, str | None]] = []
         self.set_back: list[float] = []
         self.base = 1
+        self.starts: set[int] = set()
+        self.not_resumed: set[int] = set()
         self._pending: list[Line] = []
 
     def event(self, line: Line) -> None:
@@ -146,8 +160,15 @@ class RunHistory:
         elif kind == "submitted":
             # The run was started again: budgets begin anew.
             self.base = int(parse_finite(line.get("attempt")) or 1)
+            self.starts.add(self.base)
+        elif kind == "not_resumed":
+            self.not_resumed.add(int(parse_finite(line.get("attempt")) or 0))
         elif kind in ("drill", "node_lost") or (kind == "agent_restart" and line.get("detail") == "node_lost"):
             self._add_fault(at, "drill" if kind == "drill" else "node_lost", node if isinstance(node, str) else None)
+        elif kind == "node_not_ready" and (attempt := self.attempt_at(at)):
+            attempt.not_ready = attempt.not_ready or (at, node if isinstance(node, str) else None)
+        elif kind == "pod_deleted" and (attempt := self.attempt_at(at)) and attempt.cause is None:
+            self._add_fault(at, "pod_deleted", node if isinstance(node, str) else None)
         elif kind == "set_back":
             # Its queue preempted or suspended it: no fault of the program or of a node.
             self._add_fault(at, "preempted" if line.get("cause") == "preempted" else "suspended", None)
@@ -188,6 +209,8 @@ class RunHistory:
             self.last = {key: value for key, value in line.items() if _is_figure(value)}
         if isinstance(saved, int):
             self.checkpoint = (saved, str(line.get("path", "")))
+            known = attempt.saved_steps or (saved, saved)
+            attempt.saved_steps = min(known[0], saved), max(known[1], saved)
         if isinstance(resumed, int):
             attempt.resumed_from = resumed
 
@@ -239,6 +262,11 @@ class RunHistory:
         return sum(attempt.n >= self.base and attempt.cause == "crash" for attempt in self.attempts)
 
     @property
+    def lost_nodes(self) -> int:
+        """Return how many attempts of this start a lost node ended."""
+        return sum(attempt.n >= self.base and attempt.cause == "node_lost" for attempt in self.attempts)
+
+    @property
     def restarts(self) -> int:
         """Return how often the gang began anew; an attempt of which no rank came to start counts, too."""
         return self.attempts[-1].n - 1 if self.attempts else 0
@@ -261,42 +289,16 @@ class RunHistory:
         """Return the number of ranks that started in the newest attempt."""
         return len(self.attempts[-1].ranks) if self.attempts else 0
 
-    def losses(self) -> tuple[int, float]:
-        """Return the sums of what the restarts cost: (steps done again, seconds), as far as they are known."""
-        costs = restart_costs(self.attempts)
-        return sum(cost.steps or 0 for cost in costs), sum(cost.seconds or 0.0 for cost in costs)
+    def losses(self) -> tuple[int | None, float]:
+        """Return the sums of what the restarts cost: (steps done again, seconds). Unknown steps are None."""
+        costs = resumes.restart_costs(self.attempts)
+        return resumes.total_steps_lost(costs), sum(cost.seconds or 0.0 for cost in costs)
 
-
-class AttemptSteps(t.Protocol):
-    """What is known of the steps of an attempt."""
-
-    @property
-    def last_step(self) -> int | None: ...
-    @property
-    def resumed_from(self) -> int | None: ...
-    @property
-    def first_step_at(self) -> float | None: ...
-    @property
-    def last_step_at(self) -> float | None: ...
-
-
-def restart_costs(attempts: t.Sequence[AttemptSteps]) -> list[RestartCost]:
-    """Return what each restart cost, in the order of the attempts before them."""
-    costs: list[RestartCost] = []
-    # The step that the model is at, and when the last step was made.
-    reached, stepped_at = None, None
-    for before, after in itertools.pairwise(attempts):
-        if before.last_step is not None:
-            reached, stepped_at = before.last_step, before.last_step_at
-        steps, seconds = None, None
-        if reached is not None and after.resumed_from is not None:
-            steps = max(0, reached - after.resumed_from)
-            # A second restart from the same checkpoint loses no more.
-            reached = min(reached, after.resumed_from)
-        if stepped_at is not None and after.first_step_at is not None:
-            seconds = max(0.0, after.first_step_at - stepped_at)
-        costs.append(RestartCost(steps, seconds))
-    return costs
+    def judge_resumes(self, interval_steps: int | None, *, anew: bool = False) -> dict[int, resumes.Resume]:
+        """Return by attempt whether it resumed. ``anew``: each start of the run begins without a checkpoint."""
+        firsts = [next((at for at, item in enumerate(self.attempts) if item.n >= n), -1) for n in self.starts]
+        judged = resumes.judge_resumes(self.attempts, interval_steps, firsts if anew else ())
+        return {attempt.n: resume for attempt, resume in zip(self.attempts, judged, strict=True)}
 
 
 def fold(events: t.Iterable[Line], metrics: t.Iterable[Line]) -> RunHistory:

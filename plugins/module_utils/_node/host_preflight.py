@@ -129,6 +129,15 @@ def try_write(path: pathlib.Path) -> str | None:
     return None
 
 
+def find_checkpoint(wanted: t.Mapping[str, t.Any], run: pathlib.Path) -> dict[str, t.Any]:
+    """Return ``{folder, name}`` of the newest complete checkpoint; the name is None where there is none."""
+    from . import checkpoints
+
+    folder = pathlib.Path(wanted["folder"] or run / "checkpoints").expanduser()
+    found = checkpoints.list_complete(folder, wanted["format"])
+    return {"folder": str(folder), "name": found[0].name if found else None}
+
+
 def list_live_runs(state: pathlib.Path) -> list[dict[str, t.Any]]:
     """Return ``{run_id, gpus}`` of the runs whose agent is alive on this node."""
     found = []

@@ -94,7 +94,7 @@ def read_identities(accounts: t.Mapping[str, AccountApi]) -> dict[str, AccountId
 
 
 def explain_failure(error: Exception) -> str:
-    """Return why a call failed. One answer that nobody foresaw is a problem of that call, not of all the others."""
+    """Return why a call failed. An unforeseen answer is a problem of that call, not of all the others."""
     if isinstance(error, MusterError):
         return str(error)
     trace = error.__traceback__

@@ -43,7 +43,7 @@ from .delete import AccountApis, delete_leases, list_account
 from .delete_state import DeleteRequest
 from .ledger.ledger_events import create_events, lease_event, pending_event
 from .ledger.ledger_session import LedgerSession
-from .listing_rules import build_book, is_known_account, shows_ours, unknown_account
+from .listing_rules import index_leases, is_known_account, shows_ours, unknown_account
 from .readiness import ProbeReport
 from .reconcile import reconcile
 
@@ -246,12 +246,12 @@ def _check_listings(request: PoolRequest, providers: ProviderApis, session: Ledg
             f"nothing is ordered: of cluster {request.cluster} are listed, but not in its ledger: {names}",
             "Restore the ledger, delete them with reap -e muster_reap_orphans=delete, or choose another muster_cluster",
         )
-    book = build_book(request.cluster, leases, lambda _lease: False)
+    index = index_leases(request.cluster, leases, lambda _lease: False)
     identities = read_identities(providers)
     for lease in pool_leases(request, leases):
         identity, provider = identities[lease.provider], lease.provider
         is_known = (
-            is_known_account(provider, identity, leases) or shows_ours(provider, identity, listings[provider], book)
+            is_known_account(provider, identity, leases) or shows_ours(provider, identity, listings[provider], index)
             if lease.open
             else True
         )
@@ -319,7 +319,7 @@ def create_pool(
 
     def is_surplus(lease: Lease) -> bool:
         of_pool = (lease.cluster, lease.pool) == (request.cluster, request.pool)
-        # What was proved gone and is listed again is nobody's, whatever its pool.
+        # Machines that are listed again after they were proved gone are due in every pool.
         return lease.machine and lease.token not in kept_tokens and (of_pool or not lease.open)
 
     used = {lease.provider for lease in session.leases.values() if lease.open and is_surplus(lease)}

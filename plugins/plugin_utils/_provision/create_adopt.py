@@ -19,7 +19,7 @@ from ...module_utils._model.ledger import Lease
 from ...module_utils._model.offer import Candidate, Offer, matches, sort_by_price
 from .create_reduce import advance, queue_deletion
 from .create_state import Choice, MachineSlot, PoolRequest, PoolState, SlotLease
-from .listing_rules import build_book, find_standing
+from .listing_rules import find_standing, index_leases
 
 Listings = t.Mapping[str, tuple[Instance, ...]]
 
@@ -51,8 +51,8 @@ def find_strays(
     request: PoolRequest, leases: t.Collection[Lease], listings: Listings
 ) -> tuple[list[Instance], list[Instance]]:
     """Return the listed machines that the ledger does not have, and those that it has as proved gone."""
-    book = build_book(request.cluster, leases, lambda _lease: False)
-    standings = [(find_standing(item, book), item) for items in listings.values() for item in items]
+    index = index_leases(request.cluster, leases, lambda _lease: False)
+    standings = [(find_standing(item, index), item) for items in listings.values() for item in items]
     unrecorded = [item for standing, item in standings if standing == "orphan"]
     return unrecorded, [item for standing, item in standings if standing == "returned"]
 

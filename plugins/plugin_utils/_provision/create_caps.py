@@ -20,7 +20,7 @@ _ROUNDING = 1.001
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Budget:
+class PriceBudget:
     """What may still be spent, in dollars per hour, when ``open_slots`` orders are to be placed."""
 
     request: PoolRequest
@@ -29,7 +29,7 @@ class Budget:
     cheapest: t.Mapping[int, float]
 
     @classmethod
-    def of(cls, state: PoolState) -> Budget:
+    def of(cls, state: PoolState) -> PriceBudget:
         """Return what is left of the caps beside everything that bills now."""
         cheapest: dict[int, float] = {}
         for choice in state.choices:
@@ -50,7 +50,7 @@ class Budget:
         rest = max(0, self.open_slots - 1) * self.cheapest[0 if request.mixed else choice.tier]
         return self.spent + price + rest <= request.max_total_usd_per_hour + 1e-9
 
-    def spend(self, choice: Choice) -> Budget:
+    def spend(self, choice: Choice) -> PriceBudget:
         """Return the budget after an order."""
         price = choice.offer.price_usd_per_hour
         return dataclasses.replace(self, spent=self.spent + price, open_slots=self.open_slots - 1)
@@ -107,6 +107,6 @@ def is_blocked_by_deletions(state: PoolState) -> bool:
     if not any(not item.stuck for item in state.deletions):
         return False
     stuck = tuple(item for item in state.deletions if item.stuck)
-    now, later = Budget.of(state), Budget.of(dataclasses.replace(state, deletions=stuck))
+    now, later = PriceBudget.of(state), PriceBudget.of(dataclasses.replace(state, deletions=stuck))
     choices = [item for item in state.choices if state.request.mixed or item.tier == state.tier]
     return not any(now.allows(item) for item in choices) and any(later.allows(item) for item in choices)

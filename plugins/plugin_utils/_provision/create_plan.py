@@ -16,7 +16,7 @@ import dataclasses
 import typing as t
 
 from ...module_utils._model.offer import Hardware
-from .create_caps import Budget, find_broken_cap, is_blocked_by_deletions
+from .create_caps import PriceBudget, find_broken_cap, is_blocked_by_deletions
 from .create_state import (
     Choice,
     CreateAction,
@@ -73,7 +73,7 @@ def failure_reason(state: PoolState, now: float) -> str:
 
 def available_choices(state: PoolState, now: float) -> tuple[Choice, ...]:
     """Return the offers that may be ordered now, best first."""
-    budget = Budget.of(state)
+    budget = PriceBudget.of(state)
     return tuple(
         choice
         for choice in state.choices
@@ -162,7 +162,7 @@ def _due_orders(state: PoolState, now: float) -> t.Iterator[PlaceOrder]:
     choices = available_choices(state, now)
     next_create = dict(state.next_order_at)
     used = dict(state.order_counts)
-    budget = Budget.of(state)
+    budget = PriceBudget.of(state)
     # One that is on its way at a paced API holds the others back.
     flying = {slot.choice.offer.provider for slot in state.slots if slot.phase == "creating" and slot.choice}
     for slot in state.slots:
@@ -215,7 +215,7 @@ def _describe_missing(state: PoolState) -> str:
 def _explain_no_offer(state: PoolState) -> str:
     if not state.choices:
         return "no candidate has an offer that fits"
-    budget = Budget.of(state)
+    budget = PriceBudget.of(state)
     if not any(budget.allows(choice) for choice in state.choices):
         cheapest = min(choice.offer.price_usd_per_hour for choice in state.choices)
         undeleted = ", ".join(item.instance.name for item in state.deletions)

@@ -40,7 +40,7 @@ _LEFTOVERS_S = 10.0
 
 
 def is_credential_error(error: Exception) -> bool:
-    """Return whether an error is about the credentials, so that no retry helps."""
+    """Return whether an error is about the credentials, so that no retry helps if it lasts."""
     return isinstance(error, ApiError) and error.status in (401, 403)
 
 
@@ -75,7 +75,7 @@ class _DeleteEffects:
             existed = self._accounts[deletion.instance.provider].delete(deletion.instance)
         except Exception as error:
             return DeleteAnswered(
-                self._scheduler.now(), deletion, problem=explain_failure(error), is_permanent=is_credential_error(error)
+                self._scheduler.now(), deletion, problem=explain_failure(error), is_refused=is_credential_error(error)
             )
         return DeleteAnswered(self._scheduler.now(), deletion, existed)
 
@@ -155,7 +155,8 @@ def _list_leftovers(state: DeleteState, accounts: AccountApis, scheduler: Schedu
     leftovers: list[Leftover] = []
     for name, work in works.items():
         try:
-            leftovers += await_answer(scheduler, work, until)
+            found: tuple[Leftover, ...] = await_answer(scheduler, work, until)
+            leftovers.extend(found)
         except Exception as error:
             leftovers.append(Leftover("listing", name, "unknown", explain_failure(error)))
     return tuple(leftovers)
@@ -227,7 +228,7 @@ def _billing_entry(termination: Termination, state: DeleteState) -> dict[str, ob
 
 
 def _returned_entry(item: Instance, state: DeleteState) -> dict[str, object]:
-    (lease, *_others) = state.book.by_token[item.token or ""]
+    (lease, *_others) = state.index.by_token[item.token or ""]
     return {
         "token": lease.token,
         "resource": item.resource,
@@ -241,9 +242,9 @@ def _returned_entry(item: Instance, state: DeleteState) -> dict[str, object]:
 
 
 def _unseen_leases(state: DeleteState) -> list[dict[str, object]]:
-    """Return the machines within their lease whose account cannot be seen: nobody knows whether they bill."""
+    """Return the machines within their lease whose account cannot be seen: whether they bill is unknown."""
     entries: list[dict[str, object]] = []
-    for lease in state.book.leases:
+    for lease in state.index.leases:
         if not (lease.machine and lease.open) or lease.key in state.terminations:
             continue
         identity = state.accounts.get(lease.provider)
@@ -267,7 +268,7 @@ def _unseen_leases(state: DeleteState) -> list[dict[str, object]]:
 
 
 def _within_entry(item: Instance, state: DeleteState) -> dict[str, object]:
-    leases = state.book.by_token[item.token or ""]
+    leases = state.index.by_token[item.token or ""]
     lease = next((lease for lease in leases if lease.machine and lease.open), leases[0])
     return {
         "token": lease.token,

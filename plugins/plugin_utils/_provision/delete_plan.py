@@ -24,6 +24,7 @@ from .delete_state import (
     ABSENCE_GAP_S,
     DELETE_AGAIN_S,
     LISTING_PATIENCE_S,
+    REFUSALS,
     RETRY_S,
     DeleteAction,
     DeleteAnswered,
@@ -33,7 +34,7 @@ from .delete_state import (
     DeleteState,
     Termination,
 )
-from .listing_rules import LeaseKey, build_book, find_standing, is_known_account, shows_ours, unknown_account
+from .listing_rules import LeaseKey, find_standing, index_leases, is_known_account, shows_ours, unknown_account
 
 # Where an instance that is not deleted is kept, by its standing.
 _GROUPS = {"orphan": "orphans", "within_lease": "within_lease", "returned": "returned", "foreign": "unknown"}
@@ -52,15 +53,15 @@ def initial_state(
     :param leases: all leases of the ledger; those that ``scope`` selects are deleted, a verified one if it is listed.
     :param accounts: the account behind each provider that is configured.
     """
-    book = build_book(request.cluster, leases, scope)
+    index = index_leases(request.cluster, leases, scope)
     terminations = {}
     for lease in leases:
-        if lease.open and lease.key in book.selected:
+        if lease.open and lease.key in index.selected:
             terminations[lease.key] = _start_termination(
                 lease, accounts.get(lease.provider), traits.get(lease.provider), now
             )
     known = frozenset(name for name, identity in accounts.items() if is_known_account(name, identity, leases))
-    return DeleteState(request, terminations, traits, accounts, book, known, started_at=now)
+    return DeleteState(request, terminations, traits, accounts, index, known, started_at=now)
 
 
 def find_account_problem(lease: Lease, identity: AccountIdentity | None) -> str:
@@ -192,8 +193,9 @@ def _apply_listing(state: DeleteState, event: DeleteListing) -> DeleteState:
     state = dataclasses.replace(state, in_flight=state.in_flight - {f"list:{name}"})
     if listing.problem:
         return _apply_listing_failure(state, event)
-    state = dataclasses.replace(state, listed_accounts=state.listed_accounts | {name})
-    if shows_ours(name, state.accounts[name], listing.instances, state.book):
+    refusals = {**state.refusals, name: 0}
+    state = dataclasses.replace(state, listed_accounts=state.listed_accounts | {name}, refusals=refusals)
+    if shows_ours(name, state.accounts[name], listing.instances, state.index):
         state = dataclasses.replace(state, known_accounts=state.known_accounts | {name})
     state = _classify_instances(state, name, listing.instances)
     for termination in list(state.terminations.values()):
@@ -209,7 +211,9 @@ def _apply_listing_failure(state: DeleteState, event: DeleteListing) -> DeleteSt
     next_listing_at = {**state.next_listing_at, listing.provider: listing.at + RETRY_S}
     problems = {**state.listing_problems, listing.provider: listing.problem}
     state = dataclasses.replace(state, next_listing_at=next_listing_at, listing_problems=problems)
-    if not event.is_permanent:
+    refusals = state.refusals.get(listing.provider, 0) + 1 if event.is_refused else 0
+    state = dataclasses.replace(state, refusals={**state.refusals, listing.provider: refusals})
+    if refusals < REFUSALS:
         return state
     for termination in state.terminations.values():
         if termination.lease.provider == listing.provider and not termination.is_finished:
@@ -282,7 +286,7 @@ def _classify_instances(state: DeleteState, provider: str, instances: tuple[Inst
     for item in instances:
         if any(_is_same_instance(termination, item) for termination in state.terminations.values()):
             continue
-        standing = find_standing(item, state.book)
+        standing = find_standing(item, state.index)
         if standing == "due" or (standing == "orphan" and state.request.delete_orphans):
             state = _set_termination(state, Termination(_lease_for_listed(item, state)))
         else:
@@ -293,7 +297,7 @@ def _classify_instances(state: DeleteState, provider: str, instances: tuple[Inst
 def _lease_for_listed(instance: Instance, state: DeleteState) -> Lease:
     """Return a lease for an instance that is due and is in no termination: proved gone before, or not recorded."""
     parts = parse_instance_name(instance.name)
-    recorded = state.book.by_token.get(instance.token or "", ())
+    recorded = state.index.by_token.get(instance.token or "", ())
     return Lease(
         token=instance.token or "",
         resource=next(
@@ -329,8 +333,13 @@ def _update_after_delete(termination: Termination, event: DeleteAnswered, traits
     key = event.deletion.instance.id
     if event.problem:
         retry_at = {**termination.retry_at, key: event.at + RETRY_S}
+        refusals = termination.refusals + 1 if event.is_refused else 0
         return dataclasses.replace(
-            termination, problem=event.problem, is_permanent=event.is_permanent, retry_at=retry_at
+            termination,
+            problem=event.problem,
+            is_permanent=refusals >= REFUSALS,
+            refusals=refusals,
+            retry_at=retry_at,
         )
     # "No such id" proves nothing: a new machine may not be known everywhere yet.
     since = min(event.at, termination.lease.created_at or termination.lease.intent_at)
@@ -342,4 +351,5 @@ def _update_after_delete(termination: Termination, event: DeleteAnswered, traits
         absent_from=max(termination.absent_from, absent_from),
         absent_at=(),
         problem="",
+        refusals=0,
     )

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a listed machine is to a cluster: the one table that a listing and a ledger are read with.
+"""The standing of a listed machine: the one table that a listing and a ledger are read with.
 
 =========================================  =========================================  ==================
 The listing shows                          The ledger says of its token               Standing
@@ -33,7 +33,7 @@ LeaseKey = tuple[str, str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class LeaseBook:
+class LeaseIndex:
     """All leases of a cluster's ledger, by token, and the keys of those that a call selects."""
 
     cluster: str
@@ -46,7 +46,7 @@ class LeaseBook:
         return tuple(lease for leases in self.by_token.values() for lease in leases)
 
 
-def build_book(cluster: str, leases: t.Iterable[Lease], scope: t.Callable[[Lease], bool]) -> LeaseBook:
+def index_leases(cluster: str, leases: t.Iterable[Lease], scope: t.Callable[[Lease], bool]) -> LeaseIndex:
     """Return the leases of a cluster; ``scope`` returns whether a call selects one."""
     by_token: dict[str, tuple[Lease, ...]] = {}
     selected = set()
@@ -54,22 +54,22 @@ def build_book(cluster: str, leases: t.Iterable[Lease], scope: t.Callable[[Lease
         by_token[lease.token] = (*by_token.get(lease.token, ()), lease)
         if scope(lease):
             selected.add(lease.key)
-    return LeaseBook(cluster, by_token, frozenset(selected))
+    return LeaseIndex(cluster, by_token, frozenset(selected))
 
 
-def find_standing(instance: Instance, book: LeaseBook) -> Standing:
+def find_standing(instance: Instance, index: LeaseIndex) -> Standing:
     """Return what a listed instance is to the cluster, by the table above."""
     token = instance.token
-    if token is None or not instance.carries(book.cluster, token):
+    if token is None or not instance.carries(index.cluster, token):
         return "foreign"
-    of_token = book.by_token.get(token, ())
+    of_token = index.by_token.get(token, ())
     if not of_token:
         parts = parse_instance_name(instance.name)
-        return "orphan" if parts is not None and parts.cluster == book.cluster else "foreign"
+        return "orphan" if parts is not None and parts.cluster == index.cluster else "foreign"
     # A device or key of a machine goes with its machine.
     leases = tuple(lease for lease in of_token if lease.machine) or of_token
     open_leases = tuple(lease for lease in leases if lease.open)
-    if any(lease.key in book.selected for lease in open_leases or leases):
+    if any(lease.key in index.selected for lease in open_leases or leases):
         return "due"
     return "within_lease" if open_leases else "returned"
 
@@ -87,14 +87,14 @@ def is_known_account(provider: str, identity: AccountIdentity, leases: t.Iterabl
     )
 
 
-def shows_ours(provider: str, identity: AccountIdentity, instances: t.Iterable[Instance], book: LeaseBook) -> bool:
+def shows_ours(provider: str, identity: AccountIdentity, instances: t.Iterable[Instance], index: LeaseIndex) -> bool:
     """Return whether a listing shows a lease of this account, so that the credential is this account's."""
     return any(
         instance.token is not None
-        and instance.carries(book.cluster, instance.token)
+        and instance.carries(index.cluster, instance.token)
         and any(
             (lease.provider, lease.account) == (provider, identity.name)
-            for lease in book.by_token.get(instance.token, ())
+            for lease in index.by_token.get(instance.token, ())
         )
         for instance in instances
     )

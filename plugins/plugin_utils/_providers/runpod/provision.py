@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Create and delete pods and clusters at RunPod (REST v2): pods, and Instant Clusters whose pods share a fast network.
 
-A name is not unique there and there are no tags: the token is in the name and, for a machine that somebody renames, in
-the environment. ``env`` comes back in every answer, so bodies are never kept.
+A name is not unique there and there are no tags: the token is in the name and, for a machine that is renamed, in the
+environment. ``env`` comes back in every answer, so bodies are never kept.
 
 This is a private utility of the collection; it may change without notice.
 """

@@ -29,6 +29,7 @@ from ..training_job.follower import RunOutcome
 from ..training_job.kubernetes import network_preflight
 from ..training_job.kubernetes import plan as kubernetes_plan
 from ..training_job.kubernetes.cluster_facts import read_cluster_facts, settle_network
+from ..training_job.kubernetes.ending.last_lines import FoundEnd
 from ..training_job.kubernetes.follower import ClusterFollower
 from ..training_job.kubernetes.watches import ClusterWatches
 from . import bench_group
@@ -157,13 +158,12 @@ class _GangFollower(ClusterFollower):
 
     patience_s = float(_START_S)
 
-    def _find_end(self) -> tuple[RunOutcome, float] | None:
+    def _find_end(self) -> None:
         self._began = getattr(self, "_began", time.monotonic())
-        outcome = super()._find_end()
-        if outcome is None and time.monotonic() > self._began + self.patience_s:
+        super()._find_end()
+        if self._ending is None and time.monotonic() > self._began + self.patience_s:
             detail = f"the test did not end within {self.patience_s:.0f} s"
-            return RunOutcome("failed", 124, "timeout", detail), time.monotonic()
-        return outcome
+            self._ending = FoundEnd(RunOutcome("failed", 124, "timeout", detail), reads_s=0.0)
 
 
 def build_gang_job(

@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import pathlib
 import re
@@ -16,7 +17,7 @@ import time
 import typing as t
 
 from ....module_utils._model import drill as drills
-from ....module_utils._model.errors import MusterError
+from ....module_utils._model.errors import MusterError, plain_lines
 from ....module_utils._model.job import Job
 from ....module_utils._model.quantity import parse_finite
 from ....module_utils._model.run_history import RunHistory
@@ -73,6 +74,10 @@ class Follower:
             for line in log_follow.parse_json_lines(kept):
                 feed(line)
 
+    def kept_events(self) -> t.Iterator[dict[str, t.Any]]:
+        """Yield the lines of events.jsonl."""
+        yield from log_follow.parse_json_lines(_read_text(self.folder / "events.jsonl"))
+
     def run(self) -> RunOutcome:
         """Follow until the run has ended, and return how."""
         raise NotImplementedError
@@ -88,13 +93,15 @@ class Follower:
         files.append_json(self.folder / "events.jsonl", line)
         self.story.event(line)
 
-    def _write(self, node: str, stream: str, text: str) -> None:
+    def _write(self, node: str, stream: str, text: str, times: t.Sequence[float | None] = ()) -> None:
+        """Keep text of a node. ``times``: when each of its lines was printed, as far as that is known."""
         # A program may print what it was given.
         text = self._new_lines(stream, scrub(text))
+        kept = plain_lines(text) if stream == "log" else text
         place = self.folder / (run_record.log_file(node) if stream == "log" else f"{stream}.jsonl")
         try:
             files.private_dir(place.parent)
-            files.append_text(place, text)
+            files.append_text(place, kept)
         except OSError as exc:
             fix = "Free disk space, or move the file away, then run this command again to follow the run"
             raise MusterError(f"{place} cannot be written: {exc.strerror}", fix) from None
@@ -105,7 +112,7 @@ class Follower:
             for line in log_follow.parse_json_lines(text):
                 self.story.metric(line)
         elif stream == "log" and self.pattern:
-            self._parse_log(text)
+            self._parse_log(text, times)
 
     def _new_lines(self, stream: str, text: str) -> str:
         """Return the lines of ``text`` that were not kept before this follower began; each has its own time."""
@@ -114,23 +121,39 @@ class Follower:
             return text
         return "".join(f"{line}\n" for line in text.split("\n") if line and line not in kept)
 
-    def _parse_log(self, text: str) -> None:
+    def _parse_log(self, text: str, times: t.Sequence[float | None]) -> None:
         """Turn log lines that match the job's pattern into metrics; the first rank to print a step counts."""
         pattern = t.cast("re.Pattern[str]", self.pattern)
-        for raw in text.splitlines():
+        dated = itertools.zip_longest(text.split("\n"), times)
+        for raw, at in ((part, at) for whole, at in dated for part in (whole or "").splitlines()):
             found = pattern.search(raw)
             if not found:
                 continue
-            line: dict[str, t.Any] = {"at": log_follow.now()}
+            line: dict[str, t.Any] = {"at": log_follow.now() if at is None else at}
             for key, value in found.groupdict().items():
                 number = _parse_number(value)
                 if number is not None:
                     line[key] = int(number) if key == "step" else number
-            if isinstance(line.get("step"), int) and line["step"] != self.story.last.get("step"):
+            if isinstance(line.get("step"), int) and line["step"] != self._newest_step(line["at"]):
                 files.append_json(self.folder / "metrics.jsonl", line)
                 self.story.metric(line)
 
+    def _newest_step(self, at: float) -> int | None:
+        """Return the last step of the attempt at ``at``; the attempt after it may begin with the same step."""
+        attempt = self.story.attempt_at(at)
+        return attempt.last_step if attempt else None
+
+    def report_resumes(self) -> None:
+        """Record and say of each attempt, once, that it did not resume."""
+        checkpoints = self.job.checkpoints
+        judged = self.story.judge_resumes(checkpoints.interval_steps, anew=checkpoints.resume == "never")
+        for n, resume in judged.items():
+            if resume.problem and n not in self.story.not_resumed:
+                self.record_event("not_resumed", attempt=n, detail=resume.problem)
+                self.progress.say(f"warning: attempt {n} {resume.problem}")
+
     def _report(self) -> None:
+        self.report_resumes()
         values = self.state()
         self.progress.show(values)
         attempts = self.story.attempts

@@ -17,8 +17,10 @@ from ....module_utils._model import drill, error_line
 from ....module_utils._model.errors import MusterError, one_line
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
+from ....module_utils._node import files
 from ..shared import run_record
 from ..shared.request import Result
+from ..shared.state_dir import load_record
 from .follower import Follower, RunOutcome, describe_state, read_tail
 
 
@@ -32,6 +34,7 @@ def record_end(
     """Write down how a followed run ended, say it, and return its record. ``at``: when, if it was not just now."""
     # It quotes the last lines that the program printed.
     outcome = dataclasses.replace(outcome, detail=one_line(outcome.detail))
+    follower.report_resumes()
     follower.record_event("ended", detail=outcome.outcome)
     ended = run_record.end_record(
         record,
@@ -45,7 +48,9 @@ def record_end(
     ended = dataclasses.replace(ended, drill=drill_proof(follower.job, follower) or ended.drill)
     run_record.write_record(follower.folder, ended)
     said = describe_state({**follower.state(), "nodes": 0})
-    follower.progress.say(f"run {follower.run_id} {outcome.outcome}: {outcome.detail} · {said}")
+    verdict = f"{outcome.outcome}, not clean" if ended.problems else outcome.outcome
+    parts = [f"run {follower.run_id} {verdict}: {outcome.detail}", *ended.problems, said]
+    follower.progress.say(" · ".join(parts))
     return ended
 
 
@@ -102,6 +107,53 @@ def build_result(record: RunRecord, folder: pathlib.Path, changed: bool) -> Resu
         # Ansible prints all of a failed result: the line that matters must not drown in the record.
         result.update(failed=True, run=short, msg=f"run {record.run_id} {record.outcome}: {record.detail}")
     return result
+
+
+def record_cancelled(folder: pathlib.Path, record: RunRecord) -> tuple[RunRecord, bool]:
+    """Record that a run was cancelled, once nothing of it runs any more; return its record, and whether that is new.
+
+    Its follower may have recorded its end meanwhile, with what its ranks said last.
+    """
+    known = load_record(folder) or record
+    if known.is_ended:
+        return known, not record.is_ended
+    now = time.time()
+    ended = run_record.end_record(known, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143)
+    run_record.write_record(folder, ended)
+    files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
+    return ended, True
+
+
+def build_uncancelled_result(record: RunRecord, folder: pathlib.Path, left: str, problem: MusterError) -> Result:
+    """Return the result of a cancel that failed: the record stays as it is, and says that the run keeps running.
+
+    :param left: what of the run there still is, one line.
+    """
+    short = {"state": record.state, "outcome": record.outcome}
+    msg = f"run {record.run_id} was not cancelled, {left}: {problem}"
+    return {"changed": False, "failed": True, "run_id": record.run_id, "run": short, "folder": str(folder), "msg": msg}
+
+
+def build_unfollowed_result(record: RunRecord, folder: pathlib.Path, changed: bool, problem: MusterError) -> Result:
+    """Return the result of a run that cannot be followed any more, but runs."""
+    short = {"state": record.state, "outcome": record.outcome}
+    msg = f"run {record.run_id} is no longer followed; it keeps running, and the same command follows it: {problem}"
+    return {
+        "changed": changed,
+        "failed": True,
+        "run_id": record.run_id,
+        "run": short,
+        "folder": str(folder),
+        "msg": msg,
+    }
+
+
+def require_trained(result: Result) -> Result:
+    """Return the result of a run that was to train, as failed where it was cancelled: what follows needs its model."""
+    run = result.get("run")
+    if result.get("failed") or not isinstance(run, dict) or run.get("outcome") != "cancelled":
+        return result
+    return {**result, "failed": True, "msg": f"run {result['run_id']} cancelled: {run.get('detail')}"}
 
 
 def interrupted_message(run_id: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from .....module_utils._model import job_checkpoints
 from .....module_utils._model.errors import InputError, RefusedError
 from .....module_utils._model.job import Job
 from .....module_utils._model.node import Node
@@ -89,6 +90,7 @@ def build_info_request(
         "tools": list(registry.required_tools(job, index)),
         "blobs": found.blobs(),
         "facts": bool(job.gpus_per_node),
+        "checkpoints": job_checkpoints.required_checkpoint(job, identity),
     }
 
 
@@ -107,6 +109,7 @@ def build_slots(
             agent_python=infos[host.name]["executable"],
             tools=infos[host.name]["tools"],
             user=infos[host.name]["user"],
+            home=infos[host.name].get("home"),
         )
         for index, host in enumerate(found)
     )
@@ -141,7 +144,8 @@ def build_members(
                 secrets=gang.secret_payload(*secrets),
                 missing=infos[remote.name].get("missing", {}),
                 free_bytes=infos[remote.name]["free_bytes"],
-                write=(context.checkpoint_dir or f"{slot.run_dir}/checkpoints",),
+                write=(context.checkpoints_in(slot.run_dir),),
+                shared=context.checkpoints_in(slot.run_dir) if job_checkpoints.must_be_shared(job) else None,
                 meet={**meet, "peers": len(nodes) - 1} if first_without_store else None,
                 reach=meet if index > 0 else None,
             )
@@ -176,6 +180,11 @@ def _build_agent_spec(
         usage=f"{slot.run_dir}/usage.jsonl",
         timeout_s=job.timeout_s,
         memory=job.resources.memory,
+        checkpoints={
+            **job_checkpoints.node_rules(job),
+            "folder": context.checkpoints_in(slot.run_dir),
+            "first": index == 0,
+        },
         warm=list(item.warm),
         generation=context.attempt,
     )

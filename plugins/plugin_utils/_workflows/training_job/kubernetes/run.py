@@ -9,13 +9,14 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
 import tempfile
 import time
 import typing as t
 
-from .....module_utils._model import advice, drill, job_backends
-from .....module_utils._model.errors import InputError, MusterError
+from .....module_utils._model import advice, drill, job_backends, job_checkpoints
+from .....module_utils._model.errors import InputError, MusterError, TransportError
 from .....module_utils._model.job import Job, to_yaml_names
 from .....module_utils._model.run_record import BackendRef, RunRecord
 from .....module_utils._model.timestamps import parse_time
@@ -29,8 +30,16 @@ from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
 from .. import secrets
 from .. import source as code_source
-from ..follower import Follower
-from ..outcome import add_error_line, add_problem, build_result, check_attendance, interrupted_message, record_end
+from ..follower import Follower, RunOutcome
+from ..outcome import (
+    add_error_line,
+    add_problem,
+    build_result,
+    build_unfollowed_result,
+    check_attendance,
+    interrupted_message,
+    record_end,
+)
 from . import cluster_facts, leader_lease, lease_guard, log_recovery, network_preflight, submit
 from . import plan as kubernetes_plan
 from .cluster_facts import ClusterFacts
@@ -104,7 +113,9 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         if before and before.is_ended and before.outcome == "succeeded":
             request.progress.say(f"run {run_id} has already succeeded; name another run_id to run it again")
             done = build_result(before, folder, changed=False)
-            return lease_guard.delete_after_end(request, home, before, lambda: _open_for_job(request, job)[0], done)
+            return lease_guard.delete_after_end(
+                request, home, before, lambda: _open_for_job(request, job)[0], done, before.outcome
+            )
         values = secrets.resolve_secrets(job)
         client, namespace = _open_for_job(request, job)
         if not request.options.get("cluster_id"):
@@ -136,43 +147,10 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
                 delete_unstarted(folder)
 
 
-def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
-    """Remove what runs the job and wait until its pods are gone, so that nothing of it writes any more."""
-    run_id, ref = record.run_id, record.backend_ref
-    folder = home.run_folder(run_id)
-    if request.check:
-        return {"changed": not record.is_ended, "run_id": run_id}
-    client = _open_client(request, ref.context if ref else None)
-    if not request.options.get("cluster_id"):
-        cluster_identity.require_same_cluster(client, record.to_dict())
-    grace = int(record.job["checkpoints"]["grace_s"])
-    changed, problem = ref is not None, None
-    try:
-        if ref:
-            changed = delete_run(client, ref, run_id, grace + DELETION_S, request.progress)
-            leader_lease.delete_stale(client, ref.name, ref.namespace)
-    except MusterError as error:
-        # Rented machines of a run that is to end must not wait for what stands in the way of its pods.
-        problem = error
-    if not record.is_ended:
-        now = time.time()
-        record = run_record.end_record(
-            record, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143
-        )
-        run_record.write_record(folder, record)
-        files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
-        changed = True
-    done = add_problem(build_result(record, folder, changed=changed), problem)
-    return lease_guard.delete_after_end(request, home, record, lambda: client, done)
-
-
 def _open_for_job(request: RunRequest, job: Job) -> tuple[Client, str]:
-    client = _open_client(request, job.placement.cluster)
+    context = job.placement.cluster
+    client = kube_connection.open_client(request.options, request.base, request.progress.say, context=context)
     return client, job.placement.namespace or client.namespace
-
-
-def _open_client(request: RunRequest, context: str | None) -> Client:
-    return kube_connection.open_client(request.options, request.base, request.progress.say, context=context)
 
 
 def _parse_drill(request: RunRequest, job: Job, facts: ClusterFacts) -> drill.Drill | None:
@@ -226,27 +204,40 @@ def _start_or_follow(
     reference = dataclasses.replace(reference, cluster_id=known or cluster_identity.read_cluster_id(client))
     current = dataclasses.replace(current, backend_ref=reference)
     files.private_dir(folder)
+    supporting = submit.SupportingObjects(client, made, folder, submit.build_run_secret(made, values))
+    if follows and status.read_state(t.cast(KubeObject, live)).phase == "waiting":
+        supporting.restore(t.cast(KubeObject, live), request.progress)
     # If the controller is killed from here on, the run can still be found, followed and cancelled.
     run_record.write_record(folder, current)
     if not follows:
-        now = t.cast(str, run_record.format_time(time.time()))
-        current = dataclasses.replace(current, submitted_at=now, queued_at=now)
-        digest = code_source.job_digest(asked.job, asked.source)
-        try:
-            live, companions = submit.submit(client, made, values, digest)
-        except BaseException:
-            _restore_record(folder, before)
-            raise
-        # From here on the job owns them: deleting the job deletes them.
-        submit.set_owners(client, companions, live)
-        reference = dataclasses.replace(reference, uid=live["metadata"].get("uid"))
-        current = dataclasses.replace(current, backend_ref=reference)
-        run_record.write_record(folder, current)
-        line = {"at": time.time(), "kind": "submitted", "attempt": _first_attempt(made)}
-        files.append_json(folder / "events.jsonl", line)
+        supporting.keep(kubernetes_plan.build_objects(made)[:-1])
+        live, current = _submit(asked, made, values, current)
     if not request.options["wait"]:
         return build_result(current, folder, changed=not follows)
-    return _follow(asked, made, t.cast(KubeObject, live), current, drilling, claim, changed=not follows)
+    restore = functools.partial(supporting.restore, t.cast(KubeObject, live), request.progress)
+    return _follow(asked, made, t.cast(KubeObject, live), current, drilling, claim, restore, changed=not follows)
+
+
+def _submit(
+    asked: ClusterRun, made: KubePlan, values: tuple[dict[str, str], dict[str, bytes]], record: RunRecord
+) -> tuple[KubeObject, RunRecord]:
+    """Make the run's objects; return the one that runs it, and the run's record."""
+    folder, now = asked.folder, t.cast(str, run_record.format_time(time.time()))
+    record = dataclasses.replace(record, submitted_at=now, queued_at=now)
+    digest = code_source.job_digest(asked.job, asked.source)
+    try:
+        live, companions = submit.submit(asked.client, made, values, digest)
+    except BaseException:
+        _restore_record(folder, asked.before)
+        raise
+    # From here on the job owns them: deleting the job deletes them.
+    submit.set_owners(asked.client, companions, live)
+    reference = dataclasses.replace(t.cast(BackendRef, record.backend_ref), uid=live["metadata"].get("uid"))
+    record = dataclasses.replace(record, backend_ref=reference)
+    run_record.write_record(folder, record)
+    line = {"at": time.time(), "kind": "submitted", "attempt": _first_attempt(made)}
+    files.append_json(folder / "events.jsonl", line)
+    return live, record
 
 
 def _delete_former_start(asked: ClusterRun, made: KubePlan, live: KubeObject | None) -> None:
@@ -300,6 +291,7 @@ def _follow(
     record: RunRecord,
     drilling: drill.Drill | None,
     claim: LeaderLease,
+    restore: t.Callable[[], None],
     changed: bool,
 ) -> Result:
     request, client, folder = asked.request, asked.client, asked.folder
@@ -327,6 +319,7 @@ def _follow(
 
     sources = ClusterWatches(client, made, live)
     follower = ClusterFollower(made.job, made.run_id, folder, sources, request.progress, save, drilling, over)
+    follower.restore = restore
     if record.admitted_at:
         # An earlier follower has recorded its start: its time limit does not begin anew.
         follower.admitted_at = admission_time(follower.story, parse_time(record.admitted_at))
@@ -335,21 +328,36 @@ def _follow(
     except KeyboardInterrupt:
         request.progress.say(interrupted_message(made.run_id))
         raise
+    except TransportError as error:
+        # The cluster does not let it be followed any more: the run knows nothing of that.
+        return build_unfollowed_result(record, folder, changed, error)
+    return _conclude(made, follower, outcome, record, custody, changed)
+
+
+def _conclude(
+    made: KubePlan,
+    follower: ClusterFollower,
+    outcome: RunOutcome,
+    record: RunRecord,
+    custody: ClusterLeaseGuard,
+    changed: bool,
+) -> Result:
+    """Delete what would run on, complete the run's history, record its end and release its machines."""
+    client, folder, progress = follower.sources.client, follower.folder, follower.progress
     problem, told = None, status.read_state(follower.main).phase
     if told == "waiting":
         # It ended by a rule of ours: the engine would go on. Before anything is read: its pods may hold the place.
         within_s = made.job.checkpoints.grace_s + DELETION_S
         try:
-            delete_run(client, reference, made.run_id, within_s, request.progress)
+            delete_run(client, t.cast(BackendRef, record.backend_ref), made.run_id, within_s, progress)
         except MusterError as error:
             # The run has ended all the same, and its machines go back.
             problem = error
     else:
-        delete_secret(client, made, request.progress)
+        delete_secret(client, made, progress)
     log_recovery.recover_logs(client, made, follower, told == "done")
     outcome = add_error_line(folder, check_attendance(made.job, follower, outcome))
-    at = follower.local_time_of(status.end_time(follower.main)) if told in ("done", "failed") else None
-    ended = record_end(follower, outcome, record, custody.prices(follower.nodes.values()), at)
+    ended = record_end(follower, outcome, record, custody.prices(follower.nodes.values()), follower.ended_at())
     return custody.delete_due(add_problem(build_result(ended, folder, changed), problem), outcome.outcome)
 
 
@@ -396,5 +404,6 @@ def _open_record(asked: ClusterRun, made: KubePlan, follows: bool) -> RunRecord:
 def _announce(request: RunRequest, made: KubePlan, follows: bool) -> None:
     job, queue = made.job, [f"queue {made.queue.name}"] if made.queue else []
     size = f"run {made.run_id}: {job.nodes} pods × {job.nproc} = world size {job.world_size}"
-    parts = [size, f"{job.engine} in namespace {made.namespace}", *queue]
+    folder = job_checkpoints.describe_folder(job)
+    parts = [size, f"{job.engine} in namespace {made.namespace}", *queue, *([folder] if folder else [])]
     request.progress.say(" · ".join(parts) + (" · already running, following it" if follows else ""))

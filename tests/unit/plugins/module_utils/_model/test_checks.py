@@ -229,3 +229,39 @@ def test_a_node_that_answers_half_has_no_traceback(data: st.DataObject) -> None:
         del half[key]
     flat = checks.build_result(preflight(half, wanted=job(gpus_per_node=8)))
     assert flat["ok"] is (not flat["failures"])
+
+
+REQUIRED: Dict = {"checkpoints": {"path": "/mnt/c", "resume": "required"}}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "shared", "failed"),
+    [
+        ("s1", None, True, []),
+        (None, None, True, ["a", "b"]),
+        ("s1", None, False, ["b"]),
+        ("s1", "s1", False, []),
+    ],
+)
+def test_a_required_checkpoint_must_be_there(a: str | None, b: str | None, shared: bool, failed: list[str]) -> None:
+    wanted = job(checkpoints={**REQUIRED["checkpoints"], "shared": shared})
+    first, second = (answer(checkpoint={"folder": "/mnt/c/x-1", "name": name}) for name in (a, b))
+    found = [check for check in preflight(first, second, wanted=wanted) if not check.ok]
+    assert [(check.name, check.node) for check in found] == [("checkpoint", node) for node in failed]
+    assert all("required, and /mnt/c/x-1 has no complete checkpoint" in check.problem for check in found)
+
+
+def test_a_run_that_is_running_is_followed_without_a_checkpoint() -> None:
+    alive = answer(checkpoint={"folder": "/c", "name": None}, units={"agent": {"alive": True}})
+    assert not [check for check in preflight(alive, wanted=job(**REQUIRED)) if not check.ok]
+
+
+@pytest.mark.parametrize(
+    ("manager", "gpus", "failed"),
+    [("detached", 8, ["memory"]), ("detached", 0, []), ("system", 8, []), ("user", 8, [])],
+)
+def test_a_memory_limit_that_cannot_be_enforced_is_refused(manager: str, gpus: int, failed: list[str]) -> None:
+    wanted = job(gpus_per_node=gpus, resources={"memory": "8Gi"})
+    found = [check for check in preflight(answer(manager=manager), wanted=wanted) if not check.ok]
+    assert [check.name for check in found] == failed
+    assert all("the node runs no systemd" in check.problem and check.fix for check in found)

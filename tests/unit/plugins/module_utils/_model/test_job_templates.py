@@ -18,6 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._model.job_templates import PRESETS, merge
 from ansible_collections.muster.training.plugins.module_utils._model.launchers import LAUNCHERS
+from ansible_collections.muster.training.tests.support import preset_jobs
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -40,6 +41,12 @@ def test_a_template_is_not_changed_by_the_jobs_made_from_it() -> None:
     job = parse_job({"name": "x", "template": "deepspeed_zero3", "script": "/t.py", **own}, PRESETS)
     assert job.deepspeed_config["bf16"] == {"enabled": False} and job.deepspeed_config["gradient_clipping"] == 1.0
     assert str(PRESETS) == before
+
+
+def test_every_template_is_run_by_tests() -> None:
+    """On hosts and in pods, with its real library: the demo's, and those that these tests train, kill and resume."""
+    assert {preset.name for preset in preset_jobs.PRESETS} | {"pytorch_ddp"} == set(PRESETS)
+    assert all((preset_jobs.ROOT / "examples" / item.folder / item.script).is_file() for item in preset_jobs.PRESETS)
 
 
 @pytest.mark.parametrize(("name", "instead"), [("horovod", "pytorch_ddp"), ("megatron", "pretrain_gpt.py")])

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.lease import Instance, ProviderTraits
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Candidate
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create_caps import (
-    Budget,
+    PriceBudget,
     find_broken_cap,
     is_blocked_by_deletions,
     machine_cap,
@@ -79,8 +79,8 @@ def test_a_cap_is_held_against_what_is_billed(case: PoolState, is_broken: bool) 
 
 
 def test_machines_that_are_not_proved_gone_leave_less_to_spend() -> None:
-    assert Budget.of(state(total=4.0)).allows(CHOICE)
-    assert not Budget.of(state(total=4.0, deletions=(deletion(0.1),))).allows(CHOICE)
+    assert PriceBudget.of(state(total=4.0)).allows(CHOICE)
+    assert not PriceBudget.of(state(total=4.0, deletions=(deletion(0.1),))).allows(CHOICE)
 
 
 def test_an_order_waits_for_a_deletion_that_can_still_succeed() -> None:

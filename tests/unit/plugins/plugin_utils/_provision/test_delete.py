@@ -194,8 +194,8 @@ def test_leases_of_a_provider_without_credentials_stay_open() -> None:
 
 
 def test_a_delete_that_is_forbidden_is_loud_and_names_the_ids() -> None:
-    world = rented()
-    world.lambda_.delete_faults = [DENIED]
+    world = rented(1)
+    world.lambda_.delete_faults = [DENIED] * 6
     proof = world.delete()
     assert not proof.clean
     (stuck,) = proof.billing
@@ -206,10 +206,19 @@ def test_a_delete_that_is_forbidden_is_loud_and_names_the_ids() -> None:
 
 def test_an_account_that_cannot_be_listed_is_not_clean() -> None:
     world = rented()
-    world.lambda_.list_faults = [ApiError("GET", "/instances", 401)]
+    world.lambda_.list_faults = [ApiError("GET", "/instances", 401)] * 3
     proof = world.delete()
     assert not proof.clean
     assert proof.residual_usd_per_hour is None
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_gateway_that_refuses_for_a_moment_leaves_nothing(status: int) -> None:
+    world = rented()
+    refused = ApiError("DELETE", "/instances/1", status)
+    world.lambda_.list_faults = [refused, refused]
+    world.lambda_.delete_faults = [refused, refused, None, refused]
+    assert world.delete().clean and world.alive() == 0
 
 
 def test_an_outage_is_waited_out_and_deletes_come_first() -> None:

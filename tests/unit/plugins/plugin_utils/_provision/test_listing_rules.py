@@ -13,8 +13,8 @@ from ansible_collections.muster.training.plugins.module_utils._model.lease impor
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import EventKind, Lease
 from ansible_collections.muster.training.plugins.plugin_utils._provision.listing_rules import (
     Standing,
-    build_book,
     find_standing,
+    index_leases,
     is_known_account,
     shows_ours,
 )
@@ -56,9 +56,9 @@ def listed(name: str = NAME, token: str | None = TOKEN, key: str = "i-1") -> Ins
 def test_a_listed_machine_of_ours_is_judged_by_its_lease(
     state: EventKind, is_selected: bool, standing: Standing
 ) -> None:
-    book = build_book("lab", [dataclasses.replace(LEASE, state=state)], lambda _lease: is_selected)
-    assert find_standing(listed(), book) == standing
-    assert find_standing(listed("renamed", TOKEN, "i-9"), book) == standing, "a tag is as good as a name"
+    index = index_leases("lab", [dataclasses.replace(LEASE, state=state)], lambda _lease: is_selected)
+    assert find_standing(listed(), index) == standing
+    assert find_standing(listed("renamed", TOKEN, "i-9"), index) == standing, "a tag is as good as a name"
 
 
 @pytest.mark.parametrize("is_selected", [True, False])
@@ -76,8 +76,8 @@ def test_a_listed_machine_of_ours_is_judged_by_its_lease(
 def test_an_id_of_the_ledger_makes_nothing_ours(
     name: str, token: str | None, standing: Standing, state: EventKind, is_selected: bool
 ) -> None:
-    book = build_book("lab", [dataclasses.replace(LEASE, state=state)], lambda _lease: is_selected)
-    assert find_standing(listed(name, token), book) == standing
+    index = index_leases("lab", [dataclasses.replace(LEASE, state=state)], lambda _lease: is_selected)
+    assert find_standing(listed(name, token), index) == standing
 
 
 def test_a_device_goes_with_its_machine() -> None:
@@ -89,8 +89,8 @@ def test_a_device_goes_with_its_machine() -> None:
         ("verified", {"device"}, "returned"),
     ):
         machine = dataclasses.replace(LEASE, state=state)
-        book = build_book("lab", [machine, device], lambda lease: lease.resource in selected)  # noqa: B023
-        assert find_standing(item, book) == standing
+        index = index_leases("lab", [machine, device], lambda lease: lease.resource in selected)  # noqa: B023
+        assert find_standing(item, index) == standing
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def test_a_named_account_is_known_by_the_credentials_that_made_something(
 
 
 def test_a_listing_that_shows_ours_is_of_the_right_account() -> None:
-    book = build_book("lab", [LEASE], lambda _lease: False)
+    index = index_leases("lab", [LEASE], lambda _lease: False)
     identity = AccountIdentity("acme", "bbbb")
-    assert shows_ours("lambda", identity, [listed("x", None), listed()], book)
-    assert not shows_ours("lambda", identity, [listed("bobs-box", None)], book)
-    assert not shows_ours("lambda", AccountIdentity("other", "bbbb"), [listed()], book)
-    assert not shows_ours("runpod", identity, [listed()], book)
+    assert shows_ours("lambda", identity, [listed("x", None), listed()], index)
+    assert not shows_ours("lambda", identity, [listed("bobs-box", None)], index)
+    assert not shows_ours("lambda", AccountIdentity("other", "bbbb"), [listed()], index)
+    assert not shows_ours("runpod", identity, [listed()], index)

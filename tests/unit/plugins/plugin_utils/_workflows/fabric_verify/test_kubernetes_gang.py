@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_
 )
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify.bench_group import Bench
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import source as code_source
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import follower
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     plan as kubernetes_plan,
 )
@@ -30,6 +31,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
     ClusterFacts,
 )
 from ansible_collections.muster.training.tests.support.kube_schemas import problems
+from ansible_collections.muster.training.tests.support.run_world import Said
+from ansible_collections.muster.training.tests.support.told_cluster import Told
 
 STAGE = BenchStage("island", ((("n1", "n2"),),), 8, (1 << 27, 1 << 30), 0.5, 60.0, {"NCCL_ALGO": "RING"})
 GIVEN: dict[str, t.Any] = {
@@ -136,3 +139,13 @@ def test_a_document_without_one_of_its_lines_is_none(lost: int) -> None:
 
 def test_the_bench_is_found_where_the_role_has_it() -> None:
     assert (pathlib.Path(bench_group.BENCH) / "allreduce_bench.py").is_file()
+
+
+def test_a_gang_that_does_not_end_is_given_up(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "_IDLE_S", 0.01)
+    told, given = Told(), parse_job({"name": "r", "nodes": 2, "image": "i", "command": ["true"], "launcher": "command",
+                                     "placement": {"backend": "kubernetes"}})  # fmt: skip
+    gang = kubernetes_gang._GangFollower(given, "r", tmp_path, t.cast(t.Any, told), Said(), lambda _line: None, None)
+    gang.patience_s = 0.1
+    outcome = gang.run()
+    assert (outcome.outcome, outcome.cause, outcome.detail) == ("failed", "timeout", "the test did not end within 0 s")

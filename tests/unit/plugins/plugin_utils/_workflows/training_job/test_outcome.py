@@ -5,18 +5,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import types
 import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import RunOutcome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import load_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import (
+    Follower,
+    RunOutcome,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.outcome import (
     add_error_line,
+    build_uncancelled_result,
+    build_unfollowed_result,
     check_attendance,
+    record_cancelled,
+    record_end,
 )
 
 DONE = RunOutcome("succeeded", 0, "succeeded", "all ranks exited with code 0")
@@ -62,3 +73,56 @@ def test_the_log_of_the_failed_node_comes_first_and_then_those_of_others(tmp_pat
     assert add_error_line(tmp_path, CRASH).detail.endswith("exited with code 3: ValueError: printed by mpirun")
     (logs / "n1.log").write_text("[1,1]<stderr>:KeyError: 'own'\n")
     assert add_error_line(tmp_path, CRASH).detail.endswith("exited with code 3: KeyError: 'own'")
+
+
+@pytest.mark.parametrize(("second", "clean"), [(21, True), (1, False)])
+def test_a_success_that_did_not_resume_is_not_clean(tmp_path: pathlib.Path, second: int, clean: bool) -> None:
+    """The last line of the play and the record say it; the exit code does not."""
+    said: list[str] = []
+    progress = t.cast(t.Any, types.SimpleNamespace(say=said.append, show=lambda _values: None))
+    job = parse_job({"name": "x", "script": "/t.py"})
+    follower = Follower(job, "x-1", tmp_path, progress, lambda _follower: None, None)
+    for n, first, last in ((1, 1, 27), (2, second, 40)):
+        follower.record_event("worker_started", 1000.0 * n, rank=0, node="n", attempt=n)
+        for step in range(first, last + 1):
+            follower.story.metric({"at": 1000.0 * n + step, "step": step})
+        follower.story.metric({"at": 1000.0 * n + 41, "checkpoint_step": 20 * n})
+    begun = run_record.new_record("x-1", to_yaml_names(job), 900.0)
+    ended = record_end(follower, DONE, begun, {}, 3000.0)
+    text = "attempt 2 did not resume: it began at step 1, although a checkpoint of step 20 had been saved"
+    assert ended.outcome == "succeeded" and ended.problems == (() if clean else (text,))
+    assert [item.resumed for item in ended.attempts] == [None, clean]
+    assert ended.steps_lost == (7 if clean else 27)
+    assert said[-1].startswith(f"run x-1 succeeded{'' if clean else ', not clean'}: all ranks exited with code 0")
+    assert (text in said[-1]) is not clean
+
+
+def test_a_cancelled_run_keeps_the_end_that_its_follower_recorded(tmp_path: pathlib.Path) -> None:
+    """It has what the ranks said last; the controller that cancels has read the record before."""
+    running = run_record.new_record("r", {"nodes": 2}, 1.0)
+    run_record.write_record(tmp_path, running)
+    ended, new = record_cancelled(tmp_path, running)
+    assert new and (ended.outcome, load_record(tmp_path)) == ("cancelled", ended)
+    assert (tmp_path / "events.jsonl").read_text().count("cancelled") == 1
+    followed = dataclasses.replace(ended, detail="the run was cancelled: JobSet n/r was deleted", steps_lost=3)
+    run_record.write_record(tmp_path, followed)
+    assert record_cancelled(tmp_path, running) == (followed, True) and record_cancelled(tmp_path, followed)[1] is False
+    assert (tmp_path / "events.jsonl").read_text().count("cancelled") == 1
+
+
+def test_what_was_not_cancelled_or_is_not_followed_is_named(tmp_path: pathlib.Path) -> None:
+    running = run_record.new_record("r", {"nodes": 2}, 1.0)
+    problem = MusterError("watching Pod in n: the credential was rejected (401)", "Log in again")
+    for found, said in (
+        (
+            build_uncancelled_result(running, tmp_path, "there still are 2 pods", problem),
+            "was not cancelled, there still",
+        ),
+        (
+            build_unfollowed_result(running, tmp_path, True, problem),
+            "it keeps running, and the same command follows it: ",
+        ),
+    ):
+        assert found["failed"] and found["run"] == {"state": "starting", "outcome": None}
+        assert (found["run_id"], found["folder"]) == ("r", str(tmp_path))
+        assert said in str(found["msg"]) and str(found["msg"]).endswith("rejected (401). Log in again")

@@ -130,6 +130,27 @@ def test_a_gang_without_a_store_meets_once_at_the_first_node() -> None:
     assert second.meet is None and second.reach is not None and second.write == ("/s/b/runs/x-1/checkpoints",)
 
 
+def test_nodes_know_where_checkpoints_are_and_what_to_do_with_them() -> None:
+    first, second = made(job(checkpoints={"path": "/mnt/c", "keep": 3, "format": "dcp"}))
+    assert first.shared == second.shared == "/mnt/c/x-1"
+    rules = {"format": "dcp", "keep": 3, "required": False, "shared": True, "folder": "/mnt/c/x-1"}
+    assert first.spec["checkpoints"] == {**rules, "first": True}
+    assert second.spec["checkpoints"] == {**rules, "first": False}
+    alone, _other = made(job(checkpoints={"path": "/mnt/c", "shared": False, "resume": "never"}))
+    assert alone.shared is None and alone.spec["checkpoints"]["folder"] == "/mnt/c/x-1/attempt-4"
+    assert made(job())[0].spec["checkpoints"]["folder"] == "/s/a/runs/x-1/checkpoints"
+
+
+def test_a_required_checkpoint_is_looked_for_where_the_run_has_its_own() -> None:
+    nothing = code_source.CodeSource((), None, None)
+    for path, folder in (("/mnt/c", "/mnt/c/x-1"), (None, None)):
+        wanted = job(checkpoints={"path": path, "resume": "required"})
+        found = hosts_plan.select_hosts(["a", "b"], VARS, wanted)
+        asked = hosts_plan.build_info_request(wanted, 1, found[1], "x-1", nothing, None)
+        assert asked["checkpoints"] == {"folder": folder, "format": "files"}
+    assert hosts_plan.build_info_request(job(), 1, found[1], "x-1", nothing, None)["checkpoints"] is None
+
+
 def test_secrets_are_beside_a_unit_and_never_in_it() -> None:
     first, _ = made(job(), ({"TOKEN": "geheim-42"}, {"CERT": b"geheim-43"}))
     assert "geheim" not in str(first.spec) and "geheim-42" in str(first.secrets)
