@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import pathlib
@@ -129,6 +130,86 @@ def test_an_image_that_nobody_has_is_told_and_nothing_stays(fabric: Fabric) -> N
     code, output = fabric.controller.play("verify_fabric", muster_fabric_job={**job, "placement": place})
     assert code != 0 and "image cannot be pulled" in output and "Traceback" not in output, output[-3000:]
     until(lambda: not fabric.lab.pods(fabric.controller.team.namespace), 60)
+
+
+RECORDED = pathlib.Path(__file__).parents[1] / "fixtures" / "fabric" / "nccltests-good-h100-8nodes-ib-coreweave.txt"
+# In place of nccl-tests: no machine here has a GPU. mpirun, sshd, operator, scheduler and pods are real.
+PERF = """#!/usr/bin/env python3
+import os, pathlib, socket, sys
+rank, peer = int(os.environ["OMPI_COMM_WORLD_RANK"]), 1 - int(os.environ["OMPI_COMM_WORLD_RANK"])
+host, start = socket.gethostname(), socket.gethostname().rpartition("-")[0]
+head = f"{host}:{100 + rank}:{100 + rank} [0] NCCL INFO "
+for line in (
+    f"Bootstrap: Using eth0:10.0.0.{rank + 1}<0>",
+    f"ncclCommInitRankConfig comm 0x55{rank} rank {rank} nranks 2 cudaDev 0 busId 1a000 commId 0xab - Init START",
+    f"Channel 00/0 : {rank}[0] -> {peer}[0] [send] via NET/IB/0/GDRDMA",
+    f"Channel 00/0 : {peer}[0] -> {rank}[0] [receive] via NET/IB/0/GDRDMA",
+):
+    print(head + line, flush=True)
+if rank == 0:
+    for number in range(2):
+        print(f"#  Rank  {number} Group  0 Pid {100 + number} on {start}-{number} device  0 [0000:18:00] NVIDIA H100")
+    print(pathlib.Path(__file__).with_name("printed.txt").read_text(), flush=True)
+"""
+PROGRAMS = "/tmp/muster-nccl-tests"
+
+
+@contextlib.contextmanager
+def with_gpus(lab: KubeLab, nodes: t.Iterable[str]) -> t.Iterator[None]:
+    """Have nodes offer one GPU each and the recorded programs for as long as the block lasts."""
+    files = {"all_reduce_perf": PERF, "printed.txt": RECORDED.read_text()}
+    for node in nodes:
+        for name, text in files.items():
+            data = base64.b64encode(text.encode()).decode()
+            place = f"{PROGRAMS}/{name}"
+            lab.on_node(node, "sh", "-c", f"mkdir -p {PROGRAMS}; echo {data} | base64 -d > {place}; chmod 755 {place}")
+        offer_gpus(lab, node, "1")
+    try:
+        yield
+    finally:
+        for node in nodes:
+            offer_gpus(lab, node, None)
+            lab.on_node(node, "rm", "-r", PROGRAMS)
+
+
+def offer_gpus(lab: KubeLab, node: str, count: str | None) -> None:
+    patch = {"status": {"capacity": {"nvidia.com/gpu": count}, "allocatable": {"nvidia.com/gpu": count}}}
+    lab.kubectl("patch", "node", node, "--subresource=status", "--type=merge", "-p", json.dumps(patch))
+
+
+@pytest.fixture
+def gpu_team(kube_lab: KubeLab) -> t.Iterator[Team]:
+    """A namespace with a queue for four cores and the GPUs of two nodes."""
+    with kube_lab.namespace(cpu="4", memory="8Gi", gpu="2") as made:
+        yield made
+
+
+def test_nccl_tests_run_under_mpirun_in_pods(kube_lab: KubeLab, gpu_team: Team, tmp_path: pathlib.Path) -> None:
+    kube_lab.cluster.install(["mpi-operator"])
+    fabric = Fabric(kube_lab, gpu_team, tmp_path)
+    job = {
+        "image": kube_lab.image,
+        "mounts": [{"name": "perf", "path": "/opt/perf", "host_path": PROGRAMS, "read_only": True}],
+        "resources": {"cpu": 0.2, "memory": "256Mi"},
+        "placement": {"backend": "kubernetes", "namespace": gpu_team.namespace},
+    }
+    island = {"name": "lab", "nodes": fabric.pair, "link": "ib", "lane": "A", "nic_count": 1, "nic_rate_gbps": 400}
+    with with_gpus(kube_lab, fabric.pair):
+        code, output = fabric.controller.play(
+            "verify_fabric",
+            muster_fabric_job=job,
+            muster_islands=[{**island, "expected_busbw_gb_s": 380}],
+            fabric_verify_bench="nccl_tests",
+            fabric_verify_nccl_tests="/opt/perf",
+        )
+        found = fabric.verdict()
+    kube_lab.unlabel()
+    assert code == 0 and found["outcome"] == "pass", f"{json.dumps(found, indent=1)}\n{output[-3000:]}"
+    assert found["bandwidth"]["busbw_gb_s"] == 386.56 and found["transport"]["verdict"] == "rdma_gdr"
+    both = {tuple(fabric.pair), tuple(fabric.pair[::-1])}
+    assert {(pair["a"], pair["b"]) for pair in found["transport"]["pairs"]} == both
+    assert found["ranks"] == {"expected": 2, "seen": 2, "missing": []}
+    until(lambda: not kube_lab.pods(gpu_team.namespace), 60)
 
 
 HANGS = """

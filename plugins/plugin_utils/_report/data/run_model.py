@@ -101,7 +101,7 @@ class RunModel:
 
     @property
     def nan_since(self) -> int | None:
-        """The first step since when the loss is no number (NaN or infinite), None while its last value is one."""
+        """The first step since when the loss is not a number (NaN or infinite), None while its last value is one."""
         since = None
         for step in self.curve:
             if step.loss is not None:

@@ -58,7 +58,7 @@ def test_lines_of_pods_become_events_metrics_and_logs(tmp_path: pathlib.Path, to
     assert (tmp_path / "logs" / "node-1.log").read_text() == "hello \ufffd\n"
     place = {"stamp": "2026-11-21T10:00:05Z", "same": 1, "node": "node-1", "counts": [0, 1]}
     assert json.loads((tmp_path / "offsets.json").read_text()) == {"a": place}
-    assert follower.image_ids == {"sha256:1"} and follower.admitted_at is not None
+    assert follower.image_ids == {"node-1": "sha256:1"} and follower.admitted_at is not None
 
 
 def test_a_log_that_was_never_read_leaves_its_last_lines(tmp_path: pathlib.Path, told: Told) -> None:
