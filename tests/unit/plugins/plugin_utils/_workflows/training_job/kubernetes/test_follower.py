@@ -188,6 +188,17 @@ def test_a_pod_that_did_not_start_its_program_says_why(tmp_path: pathlib.Path, t
     assert any("did not start its program: /c has 0 MiB free" in line for line in progress.lines)
 
 
+def test_a_pod_that_is_stopped_for_another_ones_refusal_does_not_hide_it(tmp_path: pathlib.Path, told: Told) -> None:
+    """The engine ends the first pod, which waits for the gang, as the second one has refused."""
+    told.tell_pod("a")
+    told.tell_rank("a", 1, 0, "pod_refused", exit_code=78, detail="does not see in /c what node-2 wrote there")
+    told.tell_rank("a", 2, 0, "pod_refused", exit_code=143, detail="the gang could not form")
+    told.tell_main("Failed")
+    outcome, _, _ = follow(tmp_path, told)
+    assert (outcome.outcome, outcome.exit_code) == ("failed", 78)
+    assert outcome.detail == "node-1: does not see in /c what node-2 wrote there"
+
+
 def test_the_time_limit_counts_over_restarts(
     tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
