@@ -12,7 +12,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import re
 import typing as t
 
 from . import job_backends, job_checkpoints, job_templates, launchers, parallel_sizes
@@ -160,9 +159,9 @@ class Metrics:
     ``step_pattern`` may have groups such as ``loss`` and ``tokens_per_s`` too.
     """
 
-    step_pattern: str | None = f.field(f.argument, None)
-    checkpoint_pattern: str | None = f.field(f.argument, None)
-    resume_pattern: str | None = f.field(f.argument, None)
+    step_pattern: str | None = f.field(f.step_pattern, None)
+    checkpoint_pattern: str | None = f.field(f.step_pattern, None)
+    resume_pattern: str | None = f.field(f.step_pattern, None)
 
     @property
     def patterns(self) -> dict[str, str]:
@@ -307,8 +306,6 @@ def _check_job(job: Job) -> None:
     _check_secret_names(job)
     _check_datasets(job)
     _check_variables(job)
-    for name in ("step_pattern", "checkpoint_pattern", "resume_pattern"):
-        _check_pattern(f"job.metrics.{name}", getattr(job.metrics, name))
 
 
 def _check_program(job: Job) -> None:
@@ -390,18 +387,3 @@ def _check_variables(job: Job) -> None:
     for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
         if key in job.env:
             raise InputError(f"job.env.{key}", "is set by the launcher and must not be set in env")
-
-
-def _check_pattern(option: str, pattern: str | None) -> None:
-    if pattern is None:
-        return
-    try:
-        groups = re.compile(pattern).groupindex
-    except (re.error, OverflowError, RecursionError) as exc:
-        raise InputError(option, f"is not a regular expression ({exc})") from exc
-    if "step" not in groups:
-        raise InputError(
-            option,
-            "needs a group named step",
-            "For example: step=(?P<step>[0-9]+) loss=(?P<loss>[0-9.]+)",
-        )

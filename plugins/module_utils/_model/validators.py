@@ -69,6 +69,18 @@ def argument(value: t.Any, path: str) -> str:
     return result
 
 
+def step_pattern(value: t.Any, path: str) -> str:
+    """Return a regular expression for lines that a program prints; its group ``step`` is the number of a step."""
+    pattern = argument(value, path)
+    try:
+        groups = re.compile(pattern).groupindex
+    except (re.error, OverflowError, RecursionError) as exc:
+        raise InputError(path, f"is not a regular expression ({exc})") from exc
+    if "step" not in groups:
+        raise InputError(path, "needs a group named step", "For example: step=(?P<step>[0-9]+) loss=(?P<loss>[0-9.]+)")
+    return pattern
+
+
 def integer(minimum: int, maximum: int = 2**31 - 1) -> Parser[int]:
     """Return a parser of whole numbers from ``minimum`` to ``maximum``."""
 
