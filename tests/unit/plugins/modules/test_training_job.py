@@ -15,7 +15,7 @@ import yaml
 
 from ansible_collections.muster.training.plugins.module_utils._model import drill as drill_model
 from ansible_collections.muster.training.plugins.module_utils._model import job as job_model
-from ansible_collections.muster.training.plugins.module_utils._model import job_backends
+from ansible_collections.muster.training.plugins.module_utils._model import job_backends, launchers
 from ansible_collections.muster.training.plugins.module_utils._model import validators as f
 from ansible_collections.muster.training.plugins.modules import training_job
 
@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.modules import training_job
 TYPES = {
     f.text: "str",
     f.argument: "str",
+    f.step_pattern: "str",
     f.quantity: "str",
     f.cores: "str",
     f.boolean: "bool",
@@ -42,6 +43,8 @@ def parsed(parser: t.Any) -> Option:
     """What the documentation of a field with this parser says: type, choices, elements and suboptions."""
     if parser in TYPES:
         return {"type": TYPES[parser]}
+    if parser is launchers.parse:
+        return {"type": "str", "choices": list(launchers.LAUNCHERS)}
     inner, kind = inspect.getclosurevars(parser).nonlocals, factory(parser)
     option: Option = {"type": FACTORIES[kind]}
     if kind == "choice":
