@@ -136,6 +136,8 @@ class RunHistory:
     :ivar attempts: ordered by time. :ivar checkpoint: (step, path) of the newest one. :ivar last: figures of the last
         step. :ivar faults: (time, cause, node) of each. :ivar set_back: when the run lost its placement. :ivar starts:
         numbers of the first attempts of its starts. :ivar not_resumed: attempts that were reported as not resumed.
+    :ivar transport: (gang, rank) -> the event that says what carried its traffic. :ivar versions: node -> package ->
+        version.
     """
 
     def __init__(self) -> None:
@@ -144,6 +146,8 @@ class RunHistory:
         self.last: dict[str, float] = {}
         self.faults: list[tuple[float, str, str | None]] = []
         self.set_back: list[float] = []
+        self.transport: dict[tuple[str, int], Line] = {}
+        self.versions: dict[str, dict[str, str]] = {}
         self.base = 1
         self.starts: set[int] = set()
         self.not_resumed: set[int] = set()
@@ -155,6 +159,7 @@ class RunHistory:
         if at is None:
             return
         rank = line.get("rank")
+        self._take_evidence(line)
         if kind in ("worker_started", "worker_exit") and isinstance(rank, int):
             self._add_rank(line, rank, at)
         elif kind == "submitted":
@@ -175,6 +180,15 @@ class RunHistory:
             self.set_back.append(at)
         elif kind == "cancelled" and (attempt := self.attempt_at(at)):
             attempt.cancelled_at = at
+
+    def _take_evidence(self, line: Line) -> None:
+        """Take in what carried the traffic of a rank, or which versions a node has."""
+        rank, found = line.get("rank"), line.get("versions")
+        if line.get("kind") == "transport" and isinstance(rank, int):
+            self.transport[str(line.get("gang")), rank] = line
+        elif line.get("kind") in ("versions", "pod_ready") and isinstance(found, dict):
+            versions = {str(name): str(version) for name, version in found.items() if version}
+            self.versions[str(line.get("node"))] = versions
 
     def _add_rank(self, line: Line, rank: int, at: float) -> None:
         started, node = line.get("kind") == "worker_started", str(line.get("node"))

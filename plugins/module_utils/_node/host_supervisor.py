@@ -25,7 +25,7 @@ import subprocess
 import time
 import typing as t
 
-from . import checkpoints, files, host_output, host_restart_policy, processes, torch_warm, usage
+from . import checkpoints, files, host_output, host_restart_policy, processes, rank_transport, torch_warm, usage
 
 _TICK_S = 1.0
 # A rendezvous store without any agent ends after this long.
@@ -53,6 +53,7 @@ class Supervisor:
         self.unused_since: float | None = None
         self.output: host_output.UnitOutput | None = None
         self.sampler = usage.Sampler()
+        self.transport = rank_transport.TransportRecorder(self.events.parent, spec["node"])
         self.pruning: checkpoints.PruningThread | None = None
 
     def run(self) -> int:
@@ -272,6 +273,7 @@ class Supervisor:
         self._touch()
         if self.spec.get("usage"):
             self.sampler.write(pathlib.Path(self.spec["usage"]), self.spec["node"])
+            self.transport.update()
 
     def _end_if_replaced(self) -> None:
         """End silently when the run was removed from this node, or was started again after that."""
@@ -295,6 +297,8 @@ class Supervisor:
         return 0
 
     def _end(self, code: int, cause: str) -> int:
+        if self.spec.get("usage"):
+            self.transport.update(last=True)
         if self.output:
             # Before the end is known: who reads it reads the last metrics then.
             self.output.close()

@@ -35,7 +35,11 @@ def record_end(
 ) -> RunRecord:
     """Write down how a followed run ended, say it, and return its record. ``at``: when, if it was not just now."""
     # It quotes the last lines that the program printed.
-    outcome = dataclasses.replace(outcome, detail=one_line(outcome.detail))
+    for line in record.differences:
+        follower.progress.say(f"warning: {line}. The run is not proven to be one program on all nodes")
+    findings = [*map(str, (record.transport or {}).get("drift") or []), *record.differences]
+    detail = "; ".join([outcome.detail, *(findings if outcome.outcome == "succeeded" else [])])
+    outcome = dataclasses.replace(outcome, detail=one_line(detail))
     follower.report_resumes()
     follower.record_event("ended", detail=outcome.outcome)
     ended = run_record.end_record(

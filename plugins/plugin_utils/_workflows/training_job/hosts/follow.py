@@ -30,6 +30,8 @@ from ..outcome import (
     interrupted_message,
     record_end,
 )
+from ..software import add_software
+from ..transport import TransportWatch
 from .follower import HostsFollower
 from .state import HostsPlan
 
@@ -47,6 +49,7 @@ def follow_run(
     """Follow the gang until the run has ended; return the module's result."""
     by_name = {member.remote.name: member for member in members}
     claim = json.loads((folder / "claim.json").read_text())
+    watch = TransportWatch(plan.job, plan.network.verdicts, request.progress)
     prices = {host.name: host.price_usd_per_hour for host in plan.hosts}
 
     def restart(remote: NodeClient) -> None:
@@ -56,7 +59,8 @@ def follow_run(
 
     def save(follower: Follower) -> None:
         nonlocal record
-        record = run_record.update_record(record, follower.story, prices, time.time())
+        record = watch.update(run_record.update_record(record, follower.story, prices, time.time()), follower.story)
+        record = add_software(record, follower.story)
         run_record.write_record(folder, record)
 
     follower = HostsFollower(

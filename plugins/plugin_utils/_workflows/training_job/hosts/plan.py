@@ -16,6 +16,7 @@ from .....module_utils._model.errors import InputError, RefusedError
 from .....module_utils._model.job import Job
 from .....module_utils._model.node import Node
 from .....module_utils._model.node_address import choose_address, is_loopback
+from .....module_utils._model.node_environment import Environment
 from .....module_utils._model.node_facts import read_record
 from ...._hosts import gang
 from ...._hosts.node_client import NodeClient
@@ -95,9 +96,12 @@ def build_info_request(
 
 
 def build_slots(
-    found: t.Sequence[TrainingHost], infos: t.Mapping[str, t.Mapping[str, t.Any]], identity: str
+    found: t.Sequence[TrainingHost],
+    infos: t.Mapping[str, t.Mapping[str, t.Any]],
+    identity: str,
+    environment: t.Mapping[str, Environment],
 ) -> tuple[NodeSlot, ...]:
-    """Return the nodes as launchers see them."""
+    """Return the nodes as launchers see them; ``environment`` are the variables that each node's network asks for."""
     return tuple(
         NodeSlot(
             name=host.name,
@@ -109,6 +113,7 @@ def build_slots(
             agent_python=infos[host.name]["executable"],
             tools=infos[host.name]["tools"],
             user=infos[host.name]["user"],
+            network=environment.get(host.name, {}),
             home=infos[host.name].get("home"),
         )
         for index, host in enumerate(found)

@@ -14,7 +14,7 @@ import tempfile
 import time
 import typing as t
 
-from .....module_utils._model import advice, checks, fabric_gate
+from .....module_utils._model import advice, checks
 from .....module_utils._model.errors import MusterError, RefusedError
 from .....module_utils._model.job import Job
 from .....module_utils._model.run_record import RunRecord
@@ -23,7 +23,7 @@ from ...._hosts import agent_package, gang
 from ...._hosts.node_client import NodeClient, find_answering, most_telling_error, on_each_node
 from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
-from .. import secrets
+from .. import network, secrets
 from .. import source as code_source
 from ..changes import describe_changes
 from ..load import find_drill_id
@@ -180,7 +180,7 @@ def _build_plan(
         owner = _expected_owner(home, request.options.get("take_over"), infos)
         results = checks.check_gang(job, infos, skews, run_id, owner)
         checks.raise_first_failure(results)
-        return _check_network(home, job, found, source, remotes, run_id, infos, results)
+        return _check_network(request, home, job, found, source, remotes, run_id, infos, results)
     except MusterError:
         _remove_owner_mark(remotes[0], infos.get(found[0].name), run_id)
         raise
@@ -218,6 +218,7 @@ def _remove_owner_mark(first: NodeClient, info: Dict | None, run_id: str) -> Non
 
 
 def _check_network(
+    request: RunRequest,
     home: StateHome,
     job: Job,
     found: list[hosts_plan.TrainingHost],
@@ -228,16 +229,14 @@ def _check_network(
     results: list[checks.Check],
 ) -> HostsPlan:
     """Return the plan when the network of the nodes allows the job."""
-    document = files.read_json(home.folder / "fabric.json")
-    # The gate warns of content that holds no verdicts.
-    verdicts = document.get("islands", []) if isinstance(document, dict) else (document or [])
-    gate = fabric_gate.judge_fabric(job, [host.name for host in found], verdicts)
+    names = [host.name for host in found]
+    planned = network.plan_hosts_network(job, names, network.read_verdicts(home.folder), request.environment)
     derived = advice.derive_advice(
-        job, bandwidth_gb_s=gate.bandwidth_gb_s, prices_usd_per_hour=[host.price_usd_per_hour for host in found]
+        job, bandwidth_gb_s=planned.bandwidth_gb_s, prices_usd_per_hour=[host.price_usd_per_hour for host in found]
     )
     kinds = {host.connection for host in found}
     derived.update({"connection": "/".join(sorted(kinds)), "lane": hosts_plan.network_lane(found), "run_id": run_id})
-    return HostsPlan(job, run_id, found, source, remotes, infos, results, derived, gate)
+    return HostsPlan(job, run_id, found, source, remotes, infos, results, derived, planned)
 
 
 def _expected_owner(home: StateHome, take_over: t.Any, infos: t.Mapping[str, Dict]) -> str:

@@ -74,7 +74,7 @@ class ClusterFollower(Follower):
         self.logs.counts = LineCounts({uid: place.get("counts") for uid, place in self.offsets.items()})
         self.main: KubeObject = sources.main
         self._main_seen = False
-        self.image_ids: set[str] = set()
+        self.image_ids: dict[str, str] = {}
         self.admitted_at: float | None = None
         self.warnings = RunWarnings(sources.plan, [mount.pvc for mount in job.mounts if mount.pvc])
         self.pending = PendingCauses(sources.plan.queue is not None, sources.client.transport.is_recovering)
@@ -240,7 +240,7 @@ class ClusterFollower(Follower):
         statuses = pod.get("status", {}).get("containerStatuses") or []
         main: Fields = next((item for item in statuses if item["name"] == CONTAINER), {})
         if main.get("imageID"):
-            self.image_ids.add(str(main["imageID"]))
+            self.image_ids[str(node)] = str(main["imageID"])
         self._take_container(pod, uid, main)
 
     def _take_container(self, pod: KubeObject, uid: str, main: Fields) -> None:

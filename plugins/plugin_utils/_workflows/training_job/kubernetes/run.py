@@ -28,9 +28,11 @@ from ...._kube.objects import status
 from ...shared import cluster_identity, kube_connection, run_record
 from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
-from .. import secrets
+from .. import network, secrets
 from .. import source as code_source
+from ..announce import announce
 from ..follower import Follower, RunOutcome
+from ..network import NetworkPlan
 from ..outcome import (
     add_error_line,
     add_problem,
@@ -40,6 +42,8 @@ from ..outcome import (
     interrupted_message,
     record_end,
 )
+from ..software import add_software
+from ..transport import TransportWatch
 from . import cluster_facts, leader_lease, lease_guard, log_recovery, network_preflight, submit
 from . import plan as kubernetes_plan
 from .cluster_facts import ClusterFacts
@@ -63,6 +67,7 @@ class ClusterRun:
     client: Client
     facts: ClusterFacts
     placement: kubernetes_plan.PlacementDecision
+    network: NetworkPlan
     before: RunRecord | None
     _plans: dict[int, KubePlan] = dataclasses.field(default_factory=dict, repr=False)
 
@@ -94,9 +99,8 @@ class ClusterRun:
             namespace = self.job.placement.namespace or self.client.namespace
             cluster = self.home.folder.name
             # Code is packed for it.
-            plan = kubernetes_plan.build_plan(
-                self.job, self.source, self.run_id, cluster, namespace, attempt, self.facts, self.placement
-            )
+            start = self.run_id, cluster, namespace, attempt
+            plan = kubernetes_plan.build_plan(self.job, self.source, *start, self.facts, self.placement, self.network)
             self._plans[attempt] = dataclasses.replace(plan, followed=bool(self.request.options["wait"]))
         return self._plans[attempt]
 
@@ -128,13 +132,15 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         job = cluster_facts.settle_network(client, job, facts, namespace, request.progress.say)
         placement = kubernetes_plan.decide_placement(job, facts)
         drilling = _parse_drill(request, job, facts)
-        asked = ClusterRun(request, home, job, source, run_id, client, facts, placement, before)
+        known = network.read_verdicts(home.folder)
+        planned = kubernetes_plan.plan_network(job, placement, known, request.environment)
+        asked = ClusterRun(request, home, job, source, run_id, client, facts, placement, planned, before)
         # What runs already has its nodes: one of them may be lost, and the run is followed all the same.
         live = asked.find_live()
         if not _continues(asked, live):
             submit.require_recorded_end(run_id, before, live, bool(request.options.get("recreate")))
             kubernetes_plan.require_runnable(job, facts, placement, namespace)
-        for warning in (*facts.warnings, *job_backends.backend_warnings(job)):
+        for warning in (*facts.warnings, *job_backends.backend_warnings(job), *planned.warnings):
             request.progress.say(f"warning: {warning}")
         if request.check:
             return _check(asked)
@@ -177,22 +183,27 @@ def _check(asked: ClusterRun) -> Result:
     if not follows:
         submit.dry_run(asked.client, made, live)
     checks = {"ok": True, "exit_code": 0, "checks": [], "failures": []}
-    return {"changed": not follows, "run_id": asked.run_id, "derived": _derive(made), "checks": checks}
+    return {"changed": not follows, "run_id": asked.run_id, "derived": _derive(asked, made), "checks": checks}
 
 
 def _start_or_follow(
     asked: ClusterRun, values: tuple[dict[str, str], dict[str, bytes]], drilling: drill.Drill | None, claim: LeaderLease
 ) -> Result:
     request, client, before, folder = asked.request, asked.client, asked.before, asked.folder
+    context = request.options.get("context")
     made, live = asked.plan(asked.next_attempt), asked.find_live()
     follows = _continues(asked, live)
     if live is not None and follows:
         submit.repair_owners(client, made, live, known=bool(before and before.backend_ref and before.backend_ref.uid))
         made = asked.plan(before.generation if before else int(live["metadata"]["labels"][ATTEMPT_LABEL]))
     current = _open_record(asked, made, follows)
-    _announce(request, made, follows)
+    queue = [f"queue {made.queue.name}"] if made.queue else []
+    size = f"run {made.run_id}: {made.job.nodes} pods × {made.job.nproc} = world size {made.job.world_size}"
+    checkpoints = job_checkpoints.describe_folder(made.job)
+    parts = [size, f"{made.job.engine} in namespace {made.namespace}", *queue, *([checkpoints] if checkpoints else [])]
+    announce(request.progress, parts, _derive(asked, made), asked.network, running=follows)
     if follows:
-        reference = _build_reference(t.cast(KubeObject, live), made, request)
+        reference = submit.build_reference(t.cast(KubeObject, live), made, context)
         known = current.backend_ref.cluster_id if current.backend_ref else None
     else:
         _delete_former_start(asked, made, live)
@@ -200,10 +211,11 @@ def _start_or_follow(
             client, made, asked.home, request.progress, asked.placement.node_uids, asked.facts.policies
         )
         made = dataclasses.replace(made, begun=int(time.time()))
-        reference, known = _build_reference(kubernetes_plan.build_objects(made)[-1], made, request), None
+        reference, known = submit.build_reference(kubernetes_plan.build_objects(made)[-1], made, context), None
     reference = dataclasses.replace(reference, cluster_id=known or cluster_identity.read_cluster_id(client))
     current = dataclasses.replace(current, backend_ref=reference)
     files.private_dir(folder)
+    network.write_verdict(folder, asked.network)
     supporting = submit.SupportingObjects(client, made, folder, submit.build_run_secret(made, values))
     if follows and status.read_state(t.cast(KubeObject, live)).phase == "waiting":
         supporting.restore(t.cast(KubeObject, live), request.progress)
@@ -228,7 +240,7 @@ def _submit(
     try:
         live, companions = submit.submit(asked.client, made, values, digest)
     except BaseException:
-        _restore_record(folder, asked.before)
+        submit.restore_record(folder, asked.before)
         raise
     # From here on the job owns them: deleting the job deletes them.
     submit.set_owners(asked.client, companions, live)
@@ -249,7 +261,8 @@ def _delete_former_start(asked: ClusterRun, made: KubePlan, live: KubeObject | N
         request.progress.say(f"run {asked.run_id} is running with another job: stopping it and starting this one")
     within_s = asked.job.checkpoints.grace_s + DELETION_S
     if live is not None:
-        delete_run(asked.client, _build_reference(live, made, request), asked.run_id, within_s, request.progress)
+        reference = submit.build_reference(live, made, request.options.get("context"))
+        delete_run(asked.client, reference, asked.run_id, within_s, request.progress)
     elif asked.before is not None:
         # Its object may be gone before its pods are.
         wait_for_pods(asked.client, made.namespace, asked.run_id, within_s, request.progress)
@@ -272,14 +285,6 @@ def _continues(asked: ClusterRun, live: KubeObject | None) -> bool:
     return False
 
 
-def _restore_record(folder: pathlib.Path, before: RunRecord | None) -> None:
-    """Put the record back as it was before a submit of which nothing is left."""
-    if before is None:
-        (folder / "run.json").unlink(missing_ok=True)
-    else:
-        run_record.write_record(folder, before)
-
-
 def _first_attempt(made: KubePlan) -> int:
     return next(iter(made.pods.values())).attempt
 
@@ -296,6 +301,7 @@ def _follow(
 ) -> Result:
     request, client, folder = asked.request, asked.client, asked.folder
     reference = t.cast(BackendRef, record.backend_ref)
+    watch = TransportWatch(asked.job, asked.network.verdicts, request.progress)
     custody = ClusterLeaseGuard(request, asked.home, made.job, made.run_id, client)
 
     def save(follower: Follower) -> None:
@@ -304,12 +310,14 @@ def _follow(
         names = sorted(set(cluster.nodes.values()))
         custody.bind_nodes(names, reference)
         current = run_record.update_record(record, cluster.story, custody.prices(names), time.time())
+        current = add_software(watch.update(current, cluster.story), cluster.story, cluster.image_ids)
         record = dataclasses.replace(
             current,
             state="queued" if cluster.pending.suspended and not current.is_ended else current.state,
             admitted_at=current.admitted_at or run_record.format_time(cluster.admitted_at),
-            image_digest=next(iter(sorted(cluster.image_ids)), None),
+            image_digest=next(iter(sorted(cluster.image_ids.values())), None),
             hosts=tuple(names),
+            fabric=asked.network.on_nodes(names).reference or current.fabric,
         )
         run_record.write_record(folder, record)
 
@@ -331,6 +339,7 @@ def _follow(
     except TransportError as error:
         # The cluster does not let it be followed any more: the run knows nothing of that.
         return build_unfollowed_result(record, folder, changed, error)
+    network.write_verdict(folder, asked.network.on_nodes(record.hosts))
     return _conclude(made, follower, outcome, record, custody, changed)
 
 
@@ -361,21 +370,9 @@ def _conclude(
     return custody.delete_due(add_problem(build_result(ended, folder, changed), problem), outcome.outcome)
 
 
-def _build_reference(live: KubeObject, made: KubePlan, request: RunRequest) -> BackendRef:
-    meta = live["metadata"]
-    namespace, context = meta.get("namespace") or made.namespace, request.options.get("context")
-    return BackendRef(
-        live["apiVersion"],
-        live["kind"],
-        meta["name"],
-        namespace,
-        uid=meta.get("uid"),
-        context=context or made.job.placement.cluster,
-    )
-
-
-def _derive(made: KubePlan) -> Result:
-    derived = advice.derive_advice(made.job, bandwidth_gb_s=None, prices_usd_per_hour=[None] * made.job.nodes)
+def _derive(asked: ClusterRun, made: KubePlan) -> Result:
+    prices = [None] * made.job.nodes
+    derived = advice.derive_advice(made.job, bandwidth_gb_s=asked.network.bandwidth_gb_s, prices_usd_per_hour=prices)
     return {**derived, "connection": "kubernetes", "lane": "network", "run_id": made.run_id}
 
 
@@ -387,7 +384,8 @@ def _open_record(asked: ClusterRun, made: KubePlan, follows: bool) -> RunRecord:
         "launcher": made.job.launcher,
         "code_sha256": source.code_sha256,
         "versions": {"commit": source.commit} if source.commit else {},
-        "derived": _derive(made),
+        "derived": _derive(asked, made),
+        "fabric": asked.network.reference,
         "job": to_yaml_names(made.job),
         "generation": _first_attempt(made),
         "hosts": (),
@@ -399,11 +397,3 @@ def _open_record(asked: ClusterRun, made: KubePlan, follows: bool) -> RunRecord:
         # Its time begins anew, and so may its image.
         again = dataclasses.replace(again, admitted_at=None, image_digest=None)
     return dataclasses.replace(again, **values)
-
-
-def _announce(request: RunRequest, made: KubePlan, follows: bool) -> None:
-    job, queue = made.job, [f"queue {made.queue.name}"] if made.queue else []
-    size = f"run {made.run_id}: {job.nodes} pods × {job.nproc} = world size {job.world_size}"
-    folder = job_checkpoints.describe_folder(job)
-    parts = [size, f"{job.engine} in namespace {made.namespace}", *queue, *([folder] if folder else [])]
-    request.progress.say(" · ".join(parts) + (" · already running, following it" if follows else ""))

@@ -22,6 +22,7 @@ from ...._kube.api.kinds import KubeObject, ObjectMeta
 from ...._kube.jobs.spec import DIGEST, RUN_LABEL, SUPPORTING_KINDS, KubePlan, label_value, selector, set_owner
 from ...._kube.objects.apply import apply
 from ...._kube.objects.secrets import build_secret
+from ...shared import run_record
 from ...shared.progress import Progress
 from .. import changes
 from .. import source as code_source
@@ -39,6 +40,27 @@ def find_live(client: Client, reference: BackendRef) -> KubeObject | None:
     except InputError:
         # The cluster does not serve it any more.
         return None
+
+
+def build_reference(live: KubeObject, made: KubePlan, context: str | None) -> BackendRef:
+    """Return where the object that runs a job is; ``context`` is the kubeconfig's, None for the job's."""
+    meta = live["metadata"]
+    return BackendRef(
+        live["apiVersion"],
+        live["kind"],
+        meta["name"],
+        meta.get("namespace") or made.namespace,
+        uid=meta.get("uid"),
+        context=context or made.job.placement.cluster,
+    )
+
+
+def restore_record(folder: pathlib.Path, before: RunRecord | None) -> None:
+    """Put the record back as it was before a submit of which nothing is left."""
+    if before is None:
+        (folder / "run.json").unlink(missing_ok=True)
+    else:
+        run_record.write_record(folder, before)
 
 
 def dry_run(client: Client, made: KubePlan, live: KubeObject | None) -> None:

@@ -23,6 +23,8 @@ from ..delete import is_cancelled
 
 # The engine's own deadline comes first: it says in the cluster why the job ended.
 _OWN_DEADLINE_S = 10.0
+# 128 + SIGTERM.
+_STOPPED = 143
 Line = t.Mapping[str, t.Any]
 
 
@@ -38,7 +40,9 @@ class EndRules:
         """Note that a pod did not start its program, which no rank of it will say; return why."""
         detail, code = scrub(str(line.get("detail") or "")), line.get("exit_code")
         outcome = RunOutcome("failed", code if isinstance(code, int) else 1, "crash", f"{node}: {detail}")
-        self._refusal = parse_time(line.get("at")) or log_follow.now(), outcome
+        # A pod that is stopped while it waits for the gang reports that; the reason is the other pod's.
+        if code != _STOPPED or self._refusal is None:
+            self._refusal = parse_time(line.get("at")) or log_follow.now(), outcome
         return detail
 
     def take_problem(self, problem: events.StartProblem) -> None:

@@ -58,7 +58,7 @@ def test_lines_of_pods_become_events_metrics_and_logs(tmp_path: pathlib.Path, to
     assert (tmp_path / "logs" / "node-1.log").read_text() == "hello \ufffd\n"
     place = {"stamp": "2026-11-21T10:00:05Z", "same": 1, "node": "node-1", "counts": [0, 1]}
     assert json.loads((tmp_path / "offsets.json").read_text()) == {"a": place}
-    assert follower.image_ids == {"sha256:1"} and follower.admitted_at is not None
+    assert follower.image_ids == {"node-1": "sha256:1"} and follower.admitted_at is not None
 
 
 def test_a_log_that_was_never_read_leaves_its_last_lines(tmp_path: pathlib.Path, told: Told) -> None:
@@ -186,6 +186,17 @@ def test_a_pod_that_did_not_start_its_program_says_why(tmp_path: pathlib.Path, t
     assert (outcome.outcome, outcome.exit_code) == ("failed", 74)
     assert outcome.detail == "node-1: /c has 0 MiB free, 64 MiB are needed"
     assert any("did not start its program: /c has 0 MiB free" in line for line in progress.lines)
+
+
+def test_a_pod_that_is_stopped_for_another_ones_refusal_does_not_hide_it(tmp_path: pathlib.Path, told: Told) -> None:
+    """The engine ends the first pod, which waits for the gang, as the second one has refused."""
+    told.tell_pod("a")
+    told.tell_rank("a", 1, 0, "pod_refused", exit_code=78, detail="does not see in /c what node-2 wrote there")
+    told.tell_rank("a", 2, 0, "pod_refused", exit_code=143, detail="the gang could not form")
+    told.tell_main("Failed")
+    outcome, _, _ = follow(tmp_path, told)
+    assert (outcome.outcome, outcome.exit_code) == ("failed", 78)
+    assert outcome.detail == "node-1: does not see in /c what node-2 wrote there"
 
 
 def test_the_time_limit_counts_over_restarts(
