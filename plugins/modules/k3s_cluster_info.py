@@ -12,7 +12,7 @@ short_description: Check that machines can make a K3s cluster
 description:
   - Reads C(muster_k3s_role) of the hosts, looks at all of them at once, and refuses by name what makes no cluster.
     There
-    must be one server, no two machines of one name or one machine id, no Kubernetes of somebody else, and ranges of
+    must be one server, no two machines of one name or one machine id, no Kubernetes of another tool, and ranges of
     pods and Services that overlap neither each other nor a network of a machine.
   - Changes nothing. A server that C(--limit) leaves out is refused.
 options:
@@ -74,7 +74,7 @@ labels:
   type: list
   elements: dict
 nodes:
-  description: One entry for each machine with C(host), C(role), C(node) and C(architecture).
+  description: One entry for each machine with C(host), C(role), C(architecture) and C(node).
   returned: success
   type: list
   elements: dict

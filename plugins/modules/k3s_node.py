@@ -14,23 +14,21 @@ description:
     what differs is sent. K3s' install script is never run.
   - An agent joins with a token of its own that expires after minutes and is deleted when the agent has joined. Each
     token has a line in the ledger of the state home.
-  - The administrator's kubeconfig is written to C(kubeconfig) in the folder of the cluster in the state home, mode
-    0600.
+  - The administrator's kubeconfig is written to C(kubeconfig) in the folder of the cluster in the state home,
+    with mode 0600.
   - With O(state=absent) everything is removed that was installed, and what K3s has made, including pods, mounts, links
-    and
-    firewall rules. What was there before stays. The Node is deleted with M(muster.training.kube_node).
-  - A machine with a Kubernetes that somebody else installed is refused.
+    and firewall rules. Files that were there before stay. The Node is deleted with M(muster.training.kube_node).
+  - A machine with a Kubernetes that another tool installed is refused.
 options:
   state:
     description:
       - V(present) installs K3s and enables the unit. V(restarted) starts or restarts the unit and waits until the
-        machine
-        is in the cluster. The role C(k3s) does that in a handler when V(present) has changed something.
+        machine is in the cluster. The role C(k3s) does that in a handler when V(present) has changed something.
     type: str
     choices: [present, restarted, absent]
     default: present
   role:
-    description: What the machine is in the cluster.
+    description: The part of the machine in the cluster.
     type: str
     choices: [server, agent]
     required: true

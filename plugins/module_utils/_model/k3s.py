@@ -84,7 +84,7 @@ def check_members(members: t.Sequence[K3sMember], pods: str, services: str) -> N
         ("are all the node", [(item.node, item.host) for item in members]),
         ("have one machine id", [(item.machine_id, item.host) for item in members if item.machine_id]),
     ):
-        for value, hosts in _repeated(values).items():
+        for value, hosts in _find_duplicates(values).items():
             fix = (
                 "Set muster_node.name or rename one"
                 if what.startswith("are")
@@ -132,7 +132,7 @@ def _check_machine(item: K3sMember) -> None:
         raise InputError(item.host, "is not managed as root", "Set ansible_become: true")
 
 
-def _repeated(values: t.Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+def _find_duplicates(values: t.Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = collections.defaultdict(list)
     for value, host in values:
         found[value].append(host)

@@ -30,7 +30,7 @@ NodeRequest = t.Mapping[str, t.Any]
 RECORD = "var/lib/muster/k3s.json"
 DATA = "var/lib/rancher/k3s"
 PROGRAM = "usr/local/bin/k3s"
-# What a Kubernetes that somebody else made leaves where ours would be.
+# What another Kubernetes leaves where this one would be.
 FOREIGN = {
     "K3s": ("etc/systemd/system/k3s.service", "etc/systemd/system/k3s-agent.service", "etc/rancher/k3s", DATA),
     "RKE2": ("etc/rancher/rke2", "var/lib/rancher/rke2"),
@@ -61,7 +61,7 @@ def place_of(path: str, root: str = "/") -> pathlib.Path:
     return pathlib.Path(root) / path.lstrip("/")
 
 
-def _look(request: NodeRequest) -> dict[str, t.Any]:
+def _read_state(request: NodeRequest) -> dict[str, t.Any]:
     root = request.get("root", "/")
     record = files.read_json(place_of(RECORD, root))
     known = (record or {}).get("files", {})
@@ -83,6 +83,12 @@ def _look(request: NodeRequest) -> dict[str, t.Any]:
     if request.get("kubeconfig"):
         found["kubeconfig"] = _text(place_of("etc/rancher/k3s/k3s.yaml", root)) or None
     return found
+
+
+def _begin(request: NodeRequest) -> dict[str, t.Any]:
+    """Write the record, before the first byte of what will be made is sent."""
+    _record_before(request, request.get("root", "/"))
+    return {}
 
 
 def _fetch(request: NodeRequest) -> dict[str, t.Any]:
@@ -154,14 +160,14 @@ def _apply(request: NodeRequest) -> dict[str, t.Any]:
 def _restart(request: NodeRequest) -> dict[str, t.Any]:
     """Start or restart the unit and wait until it is ready, or until it says that it never will be."""
     unit = request["unit"]
-    since = _journal_cursor(unit)
+    since = _read_journal_cursor(unit)
     run("systemctl", "reset-failed", unit, check=False)
     run("systemctl", "restart", "--no-block", unit)
     end = time.monotonic() + float(request["wait_s"])
     state: dict[str, t.Any] = {}
     while time.monotonic() < end:
         state = _unit(unit)
-        lines = _journal(unit, since)
+        lines = _read_journal(unit, since)
         refused = [line for line in lines if any(text in line for text in _REFUSALS)]
         if state["active"] == "active":
             record = files.read_json(place_of(RECORD)) or {"files": {}}
@@ -172,7 +178,7 @@ def _restart(request: NodeRequest) -> dict[str, t.Any]:
             run("systemctl", "stop", unit, check=False)
             return {"problem": f"{unit} is stopped again, it does not start: {_words(shown[-1:])}"}
         time.sleep(0.2)
-    return {"problem": f"{unit} is not ready after {request['wait_s']} s: {_words(_journal(unit, since)[-1:])}"}
+    return {"problem": f"{unit} is not ready after {request['wait_s']} s: {_words(_read_journal(unit, since)[-1:])}"}
 
 
 def _token(request: NodeRequest) -> dict[str, t.Any]:
@@ -221,11 +227,11 @@ def _record_before(request: NodeRequest, root: str) -> dict[str, t.Any]:
         record = {"schema": 1, "files": {}, "before": [path for path in TREES if place_of(path, root).exists()]}
     record |= {"unit": request["unit"], "role": request["role"], "cluster": request["cluster"]}
     folders = set(record.get("folders", []))
-    for item in [*request["files"], {"path": RECORD}]:
-        for parent in place_of(item["path"], root).parents:
-            if not parent.exists():
-                folders.add(str(parent))
-        record["files"].setdefault(item["path"], None)
+    paths = [item["path"] for item in request["files"]]
+    for path in [*paths, RECORD]:
+        folders.update(str(parent) for parent in place_of(path, root).parents if not parent.exists())
+    for path in paths:
+        record["files"].setdefault(path, None)
     record["folders"] = sorted(folders)
     _write_record(root, record)
     return t.cast("dict[str, t.Any]", record)
@@ -244,7 +250,7 @@ def _foreign(root: str) -> list[str]:
 
 
 def _is_content(place: pathlib.Path) -> bool:
-    """Return whether a path is a file or a folder with something in it: an empty mount point is nobody's."""
+    """Return whether a path is a file or a folder with something in it: an empty mount point is not in use."""
     return place.exists() and (not place.is_dir() or any(place.iterdir()))
 
 
@@ -302,12 +308,12 @@ def _unit(unit: str) -> dict[str, t.Any]:
     }
 
 
-def _journal_cursor(unit: str) -> str:
+def _read_journal_cursor(unit: str) -> str:
     text = run("journalctl", "--unit", unit, "--lines=1", "--show-cursor", "--no-pager", check=False)
     return text.rpartition("-- cursor: ")[2].strip() if "-- cursor: " in text else ""
 
 
-def _journal(unit: str, since: str) -> list[str]:
+def _read_journal(unit: str, since: str) -> list[str]:
     after = [f"--after-cursor={since}"] if since else []
     text = run("journalctl", "--unit", unit, "--output=cat", "--lines=200", "--no-pager", *after, check=False)
     return [line for line in text.splitlines() if "level=" in line or "level:" in line]
@@ -355,7 +361,8 @@ def _remove(request: NodeRequest) -> dict[str, t.Any]:
 TREES = ("etc/rancher", "etc/rancher/k3s", "etc/rancher/node", "var/lib/rancher", DATA, "var/lib/kubelet", "run/k3s",
           "run/flannel", "var/lib/cni", "var/log/pods", "var/log/containers")  # fmt: skip
 _STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
-    "look": _look,
+    "look": _read_state,
+    "begin": _begin,
     "fetch": _fetch,
     "piece": _piece,
     "discard": _discard,

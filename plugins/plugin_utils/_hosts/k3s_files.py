@@ -54,7 +54,7 @@ _MEMLOCK = "# Written by muster.training for RDMA.\n[Service]\nLimitMEMLOCK=infi
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class K3sSettings:
-    """What one machine's K3s is set up with. ``server``: the URL that an agent joins."""
+    """The settings of K3s on one machine. ``server``: the URL that an agent joins."""
 
     role: str
     node: str

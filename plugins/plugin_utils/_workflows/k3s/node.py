@@ -22,6 +22,7 @@ from ..._hosts import downloads, k3s_files
 from ..._hosts.node_client import PIECE_BYTES, NodeClient
 from ..shared.state_dir import StateHome
 from . import access, tokens
+from .digest_lock import DigestLock, sha256_of
 
 Result = dict[str, t.Any]
 
@@ -35,7 +36,7 @@ class NodeOrder:
 
     settings: k3s_files.K3sSettings
     home: StateHome
-    lock: downloads.DigestLock
+    lock: DigestLock
     base: pathlib.Path
     version: str
     source: str = ""
@@ -70,37 +71,43 @@ class NodePlan:
     joins: bool
 
     @property
-    def changed(self) -> bool:
+    def has_changes(self) -> bool:
         """Whether anything is to be done."""
         return bool(self.texts or self.pieces or self.obsolete or self.joins) or not (self.running and self.enabled)
 
+    @property
+    def paths(self) -> list[str]:
+        """The paths that are to be placed."""
+        return [*(item.path for item in self.pieces), *(item.path for item in self.texts)]
+
     def summary(self) -> list[str]:
         """Return the paths that change, for people."""
-        return [*(item.path for item in (*self.pieces, *self.texts)), *(f"-{path}" for path in self.obsolete)]
+        return [*self.paths, *(f"-{path}" for path in self.obsolete)]
 
 
 def ensure_present(remote: NodeClient, order: NodeOrder, server: NodeClient | None, check: bool) -> Result:
     """Place what a machine lacks. The unit is started by :func:`ensure_running`, which a handler calls."""
     wanted = k3s_files.render(order.settings)
-    facts = look(remote, order, wanted)
+    facts = read_facts(remote, order, wanted)
     refuse_machine(remote.name, facts)
     plan = make_plan(facts, order, wanted, check)
     if order.settings.role == "agent" and plan.joins and server is None:
         raise InputError("server", f"{remote.name} is an agent", "Name the host that is the server")
     if order.token is not None and server is not None and plan.joins:
         tokens.check_token(server, order.token)
-    result: Result = {"changed": plan.changed, "files": plan.summary(), "joins": plan.joins}
-    if check or not plan.changed:
-        if not plan.changed and order.settings.role == "server":
+    result: Result = {"changed": plan.has_changes, "files": plan.summary(), "joins": plan.joins}
+    if check or not plan.has_changes:
+        if not plan.has_changes and order.settings.role == "server":
             result["changed"] = access.write_kubeconfig(order.home, facts["kubeconfig"], order.api_address, check)
         return result
+    unit = {"unit": order.settings.unit, "role": order.settings.role, "cluster": order.home.folder.name}
+    remote.call("k3s", step="begin", files=[{"path": path} for path in plan.paths], **unit)
     placed = [_send(remote, order, item) for item in plan.pieces]
     texts = [{"path": item.path, "mode": item.mode, "text": item.text} for item in plan.texts]
     if plan.joins and server is not None:
         tokens.end_tokens(server, order.home, order.settings.node)
         token = order.token or tokens.create_token(server, order.home, order.settings.node, order.token_ttl_s)
         texts.append({"path": k3s_files.TOKEN, "mode": 0o600, "text": token.reveal() + "\n"})
-    unit = {"unit": order.settings.unit, "role": order.settings.role, "cluster": order.home.folder.name}
     remote.call("k3s", step="apply", files=[*placed, *texts], obsolete=list(plan.obsolete), **unit)
     return result
 
@@ -110,7 +117,7 @@ def ensure_running(remote: NodeClient, order: NodeOrder, server: NodeClient | No
     if check:
         return {"changed": True}
     wanted = k3s_files.render(order.settings)
-    facts = look(remote, order, wanted)
+    facts = read_facts(remote, order, wanted)
     plan = make_plan(facts, order, wanted, check)
     try:
         values = {"unit": order.settings.unit, "wait_s": order.wait_s, "started_with": plan.started_with}
@@ -119,14 +126,14 @@ def ensure_running(remote: NodeClient, order: NodeOrder, server: NodeClient | No
         if server is not None:
             tokens.end_tokens(server, order.home, order.settings.node)
     if order.settings.role == "server":
-        access.write_kubeconfig(order.home, look(remote, order, wanted)["kubeconfig"], order.api_address, check)
+        access.write_kubeconfig(order.home, read_facts(remote, order, wanted)["kubeconfig"], order.api_address, check)
     return {"changed": True}
 
 
 def ensure_absent(remote: NodeClient, order: NodeOrder, check: bool) -> Result:
     """Take K3s away from a machine; with the server the kubeconfig and all tokens are over."""
     if check:
-        return {"changed": look(remote, order, ())["record"] is not None}
+        return {"changed": read_facts(remote, order, ())["record"] is not None}
     removed = remote.call("k3s", step="remove")["removed"]
     if order.settings.role == "server":
         tokens.end_tokens(None, order.home)
@@ -134,7 +141,7 @@ def ensure_absent(remote: NodeClient, order: NodeOrder, check: bool) -> Result:
     return {"changed": removed}
 
 
-def look(remote: NodeClient, order: NodeOrder, wanted: t.Sequence[k3s_files.NodeFile]) -> dict[str, t.Any]:
+def read_facts(remote: NodeClient, order: NodeOrder, wanted: t.Sequence[k3s_files.NodeFile]) -> dict[str, t.Any]:
     """Return what is on the machine."""
     paths = [
         k3s_files.PROGRAM,
@@ -170,9 +177,10 @@ def make_plan(
     there, record = facts["files"], facts["record"] or {}
     texts = [item for item in wanted if not _same(there[item.path], item.sha256, item.mode)]
     pieces = _pieces(facts, order, check)
-    images = tuple(item.path for item in pieces if item.path.startswith(k3s_files.IMAGES))
-    known = {item.path for item in (*wanted, *pieces)} | {k3s_files.TOKEN}
-    started_with = _digest([(item.path, item.sha256) for item in (*wanted, *pieces) if item.path not in images])
+    all_digests = {item.path: item.sha256 for item in pieces} | {item.path: item.sha256 for item in wanted}
+    # Archives of images are imported while K3s runs.
+    started_with = _digest([item for item in all_digests.items() if not item[0].startswith(k3s_files.IMAGES)])
+    known = {*all_digests, k3s_files.TOKEN}
     unit = facts["unit"] or {}
     return NodePlan(
         tuple(texts),
@@ -195,9 +203,9 @@ def _pieces(facts: t.Mapping[str, t.Any], order: NodeOrder, check: bool) -> list
     found = []
     for download, path, mode in asked:
         origin = downloads.locate(download, order.source, order.base)
-        sha256 = order.lock.expected(download)
+        sha256 = order.lock.find_digest(download)
         if isinstance(origin, pathlib.Path):
-            sha256 = downloads.sha256_of(origin)
+            sha256 = sha256_of(origin)
             order.lock.hold(download, sha256, write=not check)
         found.append(Piece(download, path, mode, origin, sha256))
     return found
@@ -230,14 +238,3 @@ def _same(found: t.Mapping[str, t.Any] | None, sha256: str, mode: int) -> bool:
 
 def _digest(values: t.Sequence[tuple[str, str]]) -> str:
     return hashlib.sha256(repr(sorted(values)).encode()).hexdigest()
-
-
-def lock_beside(sources: t.Sequence[str], base: pathlib.Path, given: str | None) -> downloads.DigestLock:
-    """Return the lock file: the one that is named, else the one beside the first inventory that is a file or folder."""
-    if given:
-        return downloads.DigestLock(base / pathlib.Path(given).expanduser())
-    for source in sources:
-        place = pathlib.Path(source)
-        if place.exists():
-            return downloads.DigestLock((place if place.is_dir() else place.parent) / downloads.LOCK)
-    return downloads.DigestLock(base / downloads.LOCK)

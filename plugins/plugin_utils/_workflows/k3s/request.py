@@ -19,6 +19,7 @@ from ..._hosts import downloads, k3s_files
 from ..._hosts.node_client import NodeClient
 from ..shared.state_dir import StateHome
 from . import node
+from .digest_lock import find_lock
 
 _VERSION = re.compile(r"v[0-9]+\.[0-9]+\.[0-9]+(-rc[0-9]+)?\+k3s[0-9]+\Z")
 _NODE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?\Z")
@@ -54,7 +55,7 @@ def read_order(
     return node.NodeOrder(
         settings=_settings(options, host),
         home=StateHome(options["state_home"], str(options["cluster"])),
-        lock=node.lock_beside(sources, base, options.get("lock_file")),
+        lock=find_lock(sources, base, options.get("lock_file")),
         base=base,
         version=version,
         source=str(options.get("source") or ""),
