@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ..plugin_utils._ansible.base import WorkflowAction
-from ..plugin_utils._workflows.k3s import cluster
+from ..plugin_utils._workflows import k3s_cluster_info
 
 
 class ActionModule(WorkflowAction):
@@ -24,7 +24,7 @@ class ActionModule(WorkflowAction):
         """Return the result documented in the module."""
         hosts, hostvars = options["hosts"], variables["hostvars"]
         known = {host: hostvars[host] for host in hosts if host in hostvars}
-        return cluster.check_cluster(
+        return k3s_cluster_info.check_cluster(
             lambda: self.connect(variables)(hosts),
             {host: str(known[host].get("muster_k3s_role") or "") for host in known},
             {host: str((known[host].get("muster_node") or {}).get("name") or host) for host in known},

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
-from ..plugin_utils._workflows.k3s import request
+from ..plugin_utils._workflows.k3s_node import request
 
 
 class ActionModule(WorkflowAction):

@@ -74,7 +74,7 @@ labels:
   type: list
   elements: dict
 nodes:
-  description: One entry for each machine with C(host), C(role), C(architecture) and C(node).
+  description: One entry for each machine, with the keys host, role, node and architecture.
   returned: success
   type: list
   elements: dict

@@ -15,7 +15,7 @@ import urllib.request
 from ...module_utils._model.errors import TransportError
 from ...module_utils._node import files
 from .._hosts import downloads
-from .k3s.digest_lock import find_lock, sha256_of
+from .shared.digest_lock import find_lock, sha256_of
 from .shared.state_dir import StateHome
 
 _LIMIT_S = 120

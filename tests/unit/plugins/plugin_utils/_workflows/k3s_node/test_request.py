@@ -12,7 +12,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.action import k3s_node
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.k3s import request
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.k3s_node import request
 
 DEFAULTS = {name: spec.get("default") for name, spec in k3s_node.ActionModule.OPTIONS.items()}
 

@@ -17,9 +17,9 @@ from ....module_utils._model.errors import InputError
 from ....module_utils._secrets.secret import Secret
 from ..._hosts import downloads, k3s_files
 from ..._hosts.node_client import NodeClient
+from ..shared.digest_lock import find_lock
 from ..shared.state_dir import StateHome
 from . import node
-from .digest_lock import find_lock
 
 _VERSION = re.compile(r"v[0-9]+\.[0-9]+\.[0-9]+(-rc[0-9]+)?\+k3s[0-9]+\Z")
 _NODE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?\Z")

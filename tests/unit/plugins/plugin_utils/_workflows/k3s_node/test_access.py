@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.k3s import access
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.k3s_node import access
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import (
     StateHome,
     cluster_kubeconfig,

@@ -13,7 +13,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.downloads import Download
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.k3s import digest_lock
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import digest_lock
 
 UNKNOWN = Download("k3s", "v1", "amd64", "k3s", "https://example.com/k3s", "")
 KNOWN = Download("kueue", "v2", "any", "m.yaml", "https://example.com/m.yaml", "b" * 64)

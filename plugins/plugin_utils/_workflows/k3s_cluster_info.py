@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import typing as t
 
-from ....module_utils._model import k3s
-from ....module_utils._model.errors import InputError
-from ..._hosts.node_client import NodeClient, most_telling_error, on_each_node
+from ...module_utils._model import k3s
+from ...module_utils._model.errors import InputError
+from .._hosts.node_client import NodeClient, most_telling_error, on_each_node
 
 Result = dict[str, t.Any]
 

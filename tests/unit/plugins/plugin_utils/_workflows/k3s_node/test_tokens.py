@@ -13,7 +13,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import NodeError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.k3s import tokens
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.k3s_node import tokens
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 
 TOKEN = f"K10{'a1' * 32}::abc123.0123456789abcdef"

@@ -15,7 +15,8 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._node import files, host_agent, host_k3s
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import k3s_files
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.k3s import digest_lock, node
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.k3s_node import node
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import digest_lock
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 
 KUBECONFIG = '{"clusters": [{"name": "default", "cluster": {"server": "https://127.0.0.1:6443"}}]}'

@@ -10,7 +10,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, NodeError
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.k3s import cluster
+from ansible_collections.muster.training.plugins.plugin_utils._workflows import k3s_cluster_info as cluster
 
 ROLES = {"a": "server", "b": "agent"}
 NODES = {"a": "node-a", "b": "b"}

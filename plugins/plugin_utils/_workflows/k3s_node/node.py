@@ -20,9 +20,9 @@ from ....module_utils._model.k3s import ARCHITECTURES
 from ....module_utils._secrets.secret import Secret
 from ..._hosts import downloads, k3s_files
 from ..._hosts.node_client import PIECE_BYTES, NodeClient
+from ..shared.digest_lock import DigestLock, sha256_of
 from ..shared.state_dir import StateHome
 from . import access, tokens
-from .digest_lock import DigestLock, sha256_of
 
 Result = dict[str, t.Any]
 
