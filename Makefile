@@ -36,8 +36,8 @@ test: venv venv-torch venv-launchers venv-core220 ## all checks (ARGS="--only un
 test-all: venv venv-torch venv-launchers venv-core220 venv-core222 ## also what make test leaves out
 	@MUSTER_TEST_ALL=1 $(DEV) -m tools.check --all $(ARGS)
 
-bench: venv venv-torch ## performance ratios with their gates, each line ends in PASS or FAIL
-	@$(DEV) -m tools.bench $(ARGS)
+bench: venv venv-torch ## performance ratios with their gates, each line ends in PASS or FAIL; installs what it needs
+	@MUSTER_REQUIRE_LAB=1 $(DEV) -m tools.bench $(ARGS)
 
 lab: venv venv-torch ## checks on a cluster of local containers (root, podman, Linux)
 	@$(DEV) -m tools.lab $(ARGS)

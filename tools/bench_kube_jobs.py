@@ -24,10 +24,9 @@ import time
 import typing as t
 from collections.abc import Callable, Sequence
 
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.kinds import KubeObject
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import load
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import source as code_source
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     plan as kubernetes_plan,
@@ -118,8 +117,7 @@ class Arena:
         """Return all objects that a run of ours would make."""
         placement = {"backend": "kubernetes", "namespace": self.team.namespace}
         given = {**self.sleeping(), "image": self.lab.image, "placement": placement}
-        home = StateHome({"path": str(self.folder / "nowhere")}, "default")
-        job = load.load_job({"job": given}, ROOT, home)
+        job = parse_job(given)
         source = code_source.read_source(job, ROOT, self.folder)
         facts = read_cluster_facts(self.client, job, self.team.namespace)
         decided = kubernetes_plan.decide_placement(job, facts)

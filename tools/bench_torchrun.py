@@ -21,6 +21,7 @@ import time
 import typing as t
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.node import Node
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import plan as hosts_plan
 from tools.bench_world import (
@@ -64,7 +65,7 @@ def launch_cost(world: World, rounds: int) -> list[Line]:
 
 def _torchrun(world: World, node: str, run_id: str, folder: pathlib.Path) -> list[str]:
     job = parse_job(world.job(run_id))
-    host = hosts_plan.TrainingHost(node, address(node), world.python, 0.0, "local", {})
+    host = hosts_plan.TrainingHost(node, address(node), world.python, 0.0, "local", {}, Node(node))
     hosts = [dataclasses.replace(host, name=name, address=address(name)) for name in NODES]
     info = {
         "state_dir": str(folder),

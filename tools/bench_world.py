@@ -37,6 +37,14 @@ class Line:
     ok: bool | None
 
 
+def judge_when_quiet(lines: t.Iterable[Line], is_quiet: bool) -> list[Line]:
+    """Return wall-clock figures with their verdicts, or without where others used the machine."""
+    if is_quiet:
+        return list(lines)
+    open_gate = "not judged: other processes use this machine"
+    return [line if line.ok is None else dataclasses.replace(line, gate=open_gate, ok=None) for line in lines]
+
+
 class Quiet:
     """A progress sink that keeps quiet."""
 

@@ -271,8 +271,8 @@ def main(arguments: list[str]) -> int:
         steps = chosen(filter(None, options.only.split(","))) if options.only else STEPS
     except ValueError as error:
         parser.error(str(error))
-    if not options.only and not options.all:
-        steps = tuple(step for step in steps if step.tier == "test")
+    if not options.only:
+        steps = tuple(step for step in steps if (not step.within if options.all else step.tier == "test"))
     if options.list:
         print("\n".join(f"{step.name:<13} {step.title}" for step in steps))
         return 0

@@ -33,7 +33,6 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--sweep"]:
         return sweep()
     began = time.monotonic()
-    print("+ python -m pytest", TESTS, *arguments, flush=True)
     status, text = run_tests(arguments)
     counts = re.findall(r"^=* ?(\d+ [a-z]+(?:, \d+ [a-z]+)*) in [\d.]+s", text, flags=re.MULTILINE)
     print(f"lab: {counts[-1] if counts else 'no tests were run'}, {time.monotonic() - began:.0f} s", flush=True)
@@ -56,8 +55,10 @@ def _commands() -> tuple[str, ...]:
 def run_tests(arguments: list[str]) -> tuple[int, str]:
     """Run pytest on the lab with its output shown as it comes; return its exit status and that output."""
     options = ["--quiet", "-rsfE", "--tb=short", "--durations=0", "--durations-min=1"]
+    places = [] if any(word.startswith(f"{TESTS}/") for word in arguments) else [TESTS]
+    print("+ python -m pytest", *places, *arguments, flush=True)
     process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *options, TESTS, *arguments],
+        [sys.executable, "-m", "pytest", *options, *places, *arguments],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

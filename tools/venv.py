@@ -18,6 +18,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -38,7 +39,8 @@ class VenvError(Exception):
 class Recipe:
     """One environment: its folder below the root, its group in pyproject.toml, and whether it holds the collection.
 
-    ``over``: another environment whose packages it sees, so that gigabytes are not installed twice.
+    ``over``: another environment whose packages it sees, so that gigabytes are not installed twice. ``compiled``:
+    requirements that are built once more against what the environment holds -> variables of their build.
     """
 
     folder: str
@@ -46,12 +48,21 @@ class Recipe:
     linked: bool
     effort: str
     over: str | None = None
+    compiled: t.Mapping[str, t.Mapping[str, str]] = dataclasses.field(default_factory=dict)
 
 
 RECIPES: t.Final[dict[str, Recipe]] = {
     "dev": Recipe(".venv", "dev", linked=True, effort="about a minute"),
     "torch": Recipe(".venv-torch", "torch", linked=False, effort="one to five minutes, 3 GB to download on Linux"),
-    "launchers": Recipe(".venv-launchers", "launchers", linked=False, effort="about a minute", over="torch"),
+    "launchers": Recipe(
+        ".venv-launchers",
+        "launchers",
+        linked=False,
+        effort="two to three minutes",
+        over="torch",
+        # DeepSpeed's collectives on CPUs: without them, every job compiles them when it starts.
+        compiled={"deepspeed": {"DS_BUILD_SHM_COMM": "1", "DS_ACCELERATOR": "cpu"}},
+    ),
     "core220": Recipe(".venv-core220", "core220", linked=True, effort="about half a minute"),
     "core222": Recipe(".venv-core222", "core222", linked=True, effort="about half a minute"),
 }
@@ -99,10 +110,16 @@ def constraints_for(requirements: list[str], constraints: str) -> str:
     return "".join(f"{line}\n" for line in kept)
 
 
-def wanted_stamp(root: pathlib.Path, requirements: list[str], constraints: str) -> Stamp:
+def wanted_stamp(
+    root: pathlib.Path,
+    requirements: list[str],
+    constraints: str,
+    compiled: t.Mapping[str, t.Mapping[str, str]] | None = None,
+) -> Stamp:
     """The stamp of an environment made now by this interpreter."""
+    built = [json.dumps(compiled, sort_keys=True)] if compiled else []
     version = ".".join(str(part) for part in sys.version_info[:3])
-    digest = hashlib.sha256("\n".join([*sorted(requirements), "--", constraints]).encode()).hexdigest()
+    digest = hashlib.sha256("\n".join([*sorted(requirements), "--", constraints, *built]).encode()).hexdigest()
     return Stamp(base=f"{version} {sys.prefix} {root}", content=digest)
 
 
@@ -160,11 +177,27 @@ def install(folder: pathlib.Path, requirements: list[str], constraints: str, hel
     """
     bounds = folder / "muster-constraints.txt"
     bounds.write_text(constraints, encoding="utf-8")
+    _pip(folder, ["--constraint", os.fspath(bounds), *requirements], {}, held)
+
+
+def compile_against(folder: pathlib.Path, compiled: t.Mapping[str, t.Mapping[str, str]], held: int) -> None:
+    """Build requirements again with what the environment holds now; without a compiler they stay as they are."""
+    if compiled and not shutil.which("c++"):
+        print(f"{folder.name}: no C++ compiler (c++), so {', '.join(compiled)} compiles parts of itself in each job")
+        return
+    bounds = os.fspath(folder / "muster-constraints.txt")
+    # A wheel in pip's cache may have been built without these variables.
+    again = ["--force-reinstall", "--no-deps", "--no-build-isolation", "--no-cache-dir", "--constraint", bounds]
+    for requirement, variables in compiled.items():
+        _pip(folder, [*again, requirement], variables, held)
+
+
+def _pip(folder: pathlib.Path, words: list[str], variables: t.Mapping[str, str], held: int) -> None:
     argv = [os.fspath(folder / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
-    argv += ["--quiet", "--constraint", os.fspath(bounds), *requirements]
     outside = {"PYTHONPATH", "PYTHONHOME", "PIP_USER", "PIP_TARGET", "PIP_PREFIX"}
     environment = {name: value for name, value in os.environ.items() if name not in outside}
-    if subprocess.run(argv, env=environment, pass_fds=[held], check=False).returncode:
+    environment.update(variables)
+    if subprocess.run([*argv, "--quiet", *words], env=environment, pass_fds=[held], check=False).returncode:
         raise VenvError(f"pip could not fill {folder.name}; its messages stand above. Call again to continue")
 
 
@@ -191,7 +224,7 @@ def ensure(name: str, root: pathlib.Path = ROOT) -> bool:
     groups = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]
     requirements = expand_group(groups, recipe.group)
     constraints = constraints_for(requirements, (root / "tools" / "constraints.txt").read_text(encoding="utf-8"))
-    wanted = wanted_stamp(root, requirements, constraints)
+    wanted = wanted_stamp(root, requirements, constraints, recipe.compiled)
     folder = root / recipe.folder
     with lock(root, f"venv-{name}") as held:
         present = read_stamp(folder)
@@ -206,6 +239,7 @@ def ensure(name: str, root: pathlib.Path = ROOT) -> bool:
         if recipe.over:
             see_packages(folder, root / RECIPES[recipe.over].folder)
         install(folder, requirements, constraints, held)
+        compile_against(folder, recipe.compiled, held)
         if recipe.linked:
             link_collection(folder, root)
         (folder / STAMP).write_text(json.dumps(dataclasses.asdict(wanted)), encoding="utf-8")

@@ -75,11 +75,12 @@ class InventoryModule(BaseInventoryPlugin):
         for index in range(own.get_option("nodes")):
             name = f"{own.get_option('prefix')}{index + 1}"
             inventory.add_host(name, group="muster_nodes")
-            for key, value in {**shared, **_variables(name, index)}.items():
+            for key, value in {**shared, **build_variables(name, index)}.items():
                 inventory.set_variable(name, key, value)
 
 
-def _variables(name: str, index: int) -> dict[str, t.Any]:
+def build_variables(name: str, index: int) -> dict[str, t.Any]:
+    """Return the variables of the node with this number, from 0."""
     address = local_nodes.node_address(index)
     node = {
         "id": f"local/{name}",
@@ -88,7 +89,7 @@ def _variables(name: str, index: int) -> dict[str, t.Any]:
         "provider": "local",
         "kind": "baremetal",
         "state": "running",
-        "addresses": {"lan": address},
+        "addresses": {"mesh": [], "lan": [{"address": address, "interface": "lo", "prefix": None}], "public": []},
         "network_types": ["lan"],
         "cpu": {"count": os.cpu_count(), "arch": os.uname().machine},
         "price_usd_per_hour": 0.0,

@@ -40,7 +40,9 @@ extends_documentation_fragment:
 EXAMPLES = r"""
 # runpod.yml: one group for each Instant Cluster, ranks as a variable
 plugin: muster.training.runpod
-known_hosts_dir: ~/.local/state/muster.training/known_hosts
+known_hosts_dir: ~/.local/state/muster/lab/known_hosts
+groups:
+  muster_nodes: muster_reachable
 compose:
   node_rank: runpod_cluster_rank
 keyed_groups:

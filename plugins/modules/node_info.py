@@ -52,6 +52,11 @@ node:
   returned: success
   type: dict
   sample: {"hostname": "gpu-1", "cpus": 64, "training": {"version": "3.12.4", "packages": {"torch": "2.9.0"}}}
+record:
+  description: The record of the node, C(muster_node) as the inventory has it, with what was measured.
+  returned: success
+  type: dict
+  sample: {"name": "gpu-1", "gpu": {"model": "NVIDIA H100 80GB HBM3", "count": 8}, "memory_gib": 1771.5}
 checks:
   description: The checks with C(ok), C(failures) and one entry each.
   returned: success

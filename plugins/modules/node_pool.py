@@ -14,11 +14,15 @@ description:
     Machines of an earlier call are adopted, missing ones are ordered at the same time, each is looked at over SSH
     before it counts, and unusable ones are deleted and replaced.
   - With O(state=absent) machines are ended, and proved gone by two listings of their account, seconds apart. It fails
-    while anything of this cluster still bills.
+    while anything of this cluster bills beyond its lease, and, without O(pool) and O(nodes), while the account of a
+    machine within its lease cannot be seen.
+  - What is listed bills, whatever the ledger says of it. A machine that is listed again after it was proved gone is
+    ended, and nothing is ordered beside machines of this cluster that the ledger does not have.
   - Everything that is rented has a line in the cluster's ledger (C(ledger.jsonl) in the state home) before the order
     leaves, and the same token at the end of its name. When an answer is lost, the account's listing decides, never a
     second order. After a crash, the same task or O(state=absent) puts things in order.
-  - A machine without a line in the ledger is never deleted, except orphans with O(orphans=delete).
+  - A machine without a line in the ledger is never deleted, except orphans with O(orphans=delete). Nothing is deleted
+    that is listed without a token of ours in its name or its tags.
   - Runs on the controller. The providers' own limits on calls are kept.
 options:
   state:
@@ -54,10 +58,14 @@ options:
     type: bool
     default: false
   max_price_usd_per_hour:
-    description: The highest price of one machine in US dollars per hour.
+    description:
+      - The highest price of one machine in US dollars per hour. It holds for offers, and for what is billed. When a new
+        machine bills more, those of this call are deleted and the module fails.
     type: float
   max_total_usd_per_hour:
-    description: The highest price of the whole pool in US dollars per hour.
+    description:
+      - The highest price of the whole pool in US dollars per hour, with machines that were replaced until they are
+        gone.
     type: float
   lease_s:
     description:
@@ -93,9 +101,10 @@ options:
     type: str
   readiness:
     description:
-      - What a machine must show before it counts, a mapping. C(ssh) (default true) looks at all. C(cuda) (true) wants
-        all GPUs that were sold, and CUDA to initialise. C(k3s) (false) wants that K3s can run. C(disk_free_gib_min)
-        (5), C(memory_gib_min) (0). C(patience_s) (240) is how long a machine that answers may take to be right.
+      - What a machine must show before it counts, a mapping. C(ssh) (default true) looks at all, and wants the GPU
+        model and the memory that were ordered. C(cuda) (true) wants all GPUs that were ordered, and CUDA to
+        initialise. C(k3s) (false) wants that K3s can run. C(disk_free_gib_min) (5), C(memory_gib_min) (0).
+        C(patience_s) (240) is how long a machine that answers may take to be right.
       - cloud-init and the package manager must be done.
       - Host keys are pinned one by one, in C(known_hosts) of the cluster's state folder.
     type: dict
@@ -109,11 +118,13 @@ options:
     type: int
     default: 0
   max_replacements:
-    description: How many bad machines may be replaced for each machine of the pool.
+    description:
+      - How many bad machines may be replaced for each machine of the pool. An order that never took effect counts like
+        one.
     type: int
     default: 3
   release_timeout_s:
-    description: How long deleting may take.
+    description: How long deleting may take, with every listing and call.
     type: int
     default: 900
   nodes:
@@ -236,7 +247,7 @@ deadline:
   returned: when O(state=present), not in check mode
   type: str
 not_proved_gone:
-  description: What was given up and may still be there. O(state=absent) deals with it.
+  description: What was given up and may still be there; it makes the module fail. O(state=absent) deals with it.
   returned: when O(state=present), not in check mode
   type: list
   elements: dict
@@ -249,6 +260,20 @@ leases:
 billing:
   description: Machines of this cluster that are not proved gone, with C(ids), C(usd_per_hour) and the C(problem).
   returned: when O(state=absent), not in check mode
+  type: list
+  elements: dict
+within_lease:
+  description: Machines of this cluster that are listed and may run on, with C(id), C(usd_per_hour) and C(deadline).
+  returned: when O(state=absent)
+  type: list
+  elements: dict
+within_lease_usd_per_hour:
+  description: What they cost, null when a price is not known.
+  returned: when O(state=absent), not in check mode
+  type: float
+unwritten:
+  description: Lines that the disk of the ledger did not take. Add them to C(ledger.jsonl) when there is room.
+  returned: not in check mode
   type: list
   elements: dict
 orphans:
@@ -272,11 +297,11 @@ hygiene:
   type: list
   elements: dict
 residual_usd_per_hour:
-  description: What still bills, null when a price is not known.
+  description: What bills beyond a lease, null when a price is not known.
   returned: when O(state=absent), not in check mode
   type: float
 clean:
-  description: Whether nothing of this cluster is left.
+  description: Whether nothing of this cluster bills beyond its lease.
   returned: when O(state=absent), not in check mode
   type: bool
 reasons:

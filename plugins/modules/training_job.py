@@ -42,14 +42,18 @@ options:
         description:
           - Name of a preset whose keys are overlaid by the job's own, mappings key by key.
           - A preset of the collection (C(pytorch_ddp), C(pytorch_fsdp), C(deepspeed_zero3), C(accelerate),
-            C(megatron), C(horovod)) or the file C(NAME.yml) of a folder in O(template_paths).
+            C(huggingface_finetune), C(mpi4py)) or the file C(NAME.yml) of a folder in O(template_paths).
         type: str
       placement:
         description: The backend, and the nodes that the job may use.
         type: dict
         suboptions:
           backend:
-            description: V(kubernetes) runs the job in pods, V(hosts) and V(auto) on the hosts of the play.
+            description:
+              - V(kubernetes) runs the job in pods, V(hosts) on the hosts of the play.
+              - V(auto) is V(hosts) where the play has machines and no O(kubeconfig) or O(context) is named, and
+                V(kubernetes) where it is the other way round. Where both or none are there, a job with an O(job.image)
+                runs in pods. The decision is printed. A recorded run stays on its backend.
             type: str
             choices: [auto, hosts, kubernetes]
             default: auto
@@ -62,6 +66,8 @@ options:
               - The network of the pods on Kubernetes. V(host) is the nodes' own network, which takes one pod per
                 node.
               - V(pod) cannot be used on plain hosts.
+              - V(auto) is V(host) for pods that get a shared RDMA device, where the namespace allows it, and V(pod) for
+                others. The decision is printed.
             type: str
             choices: [auto, host, pod]
             default: auto
@@ -98,9 +104,11 @@ options:
             description: Priority class of the job on Kubernetes.
             type: str
       launcher:
-        description: The program that starts the ranks. V(ray) runs on Kubernetes only.
+        description:
+          - The program that starts the ranks. V(ray) runs on Kubernetes only.
+          - Megatron-LM is started by V(torchrun).
         type: str
-        choices: [torchrun, accelerate, deepspeed, megatron, mpi, ray, command]
+        choices: [torchrun, accelerate, deepspeed, mpi, ray, command]
         default: torchrun
       image:
         description: Container image of the pods. Required on Kubernetes, refused on plain hosts.
@@ -192,7 +200,8 @@ options:
           memory:
             description:
               - Memory limit as a quantity such as V(64Gi) (2^30 bytes each) or V(64G) (10^9 bytes each).
-              - On plain hosts it is enforced where systemd runs.
+              - On plain hosts systemd limits the job on a node as a whole. Where no systemd runs, each process is
+                limited by itself (RLIMIT_DATA), and a job with GPUs is refused.
             type: str
           shm:
             description:
@@ -304,25 +313,47 @@ options:
         suboptions:
           path:
             description:
-              - Folder on the nodes. The default is inside the run's folder on each node.
+              - Folder on the nodes; a run uses a folder of its own below it. The default is inside the run's folder on
+                each node.
               - On Kubernetes it belongs below a mount. Elsewhere it is lost with its pod.
             type: str
+          shared:
+            description:
+              - Whether all nodes of a job with several nodes must see one folder at O(job.checkpoints.path). Before the
+                program starts, the first node writes a file there that the others must read within 15 seconds. A node
+                that does not see it is named, and nothing is started. In pods this is repeated in every attempt. Not
+                tested with O(job.launcher=ray).
+              - V(false) is for programs that keep a part of the checkpoints on each node.
+            type: bool
+            default: true
           format:
-            description: V(files) for one file per checkpoint, V(dcp) for PyTorch's distributed checkpoints.
+            description:
+              - What a complete checkpoint is, for O(job.checkpoints.keep) and O(job.checkpoints.resume=required).
+              - V(dcp), PyTorch's distributed checkpoints, is a folder with a C(.metadata) file, which is written last.
+              - V(files) is a file or folder that is not empty and whose name neither starts with C(.) nor ends with
+                C(.tmp), C(.part), C(.partial) or C(.incomplete). The program writes under such a name and renames.
             type: str
             choices: [files, dcp]
             default: files
           resume:
             description:
-              - V(auto) resumes where a checkpoint exists, V(never) starts from the beginning, V(required) fails
-                without a checkpoint. The program finds it in E(MUSTER_RESUME).
+              - V(auto) leaves it to the program to resume from what is in E(MUSTER_CHECKPOINT_DIR).
+              - With V(never) each start of the run gets an empty folder of its own, C(attempt-N) in the run's folder.
+                Restarts within a start resume from it.
+              - With V(required) a start is refused where the run's folder has no complete checkpoint. On Kubernetes
+                the pods refuse it, before the program starts.
+              - The program finds it in E(MUSTER_RESUME).
             type: str
             choices: [auto, never, required]
             default: auto
           keep:
-            description: Number of checkpoints to keep. The program finds it in E(MUSTER_CHECKPOINT_KEEP).
+            description:
+              - Number of complete checkpoints to keep. Older ones are removed on the node that has them while the
+                program runs, never the newest one. All are kept when it is not set.
+              - With O(job.checkpoints.format=files) only checkpoints are removed that the program has reported with
+                C(checkpoint_step) and C(path).
+              - The program finds it in E(MUSTER_CHECKPOINT_KEEP).
             type: int
-            default: 3
           grace_s:
             description: Seconds that the program has to save after SIGTERM, at most 3600.
             type: int
@@ -589,17 +620,17 @@ run_id:
   sample: char-lm-1a2b3c4d
 run:
   description:
-    - The run record, as in C(run.json).
+    - The run record, as in C(run.json). C(problems) names attempts that did not resume although they could have.
     - Of a run that failed only its state, outcome, cause, detail, exit code and world size.
   returned: when not in check mode
   type: dict
-  sample: {"state": "ended", "outcome": "succeeded", "world_size": {"asked": 16, "seen": 16}, "steps_lost": 0}
+  sample: {"state": "ended", "outcome": "succeeded", "world_size": {"asked": 16, "seen": 16}, "problems": []}
 folder:
   description: The run's folder on the controller, with the record, events, metrics and logs.
   returned: when not in check mode
   type: str
 derived:
-  description: World size, effective batch, learning-rate advice and price that follow from the job.
+  description: World size, effective batch, learning-rate advice, price, and where checkpoints go if not shared.
   returned: in check mode
   type: dict
 checks:

@@ -12,7 +12,7 @@ short_description: Write the report of a training run
 description:
   - Writes one self-contained HTML page, a JSON summary and a JUnit file from the records that the controller keeps of a
     run. The hosts are not needed.
-  - Needs matplotlib on the controller.
+  - The plots are drawn with matplotlib where it is installed on the controller. Without it the page has no plots.
 options:
   run_id:
     description: Name of the run; the default is the newest one.

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import typing as t
 
 import pytest
@@ -23,7 +24,13 @@ class OverSsh:
         self.world = world
         # The default state home is $XDG_STATE_HOME/muster.
         world.state = world.root / ("state" if named else "muster")
-        self.env = {"XDG_STATE_HOME": str(world.root), "ANSIBLE_PIPELINING": "1"}
+        # The path of a control socket may have no more than 108 bytes, which a folder of tests may use up.
+        self.sockets = tempfile.TemporaryDirectory(prefix="cp-")
+        self.env = {
+            "XDG_STATE_HOME": str(world.root),
+            "ANSIBLE_PIPELINING": "1",
+            "ANSIBLE_SSH_CONTROL_PATH_DIR": self.sockets.name,
+        }
         self.extra: dict[str, t.Any] = {} if named else {"muster_state": None}
 
     def play(self, playbook: str, job: t.Any = None, **extra: t.Any) -> t.Any:
@@ -45,6 +52,7 @@ def over_ssh(world: World, request: pytest.FixtureRequest) -> t.Iterator[OverSsh
     found.play("bootstrap", training_env_requirements=[])
     yield found
     found.play("local_nodes_absent")
+    found.sockets.cleanup()
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,25 @@ FaultKind = t.Literal[
     "truncated",
     "html",
     "html_after",
+    "refused_after",
+    "throttled_after",
+    "late_refusal",
+    "strange_id",
+    "no_effect",
+    "partial",
+    "odd_machine",
+    "renamed",
+    "overpriced",
+    "wrong_hardware",
+    "endless_pages",
+    "slow",
 ]
 FAULTS: tuple[FaultKind, ...] = t.get_args(FaultKind)[1:]
+# A listing is read by these from then on, not in one call only.
+LASTING: tuple[FaultKind, ...] = ("odd_machine", "renamed", "overpriced", "wrong_hardware")
 LAG_S = 60.0
+SLOW_S = 20.0
+STRANGERS = ("training-box", "other-h100-0-1234abcd", "lab2-h100-0-0000beef")
 _PAGE = b"<!doctype html><html><body>Sign in to continue</body></html>"
 
 
@@ -73,6 +89,7 @@ class Call:
     match: re.Match[str]
     stale: bool = False
     flicker: bool = False
+    partial: bool = False
 
 
 @dataclasses.dataclass
@@ -117,8 +134,11 @@ class FakeApi:
         self.things: dict[str, Thing] = {}
         self.calls: list[tuple[str, str, str]] = []
         self.violations: list[str] = []
-        self.fault: Fault | None = None
+        self.faults: list[Fault] = []
         self.tripped = False
+        self.lasting: set[FaultKind] = set()
+        self.ignored: set[str] = set()
+        self.rewrite: Callable[[str, Answer], Answer] = lambda _operation, answer: answer
         self.on_call: Callable[[str], None] = lambda _operation: None
         self._counts: dict[str, int] = {}
         self._made = 0
@@ -133,6 +153,31 @@ class FakeApi:
     def error(self, status: int, message: str) -> Answer:
         """Return an error answer in the provider's own shape."""
         return Answer(status, {"message": message})
+
+    @property
+    def fault(self) -> Fault | None:
+        """The only fault."""
+        return self.faults[0] if self.faults else None
+
+    @fault.setter
+    def fault(self, fault: Fault | None) -> None:
+        self.faults = [fault] if fault else []
+
+    def stranger(self, name: str) -> Thing:
+        """Bring into being what somebody else has in the account."""
+        raise NotImplementedError
+
+    def odd(self) -> dict[str, t.Any] | None:
+        """Return a listed machine of somebody else with values of other types, None where none are listed."""
+        return None
+
+    def listed_key(self, operation: str) -> str | None:
+        """Return the key of an answer's machines, None for an operation that lists none."""
+        return None
+
+    def distort(self, kind: FaultKind, item: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Return one of our machines as a listing shows it under a lasting fault."""
+        return item
 
     # The world.
 
@@ -151,6 +196,8 @@ class FakeApi:
 
     def end(self, thing: Thing) -> None:
         """Delete a thing; it may take ``ending_s`` to be gone."""
+        if self._faulty("no_effect"):
+            return
         if thing.ended_at is None:
             now = self.clock.time()
             thing.ended_at = now
@@ -162,10 +209,18 @@ class FakeApi:
         """Return what bills now."""
         return [item for item in self.things.values() if item.exists(self.clock.time())]
 
+    @property
+    def strangers(self) -> list[Thing]:
+        """Return what somebody else has."""
+        return [item for item in self.things.values() if item.name in STRANGERS]
+
     def visible(self, call: Call) -> list[Thing]:
         """Return what a listing shows."""
         now = self.clock.time() - (LAG_S if call.stale else 0.0)
         listed = [item for item in self.things.values() if item.listed(now) and item.made_at <= now]
+        if call.partial:
+            ours = [item for item in listed if item not in self.strangers]
+            listed = [item for item in listed if item not in ours[::2]]
         return [] if call.flicker else listed
 
     def find(self, key: str) -> Thing | None:
@@ -178,9 +233,9 @@ class FakeApi:
         return self.clock.time() >= thing.made_at + thing.boot_s
 
     def _faulty(self, kind: FaultKind) -> bool:
-        return self.tripped_now and self.fault is not None and self.fault.kind == kind
+        return self.tripped_now == kind
 
-    tripped_now = False
+    tripped_now: FaultKind | None = None
 
     # The wire.
 
@@ -204,11 +259,27 @@ class FakeApi:
         call = Call(
             method, parts.path, dict(urllib.parse.parse_qsl(parts.query)), json.loads(body) if body else None, match
         )
-        fault = self.fault
-        if fault and fault.operation == operation and fault.nth == self._counts[operation]:
+        number = self._counts[operation]
+        fault = next((item for item in self.faults if (item.operation, item.nth) == (operation, number)), None)
+        if fault:
             self.tripped = True
+        if fault and fault.kind in LASTING:
+            self.lasting.add(fault.kind)
+        elif fault:
             return self._broken(fault.kind, call, route, target)
-        return self._checked(call, route(call), target), ""
+        return self._shown(operation, self._checked(call, route(call), target)), ""
+
+    def _shown(self, operation: str, answer: Answer) -> Answer:
+        """Return an answer as lasting faults show it; the document says nothing about those."""
+        key = self.listed_key(operation)
+        if key is not None and answer.status == 200 and self.lasting:
+            names = {item.name for item in self.strangers}
+            items = answer.data[key]
+            for kind in self.lasting:
+                items = [item if names & set(map(str, item.values())) else self.distort(kind, item) for item in items]
+            odd = self.odd() if "odd_machine" in self.lasting else None
+            answer = dataclasses.replace(answer, data={**answer.data, key: [*([odd] if odd else []), *items]})
+        return self.rewrite(operation, answer)
 
     def _route(self, method: str, path: str) -> tuple[str, Route, re.Match[str]]:
         for known, pattern, name, route in self._routes:
@@ -224,25 +295,29 @@ class FakeApi:
         self.violations += self._spec.check_answer(call.method, target, answer.status, answer.data)
         return answer
 
-    def _apply(self, call: Call, route: Route) -> Answer:
+    def _apply(self, call: Call, route: Route, kind: FaultKind) -> Answer:
         """Carry a call out with the fault's own delays in force."""
-        self.tripped_now = True
+        self.tripped_now = kind
         try:
             return route(call)
         finally:
-            self.tripped_now = False
+            self.tripped_now = None
 
     def _broken(self, kind: FaultKind, call: Call, route: Route, target: str) -> tuple[Answer | bytes, str]:
-        if kind in ("listing_lag", "flicker_404"):
+        if kind in ("listing_lag", "flicker_404", "partial", "endless_pages", "slow"):
             return self._shown_otherwise(kind, call, route, target)
-        if kind == "late_60s":
-            self.clock.later(LAG_S, lambda: t.cast(None, self._apply(call, route)))
-            return b"", "silent"
+        if kind in ("late_60s", "late_refusal"):
+            self.clock.later(LAG_S, lambda: t.cast(None, self._apply(call, route, kind)))
+            return (b"", "silent") if kind == "late_60s" else (self.error(400, "bad request"), "")
         if kind in ("error_before", "status_500", "throttled", "throttled_retry_after", "timeout", "html"):
             return self._no_effect(kind)
-        answer = self._checked(call, self._apply(call, route), target)
+        answer = self._checked(call, self._apply(call, route, kind), target)
         if kind == "error_after":
             return self.error(500, "internal error"), ""
+        if kind in ("refused_after", "throttled_after"):
+            return self.error(400 if kind == "refused_after" else 429, "refused"), ""
+        if kind in ("strange_id", "no_effect"):
+            return self.misnamed(answer) if kind == "strange_id" else answer, ""
         if kind == "timeout_after":
             return b"", "silent"
         if kind == "html_after":
@@ -267,7 +342,26 @@ class FakeApi:
             return self.error(404, "not found"), ""
         call.stale = kind == "listing_lag"
         call.flicker = kind == "flicker_404"
-        return self._checked(call, self._apply(call, route), target), ""
+        call.partial = kind == "partial"
+        if kind == "slow":
+            self.clock.sleep(SLOW_S)
+        answer = self._checked(call, self._apply(call, route, kind), target)
+        is_listing = kind == "endless_pages" and self.listed_key(self._route(call.method, call.path)[0]) is not None
+        return self.endless(answer) if is_listing else answer, ""
+
+    def misnamed(self, answer: Answer) -> Answer:
+        """Return a create's answer with the id of a stranger's machine."""
+        if not self.strangers or not isinstance(answer.data, dict):
+            return answer
+        return dataclasses.replace(answer, data=self.with_id(answer.data, self.strangers[0].id))
+
+    def with_id(self, data: dict[str, t.Any], key: str) -> dict[str, t.Any]:
+        """Return a create's answer with another id."""
+        return {**data, "id": key}
+
+    def endless(self, answer: Answer) -> Answer:
+        """Return a listing whose next page is itself, where the API has pages."""
+        return answer
 
     def is_listing(self, call: Call) -> bool:
         """Return whether a call only reads."""

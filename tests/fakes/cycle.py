@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._http.messages imp
 from ansible_collections.muster.training.plugins.module_utils._http.urls import Origin
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
 from ansible_collections.muster.training.plugins.module_utils._model.lease import TeardownProof
-from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease, LedgerEvent
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Candidate
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
 from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import ProviderConnection
@@ -34,9 +34,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._provision.create_
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import PoolRequest
 from ansible_collections.muster.training.plugins.plugin_utils._provision.delete import delete_leases
 from ansible_collections.muster.training.plugins.plugin_utils._provision.delete_state import DeleteRequest
+from ansible_collections.muster.training.plugins.plugin_utils._provision.due_rules import find_due_leases
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import LedgerSession
 
-from .api import FakeApi, _server
+from .api import STRANGERS, FakeApi, Thing, _server
 from .lambda_cloud import FakeLambda
 from .runpod import FakeRunpod
 from .shadeform import FakeShadeform
@@ -46,8 +47,13 @@ from .vastai import FakeVast
 from .virtual import InlineScheduler, VirtualClock
 from .wire import TOKEN, FakeWire
 
+# So many lines the disk refuses in a row; by then somebody has made room.
+FULL_LINES = 5
+MAX_REPLACEMENTS = 3
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPm3qL9yqKZ1b0T2cCqf5xH0c7m4Qd8r user@host"
 NODES = 2
+# For one machine of two, or for half a cluster; the fakes sell at 2 to 3 USD.
+CAP = 10.0
 
 
 class Crash(BaseException):
@@ -136,11 +142,14 @@ class CrashLedger:
     def __init__(self) -> None:
         self.events: list[LedgerEvent] = []
         self.nth = 0
+        self.full_from = 0
         self.when: t.Literal["before", "after"] = "after"
         self.count = 0
 
     def append(self, event: LedgerEvent) -> None:
         self.count += 1
+        if self.full_from and self.full_from <= self.count < self.full_from + FULL_LINES:
+            raise MusterError("the disk is full")
         if self.count == self.nth and self.when == "before":
             raise Crash
         self.events.append(event)
@@ -164,6 +173,29 @@ class Cycle:
         self._tokens = (f"{number:08x}" for number in itertools.count(1))
         self.completed = False
         self.failures: list[str] = []
+        self.untrue: list[str] = []
+        self.rents = 0
+        self._strangers = [self.api.stranger(name).id for name in STRANGERS]
+
+    @property
+    def ours(self) -> list[Thing]:
+        """What bills and is ours."""
+        return [item for item in self.api.alive() if item.id not in self._strangers]
+
+    @property
+    def touched(self) -> int:
+        """How many machines of others are gone."""
+        return sum(self.api.find(key) is None for key in self._strangers)
+
+    @property
+    def excess(self) -> int:
+        """How many orders took effect beyond what may be replaced."""
+        made = [item for item in self.api.things.values() if item.id not in self._strangers]
+        if self.product.unit == "cluster":
+            made, count = [item for item in made if item.fields["kind"] == "cluster"], 1
+        else:
+            count = NODES
+        return max(0, len(made) - count * (MAX_REPLACEMENTS + 1) * self.rents)
 
     @property
     def keeper(self) -> t.Any:
@@ -183,12 +215,43 @@ class Cycle:
             except Crash:
                 self.failures.append("crash")
                 continue
+            self._check_promise(proof, "teardown")
             if proof.clean:
                 break
             self.clock.sleep(300)
         return proof
 
+    def _check_promise(self, proof: TeardownProof, what: str) -> None:
+        listed = [item.name for item in self.ours if item.listed(self.clock.time())]
+        within = {item["id"] for item in proof.within_lease}
+        if proof.clean and [item for item in self.ours if item.id not in within]:
+            self.untrue.append(f"{what} is clean, listed are {listed}")
+
+    def reap(self) -> TeardownProof:
+        """Do what a scheduled reaper does, until it is clean; the last proof is returned."""
+        proof = TeardownProof(billing=({"problem": "never ran"},))
+        for _pass in range(6):
+            keeper = self.keeper
+            book = LedgerSession(self.ledger.events, self.ledger)
+            due = find_due_leases(book.leases.values(), {}, self.clock.time())
+            request = DeleteRequest("lab", self.clock.time() + 900, whole=True)
+
+            def is_due(lease: Lease, keys: t.Collection[t.Any] = due) -> bool:
+                return not lease.open or lease.key in keys
+
+            try:
+                proof = delete_leases(request, is_due, {keeper.name: keeper}, book, InlineScheduler(self.clock))
+            except Crash:
+                self.failures.append("crash")
+                continue
+            self._check_promise(proof, "reap")
+            if proof.clean:
+                break
+            self.clock.sleep(600)
+        return proof
+
     def _rent(self) -> None:
+        self.rents += 1
         try:
             self.completed = self._rent_machines() if self.product.name != "tailscale" else self._mint()
         except MusterError as error:
@@ -200,7 +263,8 @@ class Cycle:
         candidate = Candidate(
             provider=provider, gpu_model="H100", gpu_count=1, image="ubuntu", unit=self.product.unit, kind=None
         )
-        request = PoolRequest("lab", "h100", NODES, (candidate,), self.clock.time() + 7200)
+        limit = self.clock.time() + 7200
+        request = PoolRequest("lab", "h100", NODES, (candidate,), limit, CAP, max_replacements=MAX_REPLACEMENTS)
         outcome = create_pool(
             request,
             {provider: self.keeper},
@@ -212,6 +276,10 @@ class Cycle:
         )
         if outcome.failure:
             self.failures.append(outcome.failure)
+        elif len([item for item in self.ours if item.fields.get("kind") != "cluster"]) < NODES:
+            self.untrue.append("rent is complete, but machines do not exist")
+        elif not outcome.proof.billing and len(self.ours) > NODES + (self.product.unit == "cluster"):
+            self.untrue.append("rent is complete without a word of other machines that bill")
         return not outcome.failure
 
     def _mint(self) -> bool:
@@ -235,6 +303,7 @@ class Cycle:
     def _use(self) -> None:
         """A second ``rent`` of the same pool is what ``train`` begins with; it must order nothing."""
         if self.completed and self.product.name != "tailscale":
+            self.rents += 1
             before = len([call for call in self.api.calls if call[0].startswith("create")])
             try:
                 self._rent_machines()
@@ -254,4 +323,4 @@ class Cycle:
     def settle(self) -> int:
         """Let everything happen that is still on its way; return how many things bill then."""
         self.clock.sleep(7200)
-        return len(self.api.alive())
+        return len(self.ours)

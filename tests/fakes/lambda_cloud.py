@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from .api import Answer, Call, FakeApi, Route, Thing
+from .api import Answer, Call, FakeApi, FaultKind, Route, Thing
 
 REGION = {"name": "us-east-1", "description": "Virginia, USA"}
 TYPE = {
@@ -49,6 +49,30 @@ class FakeLambda(FakeApi):
     def error(self, status: int, message: str) -> Answer:
         code = {404: "global/object-does-not-exist", 401: "global/invalid-api-key"}.get(status, "global/internal-error")
         return Answer(status, {"error": {"code": code, "message": message, "suggestion": "none"}})
+
+    def stranger(self, name: str) -> Thing:
+        return self.make(name, ssh_key_names=["bobs"], tags=[{"key": "team", "value": "b"}], end="active")
+
+    def odd(self) -> dict[str, t.Any]:
+        wild = {"a": 1}
+        names = ("ip", "private_ip", "status", "region", "instance_type", "hostname", "ssh_key_names", "actions")
+        return {"id": "odd-1", "name": ["x"], "tags": [{"key": wild, "value": wild}, 7], **dict.fromkeys(names, wild)}
+
+    def listed_key(self, operation: str) -> str | None:
+        return "data" if operation == "list" else None
+
+    def distort(self, kind: FaultKind, item: dict[str, t.Any]) -> dict[str, t.Any]:
+        product = item["instance_type"]
+        if kind == "renamed":
+            return {**item, "name": "renamed-by-hand", "hostname": "renamed-by-hand"}
+        if kind == "overpriced":
+            return {**item, "instance_type": {**product, "price_cents_per_hour": 2990}}
+        if kind == "wrong_hardware":
+            return {**item, "instance_type": {**product, "gpu_description": "A10 (24 GB PCIe)"}}
+        return item
+
+    def with_id(self, data: dict[str, t.Any], key: str) -> dict[str, t.Any]:
+        return {"data": {"instance_ids": [key]}}
 
     def _list(self, call: Call) -> Answer:
         return Answer(200, {"data": [self._instance(item) for item in self.visible(call)]})

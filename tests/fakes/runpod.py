@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from .api import Answer, Call, FakeApi, Route, Thing
+from .api import Answer, Call, FakeApi, FaultKind, Route, Thing
 
 GPU = "NVIDIA H100 80GB HBM3"
 PRICE = 2.99
@@ -17,7 +17,8 @@ _TIME = "2026-11-21T10:00:00Z"
 class FakeRunpod(FakeApi):
     """``refusals`` are (status, detail) for the next creates; ``strays`` leaves a deleted cluster's pods alive.
 
-    ``page`` splits listings into pages of that size, as the API does since September 2026.
+    ``page`` splits listings into pages of that size, as the API does since September 2026. ``endpoints`` are (host, port,
+    user) at which the pods' SSH answers, one after another; without them it is an address of documentation.
     """
 
     name = "runpod"
@@ -31,6 +32,7 @@ class FakeRunpod(FakeApi):
         self.page = 0
         self.volumes: list[dict[str, t.Any]] = []
         self.bodies: list[t.Any] = []
+        self.endpoints: list[tuple[str, int, str]] = []
 
     def routes(self) -> list[tuple[str, str, str, Route]]:
         return [
@@ -47,6 +49,32 @@ class FakeRunpod(FakeApi):
     def error(self, status: int, message: str) -> Answer:
         return Answer(status, {"title": "Error", "status": status, "detail": message})
 
+    def stranger(self, name: str) -> Thing:
+        shown = {"count": 1, "cluster": None, "rank": 0, "end": "RUNNING", "endpoint": ("203.0.113.5", 22, "root")}
+        return self.make(name, kind="pod", image="bob", env={"A": "b"}, **shown)
+
+    def odd(self) -> dict[str, t.Any]:
+        wild = {"a": [1]}
+        names = ("name", "status", "actions", "gpu", "cpu", "ssh", "cost", "ports", "runtime", "createdAt", "env")
+        return {"id": "odd-1", "cluster": 7, **dict.fromkeys(names, wild)}
+
+    def listed_key(self, operation: str) -> str | None:
+        return "pods" if operation == "list" else None
+
+    def distort(self, kind: FaultKind, item: dict[str, t.Any]) -> dict[str, t.Any]:
+        if kind == "renamed":
+            return {**item, "name": "renamed-by-hand"}
+        if kind == "overpriced":
+            return {**item, "cost": 29.9}
+        return {**item, "gpu": {"id": "NVIDIA A40", "count": 1}} if kind == "wrong_hardware" else item
+
+    def endless(self, answer: Answer) -> Answer:
+        self.endless_count += 1
+        pages = {"nextCursor": f"more-{self.endless_count}", "hasNextPage": True}
+        return Answer(200, {**answer.data, "pagination": pages})
+
+    endless_count = 0
+
     def _pods(self, call: Call) -> Answer:
         inside = call.query.get("includeClusterPods") == "true"
         listed = [item for item in self.visible(call) if item.fields["kind"] == "pod"]
@@ -57,6 +85,8 @@ class FakeRunpod(FakeApi):
         return self._paged("clusters", [self._cluster(item) for item in listed], call)
 
     def _paged(self, key: str, items: list[t.Any], call: Call) -> Answer:
+        if call.query.get("cursor", "").startswith("more-"):
+            return self.endless(Answer(200, {key: items}))
         if not self.page:
             return Answer(200, {key: items})
         start = int(call.query.get("cursor", "0"))
@@ -67,7 +97,8 @@ class FakeRunpod(FakeApi):
     def _pod(self, thing: Thing) -> dict[str, t.Any]:
         fields = thing.fields
         ready = self.ready(thing)
-        port = {"host": "203.0.113.4", "port": 22001, "username": "root", "command": "ssh root@203.0.113.4 -p 22001"}
+        host, number, user = fields["endpoint"]
+        port = {"host": host, "port": number, "username": user, "command": f"ssh {user}@{host} -p {number}"}
         shown = {
             "id": thing.id,
             "name": thing.name,
@@ -132,9 +163,16 @@ class FakeRunpod(FakeApi):
 
     def _new_pod(self, name: str, body: t.Any, count: int, cluster: str | None, rank: int = 0) -> Thing:
         end = self.statuses.pop(0) if self.statuses else "RUNNING"
-        env = body.get("env", {})
         return self.make(
-            name, kind="pod", image=body["image"], env=env, count=count, cluster=cluster, rank=rank, end=end
+            name,
+            kind="pod",
+            image=body["image"],
+            env=body.get("env", {}),
+            count=count,
+            cluster=cluster,
+            rank=rank,
+            end=end,
+            endpoint=self.endpoints.pop(0) if self.endpoints else ("203.0.113.4", 22001, "root"),
         )
 
     def _create(self, call: Call) -> Answer:

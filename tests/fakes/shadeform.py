@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import typing as t
 
-from .api import Answer, Call, FakeApi, Route, Thing
+from .api import Answer, Call, FakeApi, FaultKind, Route, Thing
 
 CONFIGURATION = {
     "memory_in_gb": 180,
@@ -52,6 +52,26 @@ class FakeShadeform(FakeApi):
             ("add_key", "POST", "/v1/sshkeys/add", self._add_key),
             ("leftovers", "GET", "/v1/volumes", lambda _call: Answer(200, {"volumes": self.volumes})),
         ]
+
+    def stranger(self, name: str) -> Thing:
+        return self.make(name, tags=["team:b"], end="active", auto_delete=None)
+
+    def odd(self) -> dict[str, t.Any]:
+        wild = {"a": [1]}
+        names = ("name", "cloud", "region", "configuration", "ip", "ssh_port", "status", "hourly_price", "tags")
+        return {"id": "odd-1", "created_at": 7, **dict.fromkeys(names, wild)}
+
+    def listed_key(self, operation: str) -> str | None:
+        return "instances" if operation == "list" else None
+
+    def distort(self, kind: FaultKind, item: dict[str, t.Any]) -> dict[str, t.Any]:
+        if kind == "renamed":
+            return {**item, "name": "renamed-by-hand"}
+        if kind == "overpriced":
+            return {**item, "hourly_price": 2990}
+        if kind == "wrong_hardware":
+            return {**item, "configuration": {**item["configuration"], "gpu_type": "A40", "num_gpus": 1}}
+        return item
 
     def new_id(self, number: int) -> str:
         return f"d290f1ee-6c54-4b01-90e6-{number:012x}"

@@ -20,7 +20,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.lease impor
     SshEndpoint,
     parse_instance_name,
 )
-from ansible_collections.muster.training.plugins.module_utils._model.offer import Offer, OfferQuery, Order
+from ansible_collections.muster.training.plugins.module_utils._model.offer import Hardware, Offer, OfferQuery, Order
 from ansible_collections.muster.training.plugins.plugin_utils._provision.readiness import ProbeReport
 
 from .virtual import VirtualClock
@@ -38,6 +38,7 @@ class SimMachine:
     visible_from: float
     host: str | None = None
     state: InstanceState | None = None
+    record: dict[str, t.Any] = dataclasses.field(default_factory=dict)
 
 
 class SimProvider:
@@ -55,6 +56,7 @@ class SimProvider:
     ) -> None:
         self.name = name
         self.account = account
+        self.fingerprint = account
         self.traits = traits or ProviderTraits()
         self.clock = clock
         self.stock = list(offers)
@@ -70,6 +72,7 @@ class SimProvider:
         self.lag_s = 0.0
         self.hosts: list[str] = []
         self.states: list[InstanceState] = []
+        self.records: list[dict[str, t.Any]] = []
         self.left: tuple[Leftover, ...] = ()
         self._count = 0
 
@@ -85,6 +88,8 @@ class SimProvider:
         host = self.hosts.pop(0) if self.hosts else None
         state = self.states.pop(0) if self.states else None
         self.machines[key] = SimMachine(key, name, price, now, self.boot_s, now + self.lag_s, host, state)
+        if self.records:
+            self.machines[key].record = self.records.pop(0)
         return key
 
     def create(self, order: Order) -> OrderResult:
@@ -122,6 +127,7 @@ class SimProvider:
             price_usd_per_hour=item.price,
             ssh=SshEndpoint("192.0.2.1", 22, "root") if state == "running" else None,
             host=item.host,
+            record=item.record,
         )
 
     def delete(self, instance: Instance) -> bool:
@@ -151,9 +157,11 @@ class SimProber:
     def __init__(self, *reports: ProbeReport) -> None:
         self.reports = list(reports)
         self.seen: list[str] = []
+        self.ordered: list[Hardware] = []
 
-    def probe(self, machine: Instance) -> ProbeReport:
+    def probe(self, machine: Instance, ordered: Hardware) -> ProbeReport:
         self.seen.append(machine.id)
+        self.ordered.append(ordered)
         return self.reports.pop(0) if self.reports else ProbeReport("ready", True)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from .api import Answer, Call, FakeApi, Route, Thing
+from .api import Answer, Call, FakeApi, FaultKind, Route, Thing
 
 _TIME = "2026-11-21T10:00:00Z"
 
@@ -50,6 +50,20 @@ class FakeTailscale(FakeApi):
         values = {"kind": "device", "tags": ["tag:rented"], "authorized": True, "enabledRoutes": [], "online": True}
         return self.make(hostname, **{**values, **fields})
 
+    def stranger(self, name: str) -> Thing:
+        return self.device(name)
+
+    def odd(self) -> dict[str, t.Any]:
+        wild = {"a": [1]}
+        names = ("name", "hostname", "tags", "addresses", "connectedToControl", "created", "authorized", "os")
+        return {"id": 7, "nodeId": "odd-1", **dict.fromkeys(names, wild)}
+
+    def listed_key(self, operation: str) -> str | None:
+        return "devices" if operation == "list" else None
+
+    def distort(self, kind: FaultKind, item: dict[str, t.Any]) -> dict[str, t.Any]:
+        return {**item, "name": "renamed.tail1234.ts.net"} if kind == "renamed" else item
+
     def _devices(self, call: Call) -> Answer:
         listed = [item for item in self.visible(call) if item.fields["kind"] == "device"]
         return Answer(200, {"devices": [self._device(item) for item in listed]})
@@ -57,7 +71,7 @@ class FakeTailscale(FakeApi):
     def _device(self, thing: Thing) -> dict[str, t.Any]:
         fields = thing.fields
         return {
-            "addresses": ["100.64.0.7", "fd7a:115c:a1e0::7"],
+            "addresses": fields.get("addresses", ["100.64.0.7", "fd7a:115c:a1e0::7"]),
             "id": "1",
             "nodeId": thing.id,
             "name": f"{fields.get('label', thing.name)}.tail1234.ts.net",

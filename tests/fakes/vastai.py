@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from .api import Answer, Call, FakeApi, Route, Thing
+from .api import Answer, Call, FakeApi, FaultKind, Route, Thing
 
 ASK = {
     "gpu_name": "H100 SXM",
@@ -54,6 +54,33 @@ class FakeVast(FakeApi):
             ("attach_key", "POST", "/api/v0/instances/([0-9]+)/ssh/", self._attach),
         ]
 
+    def stranger(self, name: str) -> Thing:
+        return self.make(name, ask=1, machine_id=1, price=1.0, image="bob", env=[], end="running")
+
+    def odd(self) -> dict[str, t.Any]:
+        wild = {"a": [1]}
+        names = ("label", "actual_status", "ports", "gpu_name", "ssh_port", "dph_total", "extra_env", "image_uuid")
+        return {"id": 1, "public_ipaddr": ["x"], "machine_id": True, **dict.fromkeys(names, wild)}
+
+    def listed_key(self, operation: str) -> str | None:
+        return "instances" if operation == "list" else None
+
+    def distort(self, kind: FaultKind, item: dict[str, t.Any]) -> dict[str, t.Any]:
+        if kind == "renamed":
+            return {**item, "label": "renamed-by-hand"}
+        if kind == "overpriced":
+            return {**item, "dph_total": 29.9}
+        return {**item, "gpu_name": "A40", "gpu_ram": 46068} if kind == "wrong_hardware" else item
+
+    def with_id(self, data: dict[str, t.Any], key: str) -> dict[str, t.Any]:
+        return {**data, "new_contract": int(key)}
+
+    def endless(self, answer: Answer) -> Answer:
+        self.endless_count += 1
+        return Answer(200, {**answer.data, "next_token": f"more-{self.endless_count}"})
+
+    endless_count = 0
+
     def new_id(self, number: int) -> str:
         return str(70000 + number)
 
@@ -67,6 +94,8 @@ class FakeVast(FakeApi):
 
     def _list(self, call: Call) -> Answer:
         listed = [self._instance(item) for item in self.visible(call)]
+        if call.query.get("after_token", "").startswith("more-"):
+            return self.endless(Answer(200, {"success": True, "instances": listed[:1], "next_token": None}))
         start, limit = int(call.query.get("after_token", "0")), int(call.query.get("limit", "25"))
         following = str(start + limit) if start + limit < len(listed) else None
         return Answer(200, {"success": True, "instances": listed[start : start + limit], "next_token": following})
@@ -82,7 +111,7 @@ class FakeVast(FakeApi):
             "next_state": "running",
             "image_uuid": thing.fields["image"],
             "image_runtype": "ssh_direct",
-            "extra_env": [["-p 22:22", "1"]],
+            "extra_env": [["-p 22:22", "1"], ["HF_TOKEN", "env-canary-token"], *thing.fields["env"]],
             "jupyter_token": "jupyter-canary-token",
             "machine_id": thing.fields["machine_id"],
             "num_gpus": 1,
@@ -131,6 +160,7 @@ class FakeVast(FakeApi):
             machine_id=ask["machine_id"],
             price=ask["dph_total"],
             image=call.body["image"],
+            env=[list(pair) for pair in call.body.get("env", {}).items()],
             end=end,
         )
 

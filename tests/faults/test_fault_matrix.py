@@ -24,6 +24,7 @@ from ansible_collections.muster.training.tests.fakes.wire import TOKEN
 
 CASES: collections.Counter[str] = collections.Counter()
 COMPLETED: collections.Counter[str] = collections.Counter()
+FIGURES: collections.Counter[str] = collections.Counter()
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +39,18 @@ def check(cycle: Cycle, proof: TeardownProof, case: str, group: str) -> list[str
     CASES[group] += 1
     COMPLETED[group] += cycle.completed
     problems = []
-    if not proof.clean:
+    if not proof.clean and not cycle.api.lasting:
         problems.append(f"not clean: {proof.to_dict()}")
-    alive = cycle.settle()
-    if alive:
-        problems.append(f"{alive} things alive")
+    # What takes effect after its proof is the reaper's.
+    late = cycle.settle()
+    proof = cycle.reap()
+    if not proof.clean:
+        problems.append(f"not clean after the reaper: {proof.to_dict()}")
+    alive = len(cycle.ours)
+    figures = {"alive": alive, "touched": cycle.touched, "orders in excess": cycle.excess, "untrue": len(cycle.untrue)}
+    FIGURES.update(figures)
+    FIGURES["late effects that the reaper ended"] += late
+    problems += [f"{name}: {count}" for name, count in figures.items() if count] + cycle.untrue
     leases = fold_events(cycle.ledger.events)
     open_ones = [f"{lease.token} {lease.state}" for lease in leases.values() if lease.open]
     if open_ones:
@@ -129,7 +137,7 @@ def test_a_gang_survives_what_is_only_passing(served: tuple[Server, str], name: 
         cycle._rent()
         assert cycle.completed, (name, kind, cycle.failures)
         if name != "tailscale":
-            things = [item for item in cycle.api.alive() if item.fields.get("kind") != "cluster"]
+            things = [item for item in cycle.ours if item.fields.get("kind") != "cluster"]
             assert len(things) == NODES, (name, kind)
 
 
@@ -137,6 +145,7 @@ def test_the_matrix_is_whole() -> None:
     """The number of cases is printed; it must not shrink unseen."""
     total = sum(CASES.values())
     print(f"\nfault matrix: {total} cases, {sum(COMPLETED.values())} gangs complete in spite of it")
+    print("  " + ", ".join(f"{name}: {count}" for name, count in FIGURES.items()))
     for group, count in sorted(CASES.items()):
         print(f"  {group}: {count} cases, {COMPLETED[group]} complete")
     assert total >= 1000

@@ -55,7 +55,7 @@ def cluster(kubeconfig: pathlib.Path, said: Said | None = None, **options: t.Any
         connect=lambda _names: [],
         progress=said or Said(),
     )
-    given = kubernetes_target.find_kubernetes_job(values)
+    given = kubernetes_target.find_kubernetes_job(values, request.surroundings)
     assert given is not None
     return kubernetes_target.KubernetesTarget(request, given)
 

@@ -68,7 +68,7 @@ def rented(controller: Controller) -> t.Iterator[Rented]:
         if done.code:
             raise LabError(f"nothing was rented: {done.output.strip()[-300:]}")
         ledger = controller.folder / "state" / "default"
-        _age(ledger / "ledger.jsonl")
+        let_age(ledger / "ledger.jsonl")
         leases = sorted(read_ledger(ledger).leases.values(), key=lambda lease: lease.name)
         named = dict(zip(nodes, leases, strict=True))
         values = {
@@ -83,7 +83,7 @@ def rented(controller: Controller) -> t.Iterator[Rented]:
                 lab.api.ask("DELETE", f"/api/v1/nodes/{name}")
 
 
-def _age(place: pathlib.Path) -> None:
+def let_age(place: pathlib.Path) -> None:
     """Have it that the machines were rented some time ago: a listing may lag behind what was ordered a moment ago.
 
     The clock of renting also runs fast here; what follows lives in ordinary time.

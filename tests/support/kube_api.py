@@ -14,7 +14,6 @@ import concurrent.futures
 import ctypes
 import dataclasses
 import json
-import lzma
 import os
 import pathlib
 import shutil
@@ -30,6 +29,10 @@ import urllib.request
 
 import pytest
 
+from ansible_collections.muster.training.tests.lab import host, podman
+from ansible_collections.muster.training.tests.lab.kube import binaries
+from ansible_collections.muster.training.tests.support import debian
+
 NAME = "labk8s"
 _PR_SET_PDEATHSIG = 1
 _STARTER = concurrent.futures.ThreadPoolExecutor(1)
@@ -39,45 +42,28 @@ TOKENS = {
 }
 
 
-def binary_folders() -> list[pathlib.Path]:
-    """Where the lab's packed programs may lie: MUSTER_LAB_BIN, then beside the checkout."""
-    named = os.environ.get("MUSTER_LAB_BIN")
-    beside = pathlib.Path(__file__).resolve().parents[3] / "shared" / "lab" / "bin"
-    return [pathlib.Path(named)] if named else [beside]
-
-
-def cache() -> pathlib.Path:
-    """Return the folder of unpacked programs."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return pathlib.Path(base) / "muster-lab" / "bin"
-
-
 def program() -> pathlib.Path | None:
-    """Return the program that is all of Kubernetes in one, unpacked once; None when it is not to be had."""
-    unpacked = cache() / NAME
-    if unpacked.exists():
-        return unpacked
-    for folder in binary_folders():
-        packed = folder / f"{NAME}.xz"
-        if packed.exists():
-            unpacked.parent.mkdir(parents=True, exist_ok=True)
-            part = unpacked.with_name(f".{NAME}.{os.getpid()}")
-            with lzma.open(packed) as source, open(part, "wb") as target:
-                shutil.copyfileobj(source, target, 1 << 20)
-            part.chmod(0o755)
-            part.rename(unpacked)
-            return unpacked
-    return None
+    """Return the program that is all of Kubernetes in one; None when it is not to be had.
+
+    It comes from MUSTER_LAB_BIN or the lab's cache. Only a session that must run everything builds it, for minutes.
+    """
+    lab = binaries.Binaries(podman.cache_home())
+    packed = lab.given is not None and (lab.given / f"{NAME}.xz").exists()
+    if not packed and not (lab.folder / NAME).exists() and os.environ.get("MUSTER_REQUIRE_LAB") != "1":
+        return None
+    return lab.get(NAME)
 
 
 def missing() -> str:
     """Return why no API server can be started here, empty when one can."""
-    if program() is None:
-        return "no labk8s (set MUSTER_LAB_BIN)"
-    for name in ("etcd", "openssl"):
-        if shutil.which(name) is None:
-            return f"no {name} (apt-get install {'etcd-server' if name == 'etcd' else name})"
-    return ""
+    lacking = [debian.obtain("etcd", "etcd-server"), debian.obtain("openssl", "openssl")]
+    try:
+        there = program()
+    except host.LabError as error:
+        return str(error)
+    return next(
+        filter(None, lacking), "" if there else "no labk8s (set MUSTER_LAB_BIN, or run python -m tools.lab images)"
+    )
 
 
 def require() -> None:

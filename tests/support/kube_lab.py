@@ -53,13 +53,14 @@ class Team:
 
 
 class KubeLab:
-    """The cluster, and what tests need of it. ``image`` is on every node; ``torch`` is a path on every node or empty."""
+    """The cluster, and what tests need of it. ``image`` is on every node; ``torch`` and ``launchers`` are paths on every node or empty."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.kubeconfig: pathlib.Path = cluster.kubeconfig
         self.image = manifests.image_name(images.TRAINING)
         self.torch = plan.TORCH if cluster.up_record.torch else ""
+        self.launchers = plan.LAUNCHERS if cluster.up_record.launchers else ""
         self.api: Api = cluster.api
 
     @property

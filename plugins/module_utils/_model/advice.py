@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
+from . import job_checkpoints
 from .job import Job
 
 
@@ -30,6 +31,7 @@ def derive_advice(
         "learning_rate_advice": learning_rate(job),
         "predicted_allreduce_s": allreduce_seconds(job, bandwidth_gb_s),
         "price_usd_per_hour": sum(known_prices) if len(known_prices) == len(prices) else None,
+        "checkpoints": job_checkpoints.describe_folder(job) or None,
     }
 
 

@@ -80,7 +80,9 @@ def check_gang(
             _check_idle(job, name, info, run_id),
             _check_owner(name, info, run_id, owner),
             _check_gpus(job, name, info),
+            *_check_memory(job, name, info),
         ]
+    checks += _check_required_checkpoint(job, infos)
     checks += [_check_same_version(package, infos) for package in _shared_packages(infos)]
     return checks
 
@@ -143,14 +145,24 @@ def _check_paths(node: str, info: NodeInfo) -> list[Check]:
 
 
 def _check_ports(node: str, info: NodeInfo) -> list[Check]:
-    fix = "Another program uses the port: stop it, or choose another run id (muster_run_id)"
     running = any(unit["alive"] for unit in info.get("units", {}).values())
     return [
-        _build_check(
-            "port", node, running or reason is None, port, "free", f"port {port} cannot be used: {reason}", fix
-        )
-        for port, reason in info.get("ports", {}).items()
+        _build_check("port", node, running or not problem, port, "free", *_explain_port(port, problem or {}))
+        for port, problem in info.get("ports", {}).items()
     ]
+
+
+def _explain_port(port: str, problem: t.Mapping[str, str]) -> tuple[str, str]:
+    """Return what is wrong and what to do."""
+    address = problem.get("address")
+    if problem.get("cause") == "name":
+        fix = "Set muster_address to an address of the node, or add the name to DNS or /etc/hosts there"
+        return f"its address {address} cannot be resolved on the node ({problem['reason']})", fix
+    if problem.get("cause") == "address":
+        fix = "Set muster_address to an address of the node that the other nodes can reach"
+        return f"no interface of the node has its address {address}", fix
+    fix = "Another program uses the port: stop it, or choose another run id (muster_run_id)"
+    return f"port {port} cannot be used: {problem.get('reason')}", fix
 
 
 def _check_interpreter(node: str, info: NodeInfo) -> Check:
@@ -246,6 +258,40 @@ def _check_owner(node: str, info: NodeInfo, run_id: str, owner: str) -> Check:
     message = f"run {run_id} belongs to another controller ({record.get('controller', 'unknown')})"
     fix = "Follow or cancel it there, or take it over with muster_take_over: true"
     return _build_check("owner", node, not foreign, record.get("controller"), "this controller", message, fix)
+
+
+def _check_memory(job: Job, node: str, info: NodeInfo) -> list[Check]:
+    """Without systemd a limit per process is all there is, and CUDA reserves more address space than it uses."""
+    if job.resources.memory is None:
+        return []
+    problem = "resources.memory cannot be enforced for a job with GPUs: the node runs no systemd that would limit it"
+    fix = "Leave resources.memory out, or let systemd run there (for a user without root: loginctl enable-linger)"
+    manager = info.get("manager")
+    return [
+        _build_check("memory", node, manager != "detached" or not job.gpus_per_node, manager, "systemd", problem, fix)
+    ]
+
+
+def _check_required_checkpoint(job: Job, infos: t.Mapping[str, NodeInfo]) -> list[Check]:
+    """Of a shared folder one node must see a checkpoint; with a part per node each needs its own."""
+    found = {name: info["checkpoint"] for name, info in infos.items() if info.get("checkpoint")}
+    if any(unit["alive"] for info in infos.values() for unit in info.get("units", {}).values()):
+        return []
+    if job.checkpoints.shared and any(item["name"] for item in found.values()):
+        return []
+    fix = "Set checkpoints.resume: auto to start from the beginning, or name the run (muster_run_id) that saved one"
+    return [
+        _build_check(
+            "checkpoint",
+            name,
+            item["name"] is not None,
+            item["name"],
+            "complete",
+            f"checkpoints.resume is required, and {item['folder']} has no complete checkpoint",
+            fix,
+        )
+        for name, item in found.items()
+    ]
 
 
 def _check_gpus(job: Job, node: str, info: NodeInfo) -> Check:

@@ -15,7 +15,7 @@ import dataclasses
 import re
 import typing as t
 
-from . import job_backends
+from . import job_backends, job_checkpoints, job_templates, launchers, parallel_sizes
 from . import validators as f
 from .errors import InputError
 from .launchers import LAUNCHERS, TORCHRUN_FAMILY
@@ -115,12 +115,16 @@ class Mount:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """Where checkpoints go (``path`` on the nodes; default inside the run's folder) and how long saving may take."""
+    """Where checkpoints go (``path`` on the nodes; default inside the run's folder) and how long saving may take.
+
+    ``shared``: all nodes must see one folder. ``keep``: complete checkpoints that are kept, None for all of them.
+    """
 
     path: str | None = f.field(f.text, None)
     format: str = f.field(f.choice("files", "dcp"), "files")
     resume: str = f.field(f.choice("auto", "never", "required"), "auto")
-    keep: int = f.field(f.integer(1), 3)
+    shared: bool = f.field(f.boolean, True)
+    keep: int | None = f.field(f.integer(1), None)
     grace_s: int = f.field(f.integer(1, 3600), 30)
     interval_steps: int | None = f.field(f.integer(1), None)
     binding: str | None = f.field(f.text, None)
@@ -176,7 +180,7 @@ class Job:
     nodes: int = f.field(f.integer(1, 100_000), 1)
     template: str | None = f.field(f.text, None)
     placement: Placement = f.field(f.section(Placement), Placement())
-    launcher: str = f.field(f.choice(*LAUNCHERS), "torchrun")
+    launcher: str = f.field(launchers.parse, "torchrun")
     image: str | None = f.field(f.text, None)
     python: str | None = f.field(f.text, None)
     code: Code | None = f.field(f.section(Code), None)
@@ -229,54 +233,36 @@ class Job:
         """The engine that runs the job on Kubernetes: as set, else the launcher's own."""
         return self.placement.engine or LAUNCHERS[self.launcher].engines[0]
 
-    def checkpoint_folder(self, run_id: str) -> str | None:
-        """Return the run's own folder below ``checkpoints.path``, None when the job names no path."""
-        return _below(self.checkpoints.path, run_id)
-
-    def kept_logs_folder(self, run_id: str) -> str | None:
-        """Return where the run's pods keep their logs: beside the checkpoints, None when these are in the pod."""
-        kept = self.checkpoints.path if job_backends.checkpoint_mount(self) else None
-        return _below(kept, f".muster/{run_id}/logs")
-
     @property
     def world_size(self) -> int:
         """Number of ranks over all nodes."""
         return self.nodes * self.nproc
 
+    @property
+    def world_sizes(self) -> tuple[int, ...]:
+        """The world sizes that the job may have: several for an elastic one."""
+        return tuple(nodes * self.nproc for nodes in range(self.elastic.min or self.nodes, self.nodes + 1))
 
-def _below(folder: str | None, path: str) -> str | None:
-    return f"{folder.rstrip('/')}/{path}" if folder else None
 
-
-def parse_job(value: t.Any, presets: t.Mapping[str, t.Mapping[str, t.Any]] | None = None) -> Job:
+def parse_job(
+    value: t.Any,
+    presets: t.Mapping[str, t.Mapping[str, t.Any]] | None = None,
+    choose_backend: t.Callable[[bool], str] = lambda _has_image: "hosts",
+) -> Job:
     """Return the job that ``value`` describes, with its template resolved.
 
     :param value: mapping as written by the user (``muster_job``).
     :param presets: template name -> partial job; the job's own keys win, mappings are merged key by key.
+    :param choose_backend: what ``placement.backend: auto`` stands for, by whether the job names an image.
     :raises InputError: naming the option, the problem and the nearest valid key.
     """
-    options = f.dictionary(value, "job")
-    template = options.get("template")
-    if template is not None:
-        templates = presets or {}
-        if f.text(template, "job.template") not in templates:
-            near = f.find_nearest(str(template), templates)
-            hint = f"Did you mean '{near}'?" if near else f"Templates are: {', '.join(sorted(templates))}"
-            raise InputError("job.template", f"template '{template}' does not exist", hint)
-        options = merge(f.dictionary(templates[template], f"job.template {template}"), options)
+    options = job_templates.apply_template(f.dictionary(value, "job"), presets or {})
     job = f.section(Job)(options, "job")
+    if job.placement.backend == "auto":
+        placement = dataclasses.replace(job.placement, backend=choose_backend(job.image is not None))
+        job = dataclasses.replace(job, placement=placement)
     _check_job(job)
     return job
-
-
-def merge(base: t.Mapping[str, t.Any], own: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return ``base`` overlaid by ``own``: mappings are merged key by key, everything else is replaced."""
-    result = dict(base)
-    for key, value in own.items():
-        base_value = result.get(key)
-        both = isinstance(base_value, t.Mapping) and isinstance(value, t.Mapping)
-        result[key] = merge(t.cast(t.Any, base_value), value) if both else value
-    return result
 
 
 def to_yaml_names(job: Job) -> dict[str, t.Any]:
@@ -294,6 +280,7 @@ def _plain_value(value: t.Any) -> t.Any:
 
 def _check_job(job: Job) -> None:
     job_backends.check_backend(job)
+    job_checkpoints.check_checkpoints(job)
     if job.groups:
         raise InputError(
             "job.groups",
@@ -331,9 +318,17 @@ def _check_program(job: Job) -> None:
             "is required for a relative script",
             "Name the folder that holds it: code: {from: path, ref: DIR}",
         )
+    if job.launcher in TORCHRUN_FAMILY:
+        parallel_sizes.check(job.args, job.world_sizes)
     if job.deepspeed_config and job.launcher not in ("deepspeed", "accelerate"):
         raise InputError(
             "job.deepspeed_config", f"has no effect with launcher '{job.launcher}'", "Use launcher: deepspeed"
+        )
+    if job.deepspeed_config and job.launcher == "accelerate" and not job.gpus_per_node:
+        raise InputError(
+            "job.deepspeed_config",
+            "has no effect with launcher 'accelerate' without GPUs: Accelerate uses DeepSpeed on GPUs only",
+            "Set gpus_per_node, or use launcher: deepspeed",
         )
 
 

@@ -17,6 +17,7 @@ from .launchers import LAUNCHERS, TORCHRUN_FAMILY
 if t.TYPE_CHECKING:
     from .job import Job, Mount
 
+Backend = t.Literal["hosts", "kubernetes"]
 UnsupportedOption = tuple[str, t.Callable[["Job"], bool], str]
 # Which launchers an engine runs.
 ENGINE_LAUNCHERS: dict[str, tuple[str, ...]] = {
@@ -28,6 +29,35 @@ _ENGINES_WITHOUT_TTL = ("trainjob", "rayjob")
 # Folders of the pod that belong to the collection.
 RESERVED_PATHS = ("/muster", "/proc", "/sys", "/dev")
 _NEEDS_KUBERNETES = "needs placement.backend: kubernetes"
+
+
+class Surroundings(t.NamedTuple):
+    """The places where a job could run: machines in the play, a kubeconfig or context that the user named."""
+
+    machines: bool
+    cluster: bool
+
+
+class BackendChoice(t.NamedTuple):
+    """What ``placement.backend: auto`` stands for, and why."""
+
+    backend: Backend
+    reason: str
+
+
+def choose_backend(has_image: bool, around: Surroundings) -> BackendChoice:
+    """Return the backend for ``placement.backend: auto``: the only one that there is, else the one that fits the job.
+
+    :param has_image: whether the job names an image, which only pods run.
+    """
+    if around.machines != around.cluster:
+        if around.machines:
+            return BackendChoice("hosts", "the play has machines, and no cluster is named")
+        return BackendChoice("kubernetes", "a cluster is named, and the play has no machines")
+    there = "machines and a cluster are there" if around.machines else "no machines and no cluster are named"
+    if has_image:
+        return BackendChoice("kubernetes", f"{there}, and the job has an image")
+    return BackendChoice("hosts", f"{there}, and the job has no image")
 
 
 def is_elastic(job: Job) -> bool:

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import typing as t
 
+from . import validators
+from .errors import InputError
+
 PRESETS: dict[str, dict[str, t.Any]] = {
     "pytorch_ddp": {
         "launcher": "torchrun",
@@ -42,16 +45,59 @@ PRESETS: dict[str, dict[str, t.Any]] = {
         "restart": {"max_crashes": 3, "max_lost_nodes": 3},
         "requires": {"accelerate": ""},
     },
-    "megatron": {
-        "launcher": "megatron",
-        "checkpoints": {"format": "dcp", "resume": "auto", "grace_s": 120},
+    "huggingface_finetune": {
+        "launcher": "accelerate",
+        "checkpoints": {"resume": "auto", "grace_s": 120},
         "restart": {"max_crashes": 3, "max_lost_nodes": 3},
-        "requires": {"torch": ">=2.4"},
+        "requires": {"torch": ">=2.4", "accelerate": "", "transformers": ">=5.0", "peft": ""},
+        # One tokenizer thread in each rank: the ranks' data loaders fork.
+        "env": {"TOKENIZERS_PARALLELISM": "false"},
     },
-    "horovod": {
+    "mpi4py": {
         "launcher": "mpi",
-        "checkpoints": {"format": "files", "resume": "auto"},
+        "checkpoints": {"resume": "auto"},
         "restart": {"max_crashes": 3, "max_lost_nodes": 3},
-        "requires": {"horovod": ""},
+        "requires": {"mpi4py": ""},
     },
 }
+_NO_PRESETS = {
+    "horovod": (
+        "horovod is no longer a template: Horovod has had no release since 2023 and does not build with PyTorch 2.15",
+        "Use template: pytorch_ddp, or mpi4py for a program that averages over MPI itself",
+    ),
+    "megatron": (
+        "megatron is no longer a template: it set nothing beyond torchrun",
+        "Use launcher: torchrun with script: pretrain_gpt.py",
+    ),
+}
+
+
+def apply_template(
+    options: t.Mapping[str, t.Any], presets: t.Mapping[str, t.Mapping[str, t.Any]]
+) -> t.Mapping[str, t.Any]:
+    """Return the job's own keys laid over those of the template that they name, if they name one.
+
+    :param presets: template name -> partial job.
+    :raises InputError: when there is no such template.
+    """
+    if options.get("template") is None:
+        return options
+    template = validators.text(options["template"], "job.template")
+    if template in presets:
+        return merge(validators.dictionary(presets[template], f"job.template {template}"), options)
+    if template in _NO_PRESETS:
+        problem, fix = _NO_PRESETS[template]
+        raise InputError("job.template", problem, fix)
+    near = validators.find_nearest(template, presets)
+    hint = f"Did you mean '{near}'?" if near else f"Templates are: {', '.join(sorted(presets))}"
+    raise InputError("job.template", f"template '{template}' does not exist", hint)
+
+
+def merge(base: t.Mapping[str, t.Any], own: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return ``base`` overlaid by ``own``: mappings are merged key by key, everything else is replaced."""
+    result = dict(base)
+    for key, value in own.items():
+        base_value = result.get(key)
+        both = isinstance(base_value, t.Mapping) and isinstance(value, t.Mapping)
+        result[key] = merge(t.cast(t.Any, base_value), value) if both else value
+    return result

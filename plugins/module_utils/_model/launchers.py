@@ -12,6 +12,10 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import typing as t
+
+from . import validators
+from .errors import InputError
 
 _PLAIN_ENGINES = ("jobset", "indexed_job", "trainjob", "volcano")
 
@@ -29,9 +33,27 @@ LAUNCHERS: dict[str, LauncherTraits] = {
     "torchrun": LauncherTraits(torchrun=True),
     "accelerate": LauncherTraits(torchrun=True),
     "deepspeed": LauncherTraits(torchrun=True),
-    "megatron": LauncherTraits(torchrun=True),
     "mpi": LauncherTraits(engines=("mpijob",)),
     "ray": LauncherTraits(engines=("rayjob",), on_hosts=False),
     "command": LauncherTraits(),
 }
 TORCHRUN_FAMILY = tuple(name for name, traits in LAUNCHERS.items() if traits.torchrun)
+# Words that were accepted once, or that an operator may look for: (problem, what to write instead).
+_NO_LAUNCHERS = {
+    "megatron": (
+        "megatron is not a launcher: torchrun starts Megatron-LM",
+        "Use torchrun with script: pretrain_gpt.py",
+    ),
+    "horovod": ("horovod is not supported: it does not build with current PyTorch", "Use torchrun, or mpi with mpi4py"),
+}
+
+
+def parse(value: t.Any, path: str) -> str:
+    """Return ``value`` where it is a launcher.
+
+    :raises InputError: naming the launchers, or what to use in the place of one that there is not.
+    """
+    if isinstance(value, str) and value in _NO_LAUNCHERS:
+        problem, fix = _NO_LAUNCHERS[value]
+        raise InputError(path, problem, fix)
+    return validators.choice(*LAUNCHERS)(value, path)

@@ -66,6 +66,17 @@ def parse_pool_name(value: t.Any, path: str = "pool") -> str:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class AccountIdentity:
+    """An account at a provider. ``name`` is the user's name for it, else its fingerprint.
+
+    ``fingerprint`` tells one credential from another: a name stays the same when the credential is another account's.
+    """
+
+    name: str
+    fingerprint: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class SshEndpoint:
     """The address, port and user of a machine's SSH server."""
 
@@ -184,7 +195,11 @@ class LeaseProof:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TeardownProof:
-    """The content of ``teardown.json``. ``billing`` lists resources of the collection that still exist."""
+    """The content of ``teardown.json``.
+
+    ``billing`` lists what is not proved gone and may bill beyond its lease, ``within_lease`` the machines that are
+    listed and may run on.
+    """
 
     leases: tuple[LeaseProof, ...] = ()
     leftovers: tuple[Leftover, ...] = ()
@@ -193,10 +208,11 @@ class TeardownProof:
     hygiene: tuple[t.Mapping[str, t.Any], ...] = ()
     billing: tuple[t.Mapping[str, t.Any], ...] = ()
     orphans: tuple[t.Mapping[str, t.Any], ...] = ()
+    within_lease: tuple[t.Mapping[str, t.Any], ...] = ()
 
     @property
     def clean(self) -> bool:
-        """Return whether no resource of the collection bills any more."""
+        """Return whether no resource of the collection bills beyond its lease."""
         return not (self.billing or self.orphans or self.leftovers)
 
     def to_dict(self) -> dict[str, t.Any]:
@@ -210,4 +226,5 @@ class TeardownProof:
             "hygiene": [dict(item) for item in self.hygiene],
             "billing": [dict(item) for item in self.billing],
             "orphans": [dict(item) for item in self.orphans],
+            "within_lease": [dict(item) for item in self.within_lease],
         }

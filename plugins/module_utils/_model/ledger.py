@@ -46,12 +46,17 @@ def _parse_evidence(value: t.Any, path: str) -> t.Mapping[str, t.Any]:
     evidence = f.dictionary(value, path)
     if "until" in evidence:
         parse_time(evidence["until"], f"{path}.until")
+    if "not_ours" in evidence:
+        f.list_of(f.text)(evidence["not_ours"], f"{path}.not_ours")
     return evidence
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LedgerEvent:
-    """One line of ``ledger.jsonl``; ``schema`` is added when it is written."""
+    """One line of ``ledger.jsonl``; ``schema`` is added when it is written.
+
+    ``fingerprint`` is that of the credential which made or saw the resource, whatever the user calls the account.
+    """
 
     at: str = f.field(_parse_time)
     cluster: str = f.field(f.text)
@@ -72,6 +77,7 @@ class LedgerEvent:
     settled: bool | None = f.field(f.boolean, None)
     reason: str | None = f.field(f.text, None)
     evidence: t.Mapping[str, t.Any] | None = f.field(_parse_evidence, None)
+    fingerprint: str | None = f.field(f.text, None)
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the JSON form; unknown values are left out."""
@@ -106,6 +112,7 @@ class Lease:
     (``{nodes: [{id, run_dir, decides}]}``), or in its cluster (``{cluster: {api_version, kind, name, namespace,
     uid, cluster_id}}``).
     ``until`` is when the process that ordered it will have stopped waiting for it.
+    ``fingerprints`` are those of the credentials that made or saw it.
     """
 
     token: str
@@ -130,6 +137,12 @@ class Lease:
     run_at: float | None = None
     run_place: t.Mapping[str, t.Any] | None = None
     until: float | None = None
+    fingerprints: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return what tells it from other leases: its token and its resource."""
+        return (self.token, self.resource)
 
     @property
     def id(self) -> str | None:
@@ -180,12 +193,16 @@ def _apply_event(lease: Lease, event: LedgerEvent) -> Lease:
     at = parse_time(event.at)
     settled = event.settled if event.settled is not None else event.event != "intent"
     ids = lease.ids if event.id is None or event.id in lease.ids else (*lease.ids, event.id)
+    strangers = (event.evidence or {}).get("not_ours") or ()
     updated = ("region", "run_id", "price_usd_per_hour", "deadline", "release", "max_cost_usd")
     changes: dict[str, t.Any] = {key: getattr(event, key) for key in updated if getattr(event, key) is not None}
     created = at if event.event == "created" and lease.created_at is None else lease.created_at
     changes |= _run_changes(lease, event)
+    if event.fingerprint and event.fingerprint not in lease.fingerprints:
+        changes["fingerprints"] = (*lease.fingerprints, event.fingerprint)
     if event.evidence and "until" in event.evidence:
         changes["until"] = parse_time(event.evidence["until"])
+    ids = tuple(item for item in ids if item not in strangers)
     return dataclasses.replace(
         lease, state=event.event, settled=settled, ids=ids, changed_at=at, created_at=created, **changes
     )

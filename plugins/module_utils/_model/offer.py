@@ -26,6 +26,22 @@ _NOISE = {"nvidia", "geforce", "tesla", "gb", "gib"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Hardware:
+    """The hardware of one machine: as ordered, as listed, or as the machine itself shows; unknown is None."""
+
+    gpu_model: str | None = None
+    gpu_count: int | None = None
+    gpu_memory_gib: float | None = None
+    memory_gib: float | None = None
+
+    @classmethod
+    def of_record(cls, record: t.Mapping[str, t.Any]) -> Hardware:
+        """Return the hardware in a node record; an empty record knows nothing."""
+        gpu = record.get("gpu") or {}
+        return cls(gpu.get("model"), gpu.get("count"), gpu.get("memory_gib"), record.get("memory_gib"))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Offer:
     """One thing a provider sells now.
 
@@ -64,6 +80,11 @@ class Offer:
     def price_per_gpu_hour(self) -> float:
         """Return dollars per GPU and hour; for a machine without GPU, per machine."""
         return self.price_usd_per_hour / max(1, self.gpu_count)
+
+    @property
+    def hardware(self) -> Hardware:
+        """Return what one machine of the offer has."""
+        return Hardware(self.gpu_model, self.gpu_count, self.gpu_memory_gib, self.memory_gib)
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the public form of the offer (a result of ``node_offer_info``)."""
@@ -132,6 +153,37 @@ def is_same_model(wanted: str, offered: str | None) -> bool:
     words, names = model_words(wanted), model_words(offered or "")
     joined = {first + second for first, second in zip(names, names[1:], strict=False)}
     return bool(words) and (set(words) <= set(names) or "".join(words) in joined | set(names))
+
+
+def gpu_family(name: str | None) -> str | None:
+    """Return the part of a GPU's name by which its maker numbers it: ``h100``, ``l40``, ``4090``; None without one."""
+    for word in model_words(name or ""):
+        match = re.match(r"(?:rtx|gtx)?([a-z]*[0-9]+)", word)
+        if match:
+            return match[1]
+    return None
+
+
+# A product of 24 GB shows 22.5 GiB, a virtual machine some per cent less memory than it was sold with.
+_SOLD_SHARE = 0.85
+
+
+def sold_problems(ordered: Hardware, shown: Hardware) -> list[str]:
+    """Return how a machine falls short of its order. Values that either side does not know are not compared."""
+    problems = []
+    if ordered.gpu_count is not None and shown.gpu_count is not None and shown.gpu_count < ordered.gpu_count:
+        problems.append(f"has {shown.gpu_count} GPUs, {ordered.gpu_count} were ordered")
+    families = gpu_family(ordered.gpu_model), gpu_family(shown.gpu_model)
+    if ordered.gpu_count != 0 and shown.gpu_count != 0 and None not in families and families[0] != families[1]:
+        problems.append(f"has {shown.gpu_model}, {ordered.gpu_model} was ordered")
+    sizes = (
+        ("GiB of memory per GPU", ordered.gpu_memory_gib, shown.gpu_memory_gib),
+        ("GiB of memory", ordered.memory_gib, shown.memory_gib),
+    )
+    for unit, wanted, size in sizes:
+        if wanted is not None and size is not None and size < wanted * _SOLD_SHARE:
+            problems.append(f"has {size:.0f} {unit}, {wanted:.0f} were ordered")
+    return problems
 
 
 def matches(query: OfferQuery, offer: Offer) -> bool:

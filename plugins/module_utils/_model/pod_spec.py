@@ -24,6 +24,7 @@ SECRETS_DIR = f"{ROOT}/secrets"
 SSH_DIR = f"{ROOT}/ssh"
 # The files of ``_node`` that run in a pod.
 PROGRAM_FILES = (
+    "checkpoints.py",
     "files.py",
     "pod.py",
     "pod_discovery.py",
@@ -37,8 +38,10 @@ PROGRAM_FILES = (
     "pod_preflight.py",
     "pod_ray.py",
     "pod_runner.py",
+    "pod_shared.py",
     "processes.py",
     "rank.py",
+    "shared_folder.py",
     "torch_forkserver.py",
     "torch_warm.py",
     "usage.py",
@@ -56,7 +59,9 @@ class PodSpec:
     if they do. ``user_env`` overrides all other variables. ``policy`` tells
     which processes get a signal: ``torchrun`` the launcher, which forwards it; ``whole`` its process group. ``port`` is
     the rendezvous port, the one after it the discovery server's. ``begun`` is when the run was submitted (Unix
-    seconds), which tells the attempts of one submission from those of the next.
+    seconds), which tells the attempts of one submission from those of the next. Within ``shared_wait_s`` seconds all
+    pods must see what the first one wrote into the checkpoint folder; None where each may have its own.
+    ``checkpoints`` is ``{format, keep, required, shared}``.
     """
 
     run_id: str
@@ -85,6 +90,8 @@ class PodSpec:
     gpus: int = 0
     rdma: bool = False
     elastic: bool = False
+    shared_wait_s: float | None = None
+    checkpoints: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     warm: tuple[str, ...] = ()
     ssh: t.Mapping[str, t.Any] | None = None
     ray: t.Mapping[str, t.Any] | None = None

@@ -12,10 +12,10 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import time
 import typing as t
 
+from . import resumes
 from .quantity import parse_finite
 
 Line = t.Mapping[str, object]
@@ -55,6 +55,7 @@ class Attempt:
     first_step_at: float | None = None
     last_step_at: float | None = None
     resumed_from: int | None = None
+    saved_steps: tuple[int, int] | None = None
     fault: tuple[str, str | None] | None = None
     cancelled_at: float | None = None
     followed: bool = False
@@ -109,21 +110,12 @@ class Attempt:
         return sorted(set(self.ranks.values()))
 
 
-class RestartCost(t.NamedTuple):
-    """What one restart cost; None where it is not known, or not known yet.
-
-    :ivar steps: steps done again after it. :ivar seconds: from the last step before it to the first one after it.
-    """
-
-    steps: int | None
-    seconds: float | None
-
-
 class RunHistory:
     """What happened in a run so far. Feed it the lines of its events and metrics, those of its nodes in any order.
 
     :ivar attempts: ordered by time. :ivar checkpoint: (step, path) of the newest one. :ivar last: figures of the last
-        step. :ivar faults: (time, cause, node) of each. :ivar set_back: when the run lost its placement.
+        step. :ivar faults: (time, cause, node) of each. :ivar set_back: when the run lost its placement. :ivar starts:
+        numbers of the first attempts of its starts. :ivar not_resumed: attempts that were reported as not resumed.
     """
 
     def __init__(self) -> None:
@@ -133,6 +125,8 @@ class RunHistory:
         self.faults: list[tuple[float, str, str | None]] = []
         self.set_back: list[float] = []
         self.base = 1
+        self.starts: set[int] = set()
+        self.not_resumed: set[int] = set()
         self._pending: list[Line] = []
 
     def event(self, line: Line) -> None:
@@ -146,6 +140,9 @@ class RunHistory:
         elif kind == "submitted":
             # The run was started again: budgets begin anew.
             self.base = int(parse_finite(line.get("attempt")) or 1)
+            self.starts.add(self.base)
+        elif kind == "not_resumed":
+            self.not_resumed.add(int(parse_finite(line.get("attempt")) or 0))
         elif kind in ("drill", "node_lost") or (kind == "agent_restart" and line.get("detail") == "node_lost"):
             self._add_fault(at, "drill" if kind == "drill" else "node_lost", node if isinstance(node, str) else None)
         elif kind == "set_back":
@@ -188,6 +185,8 @@ class RunHistory:
             self.last = {key: value for key, value in line.items() if _is_figure(value)}
         if isinstance(saved, int):
             self.checkpoint = (saved, str(line.get("path", "")))
+            known = attempt.saved_steps or (saved, saved)
+            attempt.saved_steps = min(known[0], saved), max(known[1], saved)
         if isinstance(resumed, int):
             attempt.resumed_from = resumed
 
@@ -261,42 +260,16 @@ class RunHistory:
         """Return the number of ranks that started in the newest attempt."""
         return len(self.attempts[-1].ranks) if self.attempts else 0
 
-    def losses(self) -> tuple[int, float]:
-        """Return the sums of what the restarts cost: (steps done again, seconds), as far as they are known."""
-        costs = restart_costs(self.attempts)
-        return sum(cost.steps or 0 for cost in costs), sum(cost.seconds or 0.0 for cost in costs)
+    def losses(self) -> tuple[int | None, float]:
+        """Return the sums of what the restarts cost: (steps done again, seconds). Unknown steps are None."""
+        costs = resumes.restart_costs(self.attempts)
+        return resumes.total_steps_lost(costs), sum(cost.seconds or 0.0 for cost in costs)
 
-
-class AttemptSteps(t.Protocol):
-    """What is known of the steps of an attempt."""
-
-    @property
-    def last_step(self) -> int | None: ...
-    @property
-    def resumed_from(self) -> int | None: ...
-    @property
-    def first_step_at(self) -> float | None: ...
-    @property
-    def last_step_at(self) -> float | None: ...
-
-
-def restart_costs(attempts: t.Sequence[AttemptSteps]) -> list[RestartCost]:
-    """Return what each restart cost, in the order of the attempts before them."""
-    costs: list[RestartCost] = []
-    # The step that the model is at, and when the last step was made.
-    reached, stepped_at = None, None
-    for before, after in itertools.pairwise(attempts):
-        if before.last_step is not None:
-            reached, stepped_at = before.last_step, before.last_step_at
-        steps, seconds = None, None
-        if reached is not None and after.resumed_from is not None:
-            steps = max(0, reached - after.resumed_from)
-            # A second restart from the same checkpoint loses no more.
-            reached = min(reached, after.resumed_from)
-        if stepped_at is not None and after.first_step_at is not None:
-            seconds = max(0.0, after.first_step_at - stepped_at)
-        costs.append(RestartCost(steps, seconds))
-    return costs
+    def judge_resumes(self, interval_steps: int | None, *, anew: bool = False) -> dict[int, resumes.Resume]:
+        """Return by attempt whether it resumed. ``anew``: each start of the run begins without a checkpoint."""
+        firsts = [next((at for at, item in enumerate(self.attempts) if item.n >= n), -1) for n in self.starts]
+        judged = resumes.judge_resumes(self.attempts, interval_steps, firsts if anew else ())
+        return {attempt.n: resume for attempt, resume in zip(self.attempts, judged, strict=True)}
 
 
 def fold(events: t.Iterable[Line], metrics: t.Iterable[Line]) -> RunHistory:

@@ -67,7 +67,10 @@ class RunNode:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunAttempt:
-    """One life of the gang; ``n`` counts them from 1. ``node`` is where its first failure happened."""
+    """One life of the gang; ``n`` counts them from 1. ``node`` is where its first failure happened.
+
+    ``resumed`` is false where it began without a checkpoint that was there, null where that is not known.
+    """
 
     n: int = f.field(f.integer(0))
     started_at: str | None = f.field(_text, None)
@@ -78,6 +81,7 @@ class RunAttempt:
     first_step: int | None = f.field(f.integer(-(2**53), 2**53), None)
     last_step: int | None = f.field(f.integer(-(2**53), 2**53), None)
     resumed_from_step: int | None = f.field(f.integer(-(2**53), 2**53), None)
+    resumed: bool | None = f.field(f.boolean, None)
     ranks: int | None = f.field(f.integer(0), None)
     rank_list: tuple[int, ...] = f.field(f.list_of(f.integer(-(2**31))), ())
     nodes: tuple[RunNode, ...] = f.field(f.list_of(_section(RunNode)), ())
@@ -137,7 +141,10 @@ class BackendRef:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunRecord:
-    """The record of one run. ``job`` is its YAML form; ``generation`` the number of this start's first attempt."""
+    """The record of one run. ``job`` is its YAML form; ``generation`` the number of this start's first attempt.
+
+    ``problems`` are what keeps its result from being clean, whatever the outcome: attempts that did not resume.
+    """
 
     schema: int = f.field(f.integer(1))
     run_id: str = f.field(f.text)
@@ -161,6 +168,7 @@ class RunRecord:
     exit_code: int | None = f.field(f.integer(-(2**31)), None)
     cause: str | None = f.field(_text, None)
     detail: str | None = f.field(_text, None)
+    problems: tuple[str, ...] = f.field(f.list_of(_text), ())
     attempts: tuple[RunAttempt, ...] = f.field(f.list_of(_section(RunAttempt)), ())
     world_size: WorldSize = f.field(_section(WorldSize), WorldSize())
     transport_seen: str | None = f.field(_text, None)

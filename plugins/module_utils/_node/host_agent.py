@@ -24,7 +24,7 @@ import sys
 import time
 import typing as t
 
-from . import files, host_blobs, host_log_follow, host_preflight, host_units, processes
+from . import files, host_blobs, host_log_follow, host_preflight, host_units, processes, shared_folder
 
 NodeRequest = t.Mapping[str, t.Any]
 MARK = "\x1emuster\x1e"
@@ -49,6 +49,7 @@ def op_info(request: NodeRequest) -> dict[str, t.Any]:
             answer["reserved"] = _take_ownership(files.private_dir(run), request["reserve"])
     if request.get("address"):
         answer["interface"] = host_preflight.find_interface(request["address"])
+        answer["addresses"] = host_preflight.read_own_addresses()
     if request.get("python"):
         answer["training"] = host_preflight.inspect_python(
             request["python"], request.get("packages", []), request.get("env", {})
@@ -59,6 +60,8 @@ def op_info(request: NodeRequest) -> dict[str, t.Any]:
         path: host_preflight.check_writable(pathlib.Path(path).expanduser()) for path in request.get("paths", [])
     }
     answer["files"] = {path: os.access(os.path.expanduser(path), os.R_OK) for path in request.get("files", [])}
+    if request.get("checkpoints"):
+        answer["checkpoint"] = host_preflight.find_checkpoint(request["checkpoints"], _run_dir(request))
     if request.get("facts"):
         from . import facts
 
@@ -98,23 +101,41 @@ def op_prepare(request: NodeRequest) -> dict[str, t.Any]:
     refusal = _take_ownership(run, request["claim"])
     if refusal:
         return {"problem": refusal}
-    try:
-        if request.get("store"):
-            # First: it imports torch while the files are placed.
-            host_units.start_unit(request["store"], pathlib.Path(request["program"]), wait=False)
-        problem = _place_files(run, request)
-        if not problem and request.get("store"):
-            problem = _wait_for_store(request["store"])
-        if not problem and request.get("meet"):
-            problem = _wait_for_peers(**request["meet"])
-        if not problem and request.get("reach"):
-            problem = _reach_first_node(**request["reach"])
-    except OSError as exc:
-        problem = f"{exc.filename or 'node'}: {exc.strerror or exc}"
+    problem, fix = _prepare_steps(run, request)
     if problem:
         mine = request["claim"]["owner"]
         op_stop({**request, "owner": mine, "forget": True, "within_s": 5, "remove": request.get("fresh")})
-    return {"problem": problem, "program": request["program"]}
+    return {"problem": problem, "program": request["program"], **({"fix": fix} if fix else {})}
+
+
+def _prepare_steps(run: pathlib.Path, request: NodeRequest) -> tuple[str | None, str]:
+    """Prepare a node that owns the run; return what failed and how to solve it."""
+    shared = request.get("shared") or {}
+    problem: str | None = None
+    try:
+        if shared.get("writes"):
+            # Before the port opens: the nodes that have reached it look for what was written.
+            problem = shared_folder.take_part(run, shared)
+        if not problem and request.get("store"):
+            # Early: it imports torch while the files are placed.
+            host_units.start_unit(request["store"], pathlib.Path(request["program"]), wait=False)
+        problem = problem or _place_files(run, request) or _reach_gang(request)
+        if not problem and shared and not shared.get("writes"):
+            problem = shared_folder.take_part(run, shared)
+            return problem, shared_folder.ADVICE if problem else ""
+    except OSError as exc:
+        problem = f"{exc.filename or 'node'}: {exc.strerror or exc}"
+    return problem, ""
+
+
+def _reach_gang(request: NodeRequest) -> str | None:
+    """Wait until the rendezvous of the gang can be reached: here, or from here."""
+    problem = _wait_for_store(request["store"]) if request.get("store") else None
+    if not problem and request.get("meet"):
+        problem = _wait_for_peers(**request["meet"])
+    if not problem and request.get("reach"):
+        problem = _reach_first_node(**request["reach"])
+    return problem
 
 
 def op_take_over(request: NodeRequest) -> dict[str, t.Any]:
@@ -125,6 +146,7 @@ def op_take_over(request: NodeRequest) -> dict[str, t.Any]:
 def op_start(request: NodeRequest) -> dict[str, t.Any]:
     """Start the agent's supervisor, unless the unit is running."""
     run = _run_dir(request)
+    shared_folder.forget(run)
     try:
         started = host_units.start_unit(request["spec"], pathlib.Path(request["program"]))
     except OSError as exc:
@@ -152,6 +174,7 @@ def op_stop(request: NodeRequest) -> dict[str, t.Any]:
             was_alive = was_alive or host_units.unit_status(folder)["alive"]
             left += host_units.stop_unit(folder, request.get("within_s", 60))
     shutil.rmtree(run / "secrets", ignore_errors=True)
+    shared_folder.forget(run)
     if request.get("forget"):
         (run / "claim.json").unlink(missing_ok=True)
     if request.get("remove") and not left:
@@ -300,7 +323,7 @@ def _wait_for_peers(host: str, port: int, peers: int, seconds: float) -> str | N
     """Listen in place of a rendezvous store on a first node without one, until every other node has connected once."""
     busy = host_preflight.port_problem(host, port)
     if busy:
-        return f"cannot listen on {host}:{port}: {busy}"
+        return f"cannot listen on {host}:{port}: {busy['reason']}"
     end = time.monotonic() + seconds
     with socket.create_server((host, port), backlog=1024, reuse_port=False) as server:
         for connected in range(peers):

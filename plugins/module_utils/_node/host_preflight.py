@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pathlib
@@ -75,15 +76,21 @@ def inspect_python(python: str, packages: t.Sequence[str], env: t.Mapping[str, s
     return {**value, "executable": executable, "problem": None}
 
 
-def port_problem(host: str, number: int) -> str | None:
-    """Return why a program could not listen on ``host:number`` now, or None when it is free."""
+def port_problem(host: str, number: int) -> dict[str, t.Any] | None:
+    """Return why a program could not listen on ``host:number`` now, or None when it is free.
+
+    ``{address, reason, cause}``; ``cause`` is ``name`` (unknown), ``address`` (no interface has it) or ``port``.
+    """
     try:
         family = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0][0]
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, number))
     except OSError as exc:
-        return exc.strerror or str(exc)
+        cause = (
+            "name" if isinstance(exc, socket.gaierror) else "address" if exc.errno == errno.EADDRNOTAVAIL else "port"
+        )
+        return {"address": host, "reason": exc.strerror or str(exc), "cause": cause}
     return None
 
 
@@ -122,6 +129,15 @@ def try_write(path: pathlib.Path) -> str | None:
     return None
 
 
+def find_checkpoint(wanted: t.Mapping[str, t.Any], run: pathlib.Path) -> dict[str, t.Any]:
+    """Return ``{folder, name}`` of the newest complete checkpoint; the name is None where there is none."""
+    from . import checkpoints
+
+    folder = pathlib.Path(wanted["folder"] or run / "checkpoints").expanduser()
+    found = checkpoints.list_complete(folder, wanted["format"])
+    return {"folder": str(folder), "name": found[0].name if found else None}
+
+
 def list_live_runs(state: pathlib.Path) -> list[dict[str, t.Any]]:
     """Return ``{run_id, gpus}`` of the runs whose agent is alive on this node."""
     found = []
@@ -145,6 +161,16 @@ def read_basics() -> dict[str, t.Any]:
         "kernel": os.uname().release,
         "hostname": socket.gethostname(),
     }
+
+
+def read_own_addresses() -> dict[str, list[dict[str, t.Any]]]:
+    """Return the addresses of this node's interfaces by network, empty lists where the kernel does not say."""
+    from . import facts_net
+
+    try:
+        return facts_net.group_addresses(facts_net.query_kernel_addresses())
+    except OSError:
+        return facts_net.group_addresses([])
 
 
 def find_interface(address: str) -> str | None:

@@ -17,6 +17,7 @@ import contextlib
 import json
 import os
 import pathlib
+import resource
 import select
 import signal
 import socket
@@ -24,7 +25,7 @@ import subprocess
 import time
 import typing as t
 
-from . import files, host_restart_policy, processes, torch_warm, usage
+from . import checkpoints, files, host_restart_policy, processes, torch_warm, usage
 
 _TICK_S = 1.0
 
@@ -48,6 +49,7 @@ class Supervisor:
         self.log_size = 0
         self.events_at = 0
         self.sampler = usage.Sampler()
+        self.pruning: checkpoints.PruningThread | None = None
 
     def run(self) -> int:
         """Run until the unit has ended; return 0 (the unit's own exit code is in ``exit.json``)."""
@@ -147,7 +149,8 @@ class Supervisor:
             argv = [item.replace("{listen_fd}", str(self.listener.fileno())) for item in argv]
             keep = (self.listener.fileno(),)
         self.events_at = self.events.stat().st_size if self.events.exists() else 0
-        with open(self.folder / "log", "ab") as log:
+        limit = self.spec["memory"] if self.spec.get("manager", "detached") == "detached" else None
+        with open(self.folder / "log", "ab") as log, _data_limit(limit):
             if self.spec.get("warm"):
                 socket_folder = self.folder / "warm"
                 environment.update(
@@ -169,6 +172,11 @@ class Supervisor:
                 self.child = None
         self._write_state("running")
         self._event("agent_started")
+        rules = self.spec.get("checkpoints") or {}
+        if rules and self.pruning is None:
+            self.pruning = checkpoints.start_pruning(
+                rules["folder"], rules, self.events.parent, self.spec["node"], first=rules["first"]
+            )
 
     def _wait_for_end(self, wake: int) -> host_restart_policy.Ending:
         if self.child is None:
@@ -261,6 +269,8 @@ class Supervisor:
         return 0
 
     def _end(self, code: int, cause: str) -> int:
+        if self.pruning is not None:
+            self.pruning.close()
         if self.spec.get("secrets"):
             pathlib.Path(self.spec["secrets"]).unlink(missing_ok=True)
         for file in self.spec.get("secret_files", []):
@@ -311,6 +321,20 @@ class Supervisor:
         except OSError:
             # A full disk must not end the job; state and exit files are tried again with the next change.
             return
+
+
+@contextlib.contextmanager
+def _data_limit(limit: int | None) -> t.Iterator[None]:
+    """Limit the memory (RLIMIT_DATA) of each process that is started meanwhile, where no systemd limits the unit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = soft if limit is None else limit
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard) if wanted != resource.RLIM_INFINITY else wanted
+    resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def _read_events(file: pathlib.Path, offset: int) -> t.Iterator[dict[str, t.Any]]:

@@ -25,15 +25,23 @@ SETTLE_S = 1.0
 _LINE = 4096
 
 
+class SharedProof(t.Protocol):
+    """Answers what the other pods ask of the checkpoint folder."""
+
+    def answer(self, rank: int, word: object) -> dict[str, t.Any]: ...
+
+
 class DiscoveryServer:
     """The first pod's side: answers the others and records which ranks have connected."""
 
-    def __init__(self, host: str, port: int, run: t.Mapping[str, t.Any]) -> None:
-        """Listen at ``host:port``. ``run`` is the ``run_id`` and ``attempt`` of this gang.
+    def __init__(
+        self, host: str, port: int, run: t.Mapping[str, t.Any], node: str = "", shared: SharedProof | None = None
+    ) -> None:
+        """Listen at ``host:port``. ``run`` is the ``run_id`` and ``attempt`` of this gang, ``node`` the first one.
 
         :raises OSError: when the port is taken.
         """
-        self.run = dict(run)
+        self.run, self.node, self.shared = dict(run), node, shared
         self.seen: dict[int, str] = {}
         self.listener = socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024
@@ -59,13 +67,31 @@ class DiscoveryServer:
         try:
             hello = json.loads(client.makefile("rb").readline(_LINE))
             matches = {key: hello.get(key) for key in self.run} == self.run
+            more: dict[str, t.Any] = {}
             if matches:
                 self.seen[int(hello["rank"])] = str(hello["node"])
-            client.sendall(json.dumps({"ok": matches, **self.run}).encode() + b"\n")
+            if matches and self.shared is not None and "shared" in hello:
+                more = {"node": self.node, **self.shared.answer(int(hello["rank"]), hello["shared"])}
+            client.sendall(json.dumps({"ok": matches, **self.run, **more}).encode() + b"\n")
             # The other pod closes first: the port is then free again at once.
             client.recv(1)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return
+
+
+def retry_listening(
+    listen: t.Callable[[], DiscoveryServer], until: float, pause: t.Callable[[float], bool]
+) -> DiscoveryServer:
+    """Return the server that ``listen`` opens; a port that is taken is tried again until ``until``.
+
+    :raises OSError: when it stays taken.
+    """
+    while True:
+        try:
+            return listen()
+        except OSError:
+            if time.monotonic() > until or not pause(1.0):
+                raise
 
 
 def find_first_pod(
@@ -117,12 +143,23 @@ def resolve_name(name: str) -> str:
     return str(next((address for address in addresses if ":" not in str(address)), addresses[0]))
 
 
-def _ask_first_pod(address: str, port: int, hello: t.Mapping[str, t.Any], run: t.Mapping[str, t.Any]) -> str:
+def exchange(address: str, port: int, hello: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Send one message to the first pod and return its answer.
+
+    :raises OSError: when it does not answer.
+    :raises ValueError: when the answer is not that of a pod.
+    """
     with socket.create_connection((address, port), timeout=_ANSWER_S) as connection:
         connection.sendall(json.dumps(hello).encode() + b"\n")
-        raw = connection.makefile("rb").readline(_LINE)
+        answer = json.loads(connection.makefile("rb").readline(_LINE))
+    if not isinstance(answer, dict):
+        raise ValueError("not an object")
+    return answer
+
+
+def _ask_first_pod(address: str, port: int, hello: t.Mapping[str, t.Any], run: t.Mapping[str, t.Any]) -> str:
     try:
-        answer = json.loads(raw)
+        answer = exchange(address, port, hello)
     except ValueError:
         return f"{address}:{port} answers, but it is not a pod of this run"
     if answer.get("ok"):

@@ -63,6 +63,28 @@ class SingleWriterGuard:
                 self.newer_attempt = newest[1]
 
 
+class FencedError(Exception):
+    """The pod must not run: it has run before, or a newer attempt has started."""
+
+
+def guard_start(
+    folder: pathlib.Path, attempt_id: AttemptId, pod: str, say: t.Callable[[str], None]
+) -> SingleWriterGuard:
+    """Return the guard of a pod that may run: for the first time, and as part of the newest attempt.
+
+    :param folder: the folder of the kept logs. :param pod: what tells it from a later pod of its name.
+    :raises FencedError: with the reason why it may not.
+    """
+    if not record_first_start(folder / f"attempt-{attempt_id[1]}" / f"{pod}.started"):
+        # A machine with the name of a deleted one starts the pods bound to that one. A new pod of the same name has
+        # another uid.
+        raise FencedError("this pod has run before, on a machine that no longer exists")
+    guard = SingleWriterGuard(folder.parent / NEWEST, attempt_id, say)
+    if guard.newer_attempt:
+        raise FencedError(f"attempt {guard.newer_attempt} of the run has started")
+    return guard
+
+
 def record_first_start(path: pathlib.Path) -> bool:
     """Create the file ``path``, which is named after a pod; return False when it exists already."""
     try:

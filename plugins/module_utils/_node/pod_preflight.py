@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import json
 import os
 import pathlib
 import re
@@ -19,6 +20,8 @@ import struct
 import tarfile
 import threading
 import typing as t
+
+from . import checkpoints
 
 RUN_DIR = "/muster/run"
 EXIT_REFUSED = 78
@@ -103,6 +106,13 @@ def write_files(files: t.Mapping[str, str], folder: pathlib.Path, mode: int = 0o
         (folder / name).chmod(mode)
 
 
+def write_secret_env(env: t.Mapping[str, str], folder: pathlib.Path) -> None:
+    """Write the secrets for ranks that another program starts (an sshd does not forward its environment)."""
+    path = folder / "secrets.json"
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(env), encoding="utf-8")
+
+
 def read_secrets(mounted: t.Sequence[t.Mapping[str, str]]) -> tuple[dict[str, str], list[str]]:
     """Return the variables of the secrets, and the values to hide in all output.
 
@@ -136,6 +146,15 @@ def check_disk(folder: pathlib.Path, free_bytes: int, within_s: float = _DISK_S)
         raise PodRefusal(f"the file system of {folder} did not answer for {within_s:.0f} s", EXIT_NO_ROOM)
     if results[0] is not None:
         raise results[0]
+
+
+def require_checkpoint(folder: pathlib.Path, rules: t.Mapping[str, t.Any]) -> None:
+    """Refuse to start where the job requires a checkpoint and there is none.
+
+    :raises PodRefusal: naming the folder.
+    """
+    if rules.get("required") and not checkpoints.list_complete(folder, rules["format"]):
+        raise PodRefusal(f"checkpoints.resume is required, and {folder} has no complete checkpoint")
 
 
 def _disk_problem(folder: pathlib.Path, free_bytes: int) -> PodRefusal | None:

@@ -13,7 +13,7 @@ This is a private utility of the collection; it may change without notice.
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations
 
-import json
+import functools
 import os
 import pathlib
 import select
@@ -22,7 +22,19 @@ import subprocess
 import time
 import typing as t
 
-from . import pod_discovery, pod_environment, pod_fence, pod_mpi, pod_preflight, pod_ray, processes, torch_warm, usage
+from . import (
+    checkpoints,
+    pod_discovery,
+    pod_environment,
+    pod_fence,
+    pod_mpi,
+    pod_preflight,
+    pod_ray,
+    pod_shared,
+    processes,
+    torch_warm,
+    usage,
+)
 from .pod_environment import replace_placeholders
 from .pod_log import Output, Tail
 
@@ -45,6 +57,8 @@ class PodRunner:
         self.output = Output(self.identity.about())
         self.marker = f"{spec['run_id']}/{self.identity.attempt}/{self.identity.pod}"
         self.discovery: pod_discovery.DiscoveryServer | None = None
+        self.pruning: checkpoints.PruningThread | None = None
+        self.shared: pod_shared.FirstPodProof | None = None
         self.writer_guard: pod_fence.SingleWriterGuard | None = None
         self.child: subprocess.Popen[bytes] | None = None
         self.attendance: pod_ray.Attendance | None = None
@@ -67,6 +81,13 @@ class PodRunner:
 
     def run(self) -> int:
         """Run until the program has ended; return the container's exit code."""
+        try:
+            return self._run()
+        finally:
+            if self.shared is not None:
+                self.shared.close()
+
+    def _run(self) -> int:
         try:
             env = self._prepare()
             address = self._discover()
@@ -101,8 +122,10 @@ class PodRunner:
         pod_preflight.write_files(self.spec.get("files", {}), self.run_dir)
         self.secret_names = frozenset(env)
         if env:
-            self._write_secret_env(env)
-        pod_preflight.check_disk(pathlib.Path(self.spec["checkpoint_dir"]), int(self.spec.get("free_bytes", 0)))
+            pod_preflight.write_secret_env(env, self.run_dir)
+        folder = pathlib.Path(self.spec["checkpoint_dir"])
+        pod_preflight.require_checkpoint(folder, self.spec["checkpoints"])
+        pod_preflight.check_disk(folder, int(self.spec.get("free_bytes", 0)))
         if self.spec.get("keep_logs"):
             if self.spec.get("ray"):
                 self.identity = pod_ray.with_next_attempt(self.spec, self.identity)
@@ -118,25 +141,12 @@ class PodRunner:
     def _keep_logs(self, folder: pathlib.Path, name: str) -> None:
         """Keep the log beside the checkpoints, and check that this pod may run: once, as the newest attempt."""
         self.output.keep(folder / name)
-        started = f"{self.identity.uid or self.identity.pod}.started"
-        if not pod_fence.record_first_start(folder / f"attempt-{self.identity.attempt}" / started):
-            # A machine with the name of a deleted one starts the pods bound to that one. A new pod of the same
-            # name has another uid.
-            raise pod_preflight.PodRefusal(
-                "this pod has run before, on a machine that no longer exists", EXIT_UNREACHABLE
-            )
         attempt_id = (int(self.spec.get("begun", 0)), self.identity.attempt)
-        self.writer_guard = pod_fence.SingleWriterGuard(folder.parent / pod_fence.NEWEST, attempt_id, self.output.say)
-        if self.writer_guard.newer_attempt:
-            raise pod_preflight.PodRefusal(
-                f"attempt {self.writer_guard.newer_attempt} of the run has started", EXIT_UNREACHABLE
-            )
-
-    def _write_secret_env(self, env: t.Mapping[str, str]) -> None:
-        """Write the secrets for ranks that another program starts (an sshd does not forward its environment)."""
-        path = self.run_dir / "secrets.json"
-        path.touch(mode=0o600)
-        path.write_text(json.dumps(env), encoding="utf-8")
+        pod = self.identity.uid or self.identity.pod
+        try:
+            self.writer_guard = pod_fence.guard_start(folder, attempt_id, pod, self.output.say)
+        except pod_fence.FencedError as exc:
+            raise pod_preflight.PodRefusal(str(exc), EXIT_UNREACHABLE) from exc
 
     def _discover(self) -> str:
         """Return the first node's address. The first node starts at once; the others find it."""
@@ -146,24 +156,26 @@ class PodRunner:
             return self.identity.address
         port = int(self.spec["port"]) + 1
         if self.identity.rank == 0:
-            self.discovery = self._open_discovery(port, run)
+            self.shared = pod_shared.begin_proof(self.spec)
+            # On the node's own network the previous attempt may still use the port.
+            until = time.monotonic() + float(self.spec["grace_s"]) + _REPORT_S
+            host = self.spec.get("listen") or ("::" if ":" in self.identity.address else "0.0.0.0")
+            listen = functools.partial(pod_discovery.DiscoveryServer, host, port, run, self.identity.node, self.shared)
+            try:
+                self.discovery = pod_discovery.retry_listening(listen, until, self._pause)
+            except OSError as exc:
+                raise pod_preflight.PodRefusal(f"port {port} is taken: {exc.strerror}", EXIT_UNREACHABLE) from exc
+            if self.shared is not None and self.spec["policy"] != "torchrun":
+                # Ranks under torchrun wait for each other; any other program would begin without the others.
+                self.shared.wait(time.monotonic() + float(self.spec["wait_s"]), self._pause)
             return self.identity.address
         me = {"rank": self.identity.rank, "node": self.identity.node}
         until = time.monotonic() + float(self.spec["wait_s"])
-        return pod_discovery.find_first_pod(
+        address = pod_discovery.find_first_pod(
             self.spec["coordinator"], port, me, run, until, self._pause, self.output.say, self.since
         )
-
-    def _open_discovery(self, port: int, run: t.Mapping[str, t.Any]) -> pod_discovery.DiscoveryServer:
-        """Listen for the others. On the node's own network the previous attempt may still use the port."""
-        host = "::" if ":" in self.identity.address else "0.0.0.0"
-        until = time.monotonic() + float(self.spec["grace_s"]) + _REPORT_S
-        while True:
-            try:
-                return pod_discovery.DiscoveryServer(self.spec.get("listen") or host, port, run)
-            except OSError as exc:
-                if time.monotonic() > until or not self._pause(1.0):
-                    raise pod_preflight.PodRefusal(f"port {port} is taken: {exc.strerror}", EXIT_UNREACHABLE) from exc
+        pod_shared.require_shared(self.spec, (address, port), {**run, **me}, until, self._pause)
+        return address
 
     def _pause(self, seconds: float) -> bool:
         end = time.monotonic() + seconds
@@ -216,6 +228,9 @@ class PodRunner:
             program = argv[0] if exc.filename == argv[0] else f"in the folder {exc.filename}"
             raise pod_preflight.PodRefusal(f"cannot run {program}: {exc.strerror}", 127) from exc
         os.set_blocking(self._pipe(), False)
+        folder, first = str(self.spec["checkpoint_dir"]), self.identity.rank == 0
+        rules = self.spec["checkpoints"]
+        self.pruning = checkpoints.start_pruning(folder, rules, self.run_dir, self.identity.node, first=first)
         self.output.mark("events", self._event("agent_started", detail=" ".join(argv[:4])))
 
     def _watch(self) -> int:
@@ -284,6 +299,8 @@ class PodRunner:
     def _clean_up(self) -> None:
         """Kill the launcher's remaining processes and forward the last lines."""
         processes.kill_marked(self.marker)
+        if self.pruning is not None:
+            self.pruning.close()
         problem = self.attendance.finish() if self.attendance is not None else ""
         if problem:
             self.output.say(f"Ray Train did not report its workers: {problem}")

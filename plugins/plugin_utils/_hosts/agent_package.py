@@ -36,6 +36,7 @@ _CORE = (
     "host_preflight",
     "host_units",
     "processes",
+    "shared_folder",
 )
 MARK = "\x1emuster\x1e"
 
@@ -89,7 +90,7 @@ def boot_command(python: str | None) -> str:
 
 def boot_input(request: t.Mapping[str, t.Any]) -> bytes:
     """Return standard input for :func:`boot_command`."""
-    whole = bool(request.get("facts")) or request.get("op") not in _STARTS
+    whole = bool(request.get("facts") or request.get("checkpoints")) or request.get("op") not in _STARTS
     return json.dumps({"sources": _pack_sources(whole)}).encode() + b"\n" + json.dumps(request).encode()
 
 

@@ -12,6 +12,7 @@ import base64
 import dataclasses
 import typing as t
 
+from ...module_utils._model import job_checkpoints
 from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import Job
 from ...module_utils._model.object_names import unit_marker
@@ -24,7 +25,10 @@ NodeObject = dict[str, t.Any]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GangMember:
-    """One node of a gang: its client, its unit's specification and files. Secrets never enter ``spec``."""
+    """One node of a gang: its client, its unit's specification and files. Secrets never enter ``spec``.
+
+    ``shared`` is the folder that must be one and the same on all nodes, where there is one.
+    """
 
     remote: NodeClient
     spec: NodeObject
@@ -36,6 +40,7 @@ class GangMember:
     write: tuple[str, ...]
     meet: NodeObject | None = None
     reach: NodeObject | None = None
+    shared: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,15 +59,18 @@ def prepare_gang(
     run_id: str,
     *,
     fresh: bool = False,
+    proof: t.Mapping[str, str] | None = None,
 ) -> None:
     """Take ownership of the run, place files and open the rendezvous port on all nodes; undo all when one fails.
 
     :param fresh: the run has never run: when a node fails, its folders are removed again.
+    :param proof: ``{name, content}`` of the file by which the members' ``shared`` folder is proven to be one.
     :raises MusterError: the reason of the first node that failed; no process of the run is left running.
     """
     by_name = {member.remote.name: member for member in members}
 
     remotes = [member.remote for member in members]
+    shared = _build_proofs(members, proof)
 
     def send(remote: NodeClient) -> None:
         member = by_name[remote.name]
@@ -86,6 +94,7 @@ def prepare_gang(
             meet=member.meet,
             reach=member.reach,
             write=list(member.write),
+            shared=shared.get(remote.name),
         )
 
     # Files first, on all nodes, so that no node waits for a peer whose files are still being sent.
@@ -96,10 +105,27 @@ def prepare_gang(
             raise most_telling_error(errors)
 
 
+def _build_proofs(members: t.Sequence[GangMember], proof: t.Mapping[str, str] | None) -> dict[str, NodeObject]:
+    """Return by node its part in the proof of the shared folder: the first node writes what the others read."""
+    if proof is None or len(members) < 2 or any(member.shared is None for member in members):
+        return {}
+    writer = members[0].remote.name
+    return {
+        member.remote.name: {
+            **proof,
+            "folder": member.shared,
+            "writer": writer,
+            "writes": member is members[0],
+            "within_s": job_checkpoints.VISIBLE_S,
+        }
+        for member in members
+    }
+
+
 def without_peers(member: GangMember, members: t.Sequence[GangMember]) -> GangMember:
     """Return a member that joins a running gang: only a rendezvous store still accepts connections."""
     store = any(other.store for other in members)
-    return dataclasses.replace(member, meet=None, reach=member.reach if store else None)
+    return dataclasses.replace(member, meet=None, reach=member.reach if store else None, shared=None)
 
 
 def start_gang(members: t.Sequence[GangMember], run_id: str, *, fresh: bool = False) -> list[str]:
@@ -164,6 +190,7 @@ def unit_spec(job: Job, node: str, run_dir: str, run_id: str, unit: str, **value
         "timeout_s": None,
         "grace_s": job.checkpoints.grace_s,
         "memory": None,
+        "checkpoints": {},
         "warm": [],
         **values,
     }

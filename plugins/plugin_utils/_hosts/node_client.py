@@ -45,7 +45,7 @@ class NodeClient:
         """
         answer = self.ask(op, **values)
         if answer.get("problem"):
-            raise NodeError(self.name, str(answer["problem"]))
+            raise NodeError(self.name, str(answer["problem"]), str(answer.get("fix") or ""))
         return answer
 
     def ask(self, op: str, **values: t.Any) -> dict[str, t.Any]:

@@ -19,25 +19,31 @@ PACKAGES = ("torch", "accelerate")
 
 
 def launch(job: Job, nodes: tuple[NodeSlot, ...], run: RunContext) -> Launch:
-    """Return torchrun's launch with the variables by which Accelerate finds a DeepSpeed configuration."""
+    """Return torchrun's launch with what ``accelerate launch`` would set, and the configuration file beside it."""
     base = torchrun.launch(job, nodes, run)
-    if not job.deepspeed_config:
-        return base
     pairs = zip(base.nodes, nodes, strict=True)
-    return dataclasses.replace(base, nodes=tuple(_with_deepspeed(job, node, slot) for node, slot in pairs))
+    return dataclasses.replace(base, nodes=tuple(_with_settings(job, node, slot) for node, slot in pairs))
 
 
-def _with_deepspeed(job: Job, node: NodeLaunch, slot: NodeSlot) -> NodeLaunch:
-    place = f"{slot.run_dir}/{environment.DEEPSPEED_FILE}"
-    env = {**node.env, "ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_CONFIG_FILE": place}
+def _with_settings(job: Job, node: NodeLaunch, slot: NodeSlot) -> NodeLaunch:
+    # What the job itself sets wins.
+    env = {**_variables(job, f"{slot.run_dir}/{environment.DEEPSPEED_FILE}"), **node.env}
     return dataclasses.replace(node, env=env, files=environment.deepspeed_files(job))
 
 
 def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
     """Return torchrun's pods with the same additions."""
     base = torchrun.pods(job, run)["node"]
-    if not job.deepspeed_config:
-        return {"node": base}
-    place = pod_spec.path_in_run(environment.DEEPSPEED_FILE)
-    env = {**base.env, "ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_CONFIG_FILE": place}
+    env = {**base.env, **_variables(job, pod_spec.path_in_run(environment.DEEPSPEED_FILE))}
     return {"node": dataclasses.replace(base, env=env, files=environment.deepspeed_files(job))}
+
+
+def _variables(job: Job, deepspeed_file: str) -> dict[str, str]:
+    """Return the variables of Accelerate.
+
+    Without the one for CPUs, Accelerate takes each rank on a machine without GPUs for a world of its own.
+    """
+    cpu = {} if job.gpus_per_node else {"ACCELERATE_USE_CPU": "true"}
+    if not job.deepspeed_config:
+        return cpu
+    return {**cpu, "ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_CONFIG_FILE": deepspeed_file}

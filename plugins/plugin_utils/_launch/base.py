@@ -22,7 +22,7 @@ FORK_SERVER_PROGRAM = "{program}/muster_node/torch_forkserver.py"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeSlot:
-    """One node of the gang as a launcher sees it. ``run_dir`` is the run's folder on that node."""
+    """One node of the gang as a launcher sees it. ``run_dir`` is the run's folder on that node, ``home`` the user's."""
 
     name: str
     rank: int
@@ -33,16 +33,27 @@ class NodeSlot:
     agent_python: str = "python3"
     tools: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     user: str = ""
+    home: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunContext:
-    """The constants of a run: ``port`` is the rendezvous port, ``attempt`` the first attempt's number."""
+    """The constants of a run: ``port`` is the rendezvous port, ``attempt`` the first attempt's number.
+
+    ``checkpoint_dir`` is the run's folder on the nodes; without one it is in the folder of the run. ``checkpoint_part``
+    is what a start has below it for itself.
+    """
 
     run_id: str
     port: int
     attempt: int
     checkpoint_dir: str | None
+    checkpoint_part: str = ""
+
+    def checkpoints_in(self, run_dir: str) -> str:
+        """Return where this start's checkpoints are on a node with this folder of the run."""
+        folder = self.checkpoint_dir or f"{run_dir}/checkpoints"
+        return f"{folder}/{self.checkpoint_part}" if self.checkpoint_part else folder
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -33,6 +33,9 @@ def node_variables(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: R
         "NODE_RANK": str(slot.rank),
         **interface_variables(slot),
     }
+    folder = values["MUSTER_CHECKPOINT_DIR"]
+    if slot.home and folder.startswith("~/"):
+        values["MUSTER_CHECKPOINT_DIR"] = slot.home + folder[1:]
     return {**values, **job.env}
 
 
@@ -41,13 +44,14 @@ def shared_variables(job: Job, run_dir: str, run: RunContext) -> dict[str, str]:
     values = {
         "MUSTER_RUN_ID": run.run_id,
         "MUSTER_METRICS_FILE": f"{run_dir}/metrics.jsonl",
-        "MUSTER_CHECKPOINT_DIR": run.checkpoint_dir or f"{run_dir}/checkpoints",
-        "MUSTER_CHECKPOINT_KEEP": str(job.checkpoints.keep),
+        "MUSTER_CHECKPOINT_DIR": run.checkpoints_in(run_dir),
         "MUSTER_RESUME": job.checkpoints.resume,
         "NNODES": str(job.nodes),
         "NPROC_PER_NODE": str(job.nproc),
         "PYTHONUNBUFFERED": "1",
     }
+    if job.checkpoints.keep is not None:
+        values["MUSTER_CHECKPOINT_KEEP"] = str(job.checkpoints.keep)
     for dataset in job.datasets:
         values[f"MUSTER_DATASET_{variable_name(dataset.name)}"] = f"{run_dir}/{DATA_DIR}/{dataset.name}"
     if not job.gpus_per_node:

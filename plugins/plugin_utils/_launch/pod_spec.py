@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...module_utils._model import job_backends, pod_spec
+from ...module_utils._model import job_backends, job_checkpoints, pod_spec
 from ...module_utils._model.job import Job
 from ...module_utils._model.pod_spec import PodSpec
 from . import environment
@@ -43,7 +43,6 @@ def build_pod_spec(
     job: Job, run: RunContext, argv: tuple[str, ...], values: t.Mapping[str, str], **changes: t.Any
 ) -> PodSpec:
     """Return the specification of a role that runs ``argv`` with ``values`` beside the variables of every job."""
-    folder = run.checkpoint_dir or path_in_run("checkpoints")
     base = PodSpec(
         run_id=run.run_id,
         attempt=run.attempt,
@@ -53,14 +52,16 @@ def build_pod_spec(
         env={**environment.shared_variables(job, pod_spec.RUN_DIR, run), **values},
         user_env=dict(job.env),
         workdir=environment.workdir(job, any_pod(job)),
-        checkpoint_dir=folder,
+        checkpoint_dir=run.checkpoints_in(pod_spec.RUN_DIR),
         secrets=secret_entries(job),
         fatal_exit_codes=job.restart.fatal_exit_codes,
-        keep_logs=job.kept_logs_folder(run.run_id),
+        keep_logs=job_checkpoints.kept_logs_folder(job, run.run_id),
         grace_s=job.checkpoints.grace_s,
         wait_s=job.restart.wait_s,
         gpus=job.gpus_per_node,
         elastic=job_backends.is_elastic(job),
+        checkpoints=job_checkpoints.node_rules(job),
+        shared_wait_s=job_checkpoints.VISIBLE_S if job_checkpoints.must_be_shared(job) else None,
     )
     return dataclasses.replace(base, **changes)
 

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from ...module_utils._model import job_backends
 from ...module_utils._model.job import Job
-from ...module_utils._model.pod_spec import PodSpec
+from ...module_utils._model.pod_spec import RUN_DIR, PodSpec
 from . import environment, pod_spec
 from .base import RunContext
 
 
 def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
     """Return the driver. Metrics are beside the checkpoints where these are shared: rank 0 may be on any node."""
-    folder = run.checkpoint_dir or pod_spec.path_in_run("checkpoints")
+    folder = run.checkpoints_in(RUN_DIR)
     shared = job_backends.checkpoint_mount(job) is not None
     values = {
         "MUSTER_NUM_WORKERS": str(job.world_size),

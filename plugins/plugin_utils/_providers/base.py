@@ -34,6 +34,7 @@ from ...module_utils._model.offer import Offer, OfferQuery, Order
 from ...module_utils._secrets.sources import SecretSource
 from .connection import ProviderConnection
 from .node_record import ProviderHost
+from .parsing import JsonObject, text
 
 ANY_ERROR = range(400, 600)
 # After a call that certainly never left (no address, no connection): a short while for the network to come back.
@@ -56,14 +57,18 @@ class Capabilities:
 
 
 class ProviderAccount(abc.ABC):
-    """One account whose instances can be listed and deleted. Methods may be called from several threads."""
+    """One account whose instances can be listed and deleted. Methods may be called from several threads.
+
+    ``account`` is the user's name for it, else the ``fingerprint`` of its credential.
+    """
 
     name: t.ClassVar[str]
     traits: t.ClassVar[ProviderTraits]
 
-    def __init__(self, account: str, clock: Clock) -> None:
-        self.account = account
-        self.clock = clock
+    def __init__(self, access: ProviderConnection, account: str = "") -> None:
+        self.fingerprint = access.account
+        self.account = account or access.account
+        self.clock = access.clock
 
     @abc.abstractmethod
     def list_instances(self) -> tuple[Instance, ...]:
@@ -219,6 +224,24 @@ def build_instance(
         host=machine,
         record=record,
     )
+
+
+def build_instances(
+    provider: str, listed: t.Iterable[JsonObject], build: t.Callable[[JsonObject], Instance]
+) -> tuple[Instance, ...]:
+    """Return the instances of a listing. One that cannot be read is there all the same, with its id and its name."""
+    return tuple(_build_safely(provider, raw, build) for raw in listed)
+
+
+def _build_safely(provider: str, raw: JsonObject, build: t.Callable[[JsonObject], Instance]) -> Instance:
+    try:
+        return build(raw)
+    except Exception:
+        key = text(raw.get("id")) or str(raw.get("id"))
+        name = text(raw.get("name")) or text(raw.get("label")) or key
+        parts = parse_instance_name(name)
+        token = parts.token if parts else text(raw.get("muster_token"))
+        return Instance(provider, key, name, token, "unknown", detail="its entry cannot be read")
 
 
 def _ssh_endpoint(host: ProviderHost) -> SshEndpoint | None:

@@ -12,7 +12,7 @@ import dataclasses
 import typing as t
 
 from ...module_utils._http.client import Auth, HttpClient, always_retry
-from ...module_utils._http.clock import SYSTEM_CLOCK, Clock
+from ...module_utils._http.clock import SYSTEM_CLOCK, Clock, Deadline
 from ...module_utils._http.connection_pool import ConnectionPool, Exchange
 from ...module_utils._http.messages import HttpResponse
 from ...module_utils._http.retry import Timeouts, shared_pacer
@@ -20,6 +20,9 @@ from ...module_utils._http.tls import TlsOptions
 from ...module_utils._http.urls import BaseUrl, parse_base_url
 from ...module_utils._model.errors import InputError
 from ...module_utils._secrets.secret import Secret
+
+# The environment variable of a machine that holds its lease's token, where a provider has no tags.
+TOKEN_VARIABLE = "MUSTER_TOKEN"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,6 +53,10 @@ class ProviderConnection:
     def account(self) -> str:
         """The account's fingerprint, empty without a credential."""
         return self.secret.fingerprint() if self.secret else ""
+
+    def listing_deadline(self) -> Deadline:
+        """Return the one deadline of a listing with all its pages, from now."""
+        return Deadline(self.clock, self.timeout_s)
 
     def base(self, default_url: str) -> BaseUrl:
         """Return the validated address of the API."""

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from ...module_utils._http.clock import Deadline
 from ...module_utils._model.errors import TransportError
 from ...module_utils._model.quantity import parse_finite
 from ...module_utils._model.timestamps import format_whole_seconds
 
 JsonObject = dict[str, object]
 MAX_PAGES = 1000
+# Pages that shift while they are read repeat some items, not page after page.
+_EMPTY_PAGES = 3
 
 
 def unexpected_answer(api: str, problem: str) -> TransportError:
@@ -52,16 +55,28 @@ def unique_items(listed: Iterable[JsonObject], key: str, api: str) -> list[JsonO
     return list(by_name.values())
 
 
-def read_pages(fetch: Callable[[str | None], tuple[list[JsonObject], str | None]], api: str) -> list[JsonObject]:
+def read_pages(
+    fetch: Callable[[str | None], tuple[list[JsonObject], str | None]], api: str, deadline: Deadline
+) -> list[JsonObject]:
     """Return the items of all pages; ``fetch`` takes a cursor (None first) and returns items and the next cursor.
 
-    A cursor that repeats would loop for ever, and stopping there would return an incomplete listing: an error.
+    A cursor that repeats would loop for ever, and stopping there would return an incomplete listing: an error, like
+    pages that bring nothing new, and a listing that is not complete at its ``deadline``.
     """
     collected: list[JsonObject] = []
     seen: set[str] = set()
+    known: set[str] = set()
+    empty_pages = 0
     cursor: str | None = None
     for _page in range(MAX_PAGES):
+        if collected and not deadline.seconds_left():
+            raise unexpected_answer(api, "the listing is not complete in time")
         listed, cursor = fetch(cursor)
+        fresh = {str(item.get("id")) for item in listed} - known
+        known |= fresh
+        empty_pages = 0 if fresh else empty_pages + 1
+        if empty_pages >= _EMPTY_PAGES:
+            raise unexpected_answer(api, "the listing has pages without anything new")
         collected += listed
         if cursor is None:
             return collected

@@ -11,11 +11,15 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import concurrent.futures
+import os
+import queue
+import threading
 import time
 import typing as t
 
-from ...module_utils._model.lease import Instance, Leftover, OrderResult, ProviderTraits
-from ...module_utils._model.offer import Offer, OfferQuery, Order
+from ...module_utils._model.errors import MusterError, TransportError
+from ...module_utils._model.lease import AccountIdentity, Instance, Leftover, OrderResult, ProviderTraits
+from ...module_utils._model.offer import Hardware, Offer, OfferQuery, Order
 from .readiness import ProbeReport
 
 
@@ -28,7 +32,11 @@ class AccountApi(t.Protocol):
 
     @property
     def account(self) -> str:
-        """Return the account's fingerprint; absence proves something in the account of the intent only."""
+        """Return the account's name, its fingerprint without one; absence proves something in that account only."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the credential's fingerprint, whatever the account is called."""
 
     @property
     def traits(self) -> ProviderTraits:
@@ -60,8 +68,11 @@ class ProviderApi(AccountApi, t.Protocol):
 class Prober(t.Protocol):
     """Runs the readiness probe on a machine over SSH."""
 
-    def probe(self, machine: Instance) -> ProbeReport:
-        """Return the probe's report for a machine with an SSH endpoint; never raises for one that does not answer."""
+    def probe(self, machine: Instance, ordered: Hardware) -> ProbeReport:
+        """Return the probe's report for a machine with an SSH endpoint; never raises for one that does not answer.
+
+        It must show what was ``ordered``, and what its provider lists for it.
+        """
 
 
 class Scheduler(t.Protocol):
@@ -77,15 +88,46 @@ class Scheduler(t.Protocol):
         """Return when one of ``pending`` is done, at the time ``until``, or a little earlier: callers ask again."""
 
 
+def read_identities(accounts: t.Mapping[str, AccountApi]) -> dict[str, AccountIdentity]:
+    """Return the identity of each account, by the name of its provider."""
+    return {name: AccountIdentity(item.account, item.fingerprint) for name, item in accounts.items()}
+
+
+def explain_failure(error: Exception) -> str:
+    """Return why a call failed. An unforeseen answer is a problem of that call, not of all the others."""
+    if isinstance(error, MusterError):
+        return str(error)
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = f" at {os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}" if trace else ""
+    return f"the answer cannot be read ({type(error).__name__}{place})"
+
+
+def await_answer[T](scheduler: Scheduler, work: concurrent.futures.Future[T], until: float) -> T:
+    """Return the result of a call, or raise TransportError when it has none at ``until``."""
+    while not work.done():
+        if scheduler.now() >= until:
+            raise TransportError("no complete answer in time")
+        scheduler.wait([work], until)
+    return work.result()
+
+
 # A planner that waits checks this often whether its caller has ended.
 _STEP_S = 2.0
 
 
 class ThreadScheduler:
-    """The machine's clock and a pool of threads. Use as a context manager."""
+    """The machine's clock and a pool of threads. Use as a context manager.
+
+    The threads are daemons: a call that never ends keeps neither the ledger nor the process.
+    """
 
     def __init__(self, threads: int = 32) -> None:
-        self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="muster-provision")
+        self._limit = threads
+        self._threads: list[threading.Thread] = []
+        self._idle = threading.Semaphore(0)
+        self._calls: queue.SimpleQueue[t.Callable[[], None] | None] = queue.SimpleQueue()
         # A clock that is set back in the middle must not make a settling time endless.
         self._offset = time.time() - time.monotonic()
 
@@ -93,13 +135,32 @@ class ThreadScheduler:
         return self
 
     def __exit__(self, *_failure: object) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for _thread in self._threads:
+            self._calls.put(None)
 
     def now(self) -> float:
         return time.monotonic() + self._offset
 
     def submit[T](self, work: t.Callable[[], T]) -> concurrent.futures.Future[T]:
-        return self._pool.submit(work)
+        answer: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def call() -> None:
+            try:
+                answer.set_result(work())
+            except BaseException as error:
+                answer.set_exception(error)
+
+        self._calls.put(call)
+        if not self._idle.acquire(blocking=False) and len(self._threads) < self._limit:
+            thread = threading.Thread(target=self._serve, daemon=True, name=f"muster-provision-{len(self._threads)}")
+            self._threads.append(thread)
+            thread.start()
+        return answer
+
+    def _serve(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+            self._idle.release()
 
     def wait[T](self, pending: t.Collection[concurrent.futures.Future[T]], until: float) -> None:
         timeout = min(_STEP_S, max(0.0, until - self.now()))

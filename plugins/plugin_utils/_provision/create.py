@@ -13,12 +13,12 @@ import functools
 import secrets
 import typing as t
 
-from ...module_utils._model.errors import MusterError, ProviderError, TransportError
+from ...module_utils._model.errors import MusterError, ProviderError
 from ...module_utils._model.lease import Instance, InstanceName, OrderUnsettled, TeardownProof
 from ...module_utils._model.ledger import EventKind, Lease
 from ...module_utils._model.offer import Offer, Order
-from .api import Prober, ProviderApi, Scheduler
-from .create_adopt import Listings, initial_state, pool_leases, rank_offers
+from .api import Prober, ProviderApi, Scheduler, await_answer, explain_failure, read_identities
+from .create_adopt import Listings, find_strays, initial_state, pool_leases, rank_offers
 from .create_plan import decide
 from .create_reduce import advance, reduce
 from .create_state import (
@@ -43,12 +43,13 @@ from .delete import AccountApis, delete_leases, list_account
 from .delete_state import DeleteRequest
 from .ledger.ledger_events import create_events, lease_event, pending_event
 from .ledger.ledger_session import LedgerSession
+from .listing_rules import index_leases, is_known_account, shows_ours, unknown_account
+from .readiness import ProbeReport
 from .reconcile import reconcile
 
 ProviderApis = t.Mapping[str, ProviderApi]
 ReportLine = t.Callable[[str], None]
 Call = t.Callable[[], CreateEvent]
-SURPLUS_TIMEOUT_S = 30.0
 _CALL_LIMIT_S = 600.0
 
 
@@ -93,7 +94,7 @@ class _CreateEffects:
         is_abandoned: t.Callable[[], bool],
     ) -> None:
         self._providers = providers
-        self._fingerprints = _read_fingerprints(providers)
+        self._accounts = read_identities(providers)
         self._prober = prober
         self._session = session
         self._scheduler = scheduler
@@ -124,7 +125,7 @@ class _CreateEffects:
     def apply(self, state: PoolState, event: CreateEvent) -> PoolState:
         after = reduce(state, event)
         self._report_progress(state, after)
-        for line in create_events(state, event, after, self._fingerprints):
+        for line in create_events(state, event, after, self._accounts):
             self._session.record(line)
         if self._session.problem and not after.failure:
             after = dataclasses.replace(after, failure=self._session.problem)
@@ -145,7 +146,7 @@ class _CreateEffects:
         try:
             if lease is not None:
                 self._session.record_intent(
-                    pending_event(request, self._fingerprints, lease, self._scheduler.now(), "intent")
+                    pending_event(request, self._accounts, lease, self._scheduler.now(), "intent")
                 )
         except MusterError as error:
             return dataclasses.replace(state, failure=str(error)), None
@@ -177,27 +178,26 @@ class _CreateEffects:
     def _create(self, slot: int, provider: str, order: Order) -> OrderAnswered:
         try:
             answer = self._providers[provider].create(order)
-        except MusterError as error:
-            answer = OrderUnsettled(str(error))
+        except Exception as error:
+            answer = OrderUnsettled(explain_failure(error))
         return OrderAnswered(self._scheduler.now(), slot, answer)
 
     def _delete(self, action: DeleteInstance) -> DeletionAnswered:
         instance = action.deletion.instance
         try:
             self._providers[instance.provider].delete(instance)
-        except TransportError as error:
-            return DeletionAnswered(self._scheduler.now(), action.deletion, str(error))
+        except Exception as error:
+            return DeletionAnswered(self._scheduler.now(), action.deletion, explain_failure(error))
         return DeletionAnswered(self._scheduler.now(), action.deletion)
 
     def _probe(self, action: ProbeMachine) -> MachineProbed:
         if self._prober is None:
             raise ValueError("a pool with a readiness gate needs a prober")
-        report = self._prober.probe(action.machine)
+        try:
+            report = self._prober.probe(action.machine, action.ordered)
+        except Exception as error:
+            report = ProbeReport("not_yet", problems=(explain_failure(error),))
         return MachineProbed(self._scheduler.now(), action.slot, action.token, action.machine.id, report)
-
-
-def _read_fingerprints(providers: ProviderApis) -> dict[str, str]:
-    return {name: provider.account for name, provider in providers.items()}
 
 
 def read_pool(request: PoolRequest, providers: ProviderApis, session: LedgerSession, scheduler: Scheduler) -> PoolState:
@@ -210,8 +210,11 @@ def read_pool(request: PoolRequest, providers: ProviderApis, session: LedgerSess
     needed |= {lease.provider for lease in pool_leases(request, session.leases.values()) if lease.open}
     _check_accounts(request, providers, session, needed)
     listings = _list_accounts({name: providers[name] for name in needed}, scheduler)
+    _check_listings(request, providers, session, listings)
     traits = {name: item.traits for name, item in providers.items()}
     state = initial_state(request, session.leases.values(), listings, traits, scheduler.now())
+    _unrecorded, returned = find_strays(request, tuple(session.leases.values()), listings)
+    state = dataclasses.replace(state, returned_at=frozenset(item.provider for item in returned))
     if all(slot.phase == "ready" for slot in state.slots):
         return rank_offers(state, (), scheduler.now())
     # Also when every machine is ordered: an order may never take effect, or the machine may be unusable.
@@ -233,14 +236,36 @@ def _check_accounts(request: PoolRequest, providers: ProviderApis, session: Ledg
             raise ProviderError(problem, "Use its credentials, or set account if only the key has changed")
 
 
+def _check_listings(request: PoolRequest, providers: ProviderApis, session: LedgerSession, listings: Listings) -> None:
+    """Refuse to order beside machines of this cluster that the ledger lacks, or in an account that may be another."""
+    leases = tuple(session.leases.values())
+    unrecorded, _returned = find_strays(request, leases, listings)
+    if unrecorded:
+        names = ", ".join(f"{item.name} ({item.id} at {item.provider})" for item in unrecorded)
+        raise ProviderError(
+            f"nothing is ordered: of cluster {request.cluster} are listed, but not in its ledger: {names}",
+            "Restore the ledger, delete them with reap -e muster_reap_orphans=delete, or choose another muster_cluster",
+        )
+    index = index_leases(request.cluster, leases, lambda _lease: False)
+    identities = read_identities(providers)
+    for lease in pool_leases(request, leases):
+        identity, provider = identities[lease.provider], lease.provider
+        is_known = (
+            is_known_account(provider, identity, leases) or shows_ours(provider, identity, listings[provider], index)
+            if lease.open
+            else True
+        )
+        if not is_known:
+            raise ProviderError(f"nothing is ordered: {unknown_account(provider, identity)}")
+
+
 def _list_accounts(providers: AccountApis, scheduler: Scheduler) -> Listings:
     works = {
         name: scheduler.submit(functools.partial(list_account, item, scheduler)) for name, item in providers.items()
     }
     listings: dict[str, tuple[Instance, ...]] = {}
     for name, work in works.items():
-        scheduler.wait([work], scheduler.now() + _CALL_LIMIT_S)
-        listing = work.result().listing
+        listing = await_answer(scheduler, work, scheduler.now() + _CALL_LIMIT_S).listing
         if listing.problem:
             raise ProviderError(f"nothing is ordered, because {name} cannot be listed: {listing.problem}")
         listings[name] = listing.instances
@@ -256,11 +281,12 @@ def _read_offers(request: PoolRequest, providers: ProviderApis, scheduler: Sched
         for item in request.candidates
     ]
     for work in works:
-        scheduler.wait([work], scheduler.now() + _CALL_LIMIT_S)
         try:
-            offers += [offer for offer in work.result() if offer not in offers]
-        except TransportError as error:
-            problems.append(str(error))
+            found = await_answer(scheduler, work, scheduler.now() + _CALL_LIMIT_S)
+        except Exception as error:
+            problems.append(explain_failure(error))
+        else:
+            offers += [offer for offer in found if offer not in offers]
     return offers, problems
 
 
@@ -283,13 +309,7 @@ def create_pool(
     :param is_abandoned: whether the caller has ended: then the gang is deleted, like one that cannot be completed.
     """
     state = read_pool(request, providers, session, scheduler)
-    fingerprints = _read_fingerprints(providers)
-    for slot in state.slots:
-        if slot.lease is not None and not slot.lease.protected:
-            # An earlier controller ordered it; this one waits for it now.
-            session.record(
-                pending_event(request, fingerprints, slot.lease, scheduler.now(), _lease_state(session, slot.lease))
-            )
+    _record_awaited(request, providers, session, state, scheduler)
     effects = _CreateEffects(providers, prober, session, scheduler, terms, tokens, report, is_abandoned)
     state, end = reconcile(effects, state, scheduler)
     if not end.reason:
@@ -299,13 +319,14 @@ def create_pool(
 
     def is_surplus(lease: Lease) -> bool:
         of_pool = (lease.cluster, lease.pool) == (request.cluster, request.pool)
-        return of_pool and lease.machine and lease.token not in kept_tokens
+        # Machines that are listed again after they were proved gone are due in every pool.
+        return lease.machine and lease.token not in kept_tokens and (of_pool or not lease.open)
 
     used = {lease.provider for lease in session.leases.values() if lease.open and is_surplus(lease)}
+    used |= state.returned_at
     if not used:
         return CreateOutcome(state, failure, TeardownProof(), effects.order_count)
-    timeout_s = terms.release_timeout_s if failure else SURPLUS_TIMEOUT_S
-    deletion = DeleteRequest(request.cluster, scheduler.now() + timeout_s)
+    deletion = DeleteRequest(request.cluster, scheduler.now() + terms.release_timeout_s)
     apis = {name: providers[name] for name in used & set(providers)}
     proof = delete_leases(deletion, is_surplus, apis, session, scheduler)
     return CreateOutcome(state, failure, proof, effects.order_count)
@@ -319,8 +340,22 @@ def _record_joined(
     request: PoolRequest, providers: ProviderApis, session: LedgerSession, state: PoolState, scheduler: Scheduler
 ) -> None:
     """Record the complete gang: a later, failed change of the pool does not touch these machines."""
-    fingerprints = _read_fingerprints(providers)
+    accounts = read_identities(providers)
     leases = {lease.token: lease for lease in session.leases.values()}
     for slot in state.slots:
-        if slot.lease is not None and leases[slot.lease.token].state != "joined":
-            session.record(lease_event(request, fingerprints, slot.lease, scheduler.now(), "joined"))
+        if slot.lease is not None:
+            before = leases[slot.lease.token]
+            is_new_credential = accounts[slot.lease.provider].fingerprint not in before.fingerprints
+            if before.state != "joined" or is_new_credential:
+                session.record(lease_event(request, accounts, slot.lease, scheduler.now(), "joined"))
+
+
+def _record_awaited(
+    request: PoolRequest, providers: ProviderApis, session: LedgerSession, state: PoolState, scheduler: Scheduler
+) -> None:
+    """Record that this controller waits for what an earlier one ordered."""
+    accounts = read_identities(providers)
+    for slot in state.slots:
+        if slot.lease is not None and not slot.lease.protected:
+            kind = _lease_state(session, slot.lease)
+            session.record(pending_event(request, accounts, slot.lease, scheduler.now(), kind))

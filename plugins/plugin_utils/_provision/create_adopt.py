@@ -19,6 +19,7 @@ from ...module_utils._model.ledger import Lease
 from ...module_utils._model.offer import Candidate, Offer, matches, sort_by_price
 from .create_reduce import advance, queue_deletion
 from .create_state import Choice, MachineSlot, PoolRequest, PoolState, SlotLease
+from .listing_rules import find_standing, index_leases
 
 Listings = t.Mapping[str, tuple[Instance, ...]]
 
@@ -41,9 +42,19 @@ def initial_state(
     joined_first = sorted(pool_leases(request, leases), key=lambda lease: (lease.state != "joined", lease.intent_at))
     for lease in joined_first:
         of_kind = [item for item in listings.get(lease.provider, ()) if item.resource == lease.resource]
-        listed = [item for item in of_kind if item.carries(lease.cluster, lease.token) or item.id in lease.ids]
+        listed = [item for item in of_kind if item.carries(lease.cluster, lease.token)]
         state = _adopt(state, lease, listed, now) if listed else _restore_absent(state, lease, now)
     return state
+
+
+def find_strays(
+    request: PoolRequest, leases: t.Collection[Lease], listings: Listings
+) -> tuple[list[Instance], list[Instance]]:
+    """Return the listed machines that the ledger does not have, and those that it has as proved gone."""
+    index = index_leases(request.cluster, leases, lambda _lease: False)
+    standings = [(find_standing(item, index), item) for items in listings.values() for item in items]
+    unrecorded = [item for standing, item in standings if standing == "orphan"]
+    return unrecorded, [item for standing, item in standings if standing == "returned"]
 
 
 def rank_offers(state: PoolState, offers: t.Iterable[Offer], now: float) -> PoolState:
@@ -80,14 +91,14 @@ def _adopt(state: PoolState, lease: Lease, listed: list[Instance], now: float) -
     for extra in listed:
         if extra.id != instance.id:
             state = queue_deletion(state, extra, "is a second machine of one order")
-    if instance.doomed:
+    is_joined = lease.state == "joined"
+    if instance.doomed and not is_joined:
         return queue_deletion(state, instance, f"{lease.provider} reports {instance.detail or instance.state}")
     slot = _free_slot(state, lease.name)
     if slot is None:
         return queue_deletion(state, instance, "is more than the pool's count")
     if lease.state in ("deleted", "verified", "draining", "lost", "failed"):
         return queue_deletion(state, instance, "was already released")
-    is_joined = lease.state == "joined"
     is_running = instance.state == "running"
     slot_lease = SlotLease(
         lease.token,
@@ -98,8 +109,8 @@ def _adopt(state: PoolState, lease: Lease, listed: list[Instance], now: float) -
         instance.price_usd_per_hour if instance.price_usd_per_hour is not None else lease.price_usd_per_hour,
         lease.id,
         lease.region,
-        now,
-        instance,
+        missing_since=now if instance.doomed else None,
+        instance=instance,
         protected=is_joined,
     )
     slot = dataclasses.replace(slot, phase="ready" if is_joined and is_running else "booting", lease=slot_lease)
@@ -112,12 +123,13 @@ def _restore_absent(state: PoolState, lease: Lease, now: float) -> PoolState:
         return state.with_abandoned(lease.token)
     slot = _free_slot(state, lease.name)
     slot_lease = SlotLease(lease.token, lease.name, lease.provider, lease.intent_at, lease.price_usd_per_hour, lease.id)
-    if slot is not None and not lease.settled and now < lease.intent_at + traits.settle_s:
-        until = lease.intent_at + traits.settle_s
+    until = min(lease.intent_at, now) + traits.settle_s
+    if slot is not None and not lease.settled and now < until:
         return state.with_slot(dataclasses.replace(slot, phase="unsettled", lease=slot_lease, until=until))
-    is_recent = now - lease.changed_at <= traits.list_lag_s
-    if slot is not None and lease.state in ("created", "adopted", "joined") and is_recent:
-        slot_lease = dataclasses.replace(slot_lease, since=now)
+    if slot is not None and lease.settled and lease.state in ("created", "adopted", "joined"):
+        # One listing that lacks it ends no machine: it is awaited, and given up after a lasting absence.
+        is_joined = lease.state == "joined"
+        slot_lease = dataclasses.replace(slot_lease, since=now, missing_since=now, protected=is_joined)
         return state.with_slot(dataclasses.replace(slot, phase="booting", lease=slot_lease))
     if lease.id is not None and lease.state not in ("deleted", "failed"):
         instance = Instance(lease.provider, lease.id, lease.name, lease.token, "unknown")

@@ -61,6 +61,7 @@ def create_key[T](
             resource=request.resource,
             provider=account.name,
             account=account.account,
+            fingerprint=account.fingerprint,
             pool=request.pool,
             name=name,
             run_id=request.run_id,

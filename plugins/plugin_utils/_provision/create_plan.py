@@ -15,6 +15,8 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from ...module_utils._model.offer import Hardware
+from .create_caps import PriceBudget, find_broken_cap, is_blocked_by_deletions
 from .create_state import (
     Choice,
     CreateAction,
@@ -23,7 +25,6 @@ from .create_state import (
     ListAccount,
     MachineSlot,
     PlaceOrder,
-    PoolRequest,
     PoolState,
     ProbeMachine,
     SlotLease,
@@ -36,8 +37,9 @@ PROBE_INTERVAL_S = 5.0
 def decide(state: PoolState, now: float) -> tuple[CreateAction, ...] | WaitUntil | Finish:
     """Return what to start now, or until when to wait, or the end."""
     if state.failure:
-        # The machines are deleted, with proof, by ``delete``; here only calls in flight are awaited.
-        return WaitUntil(now + 60.0) if state.in_flight else Finish(state.failure)
+        # The machines are deleted, with proof, by ``delete``; here only orders in flight are awaited, for their ids.
+        is_ordering = any(key.startswith("create:") for key in state.in_flight)
+        return WaitUntil(now + 60.0) if is_ordering else Finish(state.failure)
     actions: tuple[CreateAction, ...] = (
         *_due_deletions(state, now),
         *_due_listings(state, now),
@@ -47,7 +49,7 @@ def decide(state: PoolState, now: float) -> tuple[CreateAction, ...] | WaitUntil
     due = tuple(action for action in actions if action.key not in state.in_flight)
     if due:
         return due
-    if state.is_ready and not state.deletions and not state.in_flight:
+    if state.is_ready and not any(item.is_open for item in state.deletions) and not state.in_flight:
         return Finish()
     return WaitUntil(min(_wake_times(state, now), default=now + 60.0))
 
@@ -55,13 +57,14 @@ def decide(state: PoolState, now: float) -> tuple[CreateAction, ...] | WaitUntil
 def failure_reason(state: PoolState, now: float) -> str:
     """Return why the pool can no longer be completed, empty while it can."""
     request = state.request
-    if state.failure or state.is_ready:
-        return state.failure
+    reason = state.failure or find_broken_cap(state)
+    if reason or state.is_ready:
+        return reason
     if now >= request.timeout_at:
         return f"not complete in time: {_describe_missing(state)}"
     if state.replacements > request.max_replacements * request.slot_count:
         limit = f"max_replacements allows {request.max_replacements} per machine"
-        return f"{state.replacements} machines were unusable and {limit}"
+        return f"{state.replacements} machines were unusable or never came and {limit}"
     has_wanted = any(slot.phase == "wanted" for slot in state.slots)
     if has_wanted and not available_choices(state, now) and not _may_get_an_offer(state, now):
         return _explain_no_offer(state)
@@ -70,7 +73,7 @@ def failure_reason(state: PoolState, now: float) -> str:
 
 def available_choices(state: PoolState, now: float) -> tuple[Choice, ...]:
     """Return the offers that may be ordered now, best first."""
-    budget = _Budget.of(state)
+    budget = PriceBudget.of(state)
     return tuple(
         choice
         for choice in state.choices
@@ -98,7 +101,8 @@ def next_candidate(state: PoolState, now: float) -> int | None:
         return None
     tiers = sorted({choice.tier for choice in state.choices})
     for tier in [item for item in tiers if item > state.tier] + [item for item in tiers if item < state.tier]:
-        trial = dataclasses.replace(state, tier=tier, slots=tuple(MachineSlot(slot.index) for slot in state.slots))
+        empty = tuple(MachineSlot(slot.index) for slot in state.slots)
+        trial = dataclasses.replace(state, tier=tier, slots=empty, deletions=())
         if available_choices(trial, now):
             return tier
     return None
@@ -112,16 +116,23 @@ def leased_slots(state: PoolState) -> t.Iterator[tuple[MachineSlot, SlotLease]]:
 
 
 def _due_deletions(state: PoolState, now: float) -> t.Iterator[DeleteInstance]:
-    return (DeleteInstance(item) for item in state.deletions if item.retry_at <= now)
+    return (DeleteInstance(item) for item in state.deletions if item.is_open and item.retry_at <= now)
 
 
-def _awaited_providers(state: PoolState) -> set[str]:
-    return {lease.provider for slot, lease in leased_slots(state) if slot.phase in ("unsettled", "booting")}
+def _awaited_providers(state: PoolState, now: float) -> set[str]:
+    deleted = {item.instance.provider for item in state.deletions if item.acknowledged_at is not None}
+    return deleted | {
+        lease.provider
+        for slot, lease in leased_slots(state)
+        if slot.phase == "booting" or (slot.phase == "unsettled" and (not slot.throttled or slot.until <= now))
+    }
 
 
 def _due_listings(state: PoolState, now: float) -> t.Iterator[ListAccount]:
     return (
-        ListAccount(name) for name in sorted(_awaited_providers(state)) if state.next_listing_at.get(name, 0.0) <= now
+        ListAccount(name)
+        for name in sorted(_awaited_providers(state, now))
+        if state.next_listing_at.get(name, 0.0) <= now
     )
 
 
@@ -131,18 +142,31 @@ def _due_probes(state: PoolState, now: float) -> t.Iterator[ProbeMachine]:
             continue
         for machine in lease.instance.machines:
             if machine.state == "running" and machine.ssh and machine.id not in lease.passed_members:
-                yield ProbeMachine(slot.index, lease.token, machine)
+                yield ProbeMachine(slot.index, lease.token, machine, ordered_hardware(state, slot))
+
+
+def ordered_hardware(state: PoolState, slot: MachineSlot) -> Hardware:
+    """Return what a slot's machine was ordered with; of an order of an earlier call, what its candidates ask for."""
+    if slot.choice is not None:
+        return slot.choice.offer.hardware
+    provider = slot.lease.provider if slot.lease else None
+    wanted = {
+        Hardware(item.gpu_model, item.gpu_count, item.gpu_memory_gib_min, item.memory_gib_min)
+        for item in state.request.candidates
+        if item.provider == provider
+    }
+    return wanted.pop() if len(wanted) == 1 else Hardware()
 
 
 def _due_orders(state: PoolState, now: float) -> t.Iterator[PlaceOrder]:
     choices = available_choices(state, now)
     next_create = dict(state.next_order_at)
     used = dict(state.order_counts)
-    budget = _Budget.of(state)
+    budget = PriceBudget.of(state)
     # One that is on its way at a paced API holds the others back.
     flying = {slot.choice.offer.provider for slot in state.slots if slot.phase == "creating" and slot.choice}
     for slot in state.slots:
-        if slot.phase != "wanted" or slot.not_before > now:
+        if slot.phase != "wanted":
             continue
         for choice in choices:
             provider, stock = choice.offer.provider, choice.offer.stock
@@ -159,41 +183,6 @@ def _due_orders(state: PoolState, now: float) -> t.Iterator[PlaceOrder]:
             break
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Budget:
-    """What may still be spent, in dollars per hour, when ``open_slots`` orders are to be placed."""
-
-    request: PoolRequest
-    spent: float
-    open_slots: int
-    cheapest: t.Mapping[int, float]
-
-    @classmethod
-    def of(cls, state: PoolState) -> _Budget:
-        spent = sum(lease.price or 0.0 for slot, lease in leased_slots(state) if slot.phase != "wanted")
-        cheapest: dict[int, float] = {}
-        for choice in state.choices:
-            tier = 0 if state.request.mixed else choice.tier
-            price = choice.offer.price_usd_per_hour
-            cheapest[tier] = min(price, cheapest.get(tier, price))
-        return cls(state.request, spent, sum(slot.phase == "wanted" for slot in state.slots), cheapest)
-
-    def allows(self, choice: Choice) -> bool:
-        """Return whether the gang can still be completed within both caps after this order."""
-        request, price = self.request, choice.offer.price_usd_per_hour
-        machines = request.count if request.is_cluster else 1
-        if request.max_price_usd_per_hour is not None and price / machines > request.max_price_usd_per_hour + 1e-9:
-            return False
-        if request.max_total_usd_per_hour is None:
-            return True
-        rest = max(0, self.open_slots - 1) * self.cheapest[0 if request.mixed else choice.tier]
-        return self.spent + price + rest <= request.max_total_usd_per_hour + 1e-9
-
-    def spend(self, choice: Choice) -> _Budget:
-        price = choice.offer.price_usd_per_hour
-        return dataclasses.replace(self, spent=self.spent + price, open_slots=self.open_slots - 1)
-
-
 def _is_sold_out(state: PoolState, choice: Choice) -> bool:
     return choice.offer.stock is not None and state.order_counts.get(choice.key, 0) >= choice.offer.stock
 
@@ -205,6 +194,8 @@ def _bad_host_key(choice: Choice) -> str:
 def _may_get_an_offer(state: PoolState, now: float) -> bool:
     """Return whether waiting or the next candidate may still bring an offer."""
     if any(slot.phase == "creating" for slot in state.slots) or next_candidate(state, now) is not None:
+        return True
+    if is_blocked_by_deletions(state):
         return True
     return now < state.started_at + state.request.capacity_wait_s and any(
         until < float("inf") for until in state.closed_until.values()
@@ -224,28 +215,28 @@ def _describe_missing(state: PoolState) -> str:
 def _explain_no_offer(state: PoolState) -> str:
     if not state.choices:
         return "no candidate has an offer that fits"
-    budget = _Budget.of(state)
+    budget = PriceBudget.of(state)
     if not any(budget.allows(choice) for choice in state.choices):
         cheapest = min(choice.offer.price_usd_per_hour for choice in state.choices)
-        return f"no offer fits the price caps (the cheapest costs {cheapest:.2f} USD per hour)"
+        undeleted = ", ".join(item.instance.name for item in state.deletions)
+        beside = f" beside {undeleted}, which cannot be deleted" if undeleted else ""
+        return f"no offer fits the price caps{beside} (the cheapest costs {cheapest:.2f} USD per hour)"
     return "every offer was refused"
 
 
 def _wake_times(state: PoolState, now: float) -> t.Iterator[float]:
     yield state.request.timeout_at
-    yield from (item.retry_at for item in state.deletions)
+    yield from (item.retry_at for item in state.deletions if item.is_open)
     yield from (
         state.next_listing_at.get(name, now)
-        for name in _awaited_providers(state)
+        for name in _awaited_providers(state, now)
         if f"list:{name}" not in state.in_flight
     )
     for slot, lease in leased_slots(state):
         if slot.phase == "booting" and lease.instance and lease.probe_at > now:
             yield lease.probe_at
+        if slot.throttled and slot.until > now:
+            yield slot.until
     if any(slot.phase == "wanted" for slot in state.slots):
-        later = [
-            *state.next_order_at.values(),
-            *state.closed_until.values(),
-            *(slot.not_before for slot in state.slots),
-        ]
+        later = [*state.next_order_at.values(), *state.closed_until.values()]
         yield from (moment for moment in later if now < moment < float("inf"))

@@ -11,10 +11,12 @@ from __future__ import annotations
 import dataclasses
 
 from ...module_utils._model.lease import Instance, OrderAccepted, OrderRefused, OrderUnsettled
-from .create_plan import PROBE_INTERVAL_S, available_choices, failure_reason, next_candidate
+from ...module_utils._model.offer import Hardware, sold_problems
+from .create_plan import PROBE_INTERVAL_S, available_choices, failure_reason, next_candidate, ordered_hardware
 from .create_state import (
     AccountListed,
     CreateEvent,
+    DeleteInstance,
     DeletionAnswered,
     MachineProbed,
     MachineSlot,
@@ -24,6 +26,7 @@ from .create_state import (
     QueuedDeletion,
     SlotLease,
 )
+from .delete_state import ABSENCE_GAP_S, DELETE_AGAIN_S
 
 CAPACITY_RETRY_S = 30.0
 THROTTLE_S = 15.0
@@ -94,7 +97,10 @@ def _apply_answer(state: PoolState, event: OrderAnswered) -> PoolState:
         return state
     if isinstance(answer, OrderAccepted):
         lease = dataclasses.replace(lease, id=answer.id, since=event.at)
-        state = state.with_slot(dataclasses.replace(slot, phase="booting", lease=lease))
+        throttles = {**state.throttles, lease.provider: 0}
+        state = dataclasses.replace(
+            state.with_slot(dataclasses.replace(slot, phase="booting", lease=lease)), throttles=throttles
+        )
         if answer.usable:
             return state.with_history(f"{lease.name}: {lease.provider} created {answer.id}")
         return replace_machine(state, state.slots[slot.index], f"created with an error: {answer.reason}")
@@ -116,11 +122,8 @@ def _apply_refusal(
     counts = {**state.order_counts, key: state.order_counts.get(key, 1) - 1}
     state = dataclasses.replace(state, order_counts=counts)
     if answer.why == "throttled":
-        delay = answer.retry_after_s if answer.retry_after_s is not None else THROTTLE_S
-        retry_at = now + min(max(delay, 1.0), THROTTLE_CAP_S)
-        state = dataclasses.replace(state, next_order_at={**state.next_order_at, lease.provider: retry_at})
-        # A 429 says that nothing was created: the one refusal after which the same order is sent again.
-        return state.with_slot(MachineSlot(slot.index, not_before=retry_at))
+        return _apply_throttle(state, slot, lease, now, answer.retry_after_s)
+    state = state.with_abandoned(lease.token)
     state = state.with_history(f"{lease.name}: {lease.provider} refused {slot.choice.offer.product}: {answer.reason}")
     state = state.with_slot(MachineSlot(slot.index))
     if answer.why in ("quota", "credentials"):
@@ -130,11 +133,26 @@ def _apply_refusal(
     return dataclasses.replace(state, closed_until={**state.closed_until, **closed})
 
 
+def _apply_throttle(
+    state: PoolState, slot: MachineSlot, lease: SlotLease, now: float, retry_after_s: float | None
+) -> PoolState:
+    """Order again later: a 429 says that nothing was created. A listing has to say so too, and the wait grows."""
+    count = state.throttles.get(lease.provider, 0)
+    growing = 0.0 if count == 0 else THROTTLE_S * 2.0 ** min(count - 1, 10)
+    delay = max(THROTTLE_S if retry_after_s is None else retry_after_s, growing, 1.0)
+    until = now + min(delay, THROTTLE_CAP_S)
+    next_order_at = {**state.next_order_at, lease.provider: until}
+    throttles = {**state.throttles, lease.provider: count + 1}
+    state = dataclasses.replace(state, next_order_at=next_order_at, throttles=throttles)
+    return state.with_slot(MachineSlot(slot.index, "unsettled", lease, slot.choice, until, throttled=True))
+
+
 def _apply_listing(state: PoolState, event: AccountListed) -> PoolState:
     interval = state.traits[event.provider].poll_interval_s
     state = dataclasses.replace(state, next_listing_at={**state.next_listing_at, event.provider: event.at + interval})
     if event.problem:
         return state
+    state = _update_deletions(state, event)
     for slot in state.slots:
         lease = slot.lease
         if lease is None or lease.provider != event.provider or slot.phase in ("wanted", "creating"):
@@ -142,16 +160,40 @@ def _apply_listing(state: PoolState, event: AccountListed) -> PoolState:
         # Machines that outlive their cluster carry its token too, but are not a cluster.
         resource = "cluster" if state.request.is_cluster else "instance"
         cluster = state.request.cluster
-        matching = [item for item in event.instances if item.carries(cluster, lease.token) or item.id == lease.id]
-        listed = [item for item in matching if item.resource == resource]
+        listed = [item for item in event.instances if item.carries(cluster, lease.token) and item.resource == resource]
         if listed:
             state = _update_listed_slot(state, slot, lease, listed, event)
         else:
-            state = _update_missing_slot(state, slot, lease, event)
+            is_disputed = any(item.id == lease.id for item in event.instances)
+            state = _update_missing_slot(state, slot, dataclasses.replace(lease, disputed=is_disputed), event)
     for item in event.instances:
         if item.token in state.abandoned_tokens and item.carries(state.request.cluster, item.token):
-            state = queue_deletion(state, item, "was created after its order was abandoned")
+            state = _delete_late_machine(state, item)
     return state
+
+
+def _update_deletions(state: PoolState, event: AccountListed) -> PoolState:
+    """Keep what is being deleted until two listings lack it; what is listed for long is deleted again."""
+    listed = {item.id for item in event.instances}
+    kept = []
+    for item in state.deletions:
+        if item.instance.provider == event.provider and item.acknowledged_at is not None:
+            if item.instance.id in listed:
+                again = event.requested_at - item.acknowledged_at >= DELETE_AGAIN_S
+                item = dataclasses.replace(item, absent_at=None)
+                item = _fail_deletion(item, event.at) if again else item
+            elif item.absent_at is None:
+                item = dataclasses.replace(item, absent_at=event.requested_at)
+            elif event.requested_at - item.absent_at >= ABSENCE_GAP_S:
+                continue
+        kept.append(item)
+    return dataclasses.replace(state, deletions=tuple(kept))
+
+
+def _delete_late_machine(state: PoolState, item: Instance) -> PoolState:
+    """Delete a machine for which no slot waits any more; it counts like one that was replaced."""
+    queued = queue_deletion(state, item, "was created after its order was abandoned")
+    return dataclasses.replace(queued, replacements=queued.replacements + (queued is not state))
 
 
 def _update_listed_slot(
@@ -164,20 +206,44 @@ def _update_listed_slot(
     if lease.id is None:
         state = state.with_history(f"{lease.name}: found as {instance.id}")
     price = instance.price_usd_per_hour if instance.price_usd_per_hour is not None else lease.price
-    lease = dataclasses.replace(lease, id=instance.id, listed_at=event.at, instance=instance, price=price)
     phase = "booting" if slot.phase == "unsettled" else slot.phase
-    slot = dataclasses.replace(slot, phase=phase, lease=lease)
+    if instance.doomed and lease.protected:
+        # A host that is offline for a moment must not cost a run its machine.
+        lease = dataclasses.replace(lease, id=instance.id, instance=instance, price=price)
+        state = state.with_slot(dataclasses.replace(slot, lease=lease))
+        return _wait_for_machine(state, slot, lease, event, f"{lease.provider} reports {instance.detail}")
+    lease = dataclasses.replace(
+        lease, id=instance.id, missing_since=None, disputed=False, instance=instance, price=price
+    )
+    slot = dataclasses.replace(slot, phase=phase, lease=lease, throttled=False)
     state = state.with_slot(slot)
     if instance.doomed:
         return replace_machine(state, slot, f"{lease.provider} reports {instance.detail or instance.state}")
+    if lease.protected:
+        is_running = phase == "booting" and instance.state == "running"
+        return state.with_slot(dataclasses.replace(slot, phase="ready")) if is_running else state
     if instance.host and f"{lease.provider}:{instance.host}" in state.bad_hosts:
         return replace_machine(state, slot, f"is on host {instance.host}, which had an unusable machine before")
-    cap = state.request.max_price_usd_per_hour
-    if cap is not None and price is not None and price / state.request.machines_per_order > cap * 1.001:
-        return replace_machine(state, slot, f"costs {price:.3f} USD per hour, more than the cap")
+    problems = _sold_otherwise(state, slot, instance)
+    if problems:
+        return _close_offer(replace_machine(state, slot, "; ".join(problems)), slot)
     if slot.phase == "booting" and not state.request.gate and _all_machines_run(state, instance):
         state = state.with_slot(dataclasses.replace(slot, phase="ready"))
     return state
+
+
+def _sold_otherwise(state: PoolState, slot: MachineSlot, instance: Instance) -> list[str]:
+    """Return how a listing shows something else than was ordered; what it does not know yet is left to the gate."""
+    ordered = ordered_hardware(state, slot)
+    shown = (Hardware.of_record(item.record) for item in instance.machines)
+    return next((problems for item in shown if (problems := sold_problems(ordered, item))), [])
+
+
+def _close_offer(state: PoolState, slot: MachineSlot) -> PoolState:
+    """Order no more of an offer that sells something else."""
+    if slot.choice is None:
+        return state
+    return dataclasses.replace(state, closed_until={**state.closed_until, slot.choice.key: _FOREVER})
 
 
 def _all_machines_run(state: PoolState, instance: Instance) -> bool:
@@ -189,13 +255,25 @@ def _update_missing_slot(state: PoolState, slot: MachineSlot, lease: SlotLease, 
     if slot.phase == "unsettled":
         if event.requested_at < slot.until:
             return state
-        state = state.with_abandoned(lease.token)
-        return state.with_history(f"{lease.name}: was never created").with_slot(MachineSlot(slot.index))
-    # A listing may miss what exists: only a lasting absence counts, and the id is deleted nevertheless.
-    last = max(lease.since, lease.listed_at or 0.0)
-    if event.requested_at - last <= state.traits[lease.provider].list_lag_s:
+        state = state.with_abandoned(lease.token).with_slot(MachineSlot(slot.index))
+        if slot.throttled:
+            return state
+        state = state.with_history(f"{lease.name}: was never created")
+        return dataclasses.replace(state, replacements=state.replacements + 1)
+    reason = f"is no longer listed by {lease.provider}"
+    return _wait_for_machine(state, slot, lease, event, reason)
+
+
+def _wait_for_machine(
+    state: PoolState, slot: MachineSlot, lease: SlotLease, event: AccountListed, reason: str
+) -> PoolState:
+    """Replace a machine that every listing lacks for a while: one listing may miss what exists, or be odd."""
+    since = event.requested_at if lease.missing_since is None else lease.missing_since
+    slot = dataclasses.replace(slot, lease=dataclasses.replace(lease, missing_since=since))
+    state = state.with_slot(slot)
+    if event.requested_at - since <= state.traits[lease.provider].list_lag_s:
         return state
-    return replace_machine(state, slot, f"is no longer listed by {lease.provider}")
+    return replace_machine(state, slot, reason)
 
 
 def _apply_probe(state: PoolState, event: MachineProbed) -> PoolState:
@@ -230,23 +308,35 @@ def _mark_passed(state: PoolState, slot: MachineSlot, lease: SlotLease, member: 
 
 
 def _apply_deletion(state: PoolState, event: DeletionAnswered) -> PoolState:
-    deletions = tuple(item for item in state.deletions if item.instance.id != event.deletion.instance.id)
-    if event.problem:
-        attempts = event.deletion.attempts + 1
-        if attempts < DELETE_ATTEMPTS:
-            retry_at = event.at + DELETE_RETRY_S
-            deletions = (*deletions, dataclasses.replace(event.deletion, retry_at=retry_at, attempts=attempts))
-        else:
-            state = state.with_history(f"{event.deletion.instance.name}: cannot be deleted ({event.problem})")
+    answered = event.deletion
+    after = (
+        _fail_deletion(answered, event.at) if event.problem else dataclasses.replace(answered, acknowledged_at=event.at)
+    )
+    if after.stuck:
+        state = state.with_history(f"{answered.instance.name}: cannot be deleted ({event.problem})")
+    key = DeleteInstance(answered).key
+    deletions = tuple(after if DeleteInstance(item).key == key else item for item in state.deletions)
     return dataclasses.replace(state, deletions=deletions)
 
 
-def queue_deletion(state: PoolState, instance: Instance, reason: str) -> PoolState:
-    """Queue one instance for deletion, once."""
+def _fail_deletion(deletion: QueuedDeletion, now: float) -> QueuedDeletion:
+    attempts = deletion.attempts + 1
+    return dataclasses.replace(
+        deletion,
+        acknowledged_at=None,
+        attempts=attempts,
+        retry_at=now + DELETE_RETRY_S,
+        stuck=attempts >= DELETE_ATTEMPTS,
+    )
+
+
+def queue_deletion(state: PoolState, instance: Instance, reason: str, price: float | None = None) -> PoolState:
+    """Queue one instance for deletion, once; it bills ``price`` where a listing does not say what."""
     if any(item.instance.id == instance.id and item.instance.provider == instance.provider for item in state.deletions):
         return state
     state = state.with_history(f"{instance.name}: {reason}")
-    return dataclasses.replace(state, deletions=(*state.deletions, QueuedDeletion(instance, reason)))
+    price = price if instance.price_usd_per_hour is None else instance.price_usd_per_hour
+    return dataclasses.replace(state, deletions=(*state.deletions, QueuedDeletion(instance, reason, price=price)))
 
 
 def _release_slot(state: PoolState, slot: MachineSlot, reason: str) -> PoolState:
@@ -254,12 +344,14 @@ def _release_slot(state: PoolState, slot: MachineSlot, reason: str) -> PoolState
     if lease is None:
         return state
     state = state.with_slot(MachineSlot(slot.index)).with_abandoned(lease.token)
+    if lease.disputed:
+        return state.with_history(f"{lease.name}: {lease.id} is listed without its token and is not touched")
     instance = lease.instance or (
         Instance(lease.provider, lease.id, lease.name, lease.token, "unknown") if lease.id is not None else None
     )
     if instance is None:
         return state.with_history(f"{lease.name}: {reason}")
-    return queue_deletion(state, instance, reason)
+    return queue_deletion(state, instance, reason, lease.price)
 
 
 def _switch_candidate(state: PoolState, tier: int) -> PoolState:

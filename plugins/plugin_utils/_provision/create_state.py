@@ -5,7 +5,7 @@
 
 Times are Unix seconds. A pool has one slot for each machine, or one for the whole pool where a provider's
 cluster is ordered; a slot holds at most one lease. The machine of a lease that has left its slot is in ``deletions``
-until its deletion is acknowledged.
+until listings lack it, and bills until then.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -16,7 +16,7 @@ import dataclasses
 import typing as t
 
 from ...module_utils._model.lease import Instance, OrderAccepted, OrderRefused, OrderUnsettled, ProviderTraits
-from ...module_utils._model.offer import Candidate, Offer
+from ...module_utils._model.offer import Candidate, Hardware, Offer
 from .readiness import ProbeReport
 
 Phase = t.Literal["wanted", "creating", "unsettled", "booting", "ready"]
@@ -81,8 +81,10 @@ class Choice:
 class SlotLease:
     """The lease in a slot. ``protected`` marks one of an earlier, complete gang: a failure now must not delete it.
 
-    ``since`` is when its boot time began, ``listed_at`` when a listing last had it. ``first_answers`` holds when each
-    machine first answered over SSH, ``passed_members`` the machines that passed the readiness gate.
+    ``since`` is when its boot time began, ``missing_since`` when the first of the listings in a row was asked for that
+    lack it (or, of a protected one, show it unusable). ``disputed`` means that its id is listed without its token.
+    ``first_answers`` holds when each machine first answered over SSH, ``passed_members`` the machines that passed the
+    readiness gate.
     """
 
     token: str
@@ -92,7 +94,8 @@ class SlotLease:
     price: float | None = None
     id: str | None = None
     region: str | None = None
-    listed_at: float | None = None
+    missing_since: float | None = None
+    disputed: bool = False
     instance: Instance | None = None
     first_answers: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
     passed_members: frozenset[str] = frozenset()
@@ -103,24 +106,40 @@ class SlotLease:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MachineSlot:
-    """One machine of the pool to be; ``until`` is when an order without an answer counts as not taken."""
+    """One machine of the pool to be; ``until`` is when an order without an answer counts as not taken.
+
+    An order that was ``throttled`` is looked for once, before the next one: an API may refuse and act all the same.
+    """
 
     index: int
     phase: Phase = "wanted"
     lease: SlotLease | None = None
     choice: Choice | None = None
-    not_before: float = 0.0
     until: float = 0.0
+    throttled: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class QueuedDeletion:
-    """An instance to delete; ``retry_at`` is when the next attempt is due."""
+    """An instance to delete; ``retry_at`` is when the next attempt is due.
+
+    It bills ``price`` until it is absent from listings: it was ``acknowledged_at``, and first absent at ``absent_at``.
+    One that is ``stuck`` cannot be deleted by this call.
+    """
 
     instance: Instance
     reason: str
     retry_at: float = 0.0
     attempts: int = 0
+    price: float | None = None
+    acknowledged_at: float | None = None
+    absent_at: float | None = None
+    stuck: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether a delete call is still to be made."""
+        return self.acknowledged_at is None and not self.stuck
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -129,7 +148,8 @@ class PoolState:
 
     ``tier`` is the candidate that is being ordered, ``closed_until`` until when a choice may not be ordered,
     ``order_counts`` how often each was. ``abandoned_tokens`` are of orders that no slot waits for: what appears under
-    them is deleted. ``in_flight`` holds the keys of the actions that have no answer yet.
+    them is deleted. ``returned_at`` are the providers that list what was proved gone. ``throttles`` counts the refusals
+    for the pace in a row, by provider. ``in_flight`` holds the keys of the actions that have no answer yet.
     """
 
     request: PoolRequest
@@ -144,7 +164,9 @@ class PoolState:
     next_listing_at: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
     deletions: tuple[QueuedDeletion, ...] = ()
     abandoned_tokens: frozenset[str] = frozenset()
+    throttles: t.Mapping[str, int] = dataclasses.field(default_factory=dict)
     replacements: int = 0
+    returned_at: frozenset[str] = frozenset()
     started_at: float = 0.0
     in_flight: frozenset[str] = frozenset()
     failure: str = ""
@@ -202,11 +224,12 @@ class ListAccount:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProbeMachine:
-    """Run the readiness probe on one machine over SSH."""
+    """Run the readiness probe on one machine over SSH; it must show what was ``ordered``."""
 
     slot: int
     token: str
     machine: Instance
+    ordered: Hardware = Hardware()
 
     @property
     def key(self) -> str:

@@ -17,7 +17,7 @@ from ...module_utils._model.lease import Instance, LeaseProof, Leftover, Teardow
 from ...module_utils._model.ledger import Lease
 from ...module_utils._model.timestamps import format_time
 from . import delete_plan
-from .api import AccountApi, Scheduler
+from .api import AccountApi, Scheduler, await_answer, explain_failure, read_identities
 from .create_state import AccountListed, Finish, ListAccount, QueuedDeletion, WaitUntil
 from .delete_state import (
     DeleteAction,
@@ -30,14 +30,17 @@ from .delete_state import (
 )
 from .ledger.ledger_events import delete_events, termination_event
 from .ledger.ledger_session import LedgerSession
+from .listing_rules import unknown_account
 from .reconcile import reconcile
 
 AccountApis = t.Mapping[str, AccountApi]
 _HOLDING = ("created", "adopted", "joined")
+# For what else carries our name, when the time for the machines themselves is over.
+_LEFTOVERS_S = 10.0
 
 
-def is_credential_error(error: TransportError) -> bool:
-    """Return whether an error is about the credentials, so that no retry helps."""
+def is_credential_error(error: Exception) -> bool:
+    """Return whether an error is about the credentials, so that no retry helps if it lasts."""
     return isinstance(error, ApiError) and error.status in (401, 403)
 
 
@@ -70,9 +73,9 @@ class _DeleteEffects:
     def _delete(self, deletion: QueuedDeletion) -> DeleteAnswered:
         try:
             existed = self._accounts[deletion.instance.provider].delete(deletion.instance)
-        except TransportError as error:
+        except Exception as error:
             return DeleteAnswered(
-                self._scheduler.now(), deletion, problem=str(error), is_permanent=is_credential_error(error)
+                self._scheduler.now(), deletion, problem=explain_failure(error), is_refused=is_credential_error(error)
             )
         return DeleteAnswered(self._scheduler.now(), deletion, existed)
 
@@ -82,9 +85,10 @@ def list_account(account: AccountApi, scheduler: Scheduler) -> DeleteListing:
     requested_at = scheduler.now()
     try:
         instances = account.list_instances()
-    except TransportError as error:
+    except Exception as error:
+        problem = explain_failure(error)
         return DeleteListing(
-            AccountListed(scheduler.now(), requested_at, account.name, problem=str(error)), is_credential_error(error)
+            AccountListed(scheduler.now(), requested_at, account.name, problem=problem), is_credential_error(error)
         )
     return DeleteListing(AccountListed(scheduler.now(), requested_at, account.name, instances))
 
@@ -100,12 +104,12 @@ def delete_leases(
 
     Never raises for a provider that fails: what is not proved absent is in the proof's ``billing``.
     """
-    state = _initial_state(request, scope, accounts, session)
+    state = _initial_state(request, scope, accounts, session, scheduler.now())
     for termination in state.terminations.values():
         if termination.lease.state in _HOLDING and not termination.is_permanent:
             session.record(termination_event(termination, scheduler.now(), "draining", termination.lease.id))
     state, _end = reconcile(_DeleteEffects(accounts, session, scheduler), state, scheduler)
-    return build_proof(state, _list_leftovers(state, accounts))
+    return build_proof(state, _list_leftovers(state, accounts, scheduler))
 
 
 def preview_deletion(
@@ -116,29 +120,45 @@ def preview_deletion(
     scheduler: Scheduler,
 ) -> DeleteState:
     """Return what a deletion would find, from one listing of each account; nothing is written or deleted."""
-    state = _initial_state(request, scope, accounts, session)
-    works = [scheduler.submit(functools.partial(list_account, item, scheduler)) for item in accounts.values()]
-    for work in works:
-        scheduler.wait([work], scheduler.now() + 600.0)
-        state = delete_plan.reduce(state, work.result())
+    state = _initial_state(request, scope, accounts, session, scheduler.now())
+    works = {
+        name: scheduler.submit(functools.partial(list_account, item, scheduler)) for name, item in accounts.items()
+    }
+    for name, work in works.items():
+        try:
+            listing = await_answer(scheduler, work, request.timeout_at)
+        except TransportError as error:
+            now = scheduler.now()
+            listing = DeleteListing(AccountListed(now, now, name, problem=str(error)))
+        state = delete_plan.reduce(state, listing)
     return state
 
 
 def _initial_state(
-    request: DeleteRequest, scope: t.Callable[[Lease], bool], accounts: AccountApis, session: LedgerSession
+    request: DeleteRequest,
+    scope: t.Callable[[Lease], bool],
+    accounts: AccountApis,
+    session: LedgerSession,
+    now: float,
 ) -> DeleteState:
-    fingerprints = {name: item.account for name, item in accounts.items()}
     traits = {name: item.traits for name, item in accounts.items()}
-    return delete_plan.initial_state(request, tuple(session.leases.values()), scope, fingerprints, traits)
+    leases = tuple(session.leases.values())
+    return delete_plan.initial_state(request, leases, scope, read_identities(accounts), traits, now)
 
 
-def _list_leftovers(state: DeleteState, accounts: AccountApis) -> tuple[Leftover, ...]:
+def _list_leftovers(state: DeleteState, accounts: AccountApis, scheduler: Scheduler) -> tuple[Leftover, ...]:
+    works = {
+        name: scheduler.submit(functools.partial(accounts[name].leftovers, {state.request.cluster}))
+        for name in sorted(state.listed_accounts)
+    }
+    until = max(state.request.timeout_at, scheduler.now() + _LEFTOVERS_S)
     leftovers: list[Leftover] = []
-    for name in sorted(state.listed_accounts):
+    for name, work in works.items():
         try:
-            leftovers += accounts[name].leftovers({state.request.cluster})
-        except TransportError as error:
-            leftovers.append(Leftover("listing", name, "unknown", str(error)))
+            found: tuple[Leftover, ...] = await_answer(scheduler, work, until)
+            leftovers.extend(found)
+        except Exception as error:
+            leftovers.append(Leftover("listing", name, "unknown", explain_failure(error)))
     return tuple(leftovers)
 
 
@@ -146,8 +166,10 @@ def build_proof(state: DeleteState, leftovers: tuple[Leftover, ...]) -> Teardown
     """Return the proof that a final state amounts to."""
     terminations = state.terminations.values()
     billing = [_billing_entry(termination, state) for termination in terminations if not termination.is_verified]
+    billing += [_returned_entry(item, state) for item in state.returned.values()]
     unlisted = sorted(_unlisted_accounts(state).items())
     billing += [{"provider": name, "problem": problem, "usd_per_hour": None} for name, problem in unlisted]
+    billing += _unseen_leases(state) if state.request.whole else []
     orphans = [_orphan_entry(item) for item in state.orphans.values()]
     prices = [item.get("usd_per_hour") for item in (*billing, *orphans)] + [item.usd_per_hour for item in leftovers]
     known_prices = [price for price in prices if isinstance(price, (int, float))]
@@ -168,6 +190,7 @@ def build_proof(state: DeleteState, leftovers: tuple[Leftover, ...]) -> Teardown
         unknown=tuple((item.id, item.name) for item in state.unknown.values()),
         billing=tuple(billing),
         orphans=tuple(orphans),
+        within_lease=tuple(_within_entry(item, state) for item in state.within_lease.values()),
     )
 
 
@@ -201,6 +224,60 @@ def _billing_entry(termination: Termination, state: DeleteState) -> dict[str, ob
         "usd_per_hour": price,
         "problem": termination.problem or problem,
         "delete_failed": bool(termination.problem and termination.listed_instances),
+    }
+
+
+def _returned_entry(item: Instance, state: DeleteState) -> dict[str, object]:
+    (lease, *_others) = state.index.by_token[item.token or ""]
+    return {
+        "token": lease.token,
+        "resource": item.resource,
+        "provider": item.provider,
+        "ids": [item.id],
+        "name": lease.name,
+        "usd_per_hour": item.price_usd_per_hour if item.price_usd_per_hour is not None else lease.price_usd_per_hour,
+        "problem": "is listed again after it was proved gone: run the reap playbook",
+        "delete_failed": False,
+    }
+
+
+def _unseen_leases(state: DeleteState) -> list[dict[str, object]]:
+    """Return the machines within their lease whose account cannot be seen: whether they bill is unknown."""
+    entries: list[dict[str, object]] = []
+    for lease in state.index.leases:
+        if not (lease.machine and lease.open) or lease.key in state.terminations:
+            continue
+        identity = state.accounts.get(lease.provider)
+        problem = delete_plan.find_account_problem(lease, identity)
+        if not problem and identity and lease.provider not in state.known_accounts:
+            problem = unknown_account(lease.provider, identity)
+        if problem:
+            entries.append(
+                {
+                    "token": lease.token,
+                    "resource": lease.resource,
+                    "provider": lease.provider,
+                    "ids": list(lease.ids),
+                    "name": lease.name,
+                    "usd_per_hour": lease.price_usd_per_hour,
+                    "problem": f"cannot be seen: {problem}",
+                    "delete_failed": False,
+                }
+            )
+    return entries
+
+
+def _within_entry(item: Instance, state: DeleteState) -> dict[str, object]:
+    leases = state.index.by_token[item.token or ""]
+    lease = next((lease for lease in leases if lease.machine and lease.open), leases[0])
+    return {
+        "token": lease.token,
+        "resource": item.resource,
+        "provider": item.provider,
+        "id": item.id,
+        "name": item.name,
+        "usd_per_hour": item.price_usd_per_hour if item.price_usd_per_hour is not None else lease.price_usd_per_hour,
+        "deadline": lease.deadline,
     }
 
 

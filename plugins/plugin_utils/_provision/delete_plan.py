@@ -5,7 +5,9 @@
 
 A lease is verified when every id it ever had was deleted with an answer, and two listings of its own account, at
 least five seconds apart after that (and after every delay that the provider is known for), show neither its token nor
-its ids. A listing in between that shows it starts the proof again.
+its ids. A listing in between that shows it starts the proof again. An account in which nothing of ours was ever seen
+proves nothing. Ids are deleted once a listing was answered or has failed, so that one that a listing shows as another's
+is left alone.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -15,12 +17,14 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...module_utils._model.lease import Instance, ProviderTraits, parse_instance_name
+from ...module_utils._model.lease import AccountIdentity, Instance, ProviderTraits, parse_instance_name
 from ...module_utils._model.ledger import Lease
-from .create_state import DeleteInstance, Finish, ListAccount, QueuedDeletion, WaitUntil
+from .create_state import AccountListed, DeleteInstance, Finish, ListAccount, QueuedDeletion, WaitUntil
 from .delete_state import (
     ABSENCE_GAP_S,
     DELETE_AGAIN_S,
+    LISTING_PATIENCE_S,
+    REFUSALS,
     RETRY_S,
     DeleteAction,
     DeleteAnswered,
@@ -30,51 +34,64 @@ from .delete_state import (
     DeleteState,
     Termination,
 )
+from .listing_rules import LeaseKey, find_standing, index_leases, is_known_account, shows_ours, unknown_account
+
+# Where an instance that is not deleted is kept, by its standing.
+_GROUPS = {"orphan": "orphans", "within_lease": "within_lease", "returned": "returned", "foreign": "unknown"}
 
 
 def initial_state(
     request: DeleteRequest,
     leases: t.Collection[Lease],
     scope: t.Callable[[Lease], bool],
-    fingerprints: t.Mapping[str, str],
+    accounts: t.Mapping[str, AccountIdentity],
     traits: t.Mapping[str, ProviderTraits],
+    now: float,
 ) -> DeleteState:
     """Return the state before anything was done.
 
-    :param leases: all leases of the ledger; those that ``scope`` selects are deleted.
-    :param fingerprints: the account fingerprint behind each provider that is configured.
+    :param leases: all leases of the ledger; those that ``scope`` selects are deleted, a verified one if it is listed.
+    :param accounts: the account behind each provider that is configured.
     """
-    selected = [lease for lease in leases if scope(lease)]
+    index = index_leases(request.cluster, leases, scope)
     terminations = {}
-    for lease in selected:
-        if lease.open:
-            termination = _start_termination(lease, fingerprints.get(lease.provider), traits.get(lease.provider))
-            terminations[termination.key] = termination
-    return DeleteState(
-        request,
-        terminations,
-        traits,
-        fingerprints,
-        frozenset(lease.token for lease in leases),
-        frozenset(lease.token for lease in selected),
-    )
+    for lease in leases:
+        if lease.open and lease.key in index.selected:
+            terminations[lease.key] = _start_termination(
+                lease, accounts.get(lease.provider), traits.get(lease.provider), now
+            )
+    known = frozenset(name for name, identity in accounts.items() if is_known_account(name, identity, leases))
+    return DeleteState(request, terminations, traits, accounts, index, known, started_at=now)
 
 
-def _start_termination(lease: Lease, account: str | None, traits: ProviderTraits | None) -> Termination:
-    if account is None or traits is None:
-        return Termination(lease, lease.ids, problem=f"no credentials for {lease.provider}", is_permanent=True)
-    if account != lease.account:
-        problem = f"was created in account {lease.account} of {lease.provider}, the credentials are of {account}"
+def find_account_problem(lease: Lease, identity: AccountIdentity | None) -> str:
+    """Return why these credentials say nothing about a lease, empty when they may."""
+    if identity is None:
+        return f"no credentials for {lease.provider}"
+    if identity.name != lease.account:
+        return f"was created in account {lease.account} of {lease.provider}, the credentials are of {identity.name}"
+    return ""
+
+
+def _start_termination(
+    lease: Lease, identity: AccountIdentity | None, traits: ProviderTraits | None, now: float
+) -> Termination:
+    problem = find_account_problem(lease, identity)
+    if problem or traits is None:
         return Termination(lease, lease.ids, problem=problem, is_permanent=True)
-    absent_from = 0.0 if lease.settled else lease.intent_at + traits.settle_s
+    # An intent of the future is one of a clock that was put right since.
+    absent_from = 0.0 if lease.settled else min(lease.intent_at, now) + traits.settle_s
     acknowledged = dict.fromkeys(lease.ids, lease.changed_at) if lease.state == "deleted" else {}
     return Termination(lease, lease.ids, acknowledged_at=acknowledged, absent_from=absent_from)
 
 
 def decide(state: DeleteState, now: float) -> tuple[DeleteAction, ...] | WaitUntil | Finish:
     """Return what to start now, or until when to wait, or the end."""
-    if _is_finished(state) or state.timed_out:
-        return WaitUntil(now + 60.0) if state.in_flight else Finish(_end_reason(state))
+    if _is_finished(state):
+        return WaitUntil(state.request.timeout_at) if state.in_flight else Finish(_end_reason(state))
+    if state.timed_out:
+        # A call that is still in flight is not waited for: what it may have done is not proved.
+        return Finish(_end_reason(state))
     actions: tuple[DeleteAction, ...] = (*_due_listings(state, now), *_due_deletions(state, now))
     due = tuple(action for action in actions if action.key not in state.in_flight)
     return due or WaitUntil(min(_wake_times(state, now)))
@@ -126,13 +143,19 @@ def _due_listings(state: DeleteState, now: float) -> t.Iterator[ListAccount]:
     )
 
 
-def _undeleted_instances(termination: Termination) -> dict[str, Instance]:
+def _heard_from(state: DeleteState) -> float:
+    return state.started_at + LISTING_PATIENCE_S
+
+
+def _undeleted_instances(state: DeleteState, termination: Termination, now: float) -> dict[str, Instance]:
     """Return what of a lease still needs a delete call: ids without an answer, and everything that is listed."""
     lease = termination.lease
+    # Unheard, a listing may show an id as another's; where it fails or hangs, what bills must end all the same.
+    is_heard = lease.provider in state.listed_accounts | state.listing_problems.keys() or now >= _heard_from(state)
     unanswered = {
         key: Instance(lease.provider, key, lease.name, lease.token, "unknown", lease.resource)
         for key in termination.ids
-        if key not in termination.acknowledged_at
+        if is_heard and key not in termination.acknowledged_at and key not in termination.disputed_ids
     }
     return {**unanswered, **{item.id: item for item in termination.listed_instances}}
 
@@ -140,13 +163,15 @@ def _undeleted_instances(termination: Termination) -> dict[str, Instance]:
 def _due_deletions(state: DeleteState, now: float) -> t.Iterator[DeleteInstance]:
     for termination in state.terminations.values():
         if not termination.is_finished:
-            for key, instance in _undeleted_instances(termination).items():
+            for key, instance in _undeleted_instances(state, termination, now).items():
                 if termination.retry_at.get(key, 0.0) <= now:
                     yield DeleteInstance(QueuedDeletion(instance, "deleted"))
 
 
 def _wake_times(state: DeleteState, now: float) -> t.Iterator[float]:
     yield state.request.timeout_at
+    if now < _heard_from(state):
+        yield _heard_from(state)
     yield from (
         state.next_listing_at.get(name, now)
         for name in _providers_to_list(state)
@@ -154,7 +179,7 @@ def _wake_times(state: DeleteState, now: float) -> t.Iterator[float]:
     )
     for termination in state.terminations.values():
         if not termination.is_finished:
-            keys = _undeleted_instances(termination)
+            keys = _undeleted_instances(state, termination, now)
             yield from (moment for key, moment in termination.retry_at.items() if key in keys and moment > now)
 
 
@@ -168,11 +193,15 @@ def _apply_listing(state: DeleteState, event: DeleteListing) -> DeleteState:
     state = dataclasses.replace(state, in_flight=state.in_flight - {f"list:{name}"})
     if listing.problem:
         return _apply_listing_failure(state, event)
-    state = dataclasses.replace(state, listed_accounts=state.listed_accounts | {name})
+    refusals = {**state.refusals, name: 0}
+    state = dataclasses.replace(state, listed_accounts=state.listed_accounts | {name}, refusals=refusals)
+    if shows_ours(name, state.accounts[name], listing.instances, state.index):
+        state = dataclasses.replace(state, known_accounts=state.known_accounts | {name})
     state = _classify_instances(state, name, listing.instances)
     for termination in list(state.terminations.values()):
-        if termination.lease.provider == name and not termination.is_finished:
-            state = _set_termination(state, _match_listing(termination, listing.instances, listing.requested_at))
+        # Also one that is proved already: a machine that is listed again is not gone.
+        if termination.lease.provider == name and not termination.is_permanent:
+            state = _set_termination(state, _match_listing(state, termination, listing))
     pause = max(state.traits[name].poll_interval_s, ABSENCE_GAP_S)
     return dataclasses.replace(state, next_listing_at={**state.next_listing_at, name: listing.requested_at + pause})
 
@@ -182,7 +211,9 @@ def _apply_listing_failure(state: DeleteState, event: DeleteListing) -> DeleteSt
     next_listing_at = {**state.next_listing_at, listing.provider: listing.at + RETRY_S}
     problems = {**state.listing_problems, listing.provider: listing.problem}
     state = dataclasses.replace(state, next_listing_at=next_listing_at, listing_problems=problems)
-    if not event.is_permanent:
+    refusals = state.refusals.get(listing.provider, 0) + 1 if event.is_refused else 0
+    state = dataclasses.replace(state, refusals={**state.refusals, listing.provider: refusals})
+    if refusals < REFUSALS:
         return state
     for termination in state.terminations.values():
         if termination.lease.provider == listing.provider and not termination.is_finished:
@@ -192,63 +223,92 @@ def _apply_listing_failure(state: DeleteState, event: DeleteListing) -> DeleteSt
     return dataclasses.replace(state, unlistable={**state.unlistable, listing.provider: listing.problem})
 
 
-def _match_listing(termination: Termination, instances: tuple[Instance, ...], asked_at: float) -> Termination:
-    listed = tuple(item for item in instances if _is_same_instance(termination, item))
+def _match_listing(state: DeleteState, termination: Termination, listing: AccountListed) -> Termination:
+    listed = tuple(item for item in listing.instances if _is_same_instance(termination, item))
+    own = {item.id for item in listed}
+    others = {item.id: item.name for item in listing.instances if item.id in termination.ids and item.id not in own}
     if listed:
-        ids = tuple(dict.fromkeys((*termination.ids, *(item.id for item in listed))))
-        return dataclasses.replace(termination, ids=ids, listed_instances=listed, absent_at=())
-    termination = dataclasses.replace(termination, listed_instances=())
+        # One order is one machine: an id that is another's came from a wrong answer.
+        ids = tuple(dict.fromkeys((*(key for key in termination.ids if key not in others), *own)))
+        return dataclasses.replace(
+            termination, ids=ids, listed_instances=listed, absent_at=(), disputed_ids=frozenset(), disputed_since=None
+        )
+    termination = dataclasses.replace(
+        termination, listed_instances=(), disputed_ids=frozenset(others), disputed_since=None
+    )
+    if others:
+        return _dispute(state, termination, others, listing.requested_at)
+    return _count_absence(state, termination, listing.requested_at)
+
+
+def _dispute(state: DeleteState, termination: Termination, others: t.Mapping[str, str], asked_at: float) -> Termination:
+    """Return a termination whose id is listed under a name that is not ours; it may be ours, so nothing is proved."""
+    lease = termination.lease
+    before = state.terminations[termination.key].disputed_since
+    since = asked_at if before is None else before
+    key, name = next(iter(others.items()))
+    return dataclasses.replace(
+        termination,
+        absent_at=(),
+        disputed_since=since,
+        problem=f"{key} is listed as {name}, without its token, and is not touched: delete it there if it is yours",
+        is_permanent=asked_at - since >= state.traits[lease.provider].list_lag_s,
+    )
+
+
+def _count_absence(state: DeleteState, termination: Termination, asked_at: float) -> Termination:
+    if termination.is_verified:
+        return termination
     if any(key not in termination.acknowledged_at for key in termination.ids) or asked_at < termination.absent_from:
         return termination
     if termination.absent_at and asked_at - termination.absent_at[0] < ABSENCE_GAP_S:
         return termination
+    provider = termination.lease.provider
+    if termination.absent_at and provider not in state.known_accounts:
+        problem = unknown_account(provider, state.accounts[provider])
+        return dataclasses.replace(termination, absent_at=(), problem=problem, is_permanent=True)
     return dataclasses.replace(termination, absent_at=(*termination.absent_at, asked_at)[:2], problem="")
 
 
 def _is_same_instance(termination: Termination, instance: Instance) -> bool:
-    if instance.provider != termination.lease.provider or not instance.resource_fits(termination.lease.resource):
+    lease = termination.lease
+    if instance.provider != lease.provider or not instance.resource_fits(lease.resource):
         return False
-    return instance.id in termination.ids or instance.carries(termination.lease.cluster, termination.lease.token)
+    return instance.carries(lease.cluster, lease.token)
 
 
 def _classify_instances(state: DeleteState, provider: str, instances: tuple[Instance, ...]) -> DeleteState:
-    """Sort a listing's instances into those of leases (recorded or not), orphans, and those that are not ours."""
-    orphans = {key: item for key, item in state.orphans.items() if key[0] != provider}
-    unknown = {key: item for key, item in state.unknown.items() if key[0] != provider}
+    """Sort a listing's instances by their standing; those that are due get a termination."""
+    groups: dict[str, dict[LeaseKey, Instance]] = {
+        name: {key: item for key, item in getattr(state, name).items() if key[0] != provider}
+        for name in ("orphans", "within_lease", "returned", "unknown")
+    }
     for item in instances:
         if any(_is_same_instance(termination, item) for termination in state.terminations.values()):
             continue
-        is_ours = item.token is not None and item.carries(state.request.cluster, item.token)
-        if not is_ours or not (item.token in state.tokens or _cluster_of(item) == state.request.cluster):
-            unknown[(provider, item.id)] = item
-        elif item.token in state.scope or (item.token not in state.tokens and state.request.delete_orphans):
-            state = _set_termination(state, Termination(_lease_for_unrecorded(item, state)))
-        elif item.token not in state.tokens:
-            orphans[(provider, item.id)] = item
-    return dataclasses.replace(state, orphans=orphans, unknown=unknown)
+        standing = find_standing(item, state.index)
+        if standing == "due" or (standing == "orphan" and state.request.delete_orphans):
+            state = _set_termination(state, Termination(_lease_for_listed(item, state)))
+        else:
+            groups[_GROUPS[standing]][(provider, item.id)] = item
+    return dataclasses.replace(state, **t.cast(t.Any, groups))
 
 
-def _cluster_of(instance: Instance) -> str | None:
+def _lease_for_listed(instance: Instance, state: DeleteState) -> Lease:
+    """Return a lease for an instance that is due and is in no termination: proved gone before, or not recorded."""
     parts = parse_instance_name(instance.name)
-    return parts.cluster if parts else None
-
-
-def _lease_for_unrecorded(instance: Instance, state: DeleteState) -> Lease:
-    """Return a lease for an instance that carries a token of ours but has no line in the ledger."""
-    parts = parse_instance_name(instance.name)
-    recorded = next(
-        (termination.lease for termination in state.terminations.values() if termination.lease.token == instance.token),
-        None,
-    )
+    recorded = state.index.by_token.get(instance.token or "", ())
     return Lease(
         token=instance.token or "",
-        resource=instance.resource,
+        resource=next(
+            (lease.resource for lease in recorded if instance.resource_fits(lease.resource)), instance.resource
+        ),
         cluster=state.request.cluster,
-        pool=recorded.pool if recorded else parts.pool if parts else "unknown",
+        pool=recorded[0].pool if recorded else parts.pool if parts else "unknown",
         name=instance.name,
         provider=instance.provider,
-        account=state.fingerprints[instance.provider],
-        state="adopted" if instance.token in state.tokens else "orphan",
+        account=state.accounts[instance.provider].name,
+        state="adopted" if recorded else "orphan",
         settled=True,
         intent_at=0.0,
         changed_at=0.0,
@@ -261,6 +321,8 @@ def _lease_for_unrecorded(instance: Instance, state: DeleteState) -> Lease:
 def _apply_deletion(state: DeleteState, event: DeleteAnswered) -> DeleteState:
     instance = event.deletion.instance
     state = dataclasses.replace(state, in_flight=state.in_flight - {DeleteInstance(event.deletion).key})
+    if event.existed:
+        state = dataclasses.replace(state, known_accounts=state.known_accounts | {instance.provider})
     for termination in list(state.terminations.values()):
         if _is_same_instance(termination, instance):
             state = _set_termination(state, _update_after_delete(termination, event, state.traits[instance.provider]))
@@ -271,11 +333,16 @@ def _update_after_delete(termination: Termination, event: DeleteAnswered, traits
     key = event.deletion.instance.id
     if event.problem:
         retry_at = {**termination.retry_at, key: event.at + RETRY_S}
+        refusals = termination.refusals + 1 if event.is_refused else 0
         return dataclasses.replace(
-            termination, problem=event.problem, is_permanent=event.is_permanent, retry_at=retry_at
+            termination,
+            problem=event.problem,
+            is_permanent=refusals >= REFUSALS,
+            refusals=refusals,
+            retry_at=retry_at,
         )
     # "No such id" proves nothing: a new machine may not be known everywhere yet.
-    since = termination.lease.created_at or termination.lease.intent_at
+    since = min(event.at, termination.lease.created_at or termination.lease.intent_at)
     absent_from = event.at if event.existed else since + traits.list_lag_s
     return dataclasses.replace(
         termination,
@@ -284,4 +351,5 @@ def _update_after_delete(termination: Termination, event: DeleteAnswered, traits
         absent_from=max(termination.absent_from, absent_from),
         absent_at=(),
         problem="",
+        refusals=0,
     )

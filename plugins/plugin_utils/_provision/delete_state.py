@@ -11,24 +11,31 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...module_utils._model.lease import Instance, ProviderTraits
+from ...module_utils._model.lease import AccountIdentity, Instance, ProviderTraits
 from ...module_utils._model.ledger import Lease
 from .create_state import AccountListed, DeleteInstance, ListAccount, QueuedDeletion
+from .listing_rules import LeaseIndex, LeaseKey
 
 ABSENCE_GAP_S = 5.0
 DELETE_AGAIN_S = 30.0
 RETRY_S = 10.0
-
-LeaseKey = tuple[str, str]
+# A gateway refuses for a moment what it allows again: so many refusals in a row are those of the credentials.
+REFUSALS = 3
+# So long a first listing is waited for before what the ledger has is deleted by its id.
+LISTING_PATIENCE_S = 15.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeleteRequest:
-    """Which cluster's leases to delete and until when to try; ``delete_orphans`` is the user's consent."""
+    """Which cluster's leases to delete and until when to try; ``delete_orphans`` is the user's consent.
+
+    ``whole`` judges the whole ledger: then the account of every machine within its lease has to be seen, too.
+    """
 
     cluster: str
     timeout_at: float
     delete_orphans: bool = False
+    whole: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,7 +44,9 @@ class Termination:
 
     ``acknowledged_at`` maps an id to the time a delete of it was answered. An absence counts from ``absent_from`` on,
     because an order without an answer may still take effect and a new machine may be missing from a listing.
-    ``problem`` with ``is_permanent`` means that no retry can help (credentials, another account).
+    ``problem`` with ``is_permanent`` means that no retry can help (another account, or credentials that were refused
+    ``refusals`` times in a row). ``disputed_ids`` are listed without its token, since ``disputed_since``: they are not
+    touched.
     """
 
     lease: Lease
@@ -49,10 +58,13 @@ class Termination:
     absent_at: tuple[float, ...] = ()
     problem: str = ""
     is_permanent: bool = False
+    refusals: int = 0
+    disputed_ids: frozenset[str] = frozenset()
+    disputed_since: float | None = None
 
     @property
     def key(self) -> LeaseKey:
-        return (self.lease.token, self.lease.resource)
+        return self.lease.key
 
     @property
     def is_verified(self) -> bool:
@@ -69,43 +81,53 @@ class Termination:
 class DeleteState:
     """Everything the planner knows.
 
-    ``tokens`` are all tokens of the ledger, ``scope`` those to delete. ``listing_problems`` holds the last error of an
-    account's listing, ``unlistable`` one that no retry can resolve; ``listed_accounts`` are those listed at least once.
+    ``index`` has all leases of the ledger. ``known_accounts`` are the providers with whose credentials something of
+    ours was made or seen. ``refusals`` counts the listings in a row that the credentials did not get, by provider.
+    ``listing_problems`` holds the last error of an account's listing, ``unlistable`` one that
+    no retry can resolve; ``listed_accounts`` are those listed at least once. The last listing's instances that are not
+    deleted are in ``orphans``, ``within_lease``, ``returned`` and ``unknown``, by provider and id.
     """
 
     request: DeleteRequest
     terminations: t.Mapping[LeaseKey, Termination]
     traits: t.Mapping[str, ProviderTraits]
-    fingerprints: t.Mapping[str, str]
-    tokens: frozenset[str]
-    scope: frozenset[str]
+    accounts: t.Mapping[str, AccountIdentity]
+    index: LeaseIndex
+    known_accounts: frozenset[str] = frozenset()
     next_listing_at: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
     listed_accounts: frozenset[str] = frozenset()
+    refusals: t.Mapping[str, int] = dataclasses.field(default_factory=dict)
     unlistable: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     listing_problems: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     orphans: t.Mapping[LeaseKey, Instance] = dataclasses.field(default_factory=dict)
+    within_lease: t.Mapping[LeaseKey, Instance] = dataclasses.field(default_factory=dict)
+    returned: t.Mapping[LeaseKey, Instance] = dataclasses.field(default_factory=dict)
     unknown: t.Mapping[LeaseKey, Instance] = dataclasses.field(default_factory=dict)
     in_flight: frozenset[str] = frozenset()
+    started_at: float = 0.0
     timed_out: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeleteAnswered:
-    """A delete call was answered. ``existed`` is false when the provider does not know the id."""
+    """A delete call was answered. ``existed`` is false when the provider does not know the id.
+
+    ``is_refused`` means that the credentials were.
+    """
 
     at: float
     deletion: QueuedDeletion
     existed: bool = False
     problem: str = ""
-    is_permanent: bool = False
+    is_refused: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeleteListing:
-    """A listing of an account; ``is_permanent`` when no retry of a failed one can help."""
+    """A listing of an account; ``is_refused`` when it failed because the credentials were refused."""
 
     listing: AccountListed
-    is_permanent: bool = False
+    is_refused: bool = False
 
 
 DeleteAction = ListAccount | DeleteInstance

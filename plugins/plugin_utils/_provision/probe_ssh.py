@@ -19,6 +19,7 @@ import subprocess
 import typing as t
 
 from ...module_utils._model.lease import Instance, SshEndpoint
+from ...module_utils._model.offer import Hardware
 from .readiness import PROBE_SCRIPT, MachineRequirements, ProbeReport, judge_probe
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,254}\Z")
@@ -89,10 +90,10 @@ class SshProber:
         self._identity = identity
         self._execute = execute
 
-    def probe(self, machine: Instance) -> ProbeReport:
+    def probe(self, machine: Instance, ordered: Hardware) -> ProbeReport:
         """Return one probe's report; a machine that does not answer is ``not_yet``.
 
-        It must show as many GPUs as its provider lists for it.
+        It must show what was ``ordered``, and as many GPUs as its provider lists for it.
         """
         endpoint = machine.ssh
         if endpoint is None:
@@ -117,8 +118,12 @@ class SshProber:
             return ProbeReport("not_yet", problems=(f"ssh cannot be started ({error.strerror})",))
         if process.returncode == 255:
             return _explain_no_connection(process.stderr)
-        gpu_count = machine.record.get("gpu", {}).get("count") or 0
-        return judge_probe(process.stdout, dataclasses.replace(self._requirements, gpu_count=gpu_count))
+        listed = Hardware.of_record(machine.record)
+        gpu_count = max(ordered.gpu_count or 0, listed.gpu_count or 0)
+        ordered = dataclasses.replace(ordered, gpu_model=ordered.gpu_model or listed.gpu_model)
+        return judge_probe(
+            process.stdout, dataclasses.replace(self._requirements, gpu_count=gpu_count, ordered=ordered)
+        )
 
 
 def _explain_no_connection(stderr: str) -> ProbeReport:

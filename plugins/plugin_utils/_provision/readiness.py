@@ -15,6 +15,8 @@ import dataclasses
 import re
 import typing as t
 
+from ...module_utils._model.offer import Hardware, sold_problems
+
 ProbeState = t.Literal["ready", "not_yet", "bad"]
 
 # CAP_NET_ADMIN is bit 12 and CAP_SYS_ADMIN bit 21 of CapEff (linux/capability.h).
@@ -45,6 +47,9 @@ if command -v apt-get >/dev/null 2>&1; then
 fi
 if command -v nvidia-smi >/dev/null 2>&1; then
   say gpu_count "$(limit 20 nvidia-smi -L 2>/dev/null | grep -c '^GPU ')"
+  gpus="$(limit 20 nvidia-smi --query-gpu=memory.total,name --format=csv,noheader,nounits 2>/dev/null | sort -n)"
+  say gpu_memory_mib "$(printf '%s\n' "$gpus" | sed -n '1s/,.*//p')"
+  say gpu_name "$(printf '%s\n' "$gpus" | sed -n '1s/^[^,]*,[[:space:]]*//p')"
 fi
 say cuda "$(limit 40 python3 - 2>/dev/null <<'PYTHON'
 import ctypes
@@ -65,13 +70,17 @@ say done 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MachineRequirements:
-    """What a machine must have. ``gpu_count`` 0 requires no GPU; ``cuda`` false leaves out the driver."""
+    """What a machine must have. ``gpu_count`` 0 requires no GPU; ``cuda`` false leaves out the driver.
+
+    ``ordered`` is what the machine was sold as.
+    """
 
     gpu_count: int = 0
     cuda: bool = True
     disk_free_gib_min: float = 5.0
     memory_gib_min: float = 0.0
     k3s: bool = False
+    ordered: Hardware = Hardware()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -137,6 +146,17 @@ def _capacity_problems(facts: t.Mapping[str, str], required: MachineRequirements
     return problems
 
 
+def _sold_problems(facts: t.Mapping[str, str], required: MachineRequirements) -> list[str]:
+    """Return how the machine itself shows less than was ordered; how many GPUs it has may still change."""
+    gpu_memory, memory = _number(facts.get("gpu_memory_mib")), _number(facts.get("memory_kib"))
+    measured = Hardware(
+        gpu_model=facts.get("gpu_name") or None,
+        gpu_memory_gib=gpu_memory / 2**10 if gpu_memory else None,
+        memory_gib=memory / 2**20 if memory else None,
+    )
+    return sold_problems(required.ordered, measured)
+
+
 def judge_probe(output: str, required: MachineRequirements) -> ProbeReport:
     """Return the verdict on one probe's output.
 
@@ -146,7 +166,7 @@ def judge_probe(output: str, required: MachineRequirements) -> ProbeReport:
     if facts.get("muster_probe") != "1" or facts.get("done") != "1":
         return ProbeReport("not_yet", problems=("the probe did not finish",))
     reasons = k3s_reasons(facts)
-    fatal = _capacity_problems(facts, required)
+    fatal = _capacity_problems(facts, required) + _sold_problems(facts, required)
     if required.k3s and reasons:
         fatal.append(f"cannot run K3s: {', '.join(reasons)}")
     waiting = [] if facts.get("python") else ["python3 is missing"]

@@ -23,7 +23,7 @@ Connect = t.Callable[[t.Sequence[str]], list[NodeClient]]
 ReadCluster = t.Callable[[Record], dict[str, object]]
 _SUMMARY_FIELDS = (
     *("run_id", "state", "outcome", "submitted_at", "duration_s", "exit_code"),
-    *("steps_lost", "checkpoint", "cost", "world_size"),
+    *("problems", "steps_lost", "checkpoint", "cost", "world_size"),
 )
 _LARGEST_LOG = 4 << 20
 

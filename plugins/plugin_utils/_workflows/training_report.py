@@ -12,6 +12,7 @@ import pathlib
 import typing as t
 
 from ...module_utils._model.errors import RefusedError
+from .._report.pages import plots
 from .._report.pages.files import write_comparison, write_report
 from .shared.state_dir import StateHome
 
@@ -30,7 +31,12 @@ def write_run_report(
     if check:
         return {"changed": True, "html": str(target / "report.html")}
     paths = write_report(folder, target)
-    return {"changed": True, **{name: str(path) for name, path in paths.items()}}
+    return {"changed": True, **{name: str(path) for name, path in paths.items()}, **_warn_without_plots()}
+
+
+def _warn_without_plots() -> dict[str, object]:
+    missing = plots.missing_package()
+    return {"warnings": [f"report: {missing}"]} if missing else {}
 
 
 def _write_comparison(home: StateHome, names: t.Sequence[str], out: str | None, check: bool) -> dict[str, object]:
@@ -38,7 +44,7 @@ def _write_comparison(home: StateHome, names: t.Sequence[str], out: str | None, 
     target = pathlib.Path(out).expanduser() if out else home.folder / "compare"
     if not check:
         write_comparison(folders, target)
-    return {"changed": True, "html": str(target / "compare.html")}
+    return {"changed": True, "html": str(target / "compare.html"), **({} if check else _warn_without_plots())}
 
 
 def _find_run_folder(home: StateHome, run_id: str | None) -> pathlib.Path:

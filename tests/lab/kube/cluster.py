@@ -315,8 +315,15 @@ class Cluster:
         self.podman("network", "create", "--disable-dns", *traces.labels(lab_id), lab_id)
         subnet = self.podman.json("network", "inspect", lab_id)[0]["subnets"][0]["subnet"]
         workers = {f"node-{index}": index for index in range(1, size + 1)}
-        found = torch.find(self.podman.home)
-        made = records.Record(lab_id, subnet, root_image, workers, torch=str(found or ""), keep=keep)
+        made = records.Record(
+            lab_id,
+            subnet,
+            root_image,
+            workers,
+            keep=keep,
+            torch=str(torch.find(self.podman.home) or ""),
+            launchers=str(torch.find_launchers() or ""),
+        )
         self._write(made)
         machines = Machines(self.podman, self.folder, made)
         with self.stages.stage("keys and certificates"):

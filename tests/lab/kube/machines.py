@@ -61,8 +61,9 @@ class Machines:
             home / "bin": plan.BIN,
             home / "images": plan.IMAGES,
         }
-        if self.record.torch:
-            mounts[pathlib.Path(self.record.torch)] = plan.TORCH
+        for packages, target in ((self.record.torch, plan.TORCH), (self.record.launchers, plan.LAUNCHERS)):
+            if packages:
+                mounts[pathlib.Path(packages)] = target
         options = [nodes.ssh_volume(self.folder, machine)]
         options += [f"--volume={source}:{target}:ro" for source, target in mounts.items()]
         # Real file systems of the machine's own: overlayfs does not lie on overlayfs.

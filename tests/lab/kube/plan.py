@@ -24,7 +24,7 @@ API_PORT = 6443
 # Every node has routes to this many nodes from its first boot; which of them exist does not matter.
 SIZE_MAX = 32
 _FIRST_ADDRESS = 10
-LAB, BIN, TORCH = "/etc/lab", "/opt/lab/bin", "/opt/lab/torch"
+LAB, BIN, TORCH, LAUNCHERS = "/etc/lab", "/opt/lab/bin", "/opt/lab/torch", "/opt/lab/launchers"
 # A folder of this machine that all nodes share: what a claim with ReadWriteMany is elsewhere.
 SHARED = "/opt/lab/shared"
 IMAGES = "/opt/lab/images"

@@ -27,6 +27,7 @@ class Record:
     components: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
     torch: str = ""
+    launchers: str = ""
     complete: bool = False
     keep: bool = True
     stages: tuple[tuple[str, float], ...] = ()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""PyTorch for the pods: a folder with the packages of PyPI for the image's Python, mounted, never copied."""
+"""PyTorch and launchers' libraries for the pods: folders with the packages of PyPI for the image's Python, mounted."""
 
 from __future__ import annotations
 
@@ -23,14 +23,27 @@ _INSTALL_S = 1800
 
 def find(home: pathlib.Path) -> pathlib.Path | None:
     """Return a folder with torch for the image's Python: MUSTER_TORCH_PYTHON's, else the cache's, else None."""
-    named = shutil.which(os.environ.get("MUSTER_TORCH_PYTHON", ""))
-    if named:
-        done = subprocess.run([named, "-I", "-c", _ASK], capture_output=True, text=True, timeout=60, check=False)
-        version, place = json.loads(done.stdout) if done.returncode == 0 else ("", "")
-        if version == PYTHON and (pathlib.Path(place) / "torch").is_dir():
-            return pathlib.Path(place)
+    found = _packages_of("MUSTER_TORCH_PYTHON", "torch")
+    if found is not None:
+        return found
     kept = _kept(home)
     return kept if (kept / "torch").is_dir() else None
+
+
+def find_launchers() -> pathlib.Path | None:
+    """Return the folder with the launchers' libraries of MUSTER_LAUNCHERS_PYTHON, None where they do not fit."""
+    return _packages_of("MUSTER_LAUNCHERS_PYTHON", "accelerate")
+
+
+def _packages_of(variable: str, package: str) -> pathlib.Path | None:
+    """Return the packages of the interpreter that a variable names, where it is the image's Python and has ``package``."""
+    named = shutil.which(os.environ.get(variable, ""))
+    if not named:
+        return None
+    done = subprocess.run([named, "-I", "-c", _ASK], capture_output=True, text=True, timeout=60, check=False)
+    version, place = json.loads(done.stdout) if done.returncode == 0 else ("", "")
+    fits = version == PYTHON and (pathlib.Path(place) / package).is_dir()
+    return pathlib.Path(place) if fits else None
 
 
 def install(home: pathlib.Path, say: t.Callable[[str], None] = print) -> pathlib.Path:

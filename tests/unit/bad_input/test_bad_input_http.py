@@ -205,9 +205,9 @@ def test_23_an_error_after_the_effect_makes_one_machine(served: tuple[Server, st
     cycle = Cycle(PRODUCTS["runpod"], *served)
     cycle.api.fault = Fault("create", t.cast(FaultKind, kind))
     cycle._rent()
-    assert cycle.completed and len(cycle.api.alive()) == NODES
+    assert cycle.completed and len(cycle.ours) == NODES
     ids = {event.id for event in cycle.ledger.events if event.event in ("created", "adopted")}
-    assert ids == {thing.id for thing in cycle.api.alive()}
+    assert ids == {thing.id for thing in cycle.ours}
     assert cycle.teardown().clean
 
 

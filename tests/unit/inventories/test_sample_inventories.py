@@ -5,37 +5,14 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 import re
-import typing as t
 
 import pytest
 import yaml
 
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
-from ansible_collections.muster.training.plugins.plugin_utils._inventory import constructed
-from ansible_collections.muster.training.tests.support.constructed import Plugin, construct_theirs, trusted
-
-ROOT = pathlib.Path(__file__).parents[3]
-MIXED = ROOT / "inventories" / "mixed"
-COMPOSED = ("aws_ec2", "gcp", "droplets", "hcloud")
-
-
-def composed(name: str, ours: bool = False) -> list[dict[str, t.Any]]:
-    """Return the variables of the recorded hosts after the example's ``compose``, as Ansible makes them."""
-    source = yaml.safe_load((MIXED / f"{name}.yml").read_text())
-    plugin = Plugin(trusted({"compose": source["compose"], "strict": not ours}))
-    recorded = json.loads((ROOT / "tests" / "fixtures" / "compose" / f"{name}.json").read_text())
-    for number, variables in enumerate(recorded):
-        plugin.inventory.add_host(f"h{number}")
-        host = plugin.inventory.hosts[f"h{number}"]
-        host.vars.update(variables)
-        if ours:
-            constructed.Constructor(plugin, constructed.ExpressionReader(plugin, {})).apply(host)
-        else:
-            construct_theirs(plugin, host.name)
-    return [json.loads(json.dumps(host.vars)) for host in plugin.inventory.hosts.values()]
+from ansible_collections.muster.training.tests.support.samples import COMPOSED, ROOT, composed
 
 
 @pytest.mark.parametrize("name", COMPOSED)

@@ -219,3 +219,32 @@ def test_the_project_pins_what_its_groups_ask_for() -> None:
 def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert venv.main(["prod"]) == 2
     assert "dev, torch, launchers, core220, core222" in capsys.readouterr().err
+
+
+def test_what_must_fit_torch_is_built_again_with_its_variables(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Never from a wheel that pip kept: that one may have been built without them."""
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python"
+    python.write_text('#!/bin/sh\necho "$PART" "$@" >> "${0%/*}/../calls"\n', encoding="utf-8")
+    python.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.defpath}")
+    compiler = tmp_path / "bin" / "c++"
+    compiler.write_text("#!/bin/sh\n", encoding="utf-8")
+    compiler.chmod(0o755)
+    with (tmp_path / "lock").open("w") as held:
+        venv.compile_against(tmp_path, {"alpha": {"PART": "1"}}, held.fileno())
+        (line,) = (tmp_path / "calls").read_text(encoding="utf-8").splitlines()
+        assert line.startswith("1 -m pip install ") and line.endswith(" alpha")
+        assert {"--force-reinstall", "--no-deps", "--no-build-isolation", "--no-cache-dir"} <= set(line.split())
+        monkeypatch.setenv("PATH", str(tmp_path))
+        venv.compile_against(tmp_path, {"alpha": {"PART": "1"}}, held.fileno())
+    assert len((tmp_path / "calls").read_text(encoding="utf-8").splitlines()) == 1
+    assert "no C++ compiler" in capsys.readouterr().out
+
+
+def test_what_is_compiled_belongs_to_the_stamp(tmp_path: pathlib.Path) -> None:
+    plain = venv.wanted_stamp(tmp_path, ["alpha"], "")
+    assert venv.wanted_stamp(tmp_path, ["alpha"], "", {}) == plain
+    assert venv.wanted_stamp(tmp_path, ["alpha"], "", {"alpha": {"PART": "1"}}).content != plain.content

@@ -16,6 +16,8 @@ import shlex
 import typing as t
 from collections.abc import Mapping, Sequence
 
+from ....module_utils._model.node import Node
+from ....module_utils._model.node_facts import merge_facts
 from ..api.kinds import JsonObject, KubeObject, ObjectMeta
 
 CONTAINER = "facts"
@@ -81,8 +83,8 @@ def _gpu_record(status: Mapping[str, object], labels: Mapping[str, str]) -> dict
     return {key: value for key, value in record.items() if value is not None}
 
 
-def merge_record(facts: Mapping[str, t.Any], node: KubeObject, *, host_network: bool) -> dict[str, t.Any]:
-    """Return the record of a node from its pod's facts and its Node object.
+def read_node(facts: Mapping[str, t.Any], node: KubeObject, *, host_network: bool) -> Node:
+    """Return what was measured of a node: by its pod, and by its kubelet, which knows of devices that the pod lacks.
 
     Without the node's own network the interfaces and addresses in the facts are the pod's: they are left out, and the
     address of the Node object is used.
@@ -92,9 +94,10 @@ def merge_record(facts: Mapping[str, t.Any], node: KubeObject, *, host_network: 
         for key in ("addresses", "interfaces", "network_types", "interface_for", "mesh_path"):
             from_pod.pop(key, None)
         from_pod["nics"] = [item for item in from_pod.get("nics") or [] if item.get("rdma")]
+    name = str(from_node["name"])
     gpu = {**(from_pod.get("gpu") or {}), **t.cast("dict[str, object]", from_node["gpu"])}
-    known = {key: value for key, value in from_node.items() if value is not None}
-    return {**known, **from_pod, "name": from_node["name"], "gpu": gpu}
+    measured = Node.from_dict({**from_pod, "gpu": gpu, "name": name}, f"node {name}")
+    return merge_facts(Node.from_dict(from_node, f"node {name}"), measured)
 
 
 def _build_config_map(request: NodeFactsRequest) -> KubeObject:

@@ -58,6 +58,10 @@ class ApplyStep(t.NamedTuple):
 _CONTAINER_KINDS = frozenset({("", "Namespace"), ("apiextensions.k8s.io", "CustomResourceDefinition")})
 
 
+# Live objects with their kinds, by group, kind, namespace and name.
+type LiveObjects = dict[tuple[str, str, str, str], tuple[Resource, KubeObject]]
+
+
 class Prune(t.NamedTuple):
     """What to remove: objects with all these labels that our field manager applied and that are no longer wanted.
 
@@ -118,30 +122,45 @@ def make_plan(client: Client, wanted: Sequence[ApplyTarget], manager: str, prune
     """Read the live objects and return what has to be done."""
     if prune is not None:
         _check_labels(wanted, prune)
+    named = _resolve_kinds(client, prune.kinds) if prune else []
+    live = _read_live_objects(client, wanted, named, prune)
+    objects = {key: item for key, (_unused, item) in live.items()}
+    steps = tuple(_plan_step(target, objects.get(target.key), manager) for target in wanted)
+    return ApplyPlan(steps, _plan_removals(live, wanted, named, manager, prune) if prune else ())
+
+
+def _read_live_objects(
+    client: Client, wanted: Sequence[ApplyTarget], named: Sequence[Resource], prune: Prune | None
+) -> LiveObjects:
+    """Return the live objects of the wanted kinds and of the kinds that are pruned, with their kind, by key."""
     groups: dict[Resource, list[ApplyTarget]] = {}
     for target in wanted:
         groups.setdefault(target.resource, []).append(target)
-    named = _resolve_kinds(client, prune.kinds) if prune else []
     for resource in named:
         groups.setdefault(resource, [])
     selector = prune.selector if prune else ""
-    namespaces = {target.namespace or "" for target in wanted if target.namespace}
-    readers = [KindReader(client, *group, selector, namespaces) for group in groups.items()]
+    readers = [KindReader(client, *group, selector, _namespaces(wanted)) for group in groups.items()]
     lists = zip(groups, run_parallel(KindReader.objects, readers), strict=True)
-    live = {_object_key(group, item): (group, item) for group, items in lists for item in items}
-    objects = {key: item for key, (_unused, item) in live.items()}
-    steps = tuple(_plan_step(target, objects.get(target.key), manager) for target in wanted)
-    removals: list[ApplyTarget] = []
-    if prune is not None:
-        keys = {target.key for target in wanted}
-        removals = [
-            ApplyTarget(group, item["metadata"].get("namespace"), item["metadata"]["name"], item)
-            for key, (group, item) in live.items()
-            if key not in keys
-            and (group.family not in _CONTAINER_KINDS or group in named)
-            and _is_prunable(item, manager, prune, namespaces)
-        ]
-    return ApplyPlan(steps, tuple(sorted(removals, key=lambda target: -target.stage)))
+    return {_object_key(group, item): (group, item) for group, items in lists for item in items}
+
+
+def _plan_removals(
+    live: LiveObjects, wanted: Sequence[ApplyTarget], named: Sequence[Resource], manager: str, prune: Prune
+) -> tuple[ApplyTarget, ...]:
+    """Return the objects of an earlier call that are not wanted any more, in the order of their removal."""
+    keys, namespaces = {target.key for target in wanted}, _namespaces(wanted)
+    removals = [
+        ApplyTarget(group, item["metadata"].get("namespace"), item["metadata"]["name"], item)
+        for key, (group, item) in live.items()
+        if key not in keys
+        and (group.family not in _CONTAINER_KINDS or group in named)
+        and _is_prunable(item, manager, prune, namespaces)
+    ]
+    return tuple(sorted(removals, key=lambda target: -target.stage))
+
+
+def _namespaces(wanted: Sequence[ApplyTarget]) -> set[str]:
+    return {target.namespace for target in wanted if target.namespace}
 
 
 def _resolve_kinds(client: Client, kinds: Sequence[str]) -> list[Resource]:

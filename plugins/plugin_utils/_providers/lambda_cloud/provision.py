@@ -29,6 +29,7 @@ from ..base import (
     MachineProvider,
     ProviderDeclaration,
     build_instance,
+    build_instances,
     classify_preparation_error,
     post_request,
     send_delete,
@@ -58,7 +59,7 @@ class LambdaProvider(MachineProvider):
     capabilities = Capabilities(user_data="cloud-init")
 
     def __init__(self, access: ProviderConnection, account: str = "") -> None:
-        super().__init__(account or access.account, access.clock)
+        super().__init__(access, account)
         self._client = LambdaClient(access)
         self._http = self._client.http
         self._keys = KeyRing(self._find_key, self._add_key)
@@ -98,7 +99,7 @@ class LambdaProvider(MachineProvider):
         )
 
     def list_instances(self) -> tuple[Instance, ...]:
-        instances = (_parse_instance(raw, self.account) for raw in self._client.instances())
+        instances = build_instances(self.name, self._client.instances(), lambda raw: _parse_instance(raw, self.account))
         return tuple(item for item in instances if item.state != "gone")
 
     def delete(self, instance: Instance) -> bool:
@@ -140,7 +141,7 @@ class LambdaProvider(MachineProvider):
 
 def _parse_instance(raw: JsonObject, account: str) -> Instance:
     status = str(raw.get("status"))
-    tags = {tag.get("key"): text(tag.get("value")) for tag in objects(raw.get("tags"))}
+    tags = {text(tag.get("key")): text(tag.get("value")) for tag in objects(raw.get("tags"))}
     state = STATES.get(status, "unknown")
     return build_instance(
         to_host(raw, account),

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from ....module_utils._http.urls import route
 from ....module_utils._secrets.auth import bearer
-from ..connection import ProviderConnection
+from ..connection import TOKEN_VARIABLE, ProviderConnection
 from ..parsing import (
     JsonObject,
     as_mapping,
@@ -63,6 +63,7 @@ class RunpodClient:
         base = access.base(API_URL)
         self.http = access.http(base, bearer(access.token), error_detail=error_detail, advice=_ADVICE)
         self.account = access.account
+        self._deadline = access.listing_deadline
 
     def pods(self) -> list[JsonObject]:
         """Return every pod, members of clusters too, whitelisted."""
@@ -92,11 +93,13 @@ class RunpodClient:
             data = self.http.get(path, [*query, ("cursor", cursor)] if cursor else query)
             return read_items(data, key, NAME), next_cursor(as_mapping(data))
 
-        return unique_items(read_pages(fetch, NAME), "id", NAME)
+        return unique_items(read_pages(fetch, NAME, self._deadline()), "id", NAME)
 
 
 def _pod(raw: JsonObject) -> JsonObject:
     pod = pick(raw, POD_FIELDS)
+    # Of the environment only the lease's token is kept: a name may be changed, and the rest may be secret.
+    pod["muster_token"] = text(as_mapping(raw.get("env")).get(TOKEN_VARIABLE))
     # Only the ports of a running pod are kept: its utilisation changes with every call and would spoil a cache's diff.
     runtime = raw.get("runtime")
     if isinstance(runtime, Mapping):

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Create and delete pods and clusters at RunPod (REST v2): pods, and Instant Clusters whose pods share a fast network.
 
-A name is not unique there and there are no tags: the token in the name is all there is. ``env`` comes back in every
-answer, so bodies are never kept.
+A name is not unique there and there are no tags: the token is in the name and, for a machine that is renamed, in the
+environment. ``env`` comes back in every answer, so bodies are never kept.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -30,11 +30,12 @@ from ..base import (
     MachineProvider,
     ProviderDeclaration,
     build_instance,
+    build_instances,
     post_request,
     send_delete,
     send_order,
 )
-from ..connection import ProviderConnection
+from ..connection import TOKEN_VARIABLE, ProviderConnection
 from ..parsing import JsonObject, as_mapping, number, objects, read_items, text, whole
 from .client import NAME, RunpodClient, error_detail
 from .mapping import STATES, to_host
@@ -53,7 +54,7 @@ class RunpodProvider(MachineProvider):
     capabilities = Capabilities(clusters=True, image_required=True)
 
     def __init__(self, access: ProviderConnection, account: str = "") -> None:
-        super().__init__(account or access.account, access.clock)
+        super().__init__(access, account)
         self._client = RunpodClient(access)
         self._http = self._client.http
 
@@ -73,7 +74,7 @@ class RunpodProvider(MachineProvider):
             "image": order.image,
             "ports": sorted({"22/tcp", *order.ports}),
             "disk": order.disk_gib or _DISK_GIB,
-            "env": {"PUBLIC_KEY": order.ssh_public_key or ""},
+            "env": {"PUBLIC_KEY": order.ssh_public_key or "", TOKEN_VARIABLE: order.token},
         }
         if offer.region:
             body["dataCenterIds"] = [offer.region]
@@ -94,7 +95,7 @@ class RunpodProvider(MachineProvider):
         alone: list[Instance] = []
         for raw in listed:
             cluster = clusters.get(str(as_mapping(raw.get("cluster")).get("id")), {})
-            pod = self._pod({**raw, "clusterNetwork": cluster.get("network")})
+            (pod,) = build_instances(self.name, [{**raw, "clusterNetwork": cluster.get("network")}], self._pod)
             if pod.state != "gone":
                 members.get(str(cluster.get("id")), alone).append(pod)
         return (*(_build_cluster(raw, members[key]) for key, raw in clusters.items()), *alone)
@@ -115,7 +116,9 @@ class RunpodProvider(MachineProvider):
     def _pod(self, raw: JsonObject) -> Instance:
         status = str(raw.get("status"))
         doomed = STATES.get(status) in ("failed", "stopped")
-        return build_instance(to_host(raw, self.account), detail=status, doomed=doomed)
+        return build_instance(
+            to_host(raw, self.account), detail=status, doomed=doomed, token=text(raw.get("muster_token"))
+        )
 
 
 def _read_answer(answer: JsonResponse) -> OrderResult | None:
@@ -138,7 +141,7 @@ def _build_cluster(raw: JsonObject, members: list[Instance]) -> Instance:
         provider="runpod",
         id=str(raw["id"]),
         name=name,
-        token=parts.token if parts else None,
+        token=parts.token if parts else next((item.token for item in ranked if item.token), None),
         state="running" if running else "creating",
         resource="cluster",
         detail=", ".join(sorted({item.detail for item in ranked})),

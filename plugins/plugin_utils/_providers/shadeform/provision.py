@@ -29,6 +29,7 @@ from ..base import (
     MachineProvider,
     ProviderDeclaration,
     build_instance,
+    build_instances,
     classify_preparation_error,
     post_request,
     send_delete,
@@ -53,7 +54,7 @@ class ShadeformProvider(MachineProvider):
     capabilities = Capabilities(user_data="script", server_deadline=True)
 
     def __init__(self, access: ProviderConnection, account: str = "") -> None:
-        super().__init__(account or access.account, access.clock)
+        super().__init__(access, account)
         self._client = ShadeformClient(access)
         self._http = self._client.http
         self._keys = KeyRing(self._find_key, self._add_key)
@@ -92,7 +93,7 @@ class ShadeformProvider(MachineProvider):
         return send_order(self._http, post_request("/instances/create", body), _read_answer, error_detail, self.clock)
 
     def list_instances(self) -> tuple[Instance, ...]:
-        instances = (_parse_instance(raw, self.account) for raw in self._client.instances())
+        instances = build_instances(self.name, self._client.instances(), lambda raw: _parse_instance(raw, self.account))
         return tuple(item for item in instances if item.state != "gone")
 
     def delete(self, instance: Instance) -> bool:

@@ -68,7 +68,7 @@ class TailscaleAccount(ProviderAccount):
     def __init__(
         self, access: ProviderConnection, account: str = "", *, client_id: str = "", tailnet: str = "-"
     ) -> None:
-        super().__init__(account or access.account, access.clock)
+        super().__init__(access, account)
         self.client = TailscaleClient(access, client_id=client_id, tailnet=tailnet)
         self._http = self.client.http
         self._keys = f"/tailnet/{self.client.tailnet}/keys"

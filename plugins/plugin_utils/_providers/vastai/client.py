@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from ....module_utils._http.messages import HttpResponse
 from ....module_utils._secrets.auth import bearer
-from ..connection import ProviderConnection
+from ..connection import TOKEN_VARIABLE, ProviderConnection
 from ..parsing import JsonObject, as_mapping, join_texts, pick, read_items, read_pages, text, unique_items
 
 API_URL = "https://console.vast.ai/api"
@@ -58,6 +58,7 @@ class VastClient:
             base.under("/v1", "/v0"), auth, error_detail=error_detail, may_retry=may_retry, pace_s=PACE_S
         )
         self.account = access.account
+        self._deadline = access.listing_deadline
 
     def instances(self, select: str = "") -> list[JsonObject]:
         """Return every instance, whitelisted; ``select`` is a filter for the server (see :func:`filter_text`).
@@ -70,4 +71,13 @@ class VastClient:
             data = self.listing.get("/instances/", [*query, ("after_token", cursor)] if cursor else query)
             return read_items(data, "instances", NAME), text(as_mapping(data).get("next_token"))
 
-        return [pick(item, FIELDS) for item in unique_items(read_pages(fetch, NAME), "id", NAME)]
+        listed = read_pages(fetch, NAME, self._deadline())
+        return [_instance(item) for item in unique_items(listed, "id", NAME)]
+
+
+def _instance(raw: JsonObject) -> JsonObject:
+    # Of the environment only the lease's token is kept: a label may be changed, and the rest may be secret.
+    listed = raw.get("extra_env")
+    pairs = [item for item in listed if isinstance(item, list)] if isinstance(listed, list) else []
+    token = next((pair[1] for pair in pairs if len(pair) == 2 and pair[0] == TOKEN_VARIABLE), None)
+    return {**pick(raw, FIELDS), "muster_token": text(token)}

@@ -22,12 +22,13 @@ from ..base import (
     MachineProvider,
     ProviderDeclaration,
     build_instance,
+    build_instances,
     classify_preparation_error,
     post_request,
     send_delete,
     send_order,
 )
-from ..connection import ProviderConnection
+from ..connection import TOKEN_VARIABLE, ProviderConnection
 from ..parsing import JsonObject, as_mapping, flag, number, objects, read_items, text, whole
 from ..sshkeys import KeyRing, blob
 from .client import NAME, VastClient, error_detail
@@ -58,7 +59,7 @@ class VastProvider(MachineProvider):
     capabilities = Capabilities(image_required=True, user_data="script")
 
     def __init__(self, access: ProviderConnection, account: str = "") -> None:
-        super().__init__(account or access.account, access.clock)
+        super().__init__(access, account)
         self._client = VastClient(access)
         self._http = self._client.http
         self._keys = KeyRing(self._find_key, self._add_key)
@@ -99,7 +100,7 @@ class VastProvider(MachineProvider):
             "runtype": "ssh_direct",
             "target_state": "running",
             "cancel_unavail": True,
-            "env": {f"-p {port}:{port}": "1" for port in order.ports},
+            "env": {**{f"-p {port}:{port}": "1" for port in order.ports}, TOKEN_VARIABLE: order.token},
         }
         if order.offer.kind == "vm":
             body["vm"] = True
@@ -112,7 +113,7 @@ class VastProvider(MachineProvider):
         return answer
 
     def list_instances(self) -> tuple[Instance, ...]:
-        return tuple(_parse_instance(raw, self.account) for raw in self._client.instances())
+        return build_instances(self.name, self._client.instances(), lambda raw: _parse_instance(raw, self.account))
 
     def delete(self, instance: Instance) -> bool:
         return send_delete(self._http, json_request("DELETE", route("/instances/{id}/", id=instance.id)))
@@ -169,7 +170,8 @@ def _parse_instance(raw: JsonObject, account: str) -> Instance:
     host = to_host(raw, account)
     status = text(raw.get("actual_status"))
     doomed = status in _TERMINAL or host.record["state"] in ("failed", "stopped")
-    return build_instance(host, detail=status or "not begun", doomed=doomed, machine=text(raw.get("machine_id")))
+    token, machine = text(raw.get("muster_token")), text(raw.get("machine_id"))
+    return build_instance(host, detail=status or "not begun", doomed=doomed, token=token, machine=machine)
 
 
 def _parse_offers(raw: JsonObject, vm: bool) -> t.Iterator[Offer]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ....module_utils._model.lease import OrderAccepted, OrderRefused, Resource
+from ....module_utils._model.lease import AccountIdentity, OrderAccepted, OrderRefused, Resource
 from ....module_utils._model.ledger import EventKind, Lease, LedgerEvent
 from ....module_utils._model.timestamps import format_time
 from ..create_state import (
@@ -25,12 +25,10 @@ from ..create_state import (
 )
 from ..delete_state import DeleteAnswered, DeleteEvent, DeleteState, Termination
 
-Accounts = t.Mapping[str, str]
+Accounts = t.Mapping[str, AccountIdentity]
 
 
-def lease_event(
-    request: PoolRequest, fingerprints: Accounts, lease: SlotLease, at: float, event: EventKind
-) -> LedgerEvent:
+def lease_event(request: PoolRequest, accounts: Accounts, lease: SlotLease, at: float, event: EventKind) -> LedgerEvent:
     """Return an event of one lease of a pool; what is unknown stays None."""
     resource: Resource = "cluster" if request.is_cluster else "instance"
     return LedgerEvent(
@@ -40,7 +38,8 @@ def lease_event(
         event=event,
         resource=resource,
         provider=lease.provider,
-        account=fingerprints[lease.provider],
+        account=accounts[lease.provider].name,
+        fingerprint=accounts[lease.provider].fingerprint,
         pool=request.pool,
         name=lease.name,
         region=lease.region,
@@ -54,48 +53,46 @@ def lease_event(
 
 
 def pending_event(
-    request: PoolRequest, fingerprints: Accounts, lease: SlotLease, at: float, event: EventKind
+    request: PoolRequest, accounts: Accounts, lease: SlotLease, at: float, event: EventKind
 ) -> LedgerEvent:
     """Return the event of a lease that is awaited, with the time until which its controller may wait."""
     return dataclasses.replace(
-        lease_event(request, fingerprints, lease, at, event), evidence={"until": format_time(request.timeout_at)}
+        lease_event(request, accounts, lease, at, event), evidence={"until": format_time(request.timeout_at)}
     )
 
 
-def create_events(
-    old: PoolState, event: CreateEvent, new: PoolState, fingerprints: Accounts
-) -> tuple[LedgerEvent, ...]:
+def create_events(old: PoolState, event: CreateEvent, new: PoolState, accounts: Accounts) -> tuple[LedgerEvent, ...]:
     """Return the events for what changed from ``old`` to ``new`` by ``event``, except the intent itself."""
     request = old.request
     if isinstance(event, OrderAnswered):
-        return _answer_events(old, event, fingerprints)
+        return _answer_events(old, event, accounts)
     if isinstance(event, AccountListed) and not event.problem:
-        return _listing_events(old, event, new, fingerprints)
+        return _listing_events(old, event, new, accounts)
     if isinstance(event, DeletionAnswered) and not event.problem:
         instance = event.deletion.instance
         lease = SlotLease(
             instance.token or "", instance.name, instance.provider, event.at, instance.price_usd_per_hour, instance.id
         )
-        entry = lease_event(request, fingerprints, lease, event.at, "deleted")
+        entry = lease_event(request, accounts, lease, event.at, "deleted")
         return (dataclasses.replace(entry, reason=_shorten(event.deletion.reason)),) if instance.token else ()
     return ()
 
 
-def _answer_events(old: PoolState, event: OrderAnswered, fingerprints: Accounts) -> tuple[LedgerEvent, ...]:
+def _answer_events(old: PoolState, event: OrderAnswered, accounts: Accounts) -> tuple[LedgerEvent, ...]:
     lease, answer = old.slots[event.slot].lease, event.answer
     if lease is None:
         return ()
     if isinstance(answer, OrderAccepted):
-        entry = lease_event(old.request, fingerprints, dataclasses.replace(lease, id=answer.id), event.at, "created")
+        entry = lease_event(old.request, accounts, dataclasses.replace(lease, id=answer.id), event.at, "created")
         return (dataclasses.replace(entry, reason=_shorten(answer.reason) or None),)
     if isinstance(answer, OrderRefused):
-        entry = lease_event(old.request, fingerprints, lease, event.at, "failed")
+        entry = lease_event(old.request, accounts, lease, event.at, "failed")
         return (dataclasses.replace(entry, reason=_shorten(answer.reason), settled=True),)
     return ()
 
 
 def _listing_events(
-    old: PoolState, event: AccountListed, new: PoolState, fingerprints: Accounts
+    old: PoolState, event: AccountListed, new: PoolState, accounts: Accounts
 ) -> tuple[LedgerEvent, ...]:
     events = []
     listed = {item.token: item for item in event.instances if item.token}
@@ -104,14 +101,16 @@ def _listing_events(
         if lease is None or lease.provider != event.provider or slot.phase in ("wanted", "creating"):
             continue
         instance = listed.get(lease.token)
-        if instance is not None and lease.id is None:
-            entry = lease_event(
-                old.request, fingerprints, dataclasses.replace(lease, id=instance.id), event.at, "adopted"
-            )
-            events.append(dataclasses.replace(entry, evidence={"found_by": "listing"}))
+        is_strange = instance is not None and any(
+            item.id == lease.id and item.token != lease.token for item in event.instances
+        )
+        if instance is not None and (lease.id is None or is_strange):
+            entry = lease_event(old.request, accounts, dataclasses.replace(lease, id=instance.id), event.at, "adopted")
+            evidence = {"found_by": "listing", **({"not_ours": [lease.id]} if is_strange else {})}
+            events.append(dataclasses.replace(entry, evidence=evidence))
         elif instance is None and _is_abandoned(new, lease):
             kind: EventKind = "failed" if lease.id is None else "lost"
-            entry = lease_event(old.request, fingerprints, lease, event.at, kind)
+            entry = lease_event(old.request, accounts, lease, event.at, kind)
             events.append(dataclasses.replace(entry, settled=True, reason=f"not listed by {lease.provider}"))
     return tuple(events)
 
@@ -138,6 +137,10 @@ def delete_events(old: DeleteState, event: DeleteEvent, new: DeleteState, at: fl
         else:
             new_ids = [item for item in termination.ids if item not in before.ids]
             events += [termination_event(termination, at, "adopted", item) for item in new_ids]
+            strangers = [item for item in before.ids if item not in termination.ids]
+            if strangers:
+                entry = termination_event(termination, at, "adopted", termination.ids[-1])
+                events.append(dataclasses.replace(entry, evidence={"not_ours": strangers}))
         if termination.is_verified and not (before and before.is_verified):
             times = [format_time(moment) for moment in termination.absent_at]
             entry = termination_event(termination, at, "verified", termination.ids[-1] if termination.ids else None)
@@ -149,7 +152,13 @@ def delete_events(old: DeleteState, event: DeleteEvent, new: DeleteState, at: fl
                 entry = termination_event(termination, event.at, "deleted", instance.id)
                 reason = None if event.existed else "the provider does not know the id"
                 events.append(dataclasses.replace(entry, reason=reason))
-    return tuple(events)
+    # Who saw it is recorded once it is known that the credential is this account's.
+    return tuple(
+        dataclasses.replace(entry, fingerprint=new.accounts[entry.provider].fingerprint)
+        if entry.provider in new.known_accounts
+        else entry
+        for entry in events
+    )
 
 
 def termination_event(termination: Termination, at: float, event: EventKind, ident: str | None) -> LedgerEvent:

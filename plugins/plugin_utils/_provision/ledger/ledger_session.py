@@ -21,7 +21,8 @@ SendReplica = t.Callable[[t.Sequence[LedgerEvent]], None]
 
 
 class LedgerSession:
-    """The events of a ledger, to read and to add to. ``problem`` is why the first lost line did not reach the disk.
+    """The events of a ledger, to read and to add to. ``problem`` is why the first lost line did not reach the disk,
+    ``unwritten`` has all lost lines.
 
     With a ``replica``, an intent must have reached the other machine too; later events may arrive later, because a
     reaper that has the intent finds the rest by listing. ``replica_problem`` is why the last copy did not arrive.
@@ -32,6 +33,7 @@ class LedgerSession:
         self._appender = appender
         self._replica = replica
         self.problem = ""
+        self.unwritten: list[LedgerEvent] = []
         self.replica_problem = ""
 
     @staticmethod
@@ -69,6 +71,7 @@ class LedgerSession:
             self._appender.append(event)
         except MusterError as error:
             self.problem = self.problem or str(error)
+            self.unwritten.append(event)
 
     @property
     def events(self) -> tuple[LedgerEvent, ...]:

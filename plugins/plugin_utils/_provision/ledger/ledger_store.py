@@ -108,11 +108,15 @@ def replace_ledger(folder: pathlib.Path, events: t.Iterable[LedgerEvent]) -> Non
 class LedgerWriter:
     """The only writer of a ledger while the context lasts.
 
-    Raises RefusedError on entry when another process holds it; the message names that process.
+    Raises RefusedError on entry when another process holds it; the message names that process. A disk on which
+    nothing can be written raises MusterError, except with ``for_deletion``: then every ``append`` raises it, and the
+    lock is held as far as the disk allows, because machines that bill must end all the same.
     """
 
-    def __init__(self, folder: pathlib.Path, holder: str = "") -> None:
+    def __init__(self, folder: pathlib.Path, holder: str = "", *, for_deletion: bool = False) -> None:
         self._folder = folder
+        self._for_deletion = for_deletion
+        self._problem = ""
         self._holder = holder or f"process {os.getpid()} on {os.uname().nodename}"
         self._lock = -1
         self._file = -1
@@ -127,7 +131,10 @@ class LedgerWriter:
             _sync_folder(self._folder)
         except OSError as error:
             self.__exit__(None, None, None)
-            raise MusterError(f"{self._folder / LEDGER} cannot be written ({error.strerror})") from None
+            self._problem = f"{self._folder / LEDGER} cannot be written ({error.strerror})"
+            if not self._for_deletion:
+                raise MusterError(self._problem) from None
+            self._lock_unwritable()
         except RefusedError:
             self.__exit__(None, None, None)
             raise
@@ -141,7 +148,19 @@ class LedgerWriter:
                 os.close(descriptor)
         self._file = self._lock = -1
 
-    def _acquire_lock(self) -> None:
+    def _lock_unwritable(self) -> None:
+        """Hold the lock file of a disk that takes no writing, where there is one."""
+        try:
+            self._lock = os.open(self._folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            self._take_lock()
+        except RefusedError:
+            self.__exit__(None, None, None)
+            raise
+
+    def _take_lock(self) -> None:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -150,6 +169,9 @@ class LedgerWriter:
                 f"the ledger of {self._folder.name} is in use by {holder}",
                 "Wait until that process has ended, or stop it",
             ) from None
+
+    def _acquire_lock(self) -> None:
+        self._take_lock()
         os.ftruncate(self._lock, 0)
         since = format_whole_seconds(time.time())
         os.pwrite(self._lock, f"{self._holder} since {since}\n".encode(), 0)
@@ -161,6 +183,8 @@ class LedgerWriter:
 
     def append(self, event: LedgerEvent) -> None:
         """Write one event to disk, or raise MusterError (disk full, read-only, missing): no create call may follow."""
+        if self._problem:
+            raise MusterError(self._problem, "Free space, then run teardown")
         data = event.line().encode()
         try:
             self._close_torn_tail()

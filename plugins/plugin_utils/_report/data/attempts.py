@@ -60,6 +60,12 @@ class AttemptView:
         return self.segment.steps if self.segment else ()
 
     @property
+    def saved_steps(self) -> tuple[int, int] | None:
+        """The first and the last checkpoint that the program saved in this attempt."""
+        saved = [checkpoint.step for checkpoint in self.segment.checkpoints] if self.segment else []
+        return (min(saved), max(saved)) if saved else None
+
+    @property
     def first_step_at(self) -> float | None:
         """When its first step was made."""
         return self.steps[0].at if self.steps else None

@@ -13,7 +13,7 @@ import itertools
 import statistics
 import typing as t
 
-from ....module_utils._model.run_history import restart_costs
+from ....module_utils._model.resumes import judge_resumes, restart_costs
 from . import format as fmt
 from .attempts import AttemptView
 from .load import Segment
@@ -50,15 +50,25 @@ class Fault:
         return self.attempt.end
 
 
-def find_faults(attempts: t.Sequence[AttemptView], elastic: bool) -> tuple[Fault, ...]:
-    """Return one fault for every attempt that another followed. ``elastic`` allows the world size to change."""
+def find_faults(
+    attempts: t.Sequence[AttemptView],
+    elastic: bool,
+    interval_steps: int | None = None,
+    anew: t.Collection[int] = (),
+) -> tuple[Fault, ...]:
+    """Return one fault for every attempt that another followed. ``elastic`` allows the world size to change.
+
+    :param interval_steps: the job's own steps between two checkpoints.
+    :param anew: indexes of attempts that were asked to start from the beginning.
+    """
     faults: list[Fault] = []
+    resumes = judge_resumes(attempts, interval_steps, anew)
     reached: int | None = None
     saved: list[int] = []
     for number, (before, after) in enumerate(itertools.pairwise(attempts), start=1):
         reached = before.last_step if before.last_step is not None else reached
         saved += [checkpoint.step for checkpoint in before.segment.checkpoints] if before.segment else []
-        faults.append(_judge_restart(number, before, after, reached, saved, elastic))
+        faults.append(_judge_restart(number, before, after, reached, saved, elastic, resumes[number].problem))
     costs = restart_costs(attempts)
     return tuple(
         dataclasses.replace(fault, steps_lost=cost.steps, seconds_lost=cost.seconds)
@@ -67,10 +77,16 @@ def find_faults(attempts: t.Sequence[AttemptView], elastic: bool) -> tuple[Fault
 
 
 def _judge_restart(
-    number: int, before: AttemptView, after: AttemptView, reached: int | None, saved: list[int], elastic: bool
+    number: int,
+    before: AttemptView,
+    after: AttemptView,
+    reached: int | None,
+    saved: list[int],
+    elastic: bool,
+    not_resumed: str,
 ) -> Fault:
     resumed = after.resumed_from
-    wrong = [reason for reason in _contradictions(after, resumed, reached, saved, before, elastic) if reason]
+    wrong = [reason for reason in (not_resumed, *_contradictions(after, resumed, reached, before, elastic)) if reason]
     missing = list(_missing_proof(before, after, resumed, saved))
     return Fault(
         number=number,
@@ -92,10 +108,8 @@ def _catch_up_time(before: AttemptView, after: AttemptView, reached: int | None)
 
 
 def _contradictions(
-    after: AttemptView, resumed: int | None, reached: int | None, saved: list[int], before: AttemptView, elastic: bool
+    after: AttemptView, resumed: int | None, reached: int | None, before: AttemptView, elastic: bool
 ) -> t.Iterator[str | None]:
-    if resumed == 0 and saved and max(saved) > 0:
-        yield f"it began at step 0 although a checkpoint of step {max(saved)} had been saved"
     if resumed is not None and reached is not None and resumed > reached:
         yield f"it reports that it continued from step {resumed}, but only step {reached} had been reached"
     sizes = [attempt.segment.world_size if attempt.segment else None for attempt in (before, after)]

@@ -42,12 +42,16 @@ class RunEvent:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One line of training figures; ``throughput`` in the unit named by :attr:`RunFolder.unit`."""
+    """One line of training figures; ``throughput`` in the unit named by :attr:`RunFolder.unit`.
+
+    :ivar has_bad_loss: the program wrote a loss that is no number (NaN, infinite); ``loss`` is None then.
+    """
 
     at: float | None
     step: int
     loss: float | None
     throughput: float | None
+    has_bad_loss: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -239,7 +243,7 @@ def _build_segment(lines: t.Sequence[Line], unit: str | None) -> Segment:
         at, step, saved = parsing.read_time(line.get("at")), _read_step(line), line.get("checkpoint_step")
         if step is not None:
             loss, throughput = parsing.read_number(line.get("loss")), parsing.read_number(line.get(unit or ""))
-            steps.append(StepRecord(at, step, loss, throughput))
+            steps.append(StepRecord(at, step, loss, throughput, line.get("loss") is not None and loss is None))
         if "resumed_from_step" not in line and (saved_step := parsing.read_integer(saved)) is not None:
             checkpoints.append(Checkpoint(at, saved_step, parsing.read_text(line.get("path"))))
     start = parsing.read_time(lines[0].get("at"))

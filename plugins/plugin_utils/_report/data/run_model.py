@@ -12,6 +12,7 @@ import dataclasses
 import statistics
 import typing as t
 
+from ....module_utils._model.resumes import RestartCost, total_steps_lost
 from . import parsing
 from .attempts import (
     AttemptView,
@@ -99,6 +100,17 @@ class RunModel:
         return {"tokens_per_s": "tokens/s", "samples_per_s": "samples/s"}.get(self.run.unit or "", "steps/s")
 
     @property
+    def nan_since(self) -> int | None:
+        """The first step since when the loss is no number (NaN or infinite), None while its last value is one."""
+        since = None
+        for step in self.curve:
+            if step.loss is not None:
+                since = None
+            elif step.has_bad_loss and since is None:
+                since = step.step
+        return since
+
+    @property
     def curve(self) -> list[StepRecord]:
         """The steps that count, in order."""
         return [step for part in self.counted for step in part]
@@ -111,7 +123,7 @@ def build_run_model(run: RunFolder) -> RunModel:
     clock = read_clock(run)
     attempts = read_attempts(run, clock)
     counted, lost = effective_steps(run.segments)
-    faults = find_faults(attempts, bool(parsing.read_mapping(job.get("elastic"))))
+    faults = find_faults(attempts, bool(parsing.read_mapping(job.get("elastic"))), *_read_resume_options(run, attempts))
     curve = [step for part in counted for step in part]
     losses = [step.loss for step in curve if step.loss is not None]
     ranks_asked, ranks_seen = _read_ranks(run, derived)
@@ -184,6 +196,15 @@ def _ranks_needed(job: Line, derived: Line, ranks_asked: int | None) -> int | No
     return fewest_nodes * next((size for size in map(parsing.read_integer, sizes) if size), 1)
 
 
+def _read_resume_options(run: RunFolder, attempts: t.Sequence[AttemptView]) -> tuple[int | None, list[int]]:
+    """Return the job's interval of checkpoints, and the attempts that it asked to start from the beginning."""
+    checkpoints = parsing.read_mapping(parsing.read_mapping(run.record.get("job")).get("checkpoints"))
+    never = parsing.read_text(checkpoints.get("resume"), 20) == "never"
+    starts = {str(n) for n in run.history.starts} if never else set()
+    anew = [index for index, attempt in enumerate(attempts) if attempt.label in starts]
+    return parsing.read_integer(checkpoints.get("interval_steps")), anew
+
+
 def _last_checkpoint(run: RunFolder) -> Checkpoint | None:
     recorded = parsing.read_mapping(run.record.get("checkpoint"))
     step = parsing.read_integer(recorded.get("step"))
@@ -214,11 +235,11 @@ def _median_throughput(curve: t.Sequence[StepRecord]) -> float | None:
 
 
 def _total_steps_lost(record: Line, attempts: t.Sequence[AttemptView], faults: t.Sequence[Fault]) -> int | None:
-    """Return the record's total, else the sum of what is known of each fault (one attempt, no fault: 0)."""
+    """Return the record's total, else the sum over the faults; None while no step of the newest attempt is known."""
     recorded = parsing.read_integer(record.get("steps_lost"))
     if recorded is not None or not attempts:
         return recorded
-    return sum(fault.steps_lost or 0 for fault in faults)
+    return total_steps_lost([RestartCost(fault.steps_lost, fault.seconds_lost) for fault in faults])
 
 
 def _total_seconds_lost(record: Line, attempts: t.Sequence[AttemptView], faults: t.Sequence[Fault]) -> float | None:

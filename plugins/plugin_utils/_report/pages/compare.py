@@ -80,10 +80,7 @@ def _flatten(options: dict[str, object], prefix: str) -> dict[str, str | None]:
 
 
 def render_compare(runs: t.Sequence[RunFolder]) -> str:
-    """Return the page that compares runs, in the order given.
-
-    :raises InputError: matplotlib is not installed.
-    """
+    """Return the page that compares runs, in the order given."""
     models = [build_run_model(run) for run in runs]
     return render(
         "compare.html.j2",

@@ -124,11 +124,20 @@ def draw_loss(model: RunModel) -> tuple[Picture, float | None] | None:
         for part in counted:
             draw_curve(ax, part, size, plots.ACCENT, 1.7)
         set_y_axis(ax, heights, None, size)
+        _mark_nan(ax, model)
         set_step_axis(ax, size)
         _mark_steps(ax, model)
         name_axes(ax, size, "loss", "step")
 
     return draw_both("loss", "Training loss by step, with faults, resumes and checkpoints", (290, 250), paint), above
+
+
+def _mark_nan(ax: Axes, model: RunModel) -> None:
+    """Fill the steps whose loss is no number: without a mark the curve looks as if it had ended well."""
+    if model.nan_since is None or model.last_step is None:
+        return
+    ax.axvspan(model.nan_since, max(model.last_step, model.nan_since + 1), color=plots.BAD, alpha=0.18, linewidth=0)
+    ax.text(model.nan_since, 0.94, " NaN", transform=ax.get_xaxis_transform(), color=plots.BAD, va="top", fontsize=11)
 
 
 def _mark_steps(ax: Axes, model: RunModel) -> None:

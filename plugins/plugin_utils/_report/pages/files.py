@@ -26,9 +26,9 @@ def write_report(folder: pathlib.Path, out: pathlib.Path | None = None) -> dict[
     """Write report.json, junit.xml and report.html of the run in ``folder`` and return their paths by json|junit|html.
 
     They go into ``out`` (created when missing), else into the run's folder; each is replaced as a whole, mode 0600.
-    The page comes last: without matplotlib the other two are there.
+    Without matplotlib the page has no plots.
 
-    :raises InputError: no run in the folder, the files cannot be written, or matplotlib is not installed.
+    :raises InputError: no run in the folder, or the files cannot be written.
     """
     run = load_run(folder)
     target = out or folder

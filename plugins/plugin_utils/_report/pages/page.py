@@ -18,10 +18,7 @@ from .rendering import render
 
 
 def render_html(run: RunFolder) -> str:
-    """Return the page of one run.
-
-    :raises InputError: matplotlib is not installed.
-    """
+    """Return the page of one run."""
     model = build_run_model(run)
     submitted, end = model.clock.submitted, model.clock.end
     usage_plot, usage_table = page_details.build_usage(model)

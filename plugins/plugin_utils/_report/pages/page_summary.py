@@ -42,13 +42,19 @@ def build_figures(model: RunModel) -> list[tuple[str, Cell]]:
     return [
         ("Duration" if ended else "So far", fmt.format_duration(model.clock.duration)),
         ("Last step", add_note(fmt.format_count(model.last_step), notes["step"])),
-        ("Final loss" if ended else "Loss", add_note(fmt.format_figure(model.final_loss), notes["loss"])),
+        ("Final loss" if ended else "Loss", _format_loss(model, notes["loss"])),
         ("Throughput", add_note(fmt.format_figure(pace), notes["pace"])),
         ("Ranks seen", add_note(fmt.format_count(model.ranks_seen), notes["ranks"])),
         ("Restarts", add_note(fmt.format_count(restarts), notes["restarts"])),
         ("Steps lost", add_note(fmt.format_count(model.steps_lost), notes["lost"])),
         ("Cost", format_cost(model)),
     ]
+
+
+def _format_loss(model: RunModel, note: str | None) -> Cell:
+    if model.nan_since is not None:
+        return add_note("NaN", f"since step {fmt.format_count(model.nan_since)}")
+    return add_note(fmt.format_figure(model.final_loss), note)
 
 
 def format_cost(model: RunModel) -> str:

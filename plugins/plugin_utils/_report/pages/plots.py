@@ -11,14 +11,13 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import logging
 import re
 import typing as t
 
 from markupsafe import Markup, escape
-
-from ....module_utils._model.errors import InputError
 
 if t.TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,18 +71,25 @@ class Size(t.NamedTuple):
 Painter = t.Callable[["Figure", Size], None]
 
 
+def missing_package() -> str:
+    """Return what to do to get plots, empty where they can be drawn."""
+    there = importlib.util.find_spec("matplotlib") is not None
+    return (
+        "" if there else "plots need the Python package matplotlib where ansible-playbook runs: pip install matplotlib"
+    )
+
+
 def draw_svg(size: Size, salt: str, title: str, paint: Painter) -> Markup:
     """Return an inline SVG of what ``paint`` draws. ``title`` is what a screen reader says; ``salt`` is unique.
 
-    :raises InputError: matplotlib is not installed.
+    Without matplotlib it is a picture of one sentence that says so: the figures of the page are worth having alone.
     """
-    try:
-        import matplotlib
-        from matplotlib.backends.backend_svg import FigureCanvasSVG
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        fix = "Install it where ansible-playbook runs: pip install matplotlib"
-        raise InputError("report", "the plots need the Python package matplotlib", fix) from error
+    if missing_package():
+        return _draw_absence(size, title)
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
     # A name in a script that DejaVu lacks is drawn by the reader's browser: no glyph is missed here.
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
     settings: t.Any = {**_SETTINGS, "svg.hashsalt": f"{salt}-{size.name}"}
@@ -95,6 +101,14 @@ def draw_svg(size: Size, salt: str, title: str, paint: Painter) -> Markup:
         canvas: t.Any = FigureCanvasSVG(figure)
         canvas.print_svg(out, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     return clean_svg(out.getvalue(), size, title)
+
+
+def _draw_absence(size: Size, title: str) -> Markup:
+    words = "Not drawn: matplotlib is not installed."
+    return Markup(
+        '<svg class="{}" viewBox="0 0 {} 40" role="img"><title>{}. {}</title>'
+        '<text x="0" y="24" font-size="13" fill="currentColor">{}</text></svg>'
+    ).format(size.name, size.width, title, words, words)
 
 
 def add_axes(figure: Figure, size: Size, box: tuple[float, float, float, float]) -> Axes:

@@ -40,14 +40,23 @@ _WORDS: dict[str, tuple[str, Tone]] = {
 
 
 def judge_run(model: RunModel) -> RunVerdict:
-    """Return the verdict of a run. The word of a success with a check that did not pass says so."""
+    """Return the verdict of a run.
+
+    A success says how many of its claims are proven; only a claim that is disproved takes its colour. A loss that is no
+    number comes before all else: a run that ends well with it has trained nothing.
+    """
     word, tone = _WORDS[model.outcome]
-    unproven = [check for check in build_checks(model) if check.status in ("failed", "unproven")]
+    statement = _statement(model)
+    claims = [check for check in build_checks(model) if check.status in ("passed", "failed", "unproven")]
+    unproven = [check for check in claims if check.status != "passed"]
+    sentence = f"{statement}{_fault_words(model)}.{_recorded_cause(model)}"
     if model.outcome == "succeeded" and unproven:
-        word, tone = "Succeeded, not all proven", "warn"
-    sentence = f"{_statement(model)}{_fault_words(model)}.{_recorded_cause(model)}"
-    if model.outcome == "succeeded" and unproven:
+        word = f"{word}, proven {len(claims) - len(unproven)} of {len(claims)}"
+        tone = "warn" if any(check.status == "failed" for check in unproven) else tone
         sentence += f" {_unproven_words(unproven)}"
+    if model.nan_since is not None:
+        word, tone = "Loss is NaN", "bad"
+        sentence = f"the loss is no number since step {fmt.format_count(model.nan_since)}; {sentence}"
     return RunVerdict(word, tone, sentence[:1].upper() + sentence[1:])
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ....module_utils._model.errors import InputError, MusterError
+from ....module_utils._model.errors import MusterError
 from ....module_utils._model.island import PairPath
 from ....module_utils._model.node import Node
 from ..._fabric.bench.plan import BenchStage
@@ -86,7 +86,7 @@ class HostsTarget:
         infos, errors = on_each_node(self._remotes, lambda remote: remote.call("info", facts=True))
         if not infos and errors:
             raise most_telling_error(errors)
-        nodes = tuple(self._node(name, infos[name]["facts"]) for name in request.hosts if name in infos)
+        nodes = tuple(request.node(name, infos[name]["facts"]) for name in request.hosts if name in infos)
         absent = tuple(self._absent_node(name, errors[name]) for name in request.hosts if name in errors)
         return TargetNodes(nodes, frozenset(name for name, info in infos.items() if info["live_runs"]), absent)
 
@@ -123,15 +123,5 @@ class HostsTarget:
         """Do nothing: hosts have no labels, their variables are in the result."""
         return PublishResult()
 
-    def _node(self, name: str, facts: t.Mapping[str, object]) -> Node:
-        record = dict(self._request.hostvars[name].get("muster_node") or {})
-        stated = {key: value for key, value in record.items() if value not in (None, [], {})}
-        return Node.from_dict({**facts, **stated, "name": name}, f"{name}.muster_node")
-
     def _absent_node(self, name: str, error: MusterError) -> AbsentNode:
-        try:
-            node = self._node(name, {})
-        except InputError:
-            # The inventory's record may be valid only together with the node's facts.
-            node = Node.from_dict({"name": name})
-        return AbsentNode(node, error.message, error.fix or _FIX)
+        return AbsentNode(self._request.node(name), error.message, error.fix or _FIX)

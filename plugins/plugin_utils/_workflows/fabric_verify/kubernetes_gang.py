@@ -28,7 +28,7 @@ from ..training_job import source as code_source
 from ..training_job.follower import RunOutcome
 from ..training_job.kubernetes import network_preflight
 from ..training_job.kubernetes import plan as kubernetes_plan
-from ..training_job.kubernetes.cluster_facts import read_cluster_facts
+from ..training_job.kubernetes.cluster_facts import read_cluster_facts, settle_network
 from ..training_job.kubernetes.follower import ClusterFollower
 from ..training_job.kubernetes.watches import ClusterWatches
 from . import bench_group
@@ -105,6 +105,7 @@ class BenchGangs:
         """Return the bench as a job on exactly these nodes, placed by the cluster's own facts."""
         job = parse_job(build_gang_job(self.user_job, group, stage, bench, self.options))
         facts = read_cluster_facts(self.client, job, self.namespace)
+        job = settle_network(self.client, job, facts, self.namespace)
         placement = kubernetes_plan.decide_placement(job, facts, fabric=False)
         kubernetes_plan.require_runnable(job, facts, placement, self.namespace)
         source = code_source.read_source(job, bench_group.BENCH, bench_group.BENCH)

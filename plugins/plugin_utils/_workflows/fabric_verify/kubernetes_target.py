@@ -16,8 +16,10 @@ import typing as t
 from ....module_utils._model import job_templates
 from ....module_utils._model.errors import InputError, MusterError, NodeError, RefusedError
 from ....module_utils._model.island import PairPath
-from ....module_utils._model.job import Job, merge, parse_job
+from ....module_utils._model.job import Job, parse_job
+from ....module_utils._model.job_backends import Surroundings, choose_backend
 from ....module_utils._model.node import Node
+from ....module_utils._model.node_facts import merge_facts
 from ..._fabric.bench.plan import BenchStage
 from ..._fabric.topology import node_labels
 from ..._fabric.topology.node_labels import NodePatch
@@ -34,6 +36,7 @@ from ..._kube.objects.apply import apply
 from ..shared import kube_connection
 from ..training_job import run as training_job
 from ..training_job.kubernetes import network_preflight
+from ..training_job.kubernetes.cluster_facts import ClusterFacts, settle_network
 from . import kubernetes_gang
 from .bench_group import Bench, GroupRun
 from .hosts_target import PublishResult, TargetNodes
@@ -66,21 +69,22 @@ class FactsPod:
         return cls(str(status.get("phase") or ""), code, cause.text if cause else "")
 
 
-def find_kubernetes_job(options: t.Mapping[str, t.Any]) -> UserJob | None:
+def find_kubernetes_job(options: t.Mapping[str, t.Any], around: Surroundings) -> UserJob | None:
     """Return the job whose image and placement the tests use when it is for Kubernetes, None for plain hosts.
+
+    :param around: by which ``placement.backend: auto`` is decided.
 
     :raises InputError: when the option is not a job.
     """
     value = options.get("job") or {}
     if not isinstance(value, dict):
         raise InputError("job", "must be a mapping", "Give the keys of a job: image, placement, mounts, resources")
-    template = value.get("template")
-    if template is not None and template not in job_templates.PRESETS:
-        fix = "Use a preset of the collection, or give the keys themselves"
-        raise InputError("job.template", f"the preset '{template}' does not exist", fix)
-    job = merge(job_templates.PRESETS[template], value) if template else dict(value)
+    job = dict(job_templates.apply_template(value, job_templates.PRESETS))
     place = job.get("placement") or {}
-    if not isinstance(place, dict) or place.get("backend") != "kubernetes":
+    if not isinstance(place, dict):
+        return None
+    backend = str(place.get("backend") or "auto")
+    if (choose_backend(bool(job.get("image")), around).backend if backend == "auto" else backend) != "kubernetes":
         return None
     return UserJob.from_dict(job)
 
@@ -117,8 +121,12 @@ class KubernetesTarget:
         nodes = []
         for name in names:
             if name in facts:
-                record = node_facts.merge_record(facts[name], self._nodes[name], host_network=host_network)
-                nodes.append(Node.from_dict(record, f"node {name}"))
+                measured = node_facts.read_node(facts[name], self._nodes[name], host_network=host_network)
+                nodes.append(merge_facts(self._request.node(name), measured))
+        if self._job.placement.network_mode == "auto":
+            job, listed = self._placement_job(names), [self._nodes[name] for name in names]
+            settled = settle_network(self.client, job, ClusterFacts(listed, (), None, None, []), self.namespace)
+            self.own_network = settled.placement.network_mode == "host"
         if not nodes:
             problems_text = "; ".join(item.problem for item in absent)
             raise RefusedError(f"no node of the cluster could be tested: {problems_text}")
@@ -291,8 +299,8 @@ class KubernetesTarget:
         return dict(answer["facts"])
 
     def _absent_node(self, name: str, problem: str) -> AbsentNode:
-        node = Node.from_dict(node_facts.node_record(self._nodes[name]), f"node {name}")
-        return AbsentNode(node, f"{name}: {problem}", _FIX)
+        node = node_facts.read_node({}, self._nodes[name], host_network=False)
+        return AbsentNode(merge_facts(self._request.node(name), node), f"{name}: {problem}", _FIX)
 
 
 def _join_names(names: t.Iterable[str]) -> str:

@@ -119,7 +119,7 @@ def _choose_target(request: training_job.RunRequest) -> FabricTarget:
     # The Kubernetes client is imported only when it is needed.
     from . import kubernetes_target
 
-    job = kubernetes_target.find_kubernetes_job(request.options)
+    job = kubernetes_target.find_kubernetes_job(request.options, request.surroundings)
     return HostsTarget(request) if job is None else kubernetes_target.KubernetesTarget(request, job)
 
 

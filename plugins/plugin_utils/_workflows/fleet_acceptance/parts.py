@@ -17,7 +17,7 @@ from ....module_utils._model import acceptance
 from ....module_utils._model.acceptance import AcceptancePart
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.job import Job, parse_job
-from ....module_utils._model.job_backends import ENGINE_LAUNCHERS
+from ....module_utils._model.job_backends import ENGINE_LAUNCHERS, choose_backend
 from ....module_utils._model.job_templates import PRESETS
 from ....module_utils._model.verdict import OUTCOMES, worst_outcome
 from ..._fabric.bench import scaling as rules
@@ -92,31 +92,49 @@ def build_fleet(request: RunRequest, home: StateHome, identity: str) -> FleetUnd
     placement = given.get("placement") or {}
     if not isinstance(given, dict) or not isinstance(placement, dict):
         raise InputError("job", "must be a mapping")
+    if (placement.get("backend") or "auto") == "auto":
+        choice = choose_backend(bool(given.get("image")), request.surroundings)
+        placement = {**placement, "backend": choice.backend}
+        given = {**given, "placement": placement}
     nodes = request.options.get("nodes")
     if nodes is not None and nodes < 1:
         raise InputError("nodes", f"must be at least 1, not {nodes}")
     _validate_job(given, request.options.get("resume_job") or {}, nodes or 1)
-    job = {key: given[key] for key in _SHARED_KEYS if given.get(key) is not None}
-    registry = [ref for ref in given.get("secret_refs") or [] if isinstance(ref, dict) and ref.get("as") == "registry"]
-    job |= {"secret_refs": registry} if registry else {}
+    # The verdict on the network is the fabric test's; a slow network must not prevent the other tests.
+    job = _select_shared_keys(given) | {"placement": {**placement, "allow_slow_network": True}}
     if placement.get("backend") == "kubernetes":
-        nodes = nodes or given.get("nodes")
-        if not nodes:
-            raise InputError("nodes", "is required on Kubernetes", "Say how many nodes the fleet has")
-        # The verdict on the network is the fabric test's; a slow network must not prevent the other tests.
-        job["placement"] = {**placement, "allow_slow_network": True}
-        if placement.get("engine") in _ENGINES_WITHOUT_TORCHRUN:
-            # The tests run torchrun and plain commands, whichever launcher the user's job has.
-            del job["placement"]["engine"]
-        return FleetUnderTest(request, home, identity, "kubernetes", job, [], int(nodes))
-    names = list(request.hosts)[: request.options.get("nodes") or None]
+        return _build_cluster_fleet(FleetUnderTest(request, home, identity, "kubernetes", job, [], 0), nodes)
+    return _build_hosts_fleet(FleetUnderTest(request, home, identity, "hosts", job, [], 0), nodes)
+
+
+def _select_shared_keys(given: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return what the tests take from the user's job; of its secrets only the registry's, for pulling images."""
+    registry = [ref for ref in given.get("secret_refs") or [] if isinstance(ref, dict) and ref.get("as") == "registry"]
+    shared = {key: given[key] for key in _SHARED_KEYS if given.get(key) is not None}
+    return shared | ({"secret_refs": registry} if registry else {})
+
+
+def _build_cluster_fleet(fleet: FleetUnderTest, nodes: int | None) -> FleetUnderTest:
+    nodes = nodes or fleet.request.options["job"].get("nodes")
+    if not nodes:
+        raise InputError("nodes", "is required on Kubernetes", "Say how many nodes the fleet has")
+    if fleet.job["placement"].get("engine") in _ENGINES_WITHOUT_TORCHRUN:
+        # The tests run torchrun and plain commands, whichever launcher the user's job has.
+        del fleet.job["placement"]["engine"]
+    fleet.nodes = int(nodes)
+    return fleet
+
+
+def _build_hosts_fleet(fleet: FleetUnderTest, nodes: int | None) -> FleetUnderTest:
+    request = fleet.request
+    names = list(request.hosts)[:nodes]
     if not names:
         raise RefusedError("the play has no hosts to accept", "Name an inventory with -i, or other hosts")
     hosts = hosts_plan.select_hosts(names, request.hostvars, Job(name="acceptance", nodes=len(names)))
-    loopback = len(names) > 1 and hosts_plan.network_lane(hosts) == "loopback"
-    job["placement"] = {**placement, "allow_slow_network": True}
-    job.setdefault("gpus_per_node", 0 if request.check else _count_gpus(request, names))
-    return FleetUnderTest(request, home, identity, "hosts", job, names, len(names), loopback)
+    fleet.hosts, fleet.nodes = names, len(names)
+    fleet.loopback = len(names) > 1 and hosts_plan.network_lane(hosts) == "loopback"
+    fleet.job.setdefault("gpus_per_node", 0 if request.check else _count_gpus(request, names))
+    return fleet
 
 
 def _validate_job(user_job: dict[str, t.Any], resume_job: dict[str, t.Any], nodes: int) -> None:

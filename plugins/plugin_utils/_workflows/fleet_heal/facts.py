@@ -94,37 +94,58 @@ def read_facts(request: RunRequest, home: StateHome, context: node_pool_present.
     job = dict(record.get("job") or {})
     on_kubernetes = record.get("backend") == "kubernetes" or bool(options.get("kubeconfig"))
     client = _open_client(request, record) if on_kubernetes else None
-    if client is not None and record.get("backend") == "kubernetes" and not options.get("cluster_id"):
-        # All nodes of the run would be missing from another cluster, and be replaced.
-        cluster_identity.require_same_cluster(client, record, ended=True)
     run = _build_run(record, job, on_kubernetes, options.get("on_lost_node"))
-    reported = {str(name): "named in lost_nodes" for name in options.get("lost_nodes") or []}
-    reported |= {str(name): "its provider gave notice" for name in options.get("preempted_nodes") or []}
-    names = list(dict.fromkeys([*([] if client else request.hosts), *(run.names if run else ())]))
-    live = client.list("v1/Node").items if client else []
-    clock = client.transport.stats.server_time() if client else None
-    states = _read_cluster_nodes(live, clock, names) if client else _contact_hosts(request, names)
-    if client is not None and not options.get("cluster_id"):
-        # Nodes of the same names on another cluster belong to others, with or without a run.
-        cluster_identity.require_node_cluster(client, home, states)
-        cluster_identity.require_run_cluster(client, home, states.keys() & reported.keys())
-    # The cluster's times are compared with its own clock; the controller's may be minutes ahead.
-    now = time.time() if clock is None else clock
-    unfit = _find_unfit(client, live, run, job) if client else {}
-    names = list(dict.fromkeys([*names, *states, *reported]))
+    members = run.names if run else ()
+    reported = _read_reported(options)
+    states, unfit, now = _read_states(request, home, client, run, job, members, reported)
     providers = list(options.get("providers") or [])
-    leases, listed = _read_leases(request, home, names, providers, context)
-    for name in reported.keys() - {*states, *leases, *request.hosts, *(run.names if run else ())}:
-        # The node may have been removed for good; a misspelt name must be visible.
-        option = "lost_nodes" if name in (options.get("lost_nodes") or []) else "preempted_nodes"
-        request.progress.say(f"warning: {option} names {name}, which is not a node of this fleet")
-    names = list(dict.fromkeys([*names, *leases]))
+    candidates = list(dict.fromkeys([*([] if client else request.hosts), *members, *states, *reported]))
+    leases, listed = _read_leases(request, home, candidates, providers, context)
+    _warn_of_unknown_names(request, reported, {*states, *leases, *request.hosts, *members})
+    names = list(dict.fromkeys([*candidates, *leases]))
     silent = _update_silence(home, states, now)
     all_nodes = [_build_node(name, states, leases, listed, reported, silent, now) for name in names]
     nodes = tuple(dataclasses.replace(node, unfit=unfit.get(node.name, "")) for node in all_nodes)
     may_rent, may_join = bool(options.get("rentable")), bool(options.get("joinable"))
     facts = FleetFacts(nodes, run, client is not None, may_rent, may_join, float(options["patience_s"]))
     return HealFacts(facts, leases, job, client, providers, silent, reported)
+
+
+def _read_reported(options: t.Mapping[str, t.Any]) -> dict[str, str]:
+    """Return why nodes are taken for lost by the options that name them."""
+    lost = {str(name): "named in lost_nodes" for name in options.get("lost_nodes") or []}
+    return lost | {str(name): "its provider gave notice" for name in options.get("preempted_nodes") or []}
+
+
+def _read_states(
+    request: RunRequest,
+    home: StateHome,
+    client: Client | None,
+    run: FleetRun | None,
+    job: dict[str, t.Any],
+    members: t.Sequence[str],
+    reported: t.Mapping[str, str],
+) -> tuple[dict[str, NodeCondition], dict[str, str], float]:
+    """Return how nodes answer, why nodes cannot run the gang, and the time by the clock that dates the answers."""
+    if client is None:
+        return _contact_hosts(request, list(dict.fromkeys([*request.hosts, *members]))), {}, time.time()
+    live = client.list("v1/Node").items
+    clock = client.transport.stats.server_time()
+    states = _read_cluster_nodes(live, clock, members)
+    if not request.options.get("cluster_id"):
+        # Nodes of the same names on another cluster belong to others, with or without a run.
+        cluster_identity.require_node_cluster(client, home, states)
+        cluster_identity.require_run_cluster(client, home, states.keys() & reported.keys())
+    # The cluster's times are compared with its own clock; the controller's may be minutes ahead.
+    return states, _find_unfit(client, live, run, job), time.time() if clock is None else clock
+
+
+def _warn_of_unknown_names(request: RunRequest, reported: t.Mapping[str, str], known: t.Container[str]) -> None:
+    """Say which reported names are no node: it may have been removed for good, but a misspelt name must be visible."""
+    for name in reported:
+        if name not in known:
+            option = "lost_nodes" if name in (request.options.get("lost_nodes") or []) else "preempted_nodes"
+            request.progress.say(f"warning: {option} names {name}, which is not a node of this fleet")
 
 
 def _find_record(home: StateHome, run_id: str | None) -> dict[str, t.Any] | None:
@@ -162,7 +183,11 @@ def _open_client(request: RunRequest, record: t.Mapping[str, t.Any]) -> Client:
     # The option patience_s is for nodes, not for the API server.
     options = {key: value for key, value in request.options.items() if key != "patience_s"}
     context = (record.get("backend_ref") or {}).get("context")
-    return kube_connection.open_client(options, request.base, request.progress.say, context=context)
+    client = kube_connection.open_client(options, request.base, request.progress.say, context=context)
+    if record.get("backend") == "kubernetes" and not options.get("cluster_id"):
+        # All nodes of the run would be missing from another cluster, and be replaced.
+        cluster_identity.require_same_cluster(client, record, ended=True)
+    return client
 
 
 def _find_unfit(
@@ -278,8 +303,16 @@ def _read_leases(
     tokens = {lease.token for lease in leases.values()}
     # A machine that was lost may be missing from the inventory too.
     leases |= {lease.name: lease for lease in ledger if lease.token not in tokens and lease.state in _HOLDING}
-    if not leases:
-        return {}, {}
+    return leases, _list_leases(request, leases, providers, context) if leases else {}
+
+
+def _list_leases(
+    request: RunRequest,
+    leases: t.Mapping[str, Lease],
+    providers: list[object],
+    context: node_pool_present.Context,
+) -> dict[str, bool | None]:
+    """Return whether the accounts of leases list each machine as usable; None where a listing proves nothing."""
     accounts = open_providers(providers, context.externals)
     listed: dict[str, bool | None] = {}
     with ThreadScheduler() as real:
@@ -287,14 +320,13 @@ def _read_leases(
         for provider in sorted({lease.provider for lease in leases.values()}):
             account = accounts.get(provider)
             listing = list_account(account, scheduler).listing if account else None
-            instances = None if listing is None or listing.problem else listing.instances
-            traits = account.traits if account else ProviderTraits()
-            for name, lease in leases.items():
-                if lease.provider == provider:
-                    listed[name] = _is_usable(lease, instances, traits, scheduler.now())
             if listing is not None and listing.problem:
                 request.progress.say(f"warning: {provider} cannot be listed: {listing.problem}")
-    return leases, listed
+            instances = None if listing is None or listing.problem else listing.instances
+            traits = account.traits if account else ProviderTraits()
+            own = {name: lease for name, lease in leases.items() if lease.provider == provider}
+            listed |= {name: _is_usable(lease, instances, traits, scheduler.now()) for name, lease in own.items()}
+    return listed
 
 
 def _is_usable(lease: Lease, instances: tuple[Instance, ...] | None, traits: ProviderTraits, now: float) -> bool | None:

@@ -99,38 +99,43 @@ def _apply_actions(
     actions: t.Sequence[HealAction],
     context: node_pool_present.Context,
 ) -> list[str]:
-    done: list[str] = []
-    # In the plan's order, except losses and deletions, which are one transaction each.
+    """Carry out a plan; return a line for each thing that was done.
+
+    In the plan's order, except losses and deletions, which are one transaction each.
+    """
     marks = [action for action in actions if action.kind == "mark_lost"]
     if marks:
         _mark_lost(home, state, marks)
-        done += [f"{action.nodes[0]} is lost in the ledger" for action in marks]
+    done = [f"{action.nodes[0]} is lost in the ledger" for action in marks]
     for action in actions:
         if action.kind == "stop":
             _stop_gang(request, home, state, action.nodes)
             done.append(f"the rest of the run was stopped on {', '.join(action.nodes)}")
         elif action.kind == "drain":
-            (name,) = action.nodes
-            drained = drain.remove_node(_client(state), name, _grace_s(state) + 20, request.progress.say)
-            pods = f"{len(drained.evicted)} pods were evicted, {len(drained.forced)} deleted by force"
-            done.append(f"{name} left the cluster: {pods}")
+            done.append(_drain_node(request, state, *action.nodes))
     ending = [name for action in actions if action.kind == "give_back" for name in action.nodes]
-    if ending:
-        done += _delete_machines(request, state, ending, context)
-    for action in actions:
-        if action.kind == "release":
-            (name,) = action.nodes
-            is_removed = state.tokens.get(name) is not None or not state.may_return(name)
-            done += out_of_service.release_pods(_client(state), name, is_removed)
-        elif action.kind == "admit":
-            done += [
-                f"Node {name} takes pods again"
-                for name in action.nodes
-                if out_of_service.remove_taint(_client(state), name)
-            ]
+    done += _delete_machines(request, state, ending, context) if ending else []
+    done += [line for action in actions for line in _release_node(state, action)]
     for line in done:
         request.progress.say(f"  {line}")
     return done
+
+
+def _drain_node(request: RunRequest, state: HealFacts, name: str) -> str:
+    drained = drain.remove_node(_client(state), name, _grace_s(state) + 20, request.progress.say)
+    return f"{name} left the cluster: {len(drained.evicted)} pods were evicted, {len(drained.forced)} deleted by force"
+
+
+def _release_node(state: HealFacts, action: HealAction) -> list[str]:
+    """Release the pods of a node that is gone, or let a node that is back take pods again."""
+    if action.kind == "release":
+        (name,) = action.nodes
+        is_removed = state.tokens.get(name) is not None or not state.may_return(name)
+        return list(out_of_service.release_pods(_client(state), name, is_removed))
+    if action.kind != "admit":
+        return []
+    admitted = [name for name in action.nodes if out_of_service.remove_taint(_client(state), name)]
+    return [f"Node {name} takes pods again" for name in admitted]
 
 
 def _client(state: HealFacts) -> Client:

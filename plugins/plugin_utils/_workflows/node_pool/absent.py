@@ -9,20 +9,22 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import typing as t
 
 from ....module_utils._model import validators
 from ....module_utils._model.errors import InputError, MusterError
-from ....module_utils._model.lease import TeardownProof, parse_cluster_name, parse_pool_name
+from ....module_utils._model.lease import Instance, TeardownProof, parse_cluster_name, parse_pool_name
 from ....module_utils._model.ledger import Lease
 from ....module_utils._node.files import write_json
 from ....module_utils._secrets.scrubber import scrub_value
 from ..._provision.api import AccountApi, Scheduler, ThreadScheduler
 from ..._provision.delete import delete_leases, preview_deletion
-from ..._provision.delete_state import DeleteRequest, DeleteState, LeaseKey
+from ..._provision.delete_state import DeleteRequest
 from ..._provision.due_rules import find_due_leases
 from ..._provision.ledger.ledger_session import LedgerSession
 from ..._provision.ledger.ledger_store import LedgerWriter, read_ledger
+from ..._provision.listing_rules import LeaseKey
 from ..._provision.run_exit_ssh import SshRunReader
 from ..shared.state_dir import StateHome
 from . import run_states
@@ -55,13 +57,15 @@ def ensure_absent(options: Options, context: Context) -> ModuleResult:
     home = StateHome(options["state_home"], parse_cluster_name(options["cluster"]))
     accounts = open_accounts(options["providers"], context.externals)
     timeout_s = validators.integer(10, 86400)(options["release_timeout_s"], "release_timeout_s")
-    request = DeleteRequest(str(options["cluster"]), scheduler.now() + timeout_s, options["orphans"] == "delete")
+    is_whole = options.get("pool") is None and options.get("nodes") is None
+    consent = options["orphans"] == "delete"
+    request = DeleteRequest(str(options["cluster"]), scheduler.now() + timeout_s, consent, is_whole)
     deletion = _Deletion(options, home, accounts, context, scheduler)
     if context.check:
         return _preview(deletion, request)
     if not home.folder.exists() and not accounts:
-        return _build_result(TeardownProof(), False, ())
-    with LedgerWriter(home.folder) as writer:
+        return {**_build_result(TeardownProof(), False, ()), "reasons": [], "unwritten": []}
+    with LedgerWriter(home.folder, for_deletion=True) as writer:
         content = read_ledger(home.folder)
         session = LedgerSession(content.events, writer)
         scope, reasons = _select_leases(deletion, session)
@@ -69,11 +73,21 @@ def ensure_absent(options: Options, context: Context) -> ModuleResult:
         added = len(session.events) - len(content.events)
     hygiene = validators.list_of(validators.dictionary)(options.get("hygiene") or [], "hygiene")
     proof = dataclasses.replace(proof, hygiene=hygiene)
-    everything = options.get("pool") is None and options.get("nodes") is None and not options["due_only"]
-    if everything or proof.leases:
-        write_json(home.folder / PROOF, scrub_value(proof.to_dict()))
-    result = _build_result(proof, added > 0, content.warnings, session.problem)
-    return t.cast(ModuleResult, scrub_value({**result, "reasons": reasons}))
+    problems = [session.problem] if session.problem else []
+    if (is_whole and not options["due_only"]) or proof.leases:
+        problems += _write_proof(home.folder / PROOF, proof)
+    result = _build_result(proof, added > 0, content.warnings, problems)
+    unwritten = [event.to_dict() for event in session.unwritten]
+    return t.cast(ModuleResult, scrub_value({**result, "reasons": reasons, "unwritten": unwritten}))
+
+
+def _write_proof(path: pathlib.Path, proof: TeardownProof) -> list[str]:
+    """Write the proof, which the result has too; return why a disk did not take it."""
+    try:
+        write_json(path, scrub_value(proof.to_dict()))
+    except OSError as error:
+        return [f"{path} cannot be written ({error.strerror})"]
+    return []
 
 
 def _due_reasons(deletion: _Deletion, session: LedgerSession) -> dict[LeaseKey, str]:
@@ -116,7 +130,8 @@ def _select_leases(deletion: _Deletion, session: LedgerSession) -> tuple[Scope, 
     tokens = _find_tokens(names, leases.values())
 
     def is_selected(lease: Lease) -> bool:
-        if options["due_only"] and (lease.token, lease.resource) not in reasons:
+        # One that was proved gone is due as soon as its machine is listed again.
+        if options["due_only"] and lease.open and lease.key not in reasons:
             return False
         # An empty list of nodes selects none: a play without hosts must not delete everything.
         return (pool is None or lease.pool == pool) and (nodes is None or lease.token in tokens)
@@ -153,7 +168,8 @@ def _preview(deletion: _Deletion, request: DeleteRequest) -> ModuleResult:
     result: ModuleResult = {
         "changed": bool(names),
         "leases": [],
-        "orphans": _orphan_entries(state),
+        "orphans": _preview_entries(state.orphans.values()),
+        "within_lease": _preview_entries(state.within_lease.values()),
         "reasons": reasons,
         "problem": "; ".join(sorted(problems)),
         "diff": {"before": {"leases": names}, "after": {"leases": []}},
@@ -162,26 +178,34 @@ def _preview(deletion: _Deletion, request: DeleteRequest) -> ModuleResult:
     return t.cast(ModuleResult, scrub_value(result))
 
 
-def _orphan_entries(state: DeleteState) -> list[ModuleResult]:
-    return [{"provider": item.provider, "id": item.id, "name": item.name} for item in state.orphans.values()]
+def _preview_entries(instances: t.Iterable[Instance]) -> list[ModuleResult]:
+    return [{"provider": item.provider, "id": item.id, "name": item.name} for item in instances]
 
 
-def _build_result(proof: TeardownProof, changed: bool, warnings: t.Sequence[str], problem: str = "") -> ModuleResult:
+def _build_result(
+    proof: TeardownProof, changed: bool, warnings: t.Sequence[str], problems: t.Sequence[str] = ()
+) -> ModuleResult:
     names = sorted(lease.token for lease in proof.leases)
     result: ModuleResult = {
         **{key: value for key, value in proof.to_dict().items() if key != "schema"},
         "changed": changed,
-        "clean": proof.clean and not problem,
+        "clean": proof.clean and not problems,
+        "within_lease_usd_per_hour": _sum_prices(proof.within_lease),
         "ledger_warnings": list(warnings),
         "diff": {"before": {"leases": names}, "after": {"leases": []}},
     }
-    remaining = _describe_remaining(proof) + ([problem] if problem else [])
+    remaining = [*_describe_remaining(proof), *problems]
     if remaining:
         price = proof.residual_usd_per_hour
         cost = "an unknown price" if price is None else f"{price:.2f} USD per hour"
         msg = f"not everything is deleted, or proved to be (it may cost {cost}): {'; '.join(remaining)}"
         result |= {"failed": True, "msg": msg}
     return result
+
+
+def _sum_prices(entries: t.Iterable[t.Mapping[str, t.Any]]) -> float | None:
+    prices = [item.get("usd_per_hour") for item in entries]
+    return None if None in prices else round(sum(price for price in prices if price is not None), 6)
 
 
 def _describe_remaining(proof: TeardownProof) -> list[str]:

@@ -105,7 +105,8 @@ def ensure_present(options: Options, context: Context) -> ModuleResult:
         session.update_replica()
     warnings = [*content.warnings, *([session.replica_problem] if session.replica_problem else [])]
     result = _build_result(outcome, request, folder)
-    return t.cast(ModuleResult, scrub_value({**result, "ledger_warnings": warnings}))
+    unwritten = [event.to_dict() for event in session.unwritten]
+    return t.cast(ModuleResult, scrub_value({**result, "ledger_warnings": warnings, "unwritten": unwritten}))
 
 
 def require_persistent_state(options: Options, variables: t.Container[str]) -> None:
@@ -264,23 +265,21 @@ def _build_result(outcome: CreateOutcome, request: PoolRequest, folder: pathlib.
 
 
 def _build_failure(outcome: CreateOutcome, request: PoolRequest) -> ModuleResult:
-    """Return ``failed`` and ``msg`` for an incomplete pool, or for machines that cannot be deleted; else nothing."""
+    """Return ``failed`` and ``msg`` for an incomplete pool, or for machines that are not proved gone; else nothing."""
     proof = outcome.proof
     if outcome.failure:
         remaining = "" if proof.clean else f"; may still be billing: {_describe_billing(proof.billing)}"
         return {"failed": True, "msg": f"{request.label}: {outcome.failure}{remaining}"}
-    undeleted = [item for item in proof.billing if item.get("delete_failed")]
-    if undeleted:
-        msg = f"{request.label} is complete, but these machines cannot be deleted: {_describe_billing(undeleted)}"
+    if proof.billing:
+        remaining = _describe_billing(proof.billing)
+        msg = f"{request.label} is complete, but other machines may still be billing: {remaining}"
         return {"failed": True, "msg": msg}
     return {}
 
 
 def _describe_billing(billing: t.Sequence[t.Mapping[str, t.Any]]) -> str:
-    return ", ".join(
-        f"{item.get('name') or item.get('provider')} ({', '.join(item.get('ids') or ['no id known'])})"
-        for item in billing
-    )
+    entries = ((item, ", ".join(item.get("ids") or ["no id known"])) for item in billing)
+    return "; ".join(f"{item.get('name') or item.get('provider')} ({ids}): {item['problem']}" for item, ids in entries)
 
 
 def _list_machines(state: PoolState) -> list[Instance]:

@@ -20,7 +20,7 @@ import sys
 import typing as t
 
 from ....module_utils._model import validators
-from ....module_utils._model.errors import InputError, MusterError
+from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.lease import parse_cluster_name
 from ....module_utils._secrets.scrubber import scrub
 from ..._provision.ledger.ledger_merge import import_incoming
@@ -31,7 +31,7 @@ from .present import Context
 
 _CLUSTER = ("kubeconfig", "context")
 _KNOWN = ("cluster", "state_home", "providers", "orphans", "release_timeout_s", "ssh_private_key_file", *_CLUSTER)
-_SHOWN = ("leases", "billing", "orphans", "residual_usd_per_hour", "reasons")
+_SHOWN = ("leases", "billing", "orphans", "within_lease", "residual_usd_per_hour", "reasons", "unwritten")
 
 
 def read_settings(path: pathlib.Path) -> ModuleResult:
@@ -55,6 +55,19 @@ def _warn(line: str) -> None:
     print(scrub(line), file=sys.stderr)
 
 
+def _import_ledgers(options: ModuleResult) -> None:
+    """Merge what controllers have sent; a disk that takes no writing keeps nothing that is due from ending."""
+    home = StateHome(options["state_home"], parse_cluster_name(options["cluster"]))
+    try:
+        lines = import_incoming(home.folder)
+    except RefusedError:
+        raise
+    except (MusterError, OSError) as error:
+        lines = [str(error)]
+    for line in lines:
+        _warn(f"warning: {line}")
+
+
 def main(argv: t.Sequence[str], context: Context | None = None) -> int:
     """Do one pass and print its outcome as one line of JSON; return the exit status."""
     if len(argv) != 1:
@@ -62,8 +75,7 @@ def main(argv: t.Sequence[str], context: Context | None = None) -> int:
         return 2
     try:
         options = read_settings(pathlib.Path(argv[0]))
-        for line in import_incoming(StateHome(options["state_home"], parse_cluster_name(options["cluster"])).folder):
-            _warn(f"warning: {line}")
+        _import_ledgers(options)
         context = dataclasses.replace(context or Context(pathlib.Path.cwd()), report=_warn)
         result = ensure_absent(options, context)
     except MusterError as error:

@@ -129,7 +129,7 @@ class RunLeases:
         if not self._due(read_ledger(self.home.folder).leases.values(), runs, scheduler.now(), keep):
             return {}
         accounts = open_accounts(parse_providers(providers, "muster_providers"), externals)
-        with _WaitingWriter(self.home, timeout_s, scheduler) as writer:
+        with _WaitingWriter(self.home, timeout_s, scheduler, for_deletion=True) as writer:
             session = LedgerSession(read_ledger(self.home.folder).events, writer)
             reasons = self._due(session.leases.values(), runs, scheduler.now(), keep)
             for key, reason in reasons.items():
@@ -304,8 +304,8 @@ def _is_change(lease: Lease, event: LedgerEvent) -> bool:
 class _WaitingWriter:
     """The ledger's only writer, awaited for up to ``patience_s``."""
 
-    def __init__(self, home: StateHome, patience_s: float, scheduler: Scheduler) -> None:
-        self._writer = LedgerWriter(home.folder)
+    def __init__(self, home: StateHome, patience_s: float, scheduler: Scheduler, *, for_deletion: bool = False) -> None:
+        self._writer = LedgerWriter(home.folder, for_deletion=for_deletion)
         self._until = scheduler.now() + patience_s
         self._scheduler = scheduler
 

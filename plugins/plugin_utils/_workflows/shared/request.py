@@ -12,6 +12,9 @@ import dataclasses
 import pathlib
 import typing as t
 
+from ....module_utils._model.job_backends import Surroundings
+from ....module_utils._model.node import Node
+from ....module_utils._model.node_facts import merge_facts, read_record
 from ..._hosts.node_client import NodeClient
 from .progress import Progress
 
@@ -31,3 +34,24 @@ class RunRequest:
     check: bool
     connect: t.Callable[[t.Sequence[str]], list[NodeClient]]
     progress: Progress
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """Return what there is to run a job on. ``localhost`` counts only where the inventory describes it."""
+        named = any(self.options.get(key) for key in ("kubeconfig", "context"))
+        return Surroundings(any(self._is_machine(name) for name in self.hosts), named)
+
+    def _is_machine(self, name: str) -> bool:
+        variables = self.hostvars[name] if name in self.hostvars else {}  # noqa: SIM401
+        record = variables.get("muster_node")
+        return (record or {}).get("kind") != "cluster" if record or name != "localhost" else False
+
+    def node(self, name: str, facts: t.Mapping[str, t.Any] | None = None) -> Node:
+        """Return the node ``name``: the inventory's record, merged with what was measured on it.
+
+        :raises InputError: naming the field of the record that cannot be read.
+        """
+        # A name that is not a host has no variables: hostvars would raise only when they are used.
+        variables = self.hostvars[name] if name in self.hostvars else {}  # noqa: SIM401
+        record = read_record(name, variables)
+        return merge_facts(record, Node.from_dict({**facts, "name": name}, f"{name}.facts")) if facts else record

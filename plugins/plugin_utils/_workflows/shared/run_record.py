@@ -14,6 +14,7 @@ import getpass
 import pathlib
 import typing as t
 
+from ....module_utils._model.resumes import Resume
 from ....module_utils._model.run_history import Attempt, RunHistory
 from ....module_utils._model.run_record import (
     SCHEMA,
@@ -80,14 +81,16 @@ def job_world_size(job: t.Mapping[str, t.Any]) -> int:
 def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: float) -> RunRecord:
     """Return ``record`` with what the run's history says so far."""
     steps, seconds = story.losses()
+    resumes = judge_resumes(record.job, story)
     return dataclasses.replace(
         record,
         state=record.state if record.is_ended else _running_state(story),
         first_step_at=record.first_step_at or format_time(story.first_step_at),
-        attempts=tuple(_build_attempt(attempt, prices) for attempt in story.attempts),
+        attempts=tuple(_build_attempt(attempt, resumes[attempt.n], prices) for attempt in story.attempts),
+        problems=tuple(f"attempt {n} {item.problem}" for n, item in resumes.items() if item.problem),
         world_size=dataclasses.replace(record.world_size, seen=story.ranks_seen() if story.attempts else None),
         checkpoint=SavedCheckpoint(*story.checkpoint) if story.checkpoint else record.checkpoint,
-        steps_lost=steps if len(story.attempts) > 1 else 0,
+        steps_lost=steps,
         seconds_lost=round(seconds, 3),
         cost=_sum_cost(record, story, prices, now),
     )
@@ -124,13 +127,19 @@ def reopen_record(record: RunRecord, state: State) -> RunRecord:
     )
 
 
+def judge_resumes(job: t.Mapping[str, t.Any], story: RunHistory) -> dict[int, Resume]:
+    """Return by attempt whether it resumed, for a job in its YAML form."""
+    checkpoints = job.get("checkpoints") or {}
+    return story.judge_resumes(checkpoints.get("interval_steps"), anew=checkpoints.get("resume") == "never")
+
+
 def _running_state(story: RunHistory) -> State:
     if not story.attempts:
         return "starting"
     return "restarting" if len(story.attempts) > 1 and story.attempts[-1].first_step is None else "running"
 
 
-def _build_attempt(attempt: Attempt, prices: Prices) -> RunAttempt:
+def _build_attempt(attempt: Attempt, resume: Resume, prices: Prices) -> RunAttempt:
     started, ended = format_time(attempt.started_at), format_time(attempt.ended_at)
     return RunAttempt(
         n=attempt.n,
@@ -142,6 +151,7 @@ def _build_attempt(attempt: Attempt, prices: Prices) -> RunAttempt:
         first_step=attempt.first_step,
         last_step=attempt.last_step,
         resumed_from_step=attempt.resumed_from,
+        resumed=resume.resumed,
         ranks=len(attempt.ranks),
         rank_list=tuple(sorted(attempt.ranks)),
         nodes=tuple(RunNode(name, None, started, ended, prices.get(name)) for name in attempt.node_names),

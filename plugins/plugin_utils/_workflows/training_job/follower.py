@@ -126,11 +126,26 @@ class Follower:
                 number = _parse_number(value)
                 if number is not None:
                     line[key] = int(number) if key == "step" else number
-            if isinstance(line.get("step"), int) and line["step"] != self.story.last.get("step"):
+            if isinstance(line.get("step"), int) and line["step"] != self._newest_step(line["at"]):
                 files.append_json(self.folder / "metrics.jsonl", line)
                 self.story.metric(line)
 
+    def _newest_step(self, at: float) -> int | None:
+        """Return the last step of the attempt at ``at``; the attempt after it may begin with the same step."""
+        attempt = self.story.attempt_at(at)
+        return attempt.last_step if attempt else None
+
+    def report_resumes(self) -> None:
+        """Record and say of each attempt, once, that it did not resume."""
+        checkpoints = self.job.checkpoints
+        judged = self.story.judge_resumes(checkpoints.interval_steps, anew=checkpoints.resume == "never")
+        for n, resume in judged.items():
+            if resume.problem and n not in self.story.not_resumed:
+                self.record_event("not_resumed", attempt=n, detail=resume.problem)
+                self.progress.say(f"warning: attempt {n} {resume.problem}")
+
     def _report(self) -> None:
+        self.report_resumes()
         values = self.state()
         self.progress.show(values)
         attempts = self.story.attempts

@@ -16,25 +16,37 @@ import yaml
 from ....module_utils._model import job_templates, validators
 from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.job import Job, parse_job
+from ....module_utils._model.job_backends import choose_backend
+from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome, load_record
 
 Dict = dict[str, t.Any]
 
 
-def load_job(options: Dict, base: pathlib.Path, home: StateHome) -> Job:
+def load_job(request: RunRequest, home: StateHome) -> Job:
     """Return the job that the options describe, with its template resolved, or the one of a recorded run.
 
-    :param base: folder that relative template folders are relative to.
+    ``placement.backend: auto`` stands for the backend of the recorded run, else for what there is, which is reported.
+
     :raises InputError: for what is wrong in the job.
     """
-    known = {**job_templates.PRESETS, **_read_presets(options, base)}
-    if options.get("job"):
-        return parse_job(options["job"], known)
+    options = request.options
+    known = {**job_templates.PRESETS, **_read_presets(options, request.base)}
     run_id = options.get("run_id")
     record = load_record(home.run_folder(str(run_id))) if run_id else None
+
+    def choose(has_image: bool) -> str:
+        if record is not None:
+            return record.backend
+        choice = choose_backend(has_image, request.surroundings)
+        request.progress.say(f"placement.backend: auto is {choice.backend}: {choice.reason}")
+        return choice.backend
+
+    if options.get("job"):
+        return parse_job(options["job"], known, choose)
     if record is None:
         raise RefusedError("job: is required", "Set muster_job, or muster_run_id to continue a recorded run")
-    return parse_job(_drop_template(record.job), known)
+    return parse_job(_drop_template(record.job), known, choose)
 
 
 def _drop_template(job: t.Mapping[str, object]) -> Dict:

@@ -32,6 +32,7 @@ def record_end(
     """Write down how a followed run ended, say it, and return its record. ``at``: when, if it was not just now."""
     # It quotes the last lines that the program printed.
     outcome = dataclasses.replace(outcome, detail=one_line(outcome.detail))
+    follower.report_resumes()
     follower.record_event("ended", detail=outcome.outcome)
     ended = run_record.end_record(
         record,
@@ -45,7 +46,9 @@ def record_end(
     ended = dataclasses.replace(ended, drill=drill_proof(follower.job, follower) or ended.drill)
     run_record.write_record(follower.folder, ended)
     said = describe_state({**follower.state(), "nodes": 0})
-    follower.progress.say(f"run {follower.run_id} {outcome.outcome}: {outcome.detail} · {said}")
+    verdict = f"{outcome.outcome}, not clean" if ended.problems else outcome.outcome
+    parts = [f"run {follower.run_id} {verdict}: {outcome.detail}", *ended.problems, said]
+    follower.progress.say(" · ".join(parts))
     return ended
 
 

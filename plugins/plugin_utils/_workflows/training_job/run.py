@@ -33,7 +33,7 @@ def run(request: RunRequest) -> Dict:
 
 
 def _start_or_follow(request: RunRequest, home: StateHome) -> Result:
-    job = load_job(request.options, request.base, home)
+    job = load_job(request, home)
     if job.on_kubernetes:
         from .kubernetes import run as kubernetes_run
 

@@ -13,6 +13,7 @@ import hashlib
 import json
 import pathlib
 
+from ....module_utils._model import job_checkpoints
 from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.job import Job, to_yaml_names
 from ..._hosts import file_sync, gang
@@ -78,7 +79,8 @@ def rendezvous_port(identity: str) -> int:
 
 def build_context(job: Job, identity: str, attempt: int) -> RunContext:
     """Return what launchers know of a run whose first attempt has the number ``attempt``."""
-    return RunContext(identity, rendezvous_port(identity), attempt, job.checkpoint_folder(identity))
+    folder, part = job_checkpoints.checkpoint_folder(job, identity), job_checkpoints.folder_of_start(job, attempt)
+    return RunContext(identity, rendezvous_port(identity), attempt, folder, part)
 
 
 def _require_script(job: Job, tree: file_sync.FileTree) -> None:

@@ -15,5 +15,14 @@ def test_the_host_of_the_task_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_info.node_info, "gather_node_info", lambda *values: {"values": values})
     action = node_info.ActionModule.__new__(node_info.ActionModule)
     options = {"python": "python3", "packages": ["torch"], "facts": False}
-    result = action.work(options, {"inventory_hostname": "gpu-1"})
-    assert result == {"values": ("to gpu-1", "python3", ["torch"], False)}
+    own = {"ansible_host": "192.0.2.1"}
+    others = {name: {"muster_node": {"addresses": {"mesh": f"100.64.0.{name[-1]}"}}} for name in ("gpu-2", "gpu-3")}
+    variables = {
+        "inventory_hostname": "gpu-1",
+        "hostvars": {"gpu-1": own, **others, "gpu-4": {}},
+        "ansible_play_hosts_all": ["gpu-1", "gpu-2", "gpu-3", "gpu-4"],
+    }
+    result = action.work(options, variables)
+    # With the mesh addresses of the other hosts, to which the path is wanted.
+    peers = ["100.64.0.2", "100.64.0.3"]
+    assert result == {"values": ("to gpu-1", own, "python3", ["torch"], False, peers)}

@@ -9,11 +9,14 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import typing as t
 
+from .....module_utils._model import job_checkpoints
 from .....module_utils._model.errors import InputError, RefusedError
 from .....module_utils._model.job import Job
+from .....module_utils._model.node import Node
+from .....module_utils._model.node_address import choose_address, is_loopback
+from .....module_utils._model.node_facts import read_record
 from ...._hosts import gang
 from ...._hosts.node_client import NodeClient
 from ...._launch import environment, registry
@@ -25,7 +28,11 @@ _REACH_S = 15
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TrainingHost:
-    """One host of the play: its name, its variables that matter here, and how it is reached."""
+    """One host of the play: its name, its variables that matter here, and how it is reached.
+
+    ``address`` is where the other nodes reach it, as far as the inventory knows: see ``addresses.settle_addresses``.
+    ``is_declared``: the user named it in ``muster_address``. ``record`` is what the inventory says of the node.
+    """
 
     name: str
     address: str
@@ -33,12 +40,15 @@ class TrainingHost:
     price_usd_per_hour: float | None
     connection: str
     node: t.Mapping[str, t.Any]
+    record: Node
+    is_declared: bool = False
 
 
 def select_hosts(names: t.Sequence[str], hostvars: t.Mapping[str, t.Any], job: Job) -> list[TrainingHost]:
     """Return the job's hosts in the order of the play: rank 0 runs on the first.
 
-    :raises InputError: when the job asks for more nodes than there are.
+    :raises InputError: when the job asks for more nodes than there are, or a host's record cannot be read.
+    :raises RefusedError: when a host is a whole cluster.
     """
     if job.nodes > len(names):
         raise InputError(
@@ -46,15 +56,7 @@ def select_hosts(names: t.Sequence[str], hostvars: t.Mapping[str, t.Any], job: J
             f"requests {job.nodes} nodes, the play has {len(names)} hosts",
             "Add hosts or request fewer nodes",
         )
-    found = [_build_host(name, hostvars[name], job) for name in names[: job.nodes]]
-    addresses = [host.address for host in found]
-    for address in addresses:
-        if addresses.count(address) > 1:
-            twins = ", ".join(host.name for host in found if host.address == address)
-            raise RefusedError(
-                f"{twins} have the same address {address}", "Give each host its own ansible_host or muster_address"
-            )
-    return found
+    return [_build_host(name, hostvars[name], job) for name in names[: job.nodes]]
 
 
 def build_info_request(
@@ -88,6 +90,7 @@ def build_info_request(
         "tools": list(registry.required_tools(job, index)),
         "blobs": found.blobs(),
         "facts": bool(job.gpus_per_node),
+        "checkpoints": job_checkpoints.required_checkpoint(job, identity),
     }
 
 
@@ -106,6 +109,7 @@ def build_slots(
             agent_python=infos[host.name]["executable"],
             tools=infos[host.name]["tools"],
             user=infos[host.name]["user"],
+            home=infos[host.name].get("home"),
         )
         for index, host in enumerate(found)
     )
@@ -140,7 +144,8 @@ def build_members(
                 secrets=gang.secret_payload(*secrets),
                 missing=infos[remote.name].get("missing", {}),
                 free_bytes=infos[remote.name]["free_bytes"],
-                write=(context.checkpoint_dir or f"{slot.run_dir}/checkpoints",),
+                write=(context.checkpoints_in(slot.run_dir),),
+                shared=context.checkpoints_in(slot.run_dir) if job_checkpoints.must_be_shared(job) else None,
                 meet={**meet, "peers": len(nodes) - 1} if first_without_store else None,
                 reach=meet if index > 0 else None,
             )
@@ -175,6 +180,11 @@ def _build_agent_spec(
         usage=f"{slot.run_dir}/usage.jsonl",
         timeout_s=job.timeout_s,
         memory=job.resources.memory,
+        checkpoints={
+            **job_checkpoints.node_rules(job),
+            "folder": context.checkpoints_in(slot.run_dir),
+            "first": index == 0,
+        },
         warm=list(item.warm),
         generation=context.attempt,
     )
@@ -203,41 +213,32 @@ def store_host(plan: Launch, context: RunContext) -> str:
 
 
 def _build_host(name: str, variables: t.Mapping[str, t.Any], job: Job) -> TrainingHost:
-    node = variables.get("muster_node") or {}
+    record = read_record(name, variables)
+    if record.kind == "cluster":
+        raise RefusedError(
+            f"{name} is a Kubernetes cluster, not a machine",
+            "Set placement.backend: kubernetes and muster_train_hosts: localhost, or leave it out of the play",
+        )
     connection = str(variables.get("ansible_connection") or "ssh")
     python = str(job.python or variables.get("muster_training_python") or "python3")
-    price = node.get("price_usd_per_hour")
-    if price is None and node.get("ownership", "owned") == "owned":
+    price = record.price_usd_per_hour
+    if price is None and record.ownership in (None, "owned"):
         price = 0.0
+    declared = variables.get("muster_address")
+    chosen = choose_address(record, job.placement.required_network_types)
+    address = str(declared or (chosen.address if chosen else variables.get("ansible_host") or name))
     return TrainingHost(
-        name, _choose_address(name, variables, node, job), python, price, connection.rsplit(".", 1)[-1], node
+        name=name,
+        address=address,
+        python=python,
+        price_usd_per_hour=price,
+        connection=connection.rsplit(".", 1)[-1],
+        node=variables.get("muster_node") or {},
+        record=record,
+        is_declared=bool(declared),
     )
-
-
-def _choose_address(name: str, variables: t.Mapping[str, t.Any], node: t.Mapping[str, t.Any], job: Job) -> str:
-    """Return the address at which the other nodes reach this one: asked types first, then LAN, mesh, public."""
-    if variables.get("muster_address"):
-        return str(variables["muster_address"])
-    known = node.get("addresses") or {}
-    wanted = job.placement.required_network_types
-    for kind in wanted or ("lan", "mesh", "public"):
-        if known.get(kind):
-            return str(known[kind])
-    if wanted:
-        raise RefusedError(f"{name}: has no {' or '.join(wanted)} address", "See job.placement.required_network_types")
-    address = str(variables.get("ansible_host") or name)
-    if address == "localhost":
-        return "127.0.0.1"
-    return address
 
 
 def network_lane(found: t.Sequence[TrainingHost]) -> str:
     """Return ``loopback`` when all nodes are this one machine, else ``network``."""
-    return "loopback" if all(_is_loopback(host.address) for host in found) else "network"
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
+    return "loopback" if all(is_loopback(host.address) for host in found) else "network"

@@ -26,7 +26,7 @@ from ...shared.state_dir import StateHome, delete_unstarted, load_record
 from .. import secrets
 from .. import source as code_source
 from ..outcome import build_result
-from . import lease_guard
+from . import addresses, lease_guard
 from . import plan as hosts_plan
 from .start import start_or_join
 from .state import AGENTS_FILE, HostsPlan, build_owner_mark, is_running
@@ -138,6 +138,7 @@ def _build_plan(
     try:
         if errors:
             raise most_telling_error(errors)
+        found = _settle_addresses(job, found, remotes, run_id, source, infos)
         reserved = infos[found[0].name].get("reserved")
         if reserved:
             raise RefusedError(str(reserved), "Follow or cancel it there, or take it over with muster_take_over: true")
@@ -149,6 +150,31 @@ def _build_plan(
     except MusterError:
         _remove_owner_mark(remotes[0], infos.get(found[0].name), run_id)
         raise
+
+
+def _settle_addresses(
+    job: Job,
+    found: list[hosts_plan.TrainingHost],
+    remotes: list[NodeClient],
+    run_id: str,
+    source: code_source.CodeSource,
+    infos: dict[str, Dict],
+) -> list[hosts_plan.TrainingHost]:
+    """Return the hosts with their own addresses; ``infos`` gets the answers for addresses that were not asked about."""
+    settled = addresses.settle_addresses(found, infos, job)
+    pairs = zip(found, settled, strict=True)
+    changed = {host.name: (index, host) for index, (old, host) in enumerate(pairs) if old.address != host.address}
+
+    def ask(remote: NodeClient) -> Dict:
+        index, host = changed[remote.name]
+        return remote.call("info", **hosts_plan.build_info_request(job, index, host, run_id, source, None))
+
+    answers, errors = on_each_node([remote for remote in remotes if remote.name in changed], ask)
+    if errors:
+        raise most_telling_error(errors)
+    for name, info in answers.items():
+        infos[name].update({key: info[key] for key in ("interface", "ports")})
+    return settled
 
 
 def _remove_owner_mark(first: NodeClient, info: Dict | None, run_id: str) -> None:

@@ -16,7 +16,7 @@ import typing as t
 from .....module_utils._model.errors import MusterError
 from .....module_utils._model.job import to_yaml_names
 from .....module_utils._model.run_record import SCHEMA, RunRecord
-from .....module_utils._node import files
+from .....module_utils._node import files, shared_folder
 from ...._hosts import gang, ssh_keys
 from ...._launch import mpi
 from ...shared import run_record
@@ -70,7 +70,8 @@ def start_or_join(
             files.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "submitted", "attempt": attempt})
         try:
             ready = members if not lives else [gang.without_peers(member, members) for member in missing]
-            gang.prepare_gang(ready, plan.source.placed, held, plan.run_id, fresh=before is None)
+            proof = shared_folder.new_proof()
+            gang.prepare_gang(ready, plan.source.placed, held, plan.run_id, fresh=before is None, proof=proof)
             started = gang.start_gang(missing, plan.run_id, fresh=before is None)
         except MusterError:
             _restore_record(folder, before, lives)
@@ -176,6 +177,12 @@ def _build_members(
     return made
 
 
+def _describe_memory_limit(managers: t.Mapping[str, str | None]) -> list[str]:
+    """Return what limits the memory where it is not systemd, which limits the job on a node as a whole."""
+    alone = [node for node, manager in managers.items() if manager == "detached"]
+    return [f"resources.memory limits each process by itself on {', '.join(alone)} (no systemd)"] if alone else []
+
+
 def _announce(progress: Progress, plan: HostsPlan, running: bool) -> None:
     derived = plan.derived
     parts = [f"run {plan.run_id}: {plan.job.nodes} nodes × {plan.job.nproc} = world size {derived['world_size']}"]
@@ -187,6 +194,9 @@ def _announce(progress: Progress, plan: HostsPlan, running: bool) -> None:
         parts.append(f"${derived['price_usd_per_hour']:.2f} an hour")
     if derived["predicted_allreduce_s"]:
         parts.append(f"{derived['predicted_allreduce_s']:.3g} s per all-reduce of all gradients")
+    parts += [derived["checkpoints"]] if derived["checkpoints"] else []
+    if plan.job.resources.memory is not None:
+        parts += _describe_memory_limit({host.name: plan.infos[host.name].get("manager") for host in plan.hosts})
     progress.say(" · ".join(parts) + (" · already running, following it" if running else ""))
     for warning in plan.gate.warnings:
         progress.say(f"warning: {warning}")

@@ -22,6 +22,7 @@ from ...._kube.jobs import registry as jobs_registry
 from ...._kube.jobs.spec import ISLAND_LABEL, Queue
 
 _QUEUE = "kueue.x-k8s.io/v1beta2"
+_ENFORCE = "pod-security.kubernetes.io/enforce"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +99,42 @@ def read_cluster_facts(client: Client, job: Job, namespace: str) -> ClusterFacts
         secrets=_read_secret_keys(client, job, namespace),
         ranges=tuple(_list_readable(client, "v1/LimitRange", namespace) or ()),
     )
+
+
+def settle_network(
+    client: Client, job: Job, facts: ClusterFacts, namespace: str, say: t.Callable[[str], None] = lambda _line: None
+) -> Job:
+    """Return the job with the network that ``placement.network_mode: auto`` stands for, which is reported.
+
+    A shared RDMA device (k8s-rdma-shared-dev-plugin) belongs to the network of its node: RoCE needs the addresses of
+    the node's own interfaces. Every other device is moved into the pod.
+    """
+    if job.placement.network_mode != "auto":
+        return job
+    resource = placement.rdma_resource(job, facts.nodes or [], facts.tolerations)
+    mode, reason = "pod", f"{resource} is moved into the pod" if resource else "the job gets no RDMA device"
+    if resource and "shared" in resource:
+        mode, reason = _judge_namespace(_read_namespace(client, namespace), resource)
+    say(f"placement.network_mode: auto is {mode}: {reason}")
+    return dataclasses.replace(job, placement=dataclasses.replace(job.placement, network_mode=mode))
+
+
+def _judge_namespace(namespace: KubeObject | None, resource: str) -> tuple[str, str]:
+    if namespace is None:
+        return "pod", f"the namespace cannot be read, and may refuse the nodes' network, to which {resource} belongs"
+    level = (namespace["metadata"].get("labels") or {}).get(_ENFORCE)
+    if level in ("baseline", "restricted"):
+        return "pod", f"the namespace enforces {level}, which refuses the nodes' network, to which {resource} belongs"
+    return "host", f"{resource} is shared and belongs to the nodes' network"
+
+
+def _read_namespace(client: Client, name: str) -> KubeObject | None:
+    try:
+        return client.get("v1/Namespace", name)
+    except KubeError as exc:
+        if exc.is_forbidden:
+            return None
+        raise
 
 
 def _read_claims(client: Client, job: Job, namespace: str) -> dict[str, KubeObject] | None:

@@ -14,7 +14,7 @@ import tempfile
 import time
 import typing as t
 
-from .....module_utils._model import advice, drill, job_backends
+from .....module_utils._model import advice, drill, job_backends, job_checkpoints
 from .....module_utils._model.errors import InputError, MusterError
 from .....module_utils._model.job import Job, to_yaml_names
 from .....module_utils._model.run_record import BackendRef, RunRecord
@@ -114,6 +114,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
                 cluster_identity.require_ledger_cluster(client, home)
         cluster_facts.require_engine(client, job)
         facts = cluster_facts.read_cluster_facts(client, job, namespace)
+        job = cluster_facts.settle_network(client, job, facts, namespace, request.progress.say)
         placement = kubernetes_plan.decide_placement(job, facts)
         drilling = _parse_drill(request, job, facts)
         asked = ClusterRun(request, home, job, source, run_id, client, facts, placement, before)
@@ -395,5 +396,6 @@ def _open_record(asked: ClusterRun, made: KubePlan, follows: bool) -> RunRecord:
 def _announce(request: RunRequest, made: KubePlan, follows: bool) -> None:
     job, queue = made.job, [f"queue {made.queue.name}"] if made.queue else []
     size = f"run {made.run_id}: {job.nodes} pods × {job.nproc} = world size {job.world_size}"
-    parts = [size, f"{job.engine} in namespace {made.namespace}", *queue]
+    folder = job_checkpoints.describe_folder(job)
+    parts = [size, f"{job.engine} in namespace {made.namespace}", *queue, *([folder] if folder else [])]
     request.progress.say(" · ".join(parts) + (" · already running, following it" if follows else ""))

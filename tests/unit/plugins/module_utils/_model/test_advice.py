@@ -26,6 +26,7 @@ def test_what_is_unknown_is_null() -> None:
         "effective_batch": None,
         "learning_rate_advice": None,
         "predicted_allreduce_s": None,
+        "checkpoints": "checkpoints in each node's own run folder",
         "price_usd_per_hour": None,
     }
 

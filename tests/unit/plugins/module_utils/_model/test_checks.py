@@ -16,6 +16,7 @@ from packaging.specifiers import SpecifierSet
 from ansible_collections.muster.training.plugins.module_utils._model import checks
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
+from ansible_collections.muster.training.plugins.module_utils._node import host_preflight
 
 Dict = dict[str, t.Any]
 RUN, OWNER = "x-1", "me"
@@ -65,6 +66,8 @@ def test_healthy_nodes_pass_every_check() -> None:
     }
 
 
+TAKEN = {"address": "10.0.0.1", "reason": "Address already in use", "cause": "port"}
+
 DEFECTS: dict[str, tuple[Dict, str, str]] = {
     "state": (
         {"state": {"path": "/s", "problem": "is on a full file system", "free_bytes": 0}},
@@ -78,7 +81,7 @@ DEFECTS: dict[str, tuple[Dict, str, str]] = {
     ),
     "path": ({"paths": {"/c": {"problem": "is not writable for uid 7"}}}, "path", "/c is not writable for uid 7"),
     "port": (
-        {"ports": {"20000": "Address already in use"}},
+        {"ports": {"20000": TAKEN}},
         "port",
         "port 20000 cannot be used: Address already in use",
     ),
@@ -133,8 +136,22 @@ def test_a_wrong_clock_is_found_in_both_directions(skew: float, text: str) -> No
     assert not [check for check in preflight(answer(), skew=checks.MAX_SKEW_S) if not check.ok]
 
 
+@pytest.mark.parametrize(
+    ("host", "problem"),
+    [
+        ("gpu-1.invalid", "its address gpu-1.invalid cannot be resolved on the node"),
+        ("192.0.2.1", "no interface of the node has its address 192.0.2.1"),
+    ],
+)
+def test_a_wrong_address_is_not_called_a_port_in_use(host: str, problem: str) -> None:
+    """The answer is the one that a node gives."""
+    (failed,) = (item for item in preflight(answer(ports={"1": host_preflight.port_problem(host, 1)})) if not item.ok)
+    assert failed.problem.startswith(problem) and "muster_address" in failed.fix
+    assert "port" not in failed.problem.lower() and "port" not in failed.fix.lower()
+
+
 def test_a_port_that_the_run_itself_holds_is_no_defect() -> None:
-    running = answer(ports={"20000": "Address already in use"}, units={"store": {"alive": True}})
+    running = answer(ports={"20000": TAKEN}, units={"store": {"alive": True}})
     assert not [check for check in preflight(running) if not check.ok]
 
 
@@ -156,7 +173,7 @@ def test_versions_are_compared_over_the_nodes_without_their_build() -> None:
 
 
 def test_a_refusal_counts_what_else_is_wrong() -> None:
-    bad = answer(files={"/t.py": False}, ports={"20000": "busy"})
+    bad = answer(files={"/t.py": False}, ports={"20000": {**TAKEN, "reason": "busy"}})
     with pytest.raises(RefusedError, match=r"^a: port 20000 cannot be used: busy \(and 1 more\)\. Another program"):
         checks.raise_first_failure(preflight(bad))
     checks.raise_first_failure([])
@@ -212,3 +229,39 @@ def test_a_node_that_answers_half_has_no_traceback(data: st.DataObject) -> None:
         del half[key]
     flat = checks.build_result(preflight(half, wanted=job(gpus_per_node=8)))
     assert flat["ok"] is (not flat["failures"])
+
+
+REQUIRED: Dict = {"checkpoints": {"path": "/mnt/c", "resume": "required"}}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "shared", "failed"),
+    [
+        ("s1", None, True, []),
+        (None, None, True, ["a", "b"]),
+        ("s1", None, False, ["b"]),
+        ("s1", "s1", False, []),
+    ],
+)
+def test_a_required_checkpoint_must_be_there(a: str | None, b: str | None, shared: bool, failed: list[str]) -> None:
+    wanted = job(checkpoints={**REQUIRED["checkpoints"], "shared": shared})
+    first, second = (answer(checkpoint={"folder": "/mnt/c/x-1", "name": name}) for name in (a, b))
+    found = [check for check in preflight(first, second, wanted=wanted) if not check.ok]
+    assert [(check.name, check.node) for check in found] == [("checkpoint", node) for node in failed]
+    assert all("required, and /mnt/c/x-1 has no complete checkpoint" in check.problem for check in found)
+
+
+def test_a_run_that_is_running_is_followed_without_a_checkpoint() -> None:
+    alive = answer(checkpoint={"folder": "/c", "name": None}, units={"agent": {"alive": True}})
+    assert not [check for check in preflight(alive, wanted=job(**REQUIRED)) if not check.ok]
+
+
+@pytest.mark.parametrize(
+    ("manager", "gpus", "failed"),
+    [("detached", 8, ["memory"]), ("detached", 0, []), ("system", 8, []), ("user", 8, [])],
+)
+def test_a_memory_limit_that_cannot_be_enforced_is_refused(manager: str, gpus: int, failed: list[str]) -> None:
+    wanted = job(gpus_per_node=gpus, resources={"memory": "8Gi"})
+    found = [check for check in preflight(answer(manager=manager), wanted=wanted) if not check.ok]
+    assert [check.name for check in found] == failed
+    assert all("the node runs no systemd" in check.problem and check.fix for check in found)

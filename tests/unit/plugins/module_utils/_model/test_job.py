@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model import job as jobs
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
-from ansible_collections.muster.training.plugins.module_utils._model.job import Job, merge, parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._model.job_templates import PRESETS
 
 COMMAND = {"name": "x", "launcher": "command", "command": ["true"]}
@@ -170,6 +170,7 @@ def test_the_world_size_follows_from_nodes_and_processes(changes: dict[str, t.An
         ({"script": None, "command": ["x"]}, "job.command"),
         ({"code": None}, "job.code"),
         ({"deepspeed_config": {"a": 1}}, "job.deepspeed_config"),
+        ({"deepspeed_config": {"a": 1}, "launcher": "accelerate"}, "job.deepspeed_config"),
         ({"gpus_per_node": 2, "processes_per_node": 3}, "job.processes_per_node"),
         ({"launcher": "mpi", "restart": {"on_lost_node": "fail"}}, "job.restart.max_lost_nodes"),
         ({"groups": [{"nodes": 1}]}, "job.groups"),
@@ -212,7 +213,7 @@ def test_a_quantity_that_is_none_is_refused_in_one_line(key: str, amount: str) -
         ({}, "jobset"),
         ({"launcher": "mpi"}, "mpijob"),
         ({"launcher": "ray"}, "rayjob"),
-        ({"launcher": "megatron"}, "jobset"),
+        ({"launcher": "deepspeed"}, "jobset"),
     ],
 )
 def test_a_launcher_brings_its_engine(changes: dict[str, t.Any], engine: str) -> None:
@@ -233,20 +234,6 @@ def test_a_template_is_merged_key_by_key_and_the_own_keys_win() -> None:
     assert job.requires == {"torch": ">=2.1"} and job.template == "pytorch_ddp"
     with pytest.raises(InputError, match="template 'pytorch_dpd' does not exist. Did you mean 'pytorch_ddp'"):
         parse_job({**SCRIPT, "template": "pytorch_dpd"}, PRESETS)
-
-
-MAPPINGS = st.recursive(
-    st.integers(), lambda items: st.dictionaries(st.sampled_from("abc"), items), max_leaves=6
-).filter(lambda value: isinstance(value, dict))
-
-
-@given(base=MAPPINGS, own=MAPPINGS)
-def test_merging_keeps_all_of_the_own_values_and_changes_neither_side(base: t.Any, own: t.Any) -> None:
-    before = json.dumps([base, own])
-    merged = merge(base, own)
-    assert merge(merged, own) == merged and set(merged) == set(base) | set(own)
-    assert all(merged[key] == value for key, value in own.items() if not isinstance(value, dict))
-    assert json.dumps([base, own]) == before
 
 
 @pytest.mark.parametrize(("name", "known"), [(["a"], {}), ({"a": 1}, {}), ("mine", {"mine": ["nodes"]})])
@@ -301,5 +288,5 @@ def test_warm_starts_need_a_program_that_torchrun_starts(changes: dict[str, t.An
 def test_warm_starts_are_off_unless_asked_for() -> None:
     value = {"name": "x", "script": "train.py", "code": {"from": "path", "ref": "."}}
     assert jobs.parse_job(value).restart.warm is False
-    for launcher in ("torchrun", "accelerate", "deepspeed", "megatron"):
+    for launcher in ("torchrun", "accelerate", "deepspeed"):
         assert jobs.parse_job({**value, "launcher": launcher, "restart": {"warm": True}}).restart.warm is True

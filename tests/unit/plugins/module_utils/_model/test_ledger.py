@@ -150,3 +150,16 @@ def test_things_of_one_token_are_leases_of_their_own() -> None:
         ("1f2e3d4c", "instance"),
         ("1f2e3d4c", "device"),
     }
+
+
+def test_the_credentials_that_saw_a_lease_are_kept_and_a_foreign_id_is_forgotten() -> None:
+    events = [
+        line(fingerprint="aaaa"),
+        line(event="created", id="bobs", fingerprint="aaaa"),
+        line(event="adopted", id="i-2", fingerprint="bbbb", evidence={"not_ours": ["bobs"]}),
+    ]
+    (lease,) = fold_events(events).values()
+    assert lease.fingerprints == ("aaaa", "bbbb") and lease.ids == ("i-2",)
+    assert lease.key == ("1f2e3d4c", "instance")
+    with pytest.raises(InputError, match="not_ours"):
+        line(evidence={"not_ours": 7})

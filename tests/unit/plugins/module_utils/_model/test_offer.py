@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._model.offer import (
+    Hardware,
     Offer,
     OfferQuery,
     Order,
+    gpu_family,
     is_same_model,
     matches,
     parse_candidates,
+    sold_problems,
     sort_by_price,
 )
 
@@ -136,3 +139,48 @@ def test_anything_is_candidates_or_an_input_error(value: t.Any) -> None:
         parse_candidates(value, PROVIDERS)
     except InputError as error:
         assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("H100 (80 GB SXM5)", "h100"),
+        ("NVIDIA GeForce RTX 4090", "4090"),
+        ("RTX4090", "4090"),
+        ("NVIDIA RTX 6000 Ada Generation", "6000"),
+        ("RTX6000Ada", "6000"),
+        ("NVIDIA RTX A6000", "a6000"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("A100_80G", "a100"),
+        ("NVIDIA L40S", "l40"),
+        ("NVIDIA GH200 480GB", "gh200"),
+        ("TITAN V", None),
+        (None, None),
+    ],
+)
+def test_a_gpus_family_is_the_number_of_its_maker(name: str | None, family: str | None) -> None:
+    assert gpu_family(name) == family
+
+
+@pytest.mark.parametrize(
+    ("ordered", "shown", "problems"),
+    [
+        (Hardware("H100", 8, 80.0, 1000.0), Hardware("NVIDIA H100 80GB HBM3", 8, 79.6, 950.0), 0),
+        (Hardware("H100", 8, 80.0, 1000.0), Hardware(), 0),
+        (Hardware(), Hardware("A40", 1, 48.0, 100.0), 0),
+        (Hardware("H100", 8), Hardware("A40", 8), 1),
+        (Hardware("H100", 8), Hardware("H100", 7), 1),
+        (Hardware("H100", 1), Hardware("H100", 8), 0),
+        (Hardware("A100", 1, 80.0), Hardware("A100", 1, 40.0), 1),
+        (Hardware("L4", 1, 24.0), Hardware("L4", 1, 22.5), 0),
+        (Hardware("H100", 8, 80.0, 1000.0), Hardware("A40", 1, 48.0, 100.0), 4),
+        (Hardware(None, 0, None, 64.0), Hardware(None, 0, None, 16.0), 1),
+    ],
+)
+def test_what_was_sold_is_compared_where_both_sides_know_it(ordered: Hardware, shown: Hardware, problems: int) -> None:
+    assert len(sold_problems(ordered, shown)) == problems
+
+
+def test_a_record_without_values_knows_nothing() -> None:
+    assert Hardware.of_record({}) == Hardware() == Hardware.of_record({"gpu": None})

@@ -62,13 +62,14 @@ def test_any_order_of_lines_makes_a_history(lines: list[tuple[str, Line]]) -> No
     for kind, line in lines:
         getattr(history, kind)(line)
     steps, seconds = history.losses()
-    assert steps >= 0 and seconds >= 0 and history.crashes <= len(history.attempts)
+    assert (steps is None or steps >= 0) and seconds >= 0 and history.crashes <= len(history.attempts)
     numbers = [attempt.n for attempt in history.attempts]
     assert numbers == sorted(set(numbers)) and history.ranks_seen() == (
         len(history.attempts[-1].ranks) if numbers else 0
     )
     for attempt in history.attempts:
         assert (attempt.first_step is None) == (attempt.last_step is None)
+    assert set(history.judge_resumes(10, anew=True)) == set(numbers)
     _ = history.first_step_at, history.last, history.checkpoint
 
 
@@ -264,41 +265,37 @@ def test_an_attempt_without_exits_ended_with_its_last_step_once_another_followed
     assert fold_lines([*lines, started(2, 0, 9.0)]).attempts[0].ended_at == 5.0
 
 
-def attempts(*steps: tuple[int | None, int | None]) -> list[run_history.Attempt]:
-    """Return attempts of (resumed from, last step), 10 s each; their steps are made in seconds 2 to 8."""
-    return [
-        run_history.Attempt(
-            n,
-            10.0 * n,
-            resumed_from=resumed,
-            last_step=last,
-            first_step_at=10.0 * n + 2 if last is not None else None,
-            last_step_at=10.0 * n + 8 if last is not None else None,
-        )
-        for n, (resumed, last) in enumerate(steps)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("steps", "costs"),
-    [
-        ([(0, 100), (80, 120)], [(20, 4.0)]),
-        ([(0, 100), (None, 120)], [(None, 4.0)]),
-        # The second attempt made no step: what the first one had reached is lost once, and the time until the third.
-        ([(0, 100), (80, None), (80, 120)], [(20, None), (0, 14.0)]),
-        ([(0, 100), (None, None), (80, 120)], [(None, None), (20, 14.0)]),
-        ([(0, None), (0, 7)], [(None, None)]),
-    ],
-)
-def test_what_restarts_cost(
-    steps: list[tuple[int | None, int | None]], costs: list[tuple[int | None, float | None]]
-) -> None:
-    assert run_history.restart_costs(attempts(*steps)) == costs
-
-
 def test_the_history_of_files_is_that_of_their_lines() -> None:
     lines = NODE_A + NODE_B
     history = run_history.fold(
         [line for kind, line in lines if kind == "event"], [line for kind, line in lines if kind == "metric"]
     )
     assert history.attempts == fold_lines(lines).attempts and history.losses() == fold_lines(lines).losses()
+
+
+# A program that is read by its printed steps: it marks neither checkpoints nor where it resumed.
+SILENT = [started(1, 0, 1.0), *(metric(2.0 + step, step=step) for step in range(1, 42)), ended(1, 0, 50.0, 9)]
+
+
+@pytest.mark.parametrize(("first", "lost"), [(41, 1), (42, 0), (1, 41)])
+def test_steps_lost_are_counted_without_any_mark(first: int, lost: int) -> None:
+    history = fold_lines([*SILENT, started(2, 0, 60.0), metric(61.0, step=first)])
+    assert history.losses()[0] == lost
+    assert (history.judge_resumes(None)[2].resumed is False) == (first == 1)
+
+
+def test_steps_lost_are_unknown_while_the_next_attempt_made_no_step() -> None:
+    assert fold_lines(SILENT).losses()[0] == 0
+    assert fold_lines([*SILENT, started(2, 0, 60.0)]).losses()[0] is None
+
+
+def test_an_attempt_that_was_reported_is_not_reported_again() -> None:
+    history = fold_lines([*SILENT, ("event", {"kind": "not_resumed", "attempt": 2, "at": 62.0})])
+    assert history.not_resumed == {2}
+
+
+def test_a_start_without_checkpoints_is_no_failed_resume() -> None:
+    lines = [*SILENT, ("event", {"kind": "submitted", "attempt": 2, "at": 59.0}), started(2, 0, 60.0)]
+    history = fold_lines([*lines, metric(61.0, step=1)])
+    assert history.judge_resumes(None, anew=True)[2].resumed is None
+    assert history.judge_resumes(None)[2].resumed is False

@@ -60,11 +60,21 @@ def test_an_interpreter_that_is_not_there_is_named_as_the_user_wrote_it() -> Non
 def test_a_taken_port_and_a_foreign_address_are_told_apart() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         number = server.getsockname()[1]
-        assert host_preflight.port_problem("127.0.0.1", number) == "Address already in use"
+        taken = {"address": "127.0.0.1", "reason": "Address already in use", "cause": "port"}
+        assert host_preflight.port_problem("127.0.0.1", number) == taken
         assert host_preflight.port_problem("127.0.0.2", number) is None
     assert host_preflight.port_problem("127.0.0.1", number) is None
-    assert host_preflight.port_problem("192.0.2.1", number) == "Cannot assign requested address"
-    assert host_preflight.port_problem("no such host", number)
+    foreign = {"address": "192.0.2.1", "reason": "Cannot assign requested address", "cause": "address"}
+    assert host_preflight.port_problem("192.0.2.1", number) == foreign
+    unknown = host_preflight.port_problem("no such host", number)
+    assert unknown and (unknown["address"], unknown["cause"]) == ("no such host", "name")
+
+
+def test_own_addresses_are_those_of_interfaces_that_reach_other_nodes() -> None:
+    found = host_preflight.read_own_addresses()
+    assert set(found) == {"mesh", "lan", "public"}
+    for entry in (item for entries in found.values() for item in entries):
+        assert host_preflight.find_interface(entry["address"]) == entry["interface"] != "lo"
 
 
 def test_writable_asks_the_nearest_folder_that_exists(tmp_path: pathlib.Path) -> None:

@@ -332,3 +332,26 @@ def test_a_full_disk_delays_the_end_and_does_not_lose_it(unit: Unit, tmp_path: p
         filler.unlink()
         eventually(lambda: unit.status()["exit"] or not unit.status()["alive"], "an exit file")
         assert unit.status()["exit"]["exit_code"] == 0
+
+
+HOG = "import sys; held = [bytearray(8 << 20) for _ in range(int(sys.argv[1]))]; print(len(held))"
+
+
+@pytest.mark.parametrize(("pieces", "code"), [(4, 0), (64, 1)])
+def test_without_systemd_each_process_has_the_memory_of_the_job(unit: Unit, pieces: int, code: int) -> None:
+    unit.start(sys.executable, "-c", HOG, str(pieces), memory=256 << 20)
+    assert unit.end()["exit_code"] == code
+    assert unit.log() == ("4\n" if code == 0 else unit.log()) and ("MemoryError" in unit.log()) == (code == 1)
+
+
+def test_checkpoints_beyond_the_kept_ones_are_removed(unit: Unit) -> None:
+    folder = files.private_dir(unit.run / "c")
+    program = (
+        f"for n in 1 2 3; do echo x > {folder}/s$n; sleep 0.02; "
+        f'echo "{{\\"at\\": 1, \\"checkpoint_step\\": $n, \\"path\\": \\"s$n\\"}}" >> {unit.run}/metrics.jsonl; done'
+    )
+    rules: Dict = {"format": "files", "keep": 2, "shared": False, "folder": str(folder), "first": True}
+    unit.start("sh", "-c", program, checkpoints=rules)
+    assert unit.end()["exit_code"] == 0
+    assert sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")) == ["s2", "s3"]
+    assert [line["detail"] for line in unit.events("checkpoint_removed")] == ["s1"]

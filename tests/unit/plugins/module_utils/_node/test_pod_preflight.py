@@ -158,3 +158,13 @@ def test_a_pod_without_the_gpus_that_it_asked_for_starts_nothing(lab: PodLab) ->
         pytest.skip("this machine has GPUs")
     end = lab.run(lab.spec(0, ["echo", "runs"], gpus=1))
     assert (end.code, end.lines) == (78, []) and "the pod has 0 GPUs, the job needs 1" in end.text
+
+
+def test_a_checkpoint_that_is_required_is_looked_for_before_the_program(lab: PodLab, tmp_path: pathlib.Path) -> None:
+    rules = {"format": "files", "keep": None, "required": True, "shared": False}
+    end = lab.run(lab.spec(0, ["echo", "ran"], checkpoints=rules))
+    assert end.code == 78 and end.lines == []
+    assert f"required, and {tmp_path / 'checkpoints'} has no complete checkpoint" in end.text
+    (tmp_path / "checkpoints").mkdir(exist_ok=True)
+    (tmp_path / "checkpoints" / "step-1").write_text("x")
+    assert lab.run(lab.spec(0, ["echo", "ran"], checkpoints=rules)).lines == ["ran"]

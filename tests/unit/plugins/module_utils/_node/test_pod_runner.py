@@ -148,3 +148,16 @@ def test_the_story_of_a_gang_is_in_its_logs(lab: PodLab) -> None:
     assert story.attempts[-1].world_size == 2 and story.attempts[-1].ranks == {0: "n0", 1: "n1"}
     assert story.attempts[-1].first_failure and story.attempts[-1].first_failure[1:] == (1, "n1")
     assert read_lines(lab.run_dir(1) / "events.jsonl")[-1]["exit_code"] == 1
+
+
+def test_checkpoints_beyond_the_kept_ones_are_removed(lab: PodLab, tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    line = '{\\"at\\": 1, \\"checkpoint_step\\": $n, \\"path\\": \\"s$n\\"}'
+    metrics = lab.run_dir(0) / "metrics.jsonl"
+    program = f'for n in 1 2 3; do echo x > {folder}/s$n; sleep 0.02; echo "{line}" >> {metrics}; done'
+    rules = {"format": "files", "keep": 2, "required": False, "shared": True}
+    end = lab.run(lab.spec(0, ["sh", "-c", program], checkpoints=rules))
+    assert end.code == 0, end.text
+    assert sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")) == ["s2", "s3"]
+    assert [event["detail"] for event in end.events("checkpoint_removed")] == ["s1"]

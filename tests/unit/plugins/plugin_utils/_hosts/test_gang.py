@@ -16,6 +16,7 @@ import uuid
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model import job_checkpoints
 from ansible_collections.muster.training.plugins.module_utils._model.errors import (
     MusterError,
     NodeError,
@@ -23,7 +24,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 )
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._node import files as node_files
-from ansible_collections.muster.training.plugins.module_utils._node import host_units
+from ansible_collections.muster.training.plugins.module_utils._node import host_units, shared_folder
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import file_sync, gang
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.tests.support.node_lab import (
@@ -109,6 +110,37 @@ def test_a_node_that_cannot_be_prepared_gives_all_up_and_is_named(lab: NodeLab) 
     with pytest.raises(NodeError, match=f"^b: {lab.root}/file/ckpt cannot be written: Not a directory$"):
         gang.prepare_gang([a, b], [], CLAIM, RUN)
     assert [names(lab, name) for name in "ab"] == [[], []] and lab.left() == {}
+
+
+def test_a_checkpoint_folder_that_all_nodes_see_is_left_empty(lab: NodeLab, tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "shared" / RUN
+    both = [member(lab, name, shared=str(folder), write=(str(folder),)) for name in "ab"]
+    gang.prepare_gang(both, [], CLAIM, RUN, proof=shared_folder.new_proof())
+    assert [path.name[:15] for path in folder.iterdir()] == [".muster-shared-"]
+    gang.start_gang(both, RUN)
+    assert list(folder.iterdir()) == []
+    gang.undo_start([item.remote for item in both], RUN, fresh=False)
+
+
+def test_a_checkpoint_folder_of_each_nodes_own_is_refused(
+    lab: NodeLab, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_checkpoints, "VISIBLE_S", 0.3)
+    own = {name: str(tmp_path / f"disk-{name}" / RUN) for name in "ab"}
+    both = [member(lab, name, shared=own[name], write=(own[name],)) for name in "ab"]
+    with pytest.raises(NodeError, match=f"^b: does not see in {own['b']} what a wrote there .* one folder") as caught:
+        gang.prepare_gang(both, [], CLAIM, RUN, fresh=True, proof=shared_folder.new_proof())
+    for way in ("Mount one shared file system", "a folder on one in checkpoints.path", "checkpoints.shared: false"):
+        assert way in caught.value.fix
+    assert [names(lab, name) for name in "ab"] == [[], []] and lab.left() == {}
+    assert list(pathlib.Path(own["a"]).iterdir()) == [] and not pathlib.Path(own["b"]).exists()
+
+
+def test_a_node_that_joins_a_running_gang_is_not_asked_again(lab: NodeLab, tmp_path: pathlib.Path) -> None:
+    both = [member(lab, name, shared=str(tmp_path / name)) for name in "ab"]
+    joining = [gang.without_peers(item, both) for item in both]
+    gang.prepare_gang(joining, [], CLAIM, RUN, proof=shared_folder.new_proof())
+    gang.undo_start([item.remote for item in both], RUN, fresh=True)
 
 
 def test_a_node_that_cannot_start_stops_the_others(lab: NodeLab) -> None:

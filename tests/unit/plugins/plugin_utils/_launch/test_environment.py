@@ -26,7 +26,6 @@ def test_the_variables_of_the_contract() -> None:
         "MUSTER_ATTEMPT_COUNTER": "/state/b/runs/x-1/attempts-3",
         "MUSTER_METRICS_FILE": "/state/b/runs/x-1/metrics.jsonl",
         "MUSTER_CHECKPOINT_DIR": "/state/b/runs/x-1/checkpoints",
-        "MUSTER_CHECKPOINT_KEEP": "3",
         "MUSTER_RESUME": "auto",
         "NNODES": "2",
         "NODE_RANK": "1",
@@ -68,6 +67,17 @@ def test_checkpoints_and_datasets_have_their_places() -> None:
         "5",
         "required",
     ]
+
+
+def test_each_start_has_an_empty_folder_where_it_must_not_resume() -> None:
+    nodes = slots()
+    for run, folder in (
+        (dataclasses.replace(RUN, checkpoint_part="attempt-3"), "/state/a/runs/x-1/checkpoints/attempt-3"),
+        (dataclasses.replace(RUN, checkpoint_dir="/mnt/x-1", checkpoint_part="attempt-3"), "/mnt/x-1/attempt-3"),
+        (dataclasses.replace(RUN, checkpoint_dir="~/x-1"), "/home/me/x-1"),
+    ):
+        slot = dataclasses.replace(nodes[0], home="/home/me")
+        assert environment.node_variables(job(), slot, nodes, run)["MUSTER_CHECKPOINT_DIR"] == folder
 
 
 @pytest.mark.parametrize(

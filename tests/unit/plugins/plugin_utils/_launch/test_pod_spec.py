@@ -36,7 +36,7 @@ def told(**changes: t.Any) -> pod_spec.PodSpec:
     return registry.pods(job(**changes), RUN)["node"]
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "megatron", "accelerate", "deepspeed"])
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate", "deepspeed"])
 def test_torchrun_meets_at_the_first_pod_with_whole_numbers(launcher: str) -> None:
     spec = told(launcher=launcher, restart={"wait_s": 120}, checkpoints={"grace_s": 45})
     wanted = {

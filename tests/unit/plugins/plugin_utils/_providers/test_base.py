@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
+import json
 import typing as t
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ansible_collections.muster.training.plugins.module_utils._http.clock import Deadline
 from ansible_collections.muster.training.plugins.module_utils._http.errors import ExchangeError
+from ansible_collections.muster.training.plugins.module_utils._http.messages import HttpRequest, HttpResponse
+from ansible_collections.muster.training.plugins.module_utils._http.urls import Origin
 from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError, TransportError
 from ansible_collections.muster.training.plugins.module_utils._model.lease import (
     Instance,
@@ -20,16 +24,23 @@ from ansible_collections.muster.training.plugins.module_utils._model.lease impor
     OrderUnsettled,
 )
 from ansible_collections.muster.training.plugins.module_utils._model.offer import OfferQuery, is_same_model
+from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
+from ansible_collections.muster.training.plugins.plugin_utils._providers.base import build_instances
+from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import ProviderConnection
+from ansible_collections.muster.training.plugins.plugin_utils._providers.lambda_cloud import client as lambda_client
 from ansible_collections.muster.training.plugins.plugin_utils._providers.lambda_cloud.provision import LambdaProvider
+from ansible_collections.muster.training.plugins.plugin_utils._providers.runpod import client as runpod_client
 from ansible_collections.muster.training.plugins.plugin_utils._providers.runpod.provision import RunpodProvider
+from ansible_collections.muster.training.plugins.plugin_utils._providers.shadeform import client as shade_client
 from ansible_collections.muster.training.plugins.plugin_utils._providers.shadeform.provision import ShadeformProvider
+from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai import client as vast_client
 from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.provision import VastProvider
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
 from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
 from ansible_collections.muster.training.tests.fakes.shadeform import FakeShadeform
 from ansible_collections.muster.training.tests.fakes.vastai import FakeVast
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
-from ansible_collections.muster.training.tests.fakes.wire import access
+from ansible_collections.muster.training.tests.fakes.wire import TOKEN, access
 from ansible_collections.muster.training.tests.support.scripted_http import Call
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._providers.orders import (
     LAUNCH,
@@ -148,3 +159,73 @@ def test_leftovers_are_those_with_a_name_of_the_cluster() -> None:
             (found,) = provider.leftovers({"lab"})
         assert (found.id, found.name, found.usd_per_hour) == ("v1", NAME, None)
     assert scripted(VastProvider)[1].leftovers({"lab"}) == ()
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 10**12)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "key", "name", "a"]), inner),
+    max_leaves=6,
+)
+LISTINGS: dict[str, tuple[t.Any, dict[str, str], tuple[str, ...], dict[str, t.Any]]] = {
+    "lambda": (LambdaProvider, {"/instances": "data"}, lambda_client.FIELDS, {"id": "mine", "name": NAME}),
+    "runpod": (
+        RunpodProvider,
+        {"/pods": "pods", "/clusters": "clusters"},
+        (*runpod_client.POD_FIELDS, "env"),
+        {"id": "mine", "name": NAME},
+    ),
+    "vastai": (
+        VastProvider,
+        {"/instances/": "instances"},
+        (*vast_client.FIELDS, "extra_env"),
+        {"id": "mine", "label": NAME},
+    ),
+    "shadeform": (
+        ShadeformProvider,
+        {"/instances": "instances", "/clusters": "clusters"},
+        shade_client.FIELDS,
+        {"id": "mine", "name": NAME},
+    ),
+}
+
+
+class OneListing:
+    """Answers a listing with these items, any other with none."""
+
+    def __init__(self, paths: dict[str, str], items: list[dict[str, t.Any]]) -> None:
+        self._paths, self._items = paths, items
+
+    def __call__(self, origin: Origin, request: HttpRequest, deadline: Deadline) -> HttpResponse:
+        del origin, deadline
+        (path, key) = next((path, key) for path, key in self._paths.items() if request.path.endswith(path))
+        items = self._items if path == next(iter(self._paths)) else []
+        return HttpResponse(200, {"content-type": "application/json"}, json.dumps({key: items}).encode())
+
+
+@pytest.mark.parametrize("name", LISTINGS)
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_an_entry_of_any_types_hides_no_machine(name: str, data: st.DataObject) -> None:
+    kind, paths, fields, mine = LISTINGS[name]
+    odd = data.draw(st.dictionaries(st.sampled_from([item for item in fields if item != "id"]), JSON))
+    renamed = {**odd, **data.draw(st.sampled_from([{}, {"name": NAME}, {"label": NAME}]))}
+    listing = OneListing(paths, [{**odd, "id": "odd"}, mine, {**renamed, "id": "named"}])
+    secret = Secret(TOKEN, "api_token", token=True)
+    instances = kind(ProviderConnection(secret, exchange=listing, clock=VirtualClock())).list_instances()
+    assert [item.token for item in instances if item.id == "mine"] == ["1f2e3d4c"]
+    # What a provider calls gone is not listed; everything else is, under its id.
+    assert {item.id for item in instances} >= {"mine"} and len(instances) <= 3
+
+
+def test_an_entry_that_cannot_be_read_is_there_with_its_id_and_its_name() -> None:
+    def fail(_raw: object) -> Instance:
+        raise RuntimeError
+
+    listed = [{"id": "i-1", "name": NAME}, {"id": 7, "label": NAME}, {"id": "i-3"}]
+    instances = build_instances("lambda", t.cast(t.Any, listed), fail)
+    assert [(item.id, item.token) for item in instances] == [("i-1", "1f2e3d4c"), ("7", "1f2e3d4c"), ("i-3", None)]
+    assert {item.state for item in instances} == {"unknown"}

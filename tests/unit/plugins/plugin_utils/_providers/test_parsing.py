@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import typing as t
 
 import pytest
 from hypothesis import given
 
+from ansible_collections.muster.training.plugins.module_utils._http.clock import Deadline
 from ansible_collections.muster.training.plugins.module_utils._model.errors import TransportError
 from ansible_collections.muster.training.plugins.plugin_utils._providers import parsing
 from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import ProviderConnection
@@ -24,6 +26,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._providers.tailsca
     TailscaleClient,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.client import VastClient
+from ansible_collections.muster.training.tests.support.fake_clock import FakeClock
 from ansible_collections.muster.training.tests.support.scripted_http import Call, Script
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._providers.connections import access
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._providers.records import json_values
@@ -66,6 +69,35 @@ def test_readers_never_raise(value: t.Any) -> None:
     assert parsing.text(value) != ""
     for reader in (parsing.flag, parsing.as_mapping, parsing.texts, parsing.objects, parsing.moment, parsing.epoch):
         reader(value)
+
+
+def pages_of(*pages: list[str]) -> t.Callable[[str | None], tuple[list[dict[str, object]], str | None]]:
+    """Return a fetch of pages with these ids, whose last page leads to itself under another cursor."""
+    number = itertools.count(1)
+
+    def fetch(cursor: str | None) -> tuple[list[dict[str, object]], str | None]:
+        page = pages[min(int(cursor or 0), len(pages) - 1)]
+        return [{"id": key} for key in page], str(next(number))
+
+    return fetch
+
+
+def test_pages_without_anything_new_are_an_error() -> None:
+    with pytest.raises(TransportError, match="without anything new"):
+        parsing.read_pages(pages_of(["a"], ["b"]), "X", Deadline(FakeClock(), 60.0))
+
+
+def test_a_listing_has_one_deadline_for_all_its_pages() -> None:
+    clock = FakeClock()
+    number = itertools.count()
+
+    def fetch(_cursor: str | None) -> tuple[list[dict[str, object]], str | None]:
+        clock.sleep(20.0)
+        return [{"id": str(next(number))}], str(next(number))
+
+    with pytest.raises(TransportError, match="not complete in time"):
+        parsing.read_pages(fetch, "X", Deadline(clock, 60.0))
+    assert next(number) <= 8
 
 
 def test_numbers_as_text() -> None:

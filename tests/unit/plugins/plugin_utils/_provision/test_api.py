@@ -5,14 +5,25 @@
 
 from __future__ import annotations
 
+import functools
+import re
 import threading
 import time
 
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import TransportError
 from ansible_collections.muster.training.plugins.module_utils._model.lease import Instance, OrderResult, ProviderTraits
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Candidate, Order
-from ansible_collections.muster.training.plugins.plugin_utils._provision.api import ThreadScheduler
+from ansible_collections.muster.training.plugins.plugin_utils._provision.api import (
+    ThreadScheduler,
+    await_answer,
+    explain_failure,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create import Terms, create_pool
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import PoolRequest
+from ansible_collections.muster.training.plugins.plugin_utils._provision.delete import delete_leases
+from ansible_collections.muster.training.plugins.plugin_utils._provision.delete_state import DeleteRequest
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import LedgerSession
 from ansible_collections.muster.training.tests.fakes.pool_world import Lines
 from ansible_collections.muster.training.tests.fakes.sim_provider import SimProvider, h100
@@ -55,6 +66,45 @@ def test_a_gang_is_ordered_at_once_and_costs_one_boot() -> None:
     assert len(left_at) == NODES and max(left_at) - min(left_at) < 1.0
     # One after the other, the calls alone would take 3.2 s.
     assert wall < NODES * CALL_S
+
+
+def test_a_listing_that_never_ends_keeps_neither_the_deletion_nor_the_ledger() -> None:
+    clock = VirtualClock(time.time())
+    provider = SlowProvider(clock, offers=[h100()])
+    hanging = threading.Event()
+    provider.list_instances = lambda: hanging.wait() and ()  # type: ignore[method-assign,return-value]
+    started = time.monotonic()
+    with ThreadScheduler() as stage:
+        request = DeleteRequest("lab", stage.now() + 0.5)
+        proof = delete_leases(request, lambda _: True, {"lambda": provider}, LedgerSession([], Lines()), stage)
+    assert time.monotonic() - started < 5.0
+    assert not proof.clean and "no answer" in str(proof.billing)
+    hanging.set()
+
+
+def test_an_answer_is_awaited_until_its_time() -> None:
+    with ThreadScheduler() as stage:
+        hanging = threading.Event()
+        with pytest.raises(TransportError, match="no complete answer in time"):
+            await_answer(stage, stage.submit(hanging.wait), stage.now() + 0.1)
+        hanging.set()
+        assert await_answer(stage, stage.submit(lambda: 7), stage.now() + 10) == 7
+
+
+def test_more_calls_than_threads_are_all_made() -> None:
+    with ThreadScheduler(2) as stage:
+        works = [stage.submit(functools.partial(lambda number: number, number)) for number in range(20)]
+        assert [await_answer(stage, work, stage.now() + 10) for work in works] == list(range(20))
+
+
+def test_a_failure_that_nobody_foresaw_is_one_line_without_its_values() -> None:
+    def fail() -> None:
+        raise KeyError("a secret key")
+
+    with pytest.raises(KeyError) as caught:
+        fail()
+    assert re.fullmatch(r"the answer cannot be read \(KeyError at test_api\.py:\d+\)", explain_failure(caught.value))
+    assert explain_failure(TransportError("GET /x: no answer", "Try later")) == "GET /x: no answer. Try later"
 
 
 def test_waiting_ends_with_the_first_answer_or_in_time() -> None:

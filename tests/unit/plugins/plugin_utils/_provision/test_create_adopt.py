@@ -5,11 +5,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import ProviderError
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Candidate
 from ansible_collections.muster.training.plugins.plugin_utils._provision.readiness import ProbeReport
 from ansible_collections.muster.training.tests.fakes.pool_world import World
 from ansible_collections.muster.training.tests.fakes.sim_provider import SimProvider, h100
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._provision.refusals import FULL
 
 
 def test_a_smaller_count_gives_back_the_last() -> None:
@@ -108,11 +114,76 @@ def test_two_machines_of_one_order_become_one() -> None:
     assert list(world.lambda_.machines) == ["lambda-1"]
 
 
-def test_a_machine_with_our_form_of_name_but_no_line_is_not_adopted() -> None:
+def test_nothing_is_ordered_beside_a_machine_of_ours_that_the_ledger_lacks() -> None:
     world = World()
-    world.lambda_.make("lab-h100-0-deadbeef")
+    world.create(2)
+    world.lines.events.clear()
+    with pytest.raises(ProviderError, match="lab-h100-0-00000001.*reap"):
+        world.create(2)
+    assert len(world.lambda_.orders) == 2 and len(world.lambda_.machines) == 2
+
+
+def test_the_same_form_of_name_of_another_cluster_is_nobodys_business() -> None:
+    world = World()
+    world.lambda_.make("lab2-h100-0-deadbeef")
+    assert world.create(1).failure == "" and len(world.lambda_.machines) == 2
+
+
+def test_one_listing_that_lacks_a_machine_changes_nothing() -> None:
+    world = World()
+    world.create(2)
+    world.clock.sleep(3600)
+    world.lambda_.list_faults = ["empty", "empty", "empty"]
+    outcome = world.create(2)
+    assert (outcome.failure, outcome.order_count, world.lambda_.deleted) == ("", 0, [])
+
+
+def test_a_joined_machine_that_is_not_listed_yet_survives_an_extension_that_fails() -> None:
+    world = World()
+    world.create(1)
+    world.clock.sleep(3600)
+    world.lambda_.list_faults = ["empty"]
+    world.lambda_.answers = [FULL]
+    assert world.create(2).failure
+    assert list(world.lambda_.machines) == ["lambda-1"] and world.lambda_.deleted == []
+
+
+def test_a_joined_machine_survives_one_bad_state() -> None:
+    world = World()
+    world.create(1)
+    machine = world.lambda_.machines["lambda-1"]
+    machine.state = "failed"
+    world.clock.later(20.0, lambda: setattr(machine, "state", None))
+    outcome = world.create(1)
+    assert (outcome.failure, outcome.order_count, world.lambda_.deleted) == ("", 0, [])
+
+
+def test_an_id_of_the_ledger_under_a_foreign_name_is_not_touched() -> None:
+    world = World()
+    world.create(1)
+    world.lambda_.machines["lambda-1"].name = "bobs-precious-box"
+    world.create(1)
+    assert "lambda-1" in world.lambda_.machines and world.lambda_.deleted == []
+
+
+def test_a_new_credential_that_shows_nothing_of_ours_orders_nothing() -> None:
+    world = World()
+    world.lambda_.account = "acme"
+    world.create(1)
+    world.lambda_.fingerprint = "another"
     assert world.create(1).failure == ""
-    assert sorted(item.name for item in world.lambda_.machines.values()) == [
-        "lab-h100-0-00000001",
-        "lab-h100-0-deadbeef",
-    ]
+    world.lambda_.fingerprint = "a-third"
+    world.lambda_.machines.clear()
+    with pytest.raises(ProviderError, match="a-third"):
+        world.create(1)
+    assert len(world.lambda_.orders) == 1
+
+
+def test_what_returned_in_another_pool_is_deleted_too() -> None:
+    world = World()
+    world.create(1)
+    world.delete()
+    world.lambda_.make("lab-h100-0-00000001")
+    world.lines.events = [dataclasses.replace(event, pool="other") for event in world.lines.events]
+    assert world.create(1).failure == ""
+    assert [item.name for item in world.lambda_.machines.values()] == ["lab-h100-0-00000002"]

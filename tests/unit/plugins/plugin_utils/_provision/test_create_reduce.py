@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import typing as t
+
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.lease import (
@@ -13,9 +15,10 @@ from ansible_collections.muster.training.plugins.module_utils._model.lease impor
     OrderUnsettled,
     ProviderTraits,
 )
+from ansible_collections.muster.training.plugins.module_utils._model.offer import Candidate, Order
 from ansible_collections.muster.training.plugins.plugin_utils._provision.readiness import ProbeReport
 from ansible_collections.muster.training.tests.fakes.pool_world import World
-from ansible_collections.muster.training.tests.fakes.sim_provider import SimProvider, h100
+from ansible_collections.muster.training.tests.fakes.sim_provider import SimProvider, h100, outage
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
 
 
@@ -63,13 +66,133 @@ def test_a_refusal_that_waiting_does_not_heal_is_not_repeated(why: str) -> None:
     assert len(world.lambda_.orders) == (2 if why == "rule" else 1)
 
 
-def test_a_machine_that_costs_more_than_the_cap_is_given_back() -> None:
+CAPS = [
+    (1, {"max_price_usd_per_hour": 3.0}),
+    (1, {"max_total_usd_per_hour": 3.0}),
+    (2, {"max_total_usd_per_hour": 5.0}),
+    (1, {"candidates": (Candidate(provider="lambda", max_price_usd_per_hour=3.0),)}),
+]
+
+
+@pytest.mark.parametrize(("count", "caps"), CAPS)
+def test_what_is_billed_above_a_cap_is_given_back_and_fails(count: int, caps: dict[str, t.Any]) -> None:
     world = World(SimProvider(VirtualClock(), offers=[h100()]))
     real = world.lambda_.make
-    prices = [9.0, 2.0]
-    world.lambda_.make = lambda name, price=None: real(name, prices.pop(0))  # type: ignore[method-assign]
-    assert world.create(1, max_price_usd_per_hour=2.0).failure == ""
-    assert [item.price for item in world.lambda_.machines.values()] == [2.0]
+    world.lambda_.make = lambda name, price=None: real(name, 4.0)  # type: ignore[method-assign]
+    outcome = world.create(count, **caps)
+    assert "4.00 USD per hour" in outcome.failure or "8.00 USD per hour" in outcome.failure
+    assert len(world.lambda_.orders) == count and world.alive() == 0 and outcome.proof.clean
+
+
+@pytest.mark.parametrize("how", ["no effect", "refused"])
+def test_a_machine_that_cannot_be_ended_counts_against_the_cap(how: str) -> None:
+    world = World()
+    world.lambda_.states = ["failed"]
+    if how == "refused":
+        world.lambda_.delete_faults = [outage()] * 1000
+    else:
+        world.lambda_.delete = lambda _instance: True  # type: ignore[method-assign]
+    outcome = world.create(1, max_total_usd_per_hour=3.0)
+    assert "no offer fits the price caps beside lab-h100-0-00000001, which cannot be deleted" in outcome.failure
+    assert len(world.lambda_.orders) == 1 and not outcome.proof.clean
+
+
+def test_a_machine_that_is_ending_is_awaited_before_the_cap_is_used_again() -> None:
+    world = World()
+    world.lambda_.states = ["failed"]
+    outcome = world.create(1, max_total_usd_per_hour=3.0)
+    assert outcome.failure == "" and len(world.lambda_.orders) == 2
+    assert world.lambda_.order_times[1] - world.lambda_.order_times[0] >= 5.0
+
+
+def test_a_joined_machine_whose_price_rose_is_kept_and_told() -> None:
+    world = World()
+    world.create(1)
+    world.lambda_.machines["lambda-1"].price = 9.0
+    outcome = world.create(1, max_price_usd_per_hour=3.0)
+    assert "9.00 USD per hour" in outcome.failure and "is kept" in outcome.failure
+    assert list(world.lambda_.machines) == ["lambda-1"]
+
+
+def test_a_429_that_made_the_machine_is_found_and_makes_one() -> None:
+    world = World()
+
+    def lie(order: Order) -> OrderRefused:
+        world.lambda_.orders.append(order)
+        world.lambda_.make(order.name)
+        return OrderRefused("throttled", "slow down", 1.0)
+
+    world.lambda_.create = lie  # type: ignore[method-assign]
+    assert world.create(2).failure == ""
+    assert len(world.lambda_.orders) == 2 == len(world.lambda_.machines)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_429s_that_make_machines_which_are_listed_late_are_bounded(count: int) -> None:
+    world = World()
+    world.lambda_.lag_s = 59.0
+
+    def lie(order: Order) -> OrderRefused:
+        world.lambda_.orders.append(order)
+        world.lambda_.make(order.name)
+        return OrderRefused("throttled", "slow down", 1.0)
+
+    world.lambda_.create = lie  # type: ignore[method-assign]
+    world.create(count)
+    assert len(world.lambda_.orders) <= count * 4
+    assert world.delete().clean and world.alive() == 0
+
+
+def test_an_answer_with_the_id_of_another_machine_touches_only_ours() -> None:
+    world = World()
+    bob = world.lambda_.make("bobs-box")
+
+    def confuse(order: Order) -> OrderAccepted:
+        world.lambda_.orders.append(order)
+        world.lambda_.make(order.name)
+        return OrderAccepted(bob)
+
+    world.lambda_.create = confuse  # type: ignore[method-assign]
+    outcome = world.create(1)
+    assert outcome.failure == "" and outcome.state.slots[0].lease is not None
+    assert outcome.state.slots[0].lease.id == "lambda-2" and world.lambda_.deleted == []
+    assert world.delete().clean and list(world.lambda_.machines) == [bob]
+
+
+def test_an_id_of_another_machine_without_one_of_ours_is_reported() -> None:
+    world = World()
+    bob = world.lambda_.make("bobs-box")
+    world.lambda_.create = lambda _order: OrderAccepted(bob)  # type: ignore[method-assign]
+    outcome = world.create(1)
+    assert outcome.failure and list(world.lambda_.machines) == [bob] and world.lambda_.deleted == []
+    assert any("bobs-box" in item["problem"] for item in outcome.proof.billing)
+
+
+@pytest.mark.parametrize(
+    ("record", "problem"),
+    [
+        ({"gpu": {"model": "A40", "count": 8}}, "A40"),
+        ({"gpu": {"model": "NVIDIA H100 80GB HBM3", "count": 1}}, "has 1 GPUs, 8 were ordered"),
+        ({"gpu": {"model": "H100", "count": 8, "memory_gib": 40.0}}, "40 GiB"),
+    ],
+)
+def test_a_machine_that_is_listed_as_something_else_is_replaced_by_another_offer(
+    record: dict[str, t.Any], problem: str
+) -> None:
+    right, wrong = {"gpu": {"model": "H100 SXM", "count": 8, "memory_gib": 79.6}}, record
+    offers = [h100(price=price, gpu_count=8, gpu_memory_gib=80.0, product=f"p{price}") for price in (2.0, 3.0)]
+    world = World(SimProvider(VirtualClock(), offers=offers))
+    world.lambda_.records = [wrong, right]
+    outcome = world.create(1, gate=False)
+    assert outcome.failure == "" and problem in "; ".join(outcome.state.history)
+    assert [order.offer.product for order in world.lambda_.orders] == ["p2.0", "p3.0"]
+    assert len(world.lambda_.machines) == 1
+
+
+def test_the_gate_asks_for_what_was_ordered_though_the_listing_says_nothing() -> None:
+    world = World(SimProvider(VirtualClock(), offers=[h100(gpu_count=8)]))
+    assert world.create(1).failure == ""
+    assert {item.gpu_count for item in world.prober.ordered} == {8}
 
 
 def test_a_bad_state_is_destroyed_and_replaced_on_another_host() -> None:

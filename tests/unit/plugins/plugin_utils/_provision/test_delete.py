@@ -10,7 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError, MusterError, TransportError
-from ansible_collections.muster.training.plugins.module_utils._model.lease import Leftover, OrderUnsettled
+from ansible_collections.muster.training.plugins.module_utils._model.lease import (
+    AccountIdentity,
+    Leftover,
+    OrderUnsettled,
+)
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent
 from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time, parse_time
 from ansible_collections.muster.training.plugins.plugin_utils._provision import delete_plan
@@ -53,8 +57,9 @@ def test_two_listings_too_close_together_are_one(gap: float, verified: bool) -> 
     world.lines.append(_line(world, "failed", "0000abcd", "lab-h100-0-0000abcd", None))
     now = world.clock.time()
     request = DeleteRequest("lab", now + 600)
-    accounts, traits = {"lambda": "acc1"}, {"lambda": world.lambda_.traits}
-    state = delete_plan.initial_state(request, tuple(world.leases.values()), lambda _lease: True, accounts, traits)
+    accounts, traits = {"lambda": AccountIdentity("acc1", "acc1")}, {"lambda": world.lambda_.traits}
+    leases = tuple(world.leases.values())
+    state = delete_plan.initial_state(request, leases, lambda _lease: True, accounts, traits, now)
     for moment in (now, now + gap):
         state = delete_plan.reduce(state, DeleteListing(AccountListed(moment, moment, "lambda")))
     assert [claim.is_verified for claim in state.terminations.values()] == [verified]
@@ -189,8 +194,8 @@ def test_leases_of_a_provider_without_credentials_stay_open() -> None:
 
 
 def test_a_delete_that_is_forbidden_is_loud_and_names_the_ids() -> None:
-    world = rented()
-    world.lambda_.delete_faults = [DENIED]
+    world = rented(1)
+    world.lambda_.delete_faults = [DENIED] * 6
     proof = world.delete()
     assert not proof.clean
     (stuck,) = proof.billing
@@ -201,10 +206,19 @@ def test_a_delete_that_is_forbidden_is_loud_and_names_the_ids() -> None:
 
 def test_an_account_that_cannot_be_listed_is_not_clean() -> None:
     world = rented()
-    world.lambda_.list_faults = [ApiError("GET", "/instances", 401)]
+    world.lambda_.list_faults = [ApiError("GET", "/instances", 401)] * 3
     proof = world.delete()
     assert not proof.clean
     assert proof.residual_usd_per_hour is None
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_gateway_that_refuses_for_a_moment_leaves_nothing(status: int) -> None:
+    world = rented()
+    refused = ApiError("DELETE", "/instances/1", status)
+    world.lambda_.list_faults = [refused, refused]
+    world.lambda_.delete_faults = [refused, refused, None, refused]
+    assert world.delete().clean and world.alive() == 0
 
 
 def test_an_outage_is_waited_out_and_deletes_come_first() -> None:

@@ -6,8 +6,15 @@
 from __future__ import annotations
 
 import dataclasses
+import typing as t
 
-from ansible_collections.muster.training.plugins.module_utils._model.lease import Instance, ProviderTraits
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.lease import (
+    AccountIdentity,
+    Instance,
+    ProviderTraits,
+)
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease
 from ansible_collections.muster.training.plugins.plugin_utils._provision import delete_plan
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import (
@@ -20,6 +27,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._provision.create_
 )
 from ansible_collections.muster.training.plugins.plugin_utils._provision.delete_state import (
     ABSENCE_GAP_S,
+    LISTING_PATIENCE_S,
     DeleteAnswered,
     DeleteListing,
     DeleteRequest,
@@ -47,7 +55,12 @@ INSTANCE = Instance("lambda", "i-1", LEASE.name, TOKEN, "running")
 def begin(lease: Lease = LEASE, account: str = "acc1") -> DeleteState:
     request = DeleteRequest("lab", 1000.0)
     return delete_plan.initial_state(
-        request, [lease], lambda _: True, {"lambda": account}, {"lambda": ProviderTraits()}
+        request,
+        [lease],
+        lambda _: True,
+        {"lambda": AccountIdentity(account, account)},
+        {"lambda": ProviderTraits()},
+        0.0,
     )
 
 
@@ -59,10 +72,95 @@ def deleted(state: DeleteState, at: float, existed: bool = True) -> DeleteState:
     return delete_plan.reduce(state, DeleteAnswered(at, QueuedDeletion(INSTANCE, ""), existed))
 
 
-def test_the_first_actions_are_a_listing_and_a_delete() -> None:
-    actions = delete_plan.decide(begin(), 0.0)
-    assert isinstance(actions, tuple)
-    assert [type(item) for item in actions] == [ListAccount, DeleteInstance]
+def failed(state: DeleteState, at: float) -> DeleteState:
+    return delete_plan.reduce(state, DeleteListing(AccountListed(at, at, "lambda", problem="503")))
+
+
+@pytest.mark.parametrize("listing", [lambda state: listed(state, 1.0, INSTANCE), lambda state: failed(state, 1.0)])
+def test_an_id_is_deleted_when_the_account_was_listed_or_cannot_be(
+    listing: t.Callable[[DeleteState], DeleteState],
+) -> None:
+    state = begin()
+    assert delete_plan.decide(state, 0.0) == (ListAccount("lambda"),)
+    actions = delete_plan.decide(listing(state), 2.0)
+    assert isinstance(actions, tuple) and [type(item) for item in actions] == [DeleteInstance]
+
+
+def test_a_listing_that_hangs_does_not_keep_an_id_from_being_deleted() -> None:
+    state = dataclasses.replace(begin(), in_flight=frozenset({"list:lambda"}))
+    assert delete_plan.decide(state, 1.0) == WaitUntil(LISTING_PATIENCE_S)
+    actions = delete_plan.decide(state, LISTING_PATIENCE_S)
+    assert isinstance(actions, tuple) and [type(item) for item in actions] == [DeleteInstance]
+
+
+def test_an_id_that_is_listed_as_another_machine_is_not_touched_and_proves_nothing() -> None:
+    bobs = Instance("lambda", "i-1", "bobs-box", None, "running")
+    state = listed(begin(), 1.0, bobs)
+    (termination,) = state.terminations.values()
+    assert "bobs-box" in termination.problem and not termination.is_finished
+    assert isinstance(delete_plan.decide(state, 2.0), WaitUntil)
+    state = listed(listed(state, 30.0, bobs), 1.0 + ProviderTraits().list_lag_s, bobs)
+    (termination,) = state.terminations.values()
+    assert termination.is_permanent and not termination.is_verified
+
+
+def test_an_id_of_another_machine_is_forgotten_when_the_token_is_listed_under_another_id() -> None:
+    state = listed(begin(), 1.0, Instance("lambda", "i-1", "bobs-box", None, "running"), replace_id("i-2"))
+    (termination,) = state.terminations.values()
+    assert termination.ids == ("i-2",)
+
+
+def replace_id(key: str) -> Instance:
+    return dataclasses.replace(INSTANCE, id=key)
+
+
+def test_a_proved_lease_that_is_listed_again_is_not_proved() -> None:
+    state = deleted(listed(begin(), 200.0, INSTANCE), 210.0)
+    state = listed(listed(state, 211.0), 217.0)
+    assert next(iter(state.terminations.values())).is_verified
+    state = listed(state, 230.0, INSTANCE)
+    assert not next(iter(state.terminations.values())).is_verified
+
+
+def test_credentials_that_never_showed_anything_of_ours_prove_nothing() -> None:
+    request = DeleteRequest("lab", 1000.0)
+    lease = dataclasses.replace(LEASE, account="acme", fingerprints=("aaaa",))
+    for fingerprint, is_proved in (("aaaa", True), ("bbbb", False)):
+        accounts = {"lambda": AccountIdentity("acme", fingerprint)}
+        state = delete_plan.initial_state(
+            request, [lease], lambda _: True, accounts, {"lambda": ProviderTraits()}, 100.0
+        )
+        state = deleted(listed(state, 200.0), 210.0, existed=False)
+        state = listed(listed(state, 220.0), 230.0)
+        (termination,) = state.terminations.values()
+        assert (termination.is_verified, termination.is_finished) == (is_proved, True)
+        assert is_proved or "bbbb" in termination.problem
+
+
+@pytest.mark.parametrize("existed", [True, False])
+def test_an_account_that_knows_the_id_is_the_right_one(existed: bool) -> None:
+    lease = dataclasses.replace(LEASE, account="acme", fingerprints=("aaaa",))
+    state = delete_plan.initial_state(
+        DeleteRequest("lab", 1000.0),
+        [lease],
+        lambda _: True,
+        {"lambda": AccountIdentity("acme", "bbbb")},
+        {"lambda": ProviderTraits()},
+        100.0,
+    )
+    state = listed(listed(deleted(listed(state, 200.0), 210.0, existed), 220.0), 230.0)
+    assert next(iter(state.terminations.values())).is_verified is existed
+
+
+def test_an_intent_of_the_future_waits_no_longer_than_one_of_now() -> None:
+    lease = dataclasses.replace(LEASE, ids=(), state="intent", settled=False, intent_at=7200.0)
+    (termination,) = begin(lease).terminations.values()
+    assert termination.absent_from == ProviderTraits().settle_s
+
+
+def test_a_call_that_hangs_does_not_hold_up_the_end() -> None:
+    state = dataclasses.replace(begin(), in_flight=frozenset({"list:lambda"}))
+    assert delete_plan.decide(delete_plan.tick(state, 1000.0), 1000.0) == Finish("not proved gone")
 
 
 def test_what_is_in_flight_is_not_started_again() -> None:

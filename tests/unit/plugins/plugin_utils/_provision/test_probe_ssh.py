@@ -12,6 +12,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.lease import Instance, SshEndpoint
+from ansible_collections.muster.training.plugins.module_utils._model.offer import Hardware
 from ansible_collections.muster.training.plugins.plugin_utils._provision.probe_ssh import SshProber
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._provision.probe_output import (
     VM,
@@ -33,13 +34,21 @@ class _Ssh:
         return self.done
 
 
+_UNKNOWN = Hardware()
+
+
 def probe(
-    tmp_path: pathlib.Path, ssh: _Ssh, endpoint: SshEndpoint | None = None, gpus: int = 8, ident: str = "i-1"
+    tmp_path: pathlib.Path,
+    ssh: _Ssh,
+    endpoint: SshEndpoint | None = None,
+    gpus: int | None = 8,
+    ident: str = "i-1",
+    ordered: Hardware = _UNKNOWN,
 ) -> t.Any:
     prober = SshProber(tmp_path / "known_hosts", WANTED, identity="/keys/id", execute=ssh)
     ssh_to = endpoint or SshEndpoint("192.0.2.7", 2222, "ubuntu")
     record = {"gpu": {"count": gpus}}
-    return prober.probe(Instance("lambda", ident, "n", None, "running", ssh=ssh_to, record=record))
+    return prober.probe(Instance("lambda", ident, "n", None, "running", ssh=ssh_to, record=record), ordered)
 
 
 def test_ssh_pins_the_key_by_machine_not_by_address(tmp_path: pathlib.Path) -> None:
@@ -71,6 +80,16 @@ def test_a_connection_that_fails(tmp_path: pathlib.Path, stderr: str, state: str
 @pytest.mark.parametrize("error", [subprocess.TimeoutExpired("ssh", 1), FileNotFoundError(2, "No such file")])
 def test_ssh_that_hangs_or_is_missing(tmp_path: pathlib.Path, error: Exception) -> None:
     assert probe(tmp_path, _Ssh(error=error)).state == "not_yet"
+
+
+@pytest.mark.parametrize(
+    ("ordered", "listed", "state"), [(8, None, "ready"), (16, None, "not_yet"), (16, 8, "not_yet")]
+)
+def test_as_many_gpus_are_asked_for_as_were_ordered(
+    tmp_path: pathlib.Path, ordered: int, listed: int | None, state: str
+) -> None:
+    ssh = _Ssh(stdout=output(VM))
+    assert probe(tmp_path, ssh, gpus=listed, ordered=Hardware(gpu_count=ordered)).state == state
 
 
 def test_as_many_gpus_are_asked_for_as_were_sold(tmp_path: pathlib.Path) -> None:

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
 import subprocess
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.muster.training.plugins.module_utils._model.offer import Hardware
 from ansible_collections.muster.training.plugins.plugin_utils._provision.readiness import (
     PROBE_SCRIPT,
     MachineRequirements,
@@ -83,6 +86,37 @@ def test_a_machine_without_gpu_or_without_driver_is_not_asked_for_one() -> None:
     bare = output(VM, gpu_count=None, cuda="missing")
     assert judge_probe(bare, MachineRequirements()).state == "ready"
     assert judge_probe(bare, MachineRequirements(gpu_count=8, cuda=False)).state == "ready"
+
+
+@pytest.mark.parametrize(
+    ("shown", "state", "word"),
+    [
+        ({"gpu_name": "NVIDIA H100 80GB HBM3", "gpu_memory_mib": "81559"}, "ready", ""),
+        ({"gpu_name": "", "gpu_memory_mib": ""}, "ready", ""),
+        ({"gpu_name": "NVIDIA A40", "gpu_memory_mib": "81559"}, "bad", "NVIDIA A40, H100 was ordered"),
+        ({"gpu_name": "NVIDIA H100 80GB HBM3", "gpu_memory_mib": "40960"}, "bad", "40 GiB of memory per GPU"),
+        ({"memory_kib": str(64 * 2**20)}, "bad", "64 GiB of memory"),
+    ],
+)
+def test_a_machine_must_be_what_was_ordered(shown: dict[str, str | None], state: str, word: str) -> None:
+    wanted = MachineRequirements(gpu_count=8, ordered=Hardware("H100", 8, 80.0, 200.0))
+    report = judge_probe(output(VM, **shown), wanted)
+    assert report.state == state and word in "; ".join(report.problems)
+
+
+def test_the_script_tells_the_smallest_gpu(tmp_path: pathlib.Path) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(
+        "#!/bin/sh\n[ \"$1\" = -L ] && printf 'GPU 0: x\\nGPU 1: y\\n' && exit\n"
+        "printf '81559, NVIDIA H100 80GB HBM3\\n46068, NVIDIA L40S\\n'\n"
+    )
+    smi.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["sh", "-s"], input=PROBE_SCRIPT, capture_output=True, text=True, timeout=60, check=True, env=environment
+    )
+    facts = parse_probe(done.stdout)
+    assert (facts["gpu_count"], facts["gpu_memory_mib"], facts["gpu_name"]) == ("2", "46068", "NVIDIA L40S")
 
 
 @given(st.text())

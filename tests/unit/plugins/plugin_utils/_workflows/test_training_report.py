@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pathlib
 import shutil
@@ -37,6 +38,15 @@ def test_the_newest_run_is_reported_below_its_own_folder(home: StateHome) -> Non
         "junit": str(folder / "junit.xml"),
     }
     assert sorted(path.name for path in folder.iterdir()) == ["junit.xml", "report.html", "report.json"]
+
+
+def test_a_report_without_plots_is_a_success_with_a_warning(home: StateHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "matplotlib" else real(name))
+    result = write_run_report(home, None, [], None, False)
+    words = "report: plots need the Python package matplotlib where ansible-playbook runs: pip install matplotlib"
+    assert result["warnings"] == [words] and pathlib.Path(str(result["html"])).exists()
+    assert write_run_report(home, None, ["nulls", "resumed"], None, False)["warnings"] == [words]
 
 
 def test_check_mode_writes_nothing(home: StateHome, tmp_path: pathlib.Path) -> None:

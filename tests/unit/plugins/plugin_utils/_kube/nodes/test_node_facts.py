@@ -93,14 +93,14 @@ def test_the_command_of_the_container_answers_with_facts(tmp_path: t.Any) -> Non
 
 
 def test_gpus_are_the_node_objects_and_interfaces_the_pods() -> None:
-    node = Node.from_dict(node_facts.merge_record(SEEN, NODE, host_network=True))
+    node = node_facts.read_node(SEEN, NODE, host_network=True)
     assert (node.name, node.gpu.count, node.gpu.model, node.gpu.pci_gen) == ("gpu-1", 8, "NVIDIA-H100-80GB-HBM3", 5)
     assert node.gpu.memory_gib == pytest.approx(79.6) and node.region == "eu-1" and node.kernel == "6.8.0-50"
     assert [item.address for item in node.addresses.lan] == ["10.42.1.9"] and len(node.nics) == 2
 
 
 def test_a_pod_with_its_own_network_says_nothing_about_the_nodes() -> None:
-    node = Node.from_dict(node_facts.merge_record(SEEN, NODE, host_network=False))
+    node = node_facts.read_node(SEEN, NODE, host_network=False)
     assert [item.address for item in node.addresses.lan] == ["10.0.0.7"] and node.interfaces == ()
     # RDMA devices are the node's whatever the network.
     assert [item.name for item in node.nics] == ["mlx5_0"] and node.boot_id == "b"

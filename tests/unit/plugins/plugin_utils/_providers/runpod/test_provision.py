@@ -45,7 +45,7 @@ def test_runpod_is_sent_the_key_in_the_environment_and_no_account_key_is_touched
     with script:
         assert provider.create(order("runpod", ports=("8888/http",))) == OrderAccepted("p1")
     body = json.loads(script.done[0].body or b"")
-    assert body["env"] == {"PUBLIC_KEY": KEY}
+    assert body["env"] == {"PUBLIC_KEY": KEY, "MUSTER_TOKEN": "1f2e3d4c"}
     assert body["ports"] == ["22/tcp", "8888/http"]
     assert body["name"] == NAME
 

@@ -38,7 +38,15 @@ def test_vast_orders_registers_its_key_and_drops_the_instance_key() -> None:
         assert "canary" not in repr(made) + repr(provider.list_instances())
     assert api.account_keys == [KEY]
     (body,) = api.bodies
-    assert body["label"] == NAME and body["cancel_unavail"] is True and body["env"] == {"-p 8080:8080": "1"}
+    assert (
+        body["label"] == NAME
+        and body["cancel_unavail"] is True
+        and body["env"]
+        == {
+            "-p 8080:8080": "1",
+            "MUSTER_TOKEN": "1f2e3d4c",
+        }
+    )
     assert "vm" not in body and body["onstart"] == "echo hi"
     assert api.violations == []
 

@@ -11,6 +11,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.lease import (
+    AccountIdentity,
     Instance,
     OrderAccepted,
     OrderRefused,
@@ -44,7 +45,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger 
 AT = 1_795_255_200.0
 TOKEN = "1f2e3d4c"
 NAME = f"lab-h100-0-{TOKEN}"
-ACCOUNTS = {"lambda": "acc1"}
+ACCOUNTS = {"lambda": AccountIdentity("acc1", "f00d")}
 REQUEST = PoolRequest(
     "lab",
     "h100",
@@ -108,6 +109,7 @@ def test_an_event_holds_what_the_pool_and_the_lease_say() -> None:
         "resource": "instance",
         "provider": "lambda",
         "account": "acc1",
+        "fingerprint": "f00d",
         "pool": "h100",
         "name": NAME,
         "region": "us-east-1",

@@ -26,3 +26,4 @@ def test_a_book_takes_no_intent_that_is_not_on_disk_but_every_fact() -> None:
     book.record(event(3, "created"))
     assert event(3).token in book.tokens
     assert book.problem == "the disk is full"
+    assert book.unwritten == [event(3, "created")]

@@ -138,6 +138,20 @@ def test_a_full_disk_is_an_error_and_the_next_line_stands_alone(
     assert [item.token for item in read_ledger(tmp_path).events] == [event(1).token, event(3).token]
 
 
+def test_a_folder_that_takes_no_writing_holds_up_no_deletion(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "ledger.jsonl").mkdir()
+    with pytest.raises(MusterError, match="cannot be written"), LedgerWriter(tmp_path / "lab"):
+        pass
+    with LedgerWriter(tmp_path / "lab", for_deletion=True) as writer:
+        with pytest.raises(MusterError, match=r"ledger\.jsonl cannot be written"):
+            writer.append(event(1))
+        with pytest.raises(RefusedError, match="in use"), LedgerWriter(tmp_path / "lab", for_deletion=True):
+            pass
+    with LedgerWriter(tmp_path / "file" / "lab", for_deletion=True):
+        pass
+
+
 def test_every_line_is_synced(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     real = os.fsync

@@ -18,6 +18,7 @@ from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report
     case,
     start,
     steps,
+    worker_started,
 )
 
 
@@ -41,7 +42,11 @@ def test_a_resume_is_proven_from_metrics_alone() -> None:
 @pytest.mark.parametrize(
     ("second", "proof", "reason"),
     [
-        ([start(9, 0), *steps(10, 1, 40)], "contradicted", "began at step 0 although a checkpoint of step 20"),
+        (
+            [start(9, 0), *steps(10, 1, 40)],
+            "contradicted",
+            "did not resume: it began at step 1, although a checkpoint of step 20",
+        ),
         ([start(9, 30), *steps(10, 31, 40)], "contradicted", "only step 27 had been reached"),
         ([start(9, 20, 1), *steps(10, 21, 40)], "contradicted", "world size changed from 2 to 1"),
         ([start(9, 20), *steps(10, 21, 40, level=9.0)], "contradicted", "the loss went back to"),
@@ -74,3 +79,29 @@ def test_a_program_that_logs_every_tenth_step_resumes_within_ten() -> None:
     lines = [start(0, 0), *({"at": ZERO + n, "step": n, "loss": 3.0} for n in range(10, 60, 10))]
     lines += [start(70, 45), *({"at": ZERO + 70 + n, "step": n, "loss": 3.0} for n in range(50, 90, 10))]
     assert case(lines).faults[0].proof == "proven"
+
+
+def test_a_program_that_marks_nothing_and_begins_again_did_not_resume() -> None:
+    lines = [{"at": ZERO + step * 0.1, "step": step} for step in range(1, 42)]
+    again = [{"at": ZERO + 20 + step * 0.1, "step": step} for step in range(1, 60)]
+    found = case([*lines, *again])
+    (fault,) = found.faults
+    assert (fault.proof, fault.steps_lost, found.steps_lost) == ("contradicted", 41, 41)
+    assert "began at step 1 again after step 41" in fault.reasons[0]
+
+
+@pytest.mark.parametrize(("interval", "proof"), [(41, "unproven"), (20, "contradicted")])
+def test_the_declared_interval_says_whether_there_was_anything_to_resume(interval: int, proof: str) -> None:
+    lines = [{"at": ZERO + step * 0.1, "step": step} for step in range(1, 42)]
+    again = [{"at": ZERO + 20 + step * 0.1, "step": step} for step in range(1, 60)]
+    found = case([*lines, *again], job={"checkpoints": {"interval_steps": interval}})
+    assert [fault.proof for fault in found.faults] == [proof]
+
+
+def test_a_start_that_was_asked_to_begin_anew_is_not_blamed() -> None:
+    events = [worker_started(0, "a", 0, 1), worker_started(9, "a", 0, 2)]
+    events += [{"at": ZERO + at, "kind": "submitted", "attempt": n} for at, n in ((0, 1), (8.5, 2))]
+    metrics = [start(0.1, 0), *steps(1, 1, 27), start(9.5, 0), *steps(10, 1, 40)]
+    for resume, proof in (("never", "fresh"), ("auto", "contradicted")):
+        found = case(metrics, events, job={"checkpoints": {"resume": resume}})
+        assert [fault.proof for fault in found.faults] == [proof], resume

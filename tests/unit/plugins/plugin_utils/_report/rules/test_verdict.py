@@ -13,9 +13,17 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.data.load 
     RunFolder,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import build_run_model
+from ansible_collections.muster.training.plugins.plugin_utils._report.pages.page_summary import build_figures
+from ansible_collections.muster.training.plugins.plugin_utils._report.pages.rendering import add_note
 from ansible_collections.muster.training.plugins.plugin_utils._report.rules.summary import build_report
 from ansible_collections.muster.training.plugins.plugin_utils._report.rules.verdict import describe_cause, judge_run
-from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import run, statuses
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import (
+    ZERO,
+    Line,
+    case,
+    run,
+    statuses,
+)
 
 
 @pytest.mark.parametrize(
@@ -47,8 +55,21 @@ def test_a_success_with_open_claims_says_so() -> None:
     found = run("resumed")
     record = {**found.record, "world_size": {"asked": None, "seen": None}, "derived": {}}
     verdict = judge_run(build_run_model(dataclasses.replace(found, record=record)))
-    assert (verdict.word, verdict.tone) == ("Succeeded, not all proven", "warn")
+    assert (verdict.word, verdict.tone) == ("Succeeded, proven 4 of 5", "ok")
     assert verdict.sentence.endswith("Not proven: all ranks took part.")
+
+
+def test_a_loss_that_is_no_number_comes_first() -> None:
+    """The program ended with 0 and ten good losses: what counts is that the model is lost since step 11."""
+    numbers: list[Line] = [{"at": ZERO + n, "step": n, "loss": 2.0 / n} for n in range(1, 11)]
+    broken: list[Line] = [{"at": ZERO + n, "step": n, "loss": "nan"} for n in range(11, 31)]
+    model = case(numbers + broken, outcome="succeeded", state="ended")
+    verdict = judge_run(model)
+    assert (verdict.word, verdict.tone) == ("Loss is NaN", "bad")
+    assert verdict.sentence.startswith("The loss is no number since step 11; ")
+    assert dict(build_figures(model))["Final loss"] == add_note("NaN", "since step 11")
+    recovered = case([*numbers, *broken, {"at": ZERO + 31, "step": 31, "loss": 1.0}], outcome="succeeded")
+    assert recovered.nan_since is None
 
 
 def test_missing_ranks_fail_a_success() -> None:

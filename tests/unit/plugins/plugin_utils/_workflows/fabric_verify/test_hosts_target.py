@@ -6,17 +6,22 @@
 from __future__ import annotations
 
 import pathlib
+import tempfile
 import typing as t
 
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, UnreachableError
+from ansible_collections.muster.training.plugins.module_utils._node.facts import gather_facts
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.topology.islands import find_islands
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify.hosts_target import (
     HostsTarget,
     PublishResult,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
 from ansible_collections.muster.training.tests.support.run_world import Said
+from ansible_collections.muster.training.tests.unit.plugins.module_utils._node import node_trees
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._providers.records import MAPPINGS
 
 
 class FakeRemote:
@@ -69,6 +74,57 @@ def test_what_the_inventory_states_is_added_to_the_facts() -> None:
     stated = {"a": {"muster_node": {"site": "lab", "memory_gib": None}}}
     (node,) = target(Said(), {"a": {"info": info(1)}}, stated).find_nodes().nodes
     assert node.site == "lab" and node.memory_gib == 64
+
+
+@pytest.mark.parametrize("private", [True, False], ids=["private addresses listed", "only public addresses listed"])
+def test_two_infiniband_nodes_with_a_record_of_lambda_are_one_island(private: bool) -> None:
+    """The facts of the machines, the record that the inventory plugin made, and the islands of the two."""
+    answers = {name: {"info": {"facts": facts_of("hgx_h100_ib", name), "live_runs": []}} for name in ("a", "b")}
+    stated = {
+        name: {"muster_node": MAPPINGS["lambda"][0](raw, "acc").record} for name, raw in instances(private).items()
+    }
+    nodes = target(Said(), answers, stated).find_nodes().nodes
+    (island,) = find_islands(nodes)
+    assert (island.nodes, island.lane, island.link) == (("a", "b"), "A", "ib")
+    assert (island.nic_count, island.nic_rate_gbps) == (8, 400)
+    assert [(node.provider, node.gpu.count, node.price_usd_per_hour) for node in nodes] == [("lambda", 8, 23.92)] * 2
+    assert all(node.gpu.nvswitch and node.region and node.account for node in nodes)
+
+
+def test_two_sparks_found_by_tailscale_keep_their_gpu_and_their_lan() -> None:
+    answers = {name: {"info": {"facts": facts_of("dgx_spark", name), "live_runs": []}} for name in ("a", "b")}
+    device = MAPPINGS["tailscale"][1][0]
+    records = {
+        name: MAPPINGS["tailscale"][0]({**device, "addresses": [f"100.101.1.{number}"]}, "acc").record
+        for name, number in (("a", 31), ("b", 32))
+    }
+    nodes = (
+        target(Said(), answers, {name: {"muster_node": record} for name, record in records.items()}).find_nodes().nodes
+    )
+    assert [(node.gpu.model, node.gpu.count, node.gpu.unified_memory) for node in nodes] == [
+        ("NVIDIA GB10", 1, True)
+    ] * 2
+    assert [[item.interface for item in node.addresses.mesh] for node in nodes] == [["tailscale0"]] * 2
+    assert all(len(node.addresses.lan) == 3 and node.network_types == ("mesh", "lan") for node in nodes)
+    (island,) = find_islands(nodes)
+    assert (island.nodes, island.link) == (("a", "b"), "roce")
+
+
+def facts_of(kind: str, name: str) -> dict[str, t.Any]:
+    """Return the facts of a fixture tree as the agent answers them, of a machine of its own in the same networks."""
+    number = {"a": "31", "b": "32"}[name]
+    with tempfile.TemporaryDirectory() as folder:
+        request = node_trees.expand(kind, pathlib.Path(folder))
+        for entry in request["addresses"]:
+            entry[1] = f"{entry[1].rpartition('.')[0]}.{number}" if ":" not in entry[1] else entry[1]
+        return {**gather_facts(request), "boot_id": name}
+
+
+def instances(private: bool) -> dict[str, dict[str, t.Any]]:
+    """Return two running instances, from a recorded listing."""
+    raw = MAPPINGS["lambda"][1][0]
+    raw = raw if private else {**raw, "private_ip": None}
+    return {name: {**raw, "name": name, "ip": f"198.51.100.{index}"} for index, name in enumerate("ab", 1)}
 
 
 def test_a_pair_without_an_answer_is_reported_and_not_one_lan() -> None:

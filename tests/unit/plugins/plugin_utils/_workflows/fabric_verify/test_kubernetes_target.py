@@ -10,6 +10,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.job_backends import Surroundings, choose_backend
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify import (
     kubernetes_target,
 )
@@ -26,7 +27,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_
     ],
 )
 def test_a_job_for_kubernetes_means_a_cluster(value: t.Any, found: str | None) -> None:
-    user_job = kubernetes_target.find_kubernetes_job({"job": value})
+    user_job = kubernetes_target.find_kubernetes_job({"job": value}, Surroundings(machines=True, cluster=False))
     assert (user_job and user_job.settings["image"]) == found
 
 
@@ -35,7 +36,15 @@ def test_a_job_for_kubernetes_means_a_cluster(value: t.Any, found: str | None) -
 )
 def test_what_is_no_job_is_named(value: t.Any) -> None:
     with pytest.raises(InputError, match=r"^job"):
-        kubernetes_target.find_kubernetes_job({"job": value})
+        kubernetes_target.find_kubernetes_job({"job": value}, Surroundings(machines=False, cluster=True))
+
+
+@pytest.mark.parametrize(("machines", "cluster"), [(True, False), (False, True), (True, True), (False, False)])
+def test_a_job_without_a_backend_is_tested_where_it_will_run(machines: bool, cluster: bool) -> None:
+    around = Surroundings(machines, cluster)
+    value: dict[str, t.Any] = {"image": "x", "placement": {"namespace": "vision"}}
+    found = kubernetes_target.find_kubernetes_job({"job": value}, around)
+    assert (found is not None) == (choose_backend(True, around).backend == "kubernetes")
 
 
 def test_the_state_of_a_pod_that_gathers_facts() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import time
 import types
 import typing as t
 
@@ -36,9 +37,10 @@ def test_a_line_for_people_leaves_out_what_is_unknown() -> None:
     assert describe_state({**bare, **full, "restarts": 1, "cost_usd": 2.5}) == f"{text} · restarts 1 · $2.50"
 
 
-def follower(folder: pathlib.Path, reason: str = "") -> Follower:
-    progress: t.Any = types.SimpleNamespace(say=lambda _line: None, show=lambda _values: None)
-    job = parse_job({"name": "x", "nodes": 2, "script": "/t.py"})
+def follower(folder: pathlib.Path, reason: str = "", said: list[str] | None = None, **values: t.Any) -> Follower:
+    lines = [] if said is None else said
+    progress: t.Any = types.SimpleNamespace(say=lines.append, show=lambda _values: None)
+    job = parse_job({"name": "x", "nodes": 2, "script": "/t.py", **values})
     return Follower(job, "x-1", folder, progress, lambda _follower: None, None, lambda: reason)
 
 
@@ -63,3 +65,48 @@ def test_the_end_of_a_log(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a.log").write_bytes(b"x" * 70_000 + b"\xffend\n")
     text = read_tail(tmp_path / "a.log")
     assert text.endswith("end\n") and len(text) <= 64 * 1024
+
+
+PATTERN: Dict = {"metrics": {"step_pattern": r"iter (?P<step>[0-9]+)"}}
+
+
+def print_steps(followed: Follower, first: int, last: int) -> None:
+    followed._write("a", "log", "".join(f"iter {step}\n" for step in range(first, last + 1)))
+
+
+def start_attempt(followed: Follower, n: int) -> None:
+    at = time.time()
+    followed.record_event("worker_started", at, rank=0, node="a", attempt=n)
+
+
+def test_a_printed_step_that_the_next_attempt_repeats_counts(tmp_path: pathlib.Path) -> None:
+    followed = follower(tmp_path, **PATTERN)
+    start_attempt(followed, 1)
+    print_steps(followed, 1, 41)
+    # Another rank prints the same step: it counts once.
+    print_steps(followed, 41, 41)
+    start_attempt(followed, 2)
+    print_steps(followed, 41, 60)
+    first, second = followed.story.attempts
+    assert (first.last_step, second.first_step, second.last_step) == (41, 41, 60)
+    assert followed.story.losses()[0] == 1
+    steps = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [*range(1, 42), *range(41, 61)]
+
+
+def test_an_attempt_that_begins_again_is_reported_once(tmp_path: pathlib.Path) -> None:
+    said: list[str] = []
+    followed = follower(tmp_path, said=said, **PATTERN)
+    start_attempt(followed, 1)
+    print_steps(followed, 1, 41)
+    start_attempt(followed, 2)
+    print_steps(followed, 1, 3)
+    followed.report_resumes()
+    followed.report_resumes()
+    again = follower(tmp_path, said=said, **PATTERN)
+    again.report_resumes()
+    assert said == [
+        "warning: attempt 2 did not resume: it began at step 1 again after step 41, and reported no checkpoint"
+    ]
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [event["attempt"] for event in events if event["kind"] == "not_resumed"] == [2]

@@ -14,14 +14,61 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.request import RunRequest
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import load as training_job_load
+from ansible_collections.muster.training.tests.support.run_world import Said
 
 JOB = {"name": "x", "script": "/t.py"}
 
 
-def load(root: pathlib.Path, **options: t.Any) -> Job:
-    return training_job_load.load_job(options, root, StateHome({"path": str(root / "state")}, "lab"))
+def load(root: pathlib.Path, hosts: t.Sequence[str] = ("gpu-1",), said: Said | None = None, **options: t.Any) -> Job:
+    variables: dict[str, t.Any] = {name: {} for name in hosts}
+    request = RunRequest(options, hosts, variables, root, False, lambda _names: [], said or Said())
+    return training_job_load.load_job(request, StateHome({"path": str(root / "state")}, "lab"))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "options", "image", "backend", "why"),
+    [
+        (["gpu-1"], {}, None, "hosts", "the play has machines, and no cluster is named"),
+        (
+            ["localhost"],
+            {"kubeconfig": "~/.kube/config"},
+            None,
+            "kubernetes",
+            "a cluster is named, and the play has no",
+        ),
+        (
+            ["gpu-1"],
+            {"kubeconfig": "k"},
+            "torch:2",
+            "kubernetes",
+            "machines and a cluster are there, and the job has an",
+        ),
+        (["gpu-1"], {"context": "lab"}, None, "hosts", "machines and a cluster are there, and the job has no image"),
+        (["localhost"], {}, "torch:2", "kubernetes", "no machines and no cluster are named, and the job has an image"),
+        (["localhost"], {}, None, "hosts", "no machines and no cluster are named, and the job has no image"),
+    ],
+)
+def test_the_backend_auto_is_what_is_there(
+    tmp_path: pathlib.Path, hosts: list[str], options: dict[str, str], image: str | None, backend: str, why: str
+) -> None:
+    said = Said()
+    job = {**JOB, "resources": {"memory": "1Gi"}} | ({"image": image} if image else {})
+    if backend == "kubernetes" and image is None:
+        with pytest.raises(InputError, match=r"job\.image: is required on Kubernetes"):
+            load(tmp_path, hosts, said, job=job, **options)
+    else:
+        assert load(tmp_path, hosts, said, job=job, **options).placement.backend == backend
+    (line,) = said.lines
+    assert line.startswith(f"placement.backend: auto is {backend}: {why}")
+
+
+def test_a_named_backend_is_not_decided_on(tmp_path: pathlib.Path) -> None:
+    said = Said()
+    found = load(tmp_path, ["localhost"], said, job={**JOB, "placement": {"backend": "hosts"}}, kubeconfig="k")
+    assert found.placement.backend == "hosts" and said.lines == []
 
 
 def templates(root: pathlib.Path, **files: str) -> None:

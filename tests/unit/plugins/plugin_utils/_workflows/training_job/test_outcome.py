@@ -11,12 +11,17 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import RunOutcome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import (
+    Follower,
+    RunOutcome,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.outcome import (
     add_error_line,
     check_attendance,
+    record_end,
 )
 
 DONE = RunOutcome("succeeded", 0, "succeeded", "all ranks exited with code 0")
@@ -62,3 +67,25 @@ def test_the_log_of_the_failed_node_comes_first_and_then_those_of_others(tmp_pat
     assert add_error_line(tmp_path, CRASH).detail.endswith("exited with code 3: ValueError: printed by mpirun")
     (logs / "n1.log").write_text("[1,1]<stderr>:KeyError: 'own'\n")
     assert add_error_line(tmp_path, CRASH).detail.endswith("exited with code 3: KeyError: 'own'")
+
+
+@pytest.mark.parametrize(("second", "clean"), [(21, True), (1, False)])
+def test_a_success_that_did_not_resume_is_not_clean(tmp_path: pathlib.Path, second: int, clean: bool) -> None:
+    """The last line of the play and the record say it; the exit code does not."""
+    said: list[str] = []
+    progress = t.cast(t.Any, types.SimpleNamespace(say=said.append, show=lambda _values: None))
+    job = parse_job({"name": "x", "script": "/t.py"})
+    follower = Follower(job, "x-1", tmp_path, progress, lambda _follower: None, None)
+    for n, first, last in ((1, 1, 27), (2, second, 40)):
+        follower.record_event("worker_started", 1000.0 * n, rank=0, node="n", attempt=n)
+        for step in range(first, last + 1):
+            follower.story.metric({"at": 1000.0 * n + step, "step": step})
+        follower.story.metric({"at": 1000.0 * n + 41, "checkpoint_step": 20 * n})
+    begun = run_record.new_record("x-1", to_yaml_names(job), 900.0)
+    ended = record_end(follower, DONE, begun, {}, 3000.0)
+    text = "attempt 2 did not resume: it began at step 1, although a checkpoint of step 20 had been saved"
+    assert ended.outcome == "succeeded" and ended.problems == (() if clean else (text,))
+    assert [item.resumed for item in ended.attempts] == [None, clean]
+    assert ended.steps_lost == (7 if clean else 27)
+    assert said[-1].startswith(f"run x-1 succeeded{'' if clean else ', not clean'}: all ranks exited with code 0")
+    assert (text in said[-1]) is not clean

@@ -77,3 +77,5 @@ def test_checkpoints_of_a_run_lie_below_the_jobs_own_folder() -> None:
     assert (context.checkpoint_dir, context.attempt) == ("/ckpt/x-1", 3)
     assert context.port == code_source.rendezvous_port("x-1")
     assert code_source.build_context(job(), "x-1", 1).checkpoint_dir is None
+    never = code_source.build_context(job(checkpoints={"resume": "never"}), "x-1", 3)
+    assert never.checkpoints_in("/run") == "/run/checkpoints/attempt-3"

@@ -12,6 +12,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.node import Node
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import source as code_source
@@ -48,34 +49,10 @@ def test_the_first_hosts_of_the_play_are_the_nodes() -> None:
         hosts_plan.select_hosts(["c", "a", "b"], VARS, job(nodes=4))
 
 
-ADDRESSES = {"lan": "10.1.0.1", "mesh": "100.64.0.1", "public": "203.0.113.1"}
-
-
-@pytest.mark.parametrize(
-    ("variables", "wanted", "address"),
-    [
-        ({}, [], "n1"),
-        ({"ansible_host": "localhost"}, [], "127.0.0.1"),
-        ({"ansible_host": "10.0.0.1", "muster_node": {"addresses": ADDRESSES}}, [], "10.1.0.1"),
-        ({"muster_node": {"addresses": {**ADDRESSES, "lan": None}}}, [], "100.64.0.1"),
-        ({"muster_node": {"addresses": ADDRESSES}}, ["public", "mesh"], "203.0.113.1"),
-        ({"muster_node": {"addresses": ADDRESSES}, "muster_address": "10.9.9.9"}, ["mesh"], "10.9.9.9"),
-        ({"muster_node": {"addresses": {"lan": "10.1.0.1"}}}, ["mesh"], None),
-        ({"ansible_host": "10.0.0.1"}, ["lan"], None),
-    ],
-)
-def test_the_address_at_which_the_others_reach_a_node(variables: Dict, wanted: list[str], address: str | None) -> None:
-    one = job(nodes=1, placement={"required_network_types": wanted})
-    if address is None:
-        with pytest.raises(RefusedError, match=f"^n1: has no {' or '.join(wanted)} address"):
-            hosts_plan.select_hosts(["n1"], {"n1": variables}, one)
-    else:
-        assert hosts_plan.select_hosts(["n1"], {"n1": variables}, one)[0].address == address
-
-
-def test_two_hosts_at_one_address_are_refused_by_name() -> None:
-    with pytest.raises(RefusedError, match=r"^a, b have the same address 10\.0\.0\.1\. Give each host its own"):
-        hosts_plan.select_hosts(["a", "b"], {"a": VARS["a"], "b": VARS["a"]}, job())
+def test_a_cluster_is_not_a_host_of_a_job() -> None:
+    variables = {"muster_node": {"kind": "cluster", "name": "cks"}}
+    with pytest.raises(RefusedError, match=r"^cks is a Kubernetes cluster, not a machine\. Set placement\.backend"):
+        hosts_plan.select_hosts(["cks"], {"cks": variables}, job(nodes=1))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +81,8 @@ def test_the_interpreter_of_the_job_wins_over_the_hosts() -> None:
 )
 def test_all_on_this_machine_is_loopback(addresses: list[str], lane: str) -> None:
     found = [
-        hosts_plan.TrainingHost(str(index), address, "py", None, "ssh", {}) for index, address in enumerate(addresses)
+        hosts_plan.TrainingHost(str(index), address, "py", None, "ssh", {}, Node(str(index)))
+        for index, address in enumerate(addresses)
     ]
     assert hosts_plan.network_lane(found) == lane
 
@@ -150,6 +128,27 @@ def test_a_gang_without_a_store_meets_once_at_the_first_node() -> None:
         first.store is None and first.meet is not None and first.meet["peers"] == 1 and first.spec["wait_for"] is None
     )
     assert second.meet is None and second.reach is not None and second.write == ("/s/b/runs/x-1/checkpoints",)
+
+
+def test_nodes_know_where_checkpoints_are_and_what_to_do_with_them() -> None:
+    first, second = made(job(checkpoints={"path": "/mnt/c", "keep": 3, "format": "dcp"}))
+    assert first.shared == second.shared == "/mnt/c/x-1"
+    rules = {"format": "dcp", "keep": 3, "required": False, "shared": True, "folder": "/mnt/c/x-1"}
+    assert first.spec["checkpoints"] == {**rules, "first": True}
+    assert second.spec["checkpoints"] == {**rules, "first": False}
+    alone, _other = made(job(checkpoints={"path": "/mnt/c", "shared": False, "resume": "never"}))
+    assert alone.shared is None and alone.spec["checkpoints"]["folder"] == "/mnt/c/x-1/attempt-4"
+    assert made(job())[0].spec["checkpoints"]["folder"] == "/s/a/runs/x-1/checkpoints"
+
+
+def test_a_required_checkpoint_is_looked_for_where_the_run_has_its_own() -> None:
+    nothing = code_source.CodeSource((), None, None)
+    for path, folder in (("/mnt/c", "/mnt/c/x-1"), (None, None)):
+        wanted = job(checkpoints={"path": path, "resume": "required"})
+        found = hosts_plan.select_hosts(["a", "b"], VARS, wanted)
+        asked = hosts_plan.build_info_request(wanted, 1, found[1], "x-1", nothing, None)
+        assert asked["checkpoints"] == {"folder": folder, "format": "files"}
+    assert hosts_plan.build_info_request(job(), 1, found[1], "x-1", nothing, None)["checkpoints"] is None
 
 
 def test_secrets_are_beside_a_unit_and_never_in_it() -> None:

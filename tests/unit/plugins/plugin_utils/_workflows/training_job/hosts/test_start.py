@@ -16,6 +16,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
 from ansible_collections.muster.training.plugins.module_utils._model.fabric_gate import FabricGate
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._model.node import Node
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord, WorldSize
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang
@@ -54,8 +55,11 @@ def make_plan(launcher: str = "torchrun", verdict: t.Any = None, **agents: Dict)
         name: {"units": {"agent": agents[name]} if name in agents else {}, "training": training, "kernel": "6.1"}
         for name in "ab"
     }
-    hosts = [TrainingHost(name, f"127.0.0.{index}", "python3", 2.0, "ssh", {}) for index, name in enumerate("ab", 1)]
-    numbers = ("effective_batch", "learning_rate_advice", "price_usd_per_hour", "predicted_allreduce_s")
+    hosts = [
+        TrainingHost(name, f"127.0.0.{index}", "python3", 2.0, "ssh", {}, Node(name))
+        for index, name in enumerate("ab", 1)
+    ]
+    numbers = ("effective_batch", "learning_rate_advice", "price_usd_per_hour", "predicted_allreduce_s", "checkpoints")
     derived = {"world_size": 2, **dict.fromkeys(numbers)}
     remotes = [NodeClient(name, silent, program=f"/agent/{name}") for name in "ab"]
     gate = FabricGate(verdict, ())
@@ -91,7 +95,8 @@ class Gang:
         meet = {"host": "127.0.0.1"}
         return [gang.GangMember(remote, {}, {}, None, {}, {}, 0, (), meet, meet) for remote in plan.remotes]
 
-    def prepare(self, members: list[gang.GangMember], *_rest: t.Any, fresh: bool) -> None:
+    def prepare(self, members: list[gang.GangMember], *_rest: t.Any, fresh: bool, proof: Dict) -> None:
+        assert proof["name"].startswith(".muster-shared-")
         self.note("prepare", [member.remote for member in members], fresh)
         self.members = [{"meet": member.meet, "reach": member.reach} for member in members]
         if self.problem:
@@ -213,12 +218,13 @@ def test_the_first_line_has_what_is_known_of_the_run() -> None:
         "learning_rate_advice": 0.002,
         "price_usd_per_hour": 4,
         "predicted_allreduce_s": 0.5,
+        "checkpoints": "checkpoints per node",
     }
     plan.derived.update(known)
     start._announce(said, plan, False)
     first = "run r-1: 2 nodes × 1 = world size 2"
     rest = "effective batch 64 · linear scaling suggests learning rate 0.002 · $4.00 an hour"
-    assert said.lines == [first, f"{first} · {rest} · 0.5 s per all-reduce of all gradients"]
+    assert said.lines == [first, f"{first} · {rest} · 0.5 s per all-reduce of all gradients · checkpoints per node"]
 
 
 def test_a_node_that_cannot_start_leaves_nothing_anywhere(world: RunWorld) -> None:

@@ -146,3 +146,51 @@ def test_several_flavors_name_no_node_and_all_tolerations() -> None:
     assert other["kind"] == "ResourceFlavor"
     found = queue(*objects, other)
     assert (found.tolerations, found.node_labels) == ((TAINT, bear), {})
+
+
+def rdma_node(resource: str) -> KubeObject:
+    offered = {"nvidia.com/gpu": "8", **({resource: "1k"} if resource else {})}
+    status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": offered}
+    return {"metadata": {"name": resource or "plain", "labels": {}}, "spec": {}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("resource", "level", "forbidden", "mode", "why"),
+    [
+        ("", "", False, "pod", "the job gets no RDMA device"),
+        ("nvidia.com/rdma/sriov_a", "", False, "pod", "nvidia.com/rdma/sriov_a is moved into the pod"),
+        (
+            "rdma/rdma_shared_device_a",
+            "",
+            False,
+            "host",
+            "rdma/rdma_shared_device_a is shared and belongs to the nodes'",
+        ),
+        ("rdma/rdma_shared_device_a", "privileged", False, "host", "rdma/rdma_shared_device_a is shared"),
+        ("rdma/rdma_shared_device_a", "baseline", False, "pod", "the namespace enforces baseline"),
+        ("rdma/rdma_shared_device_a", "", True, "pod", "the namespace cannot be read"),
+    ],
+)
+def test_the_network_auto_is_what_the_devices_need(
+    resource: str, level: str, forbidden: bool, mode: str, why: str
+) -> None:
+    labels = {"pod-security.kubernetes.io/enforce": level} if level else {}
+
+    def get(kind: str, name: str) -> KubeObject:
+        assert (kind, name) == ("v1/Namespace", "team") and "shared" in resource
+        if forbidden:
+            raise KubeError(kind, "forbidden", status=403)
+        return {"metadata": {"name": name, "labels": labels}}
+
+    client: t.Any = types.SimpleNamespace(get=get)
+    seen = cluster_facts.ClusterFacts([rdma_node(resource)], (), None, {}, [])
+    lines: list[str] = []
+    settled = cluster_facts.settle_network(client, plan(gpus_per_node=8).job, seen, "team", lines.append)
+    assert settled.placement.network_mode == mode
+    assert len(lines) == 1 and lines[0].startswith(f"placement.network_mode: auto is {mode}: {why}")
+
+
+def test_a_named_network_is_not_decided_on() -> None:
+    job = plan(placement={"network_mode": "host"}).job
+    seen = cluster_facts.ClusterFacts([], (), None, {}, [])
+    assert cluster_facts.settle_network(t.cast(t.Any, None), job, seen, "team", pytest.fail) is job

@@ -1,0 +1,23 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of the node_table module; its documentation is in plugins/modules/node_table.py."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..plugin_utils._ansible.base import WorkflowAction
+from ..plugin_utils._workflows import node_table
+
+
+class ActionModule(WorkflowAction):
+    """Runs in process on the controller."""
+
+    OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
+        "nodes": {"type": "list", "elements": "dict", "required": True},
+    }
+
+    def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Return the result documented in the module."""
+        return {"changed": False, "table": node_table.build_table(options["nodes"])}

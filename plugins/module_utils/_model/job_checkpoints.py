@@ -1,0 +1,96 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where the checkpoints of a run are, and which of their options need what: rules on a job.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from . import job_backends
+from .errors import InputError
+
+if t.TYPE_CHECKING:
+    from .job import Job
+
+
+# Within what time a file that one node wrote must be seen by the others. They look after it was written, and a network
+# file system asks its server for a name that it does not know; longer would only be needed behind a cache that answers
+# for the whole folder, and listing the folder renews that.
+VISIBLE_S = 15.0
+
+
+def checkpoint_folder(job: Job, run_id: str) -> str | None:
+    """Return the run's own folder below ``checkpoints.path``, None when the job names no path."""
+    return _join(job.checkpoints.path, run_id)
+
+
+def folder_of_start(job: Job, attempt: int) -> str:
+    """Return the part of the run's checkpoint folder that a start uses: with ``resume: never`` an empty one of its own.
+
+    :param attempt: the number of the first attempt of the start.
+    """
+    return f"attempt-{attempt}" if job.checkpoints.resume == "never" else ""
+
+
+def kept_logs_folder(job: Job, run_id: str) -> str | None:
+    """Return where the run's pods keep their logs: beside the checkpoints, None when these are in the pod."""
+    kept = job.checkpoints.path if job_backends.checkpoint_mount(job) else None
+    return _join(kept, f".muster/{run_id}/logs")
+
+
+def node_rules(job: Job) -> dict[str, t.Any]:
+    """Return what nodes and pods do about checkpoints: ``{format, keep, required, shared}``."""
+    wanted = job.checkpoints
+    required = wanted.resume == "required"
+    return {"format": wanted.format, "keep": wanted.keep, "required": required, "shared": must_be_shared(job)}
+
+
+def required_checkpoint(job: Job, run_id: str) -> dict[str, t.Any] | None:
+    """Return the folder and the format in which a host looks for the checkpoint that must be there, else None."""
+    if job.checkpoints.resume != "required":
+        return None
+    return {"folder": checkpoint_folder(job, run_id), "format": job.checkpoints.format}
+
+
+def must_be_shared(job: Job) -> bool:
+    """Return whether one folder for the checkpoints must be seen by all nodes."""
+    checkpoints = job.checkpoints
+    if job.nodes < 2 or checkpoints.path is None or not checkpoints.shared:
+        return False
+    # What lies in the pod is lost with it; a warning says so.
+    return not job.on_kubernetes or job_backends.checkpoint_mount(job) is not None
+
+
+def describe_folder(job: Job) -> str:
+    """Return where checkpoints go in a gang whose nodes do not share them, empty where nothing is to be said."""
+    if job.nodes < 2:
+        return ""
+    if job.checkpoints.path is None:
+        return "" if job.on_kubernetes else "checkpoints in each node's own run folder"
+    if not job.checkpoints.shared:
+        return f"each node keeps its part of the checkpoints in {job.checkpoints.path} (checkpoints.shared: false)"
+    if must_be_shared(job) and job.launcher == "ray":
+        return f"{job.checkpoints.path} is not tested to be one folder for all nodes with launcher ray"
+    return ""
+
+
+def check_checkpoints(job: Job) -> None:
+    """Refuse checkpoint options that cannot take effect.
+
+    :raises InputError: naming the option.
+    """
+    in_pod = job.on_kubernetes and job_backends.checkpoint_mount(job) is None
+    if in_pod and job.checkpoints.resume == "required":
+        raise InputError(
+            "job.checkpoints.resume",
+            "required needs checkpoints on a mount: a new pod has none",
+            "Name a claim in mounts and a path below it in checkpoints.path",
+        )
+
+
+def _join(folder: str | None, path: str) -> str | None:
+    return f"{folder.rstrip('/')}/{path}" if folder else None

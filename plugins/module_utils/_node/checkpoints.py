@@ -1,0 +1,166 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Complete checkpoints in a run's folder: which there are, and the removal of those beyond ``checkpoints.keep``.
+
+Format ``dcp``: a folder that has a ``.metadata`` file, which torch.distributed.checkpoint writes last. Format
+``files``: a file or folder whose name is not that of one that is being written; the program renames it when it is
+whole. Of those only what the program reported (``checkpoint_step`` and ``path``) is ever removed, because other files
+may lie beside them.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shutil
+import threading
+import time
+import typing as t
+
+from . import files
+from .pod_log import Tail
+
+_UNFINISHED = (".tmp", ".part", ".partial", ".incomplete")
+# In the checkpoint folder: the names that the program reported, of attempts on other nodes, too.
+_REPORTED = ".muster-saved.json"
+# Programs that report nothing are looked after at this interval.
+_EVERY_S = 10.0
+
+
+def list_complete(folder: pathlib.Path, form: str) -> list[pathlib.Path]:
+    """Return the complete checkpoints in ``folder``, the newest first; none when it cannot be read."""
+    found: list[tuple[int, str, pathlib.Path]] = []
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                saved_at = _saved_at(entry, form)
+                if saved_at is not None:
+                    found.append((saved_at, entry.name, folder / entry.name))
+    return [path for _at, _name, path in sorted(found, reverse=True)]
+
+
+def _saved_at(entry: os.DirEntry[str], form: str) -> int | None:
+    """Return when a checkpoint became complete (nanoseconds), None for anything else; a link is none."""
+    if entry.is_symlink() or entry.name.startswith("."):
+        return None
+    if form == "dcp":
+        mark = os.stat(os.path.join(entry.path, ".metadata")) if entry.is_dir() else None
+        return mark.st_mtime_ns if mark is not None and mark.st_size else None
+    if entry.name.endswith(_UNFINISHED):
+        return None
+    state = entry.stat()
+    empty = not os.listdir(entry.path) if entry.is_dir() else state.st_size == 0
+    return None if empty else state.st_mtime_ns
+
+
+class Pruner:
+    """Removes complete checkpoints beyond the newest ``keep``. The newest one is never removed.
+
+    :ivar leads: whether this node also looks after checkpoints that were not reported (``dcp``); of nodes that share a
+        folder the first one does.
+    """
+
+    def __init__(self, folder: pathlib.Path, form: str, keep: int, *, leads: bool, metrics: pathlib.Path) -> None:
+        self.folder, self.form, self.keep, self.leads = folder, form, max(1, keep), leads
+        self._tail = Tail(metrics)
+        self._due_at = 0.0
+
+    def step(self) -> list[str]:
+        """Take in what the program reported since the last call; return the names of what was removed."""
+        reported = [name for line in self._tail.lines() if (name := self._reported_name(line))]
+        if reported:
+            self._record(reported)
+        timed = self.form == "dcp" and self.leads and time.monotonic() >= self._due_at
+        if not reported and not timed:
+            return []
+        self._due_at = time.monotonic() + _EVERY_S
+        return self.prune()
+
+    def prune(self) -> list[str]:
+        """Remove what is beyond ``keep``; return the names."""
+        complete = list_complete(self.folder, self.form)
+        known = None if self.form == "dcp" else set(self._read_reported())
+        mine = [path for path in complete if known is None or path.name in known]
+        removed = [path.name for path in mine[self.keep :] if path != complete[0] and _remove(path, self.form)]
+        if removed and known is not None:
+            self._write_reported([name for name in self._read_reported() if name not in removed])
+        return removed
+
+    def _reported_name(self, line: t.Mapping[str, t.Any]) -> str:
+        """Return what lies in this folder of the checkpoint that a line reports, empty for one elsewhere."""
+        if not isinstance(line.get("checkpoint_step"), int) or not isinstance(line.get("path"), str):
+            return ""
+        own = os.path.realpath(self.folder)
+        path = os.path.realpath(os.path.join(own, line["path"]))
+        return os.path.relpath(path, own).split(os.sep)[0] if path.startswith(own + os.sep) else ""
+
+    def _record(self, names: t.Sequence[str]) -> None:
+        known = self._read_reported()
+        self._write_reported([*(name for name in known if name not in names), *dict.fromkeys(names)])
+
+    def _read_reported(self) -> list[str]:
+        names = files.read_json(self.folder / _REPORTED)
+        return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+    def _write_reported(self, names: t.Sequence[str]) -> None:
+        with contextlib.suppress(OSError):
+            files.write_json(self.folder / _REPORTED, list(names), 0o644)
+
+
+class PruningThread:
+    """Prunes beside the program, because removing may take long; what was removed is appended to the events."""
+
+    def __init__(self, pruner: Pruner, events: pathlib.Path, node: str) -> None:
+        self._pruner, self._events, self._node = pruner, events, node
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="prune", daemon=True)
+        self._thread.start()
+
+    def close(self, within_s: float = 30.0) -> None:
+        """Prune a last time and stop."""
+        self._ended.set()
+        self._thread.join(within_s)
+
+    def _run(self) -> None:
+        while True:
+            last = self._ended.wait(1.0)
+            for name in self._pruner.step():
+                line = {"at": time.time(), "kind": "checkpoint_removed", "node": self._node, "detail": name}
+                with contextlib.suppress(OSError):
+                    files.append_json(self._events, line)
+            if last:
+                return
+
+
+def start_pruning(
+    folder: str, rules: t.Mapping[str, t.Any], run_dir: pathlib.Path, node: str, *, first: bool
+) -> PruningThread | None:
+    """Start to prune as the job's rules ``{format, keep, shared}`` say, None where all checkpoints are kept.
+
+    :param first: whether this is the first node, which leads where the folder is shared.
+    """
+    if not rules.get("keep"):
+        return None
+    place, leads = pathlib.Path(folder).expanduser(), first or not rules.get("shared")
+    pruner = Pruner(place, rules["format"], int(rules["keep"]), leads=leads, metrics=run_dir / "metrics.jsonl")
+    return PruningThread(pruner, run_dir / "events.jsonl", node)
+
+
+def _remove(path: pathlib.Path, form: str) -> bool:
+    """Remove a checkpoint; a folder that is removed in part does not count as complete."""
+    try:
+        if not path.is_dir():
+            path.unlink()
+            return True
+        if form == "dcp":
+            (path / ".metadata").unlink()
+        else:
+            path = path.rename(path.with_name(f".{path.name}.incomplete"))
+        shutil.rmtree(path, ignore_errors=True)
+    except OSError:
+        return False
+    return True

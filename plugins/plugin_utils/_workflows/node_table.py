@@ -1,0 +1,76 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The table of machines that a preflight shows: one line a machine, with what is known of it.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ...module_utils._model.node import Node
+from .._fabric.rails import find_rails
+
+_COLUMNS = ("name", "CPU", "RAM", "GPU", "VRAM", "NICs", "mesh", "K3s", "price")
+_UNKNOWN = "-"
+
+
+def build_table(records: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
+    """Return the lines of the table: a header, one line a record, and the sums of what is known.
+
+    :param records: values of ``muster_node``.
+    :raises InputError: naming the field of a record that cannot be read.
+    """
+    nodes = [Node.from_dict(record, f"nodes[{index}]") for index, record in enumerate(records)]
+    rows = [_COLUMNS, *(_row(node) for node in nodes)]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(_COLUMNS))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [*lines, _sum(nodes)]
+
+
+def _row(node: Node) -> tuple[str, ...]:
+    gpu, cpu = node.gpu, node.cpu
+    model = f" {gpu.model}" if gpu.model else ""
+    cells = (
+        node.name,
+        None if cpu.count is None else f"{cpu.count}{f' {cpu.arch}' if cpu.arch else ''}",
+        _gib(node.memory_gib),
+        None if gpu.count is None else "none" if gpu.count == 0 else f"{gpu.count} x{model or ' GPU'}",
+        _gib(gpu.memory_gib),
+        _describe_nics(node),
+        node.mesh_path or ("unknown" if node.addresses.mesh else None),
+        _describe_k3s(node),
+        None if node.price_usd_per_hour is None else f"{node.price_usd_per_hour:g} USD/h",
+    )
+    return tuple(cell or _UNKNOWN for cell in cells)
+
+
+def _gib(value: float | None) -> str | None:
+    return None if value is None else f"{value:.4g} GiB" if value < 1000 else f"{value:.0f} GiB"
+
+
+def _describe_nics(node: Node) -> str | None:
+    """Return the ports that carry collectives, else the fastest network card."""
+    rails = find_rails(node)
+    if rails:
+        return rails.describe()
+    active = [nic for nic in node.nics if nic.active]
+    if not active:
+        return None
+    rates = [nic.rate_gbps for nic in active if nic.rate_gbps]
+    return f"{len(active)} x {f'{max(rates):g} Gb/s ' if rates else ''}ethernet"
+
+
+def _describe_k3s(node: Node) -> str | None:
+    if node.k3s.capable is None:
+        return None
+    return "yes" if node.k3s.capable else f"no: {'; '.join(node.k3s.reasons) or 'reason unknown'}"
+
+
+def _sum(nodes: t.Sequence[Node]) -> str:
+    gpus = sum(node.gpu.count or 0 for node in nodes)
+    prices = [node.price_usd_per_hour for node in nodes if node.price_usd_per_hour is not None]
+    missing = "" if len(prices) == len(nodes) else f", the price of {len(nodes) - len(prices)} unknown"
+    return f"{len(nodes)} machines, {gpus} GPUs, {sum(prices):g} USD/h{missing}"

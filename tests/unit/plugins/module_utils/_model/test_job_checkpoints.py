@@ -1,0 +1,60 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where a job's checkpoints go, when all nodes must see one folder, and which options cannot take effect."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model import job_checkpoints
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
+
+PODS: dict[str, t.Any] = {"placement": {"backend": "kubernetes"}, "image": "i"}
+CLAIM: dict[str, t.Any] = {**PODS, "mounts": [{"name": "m", "path": "/mnt", "pvc": "c"}]}
+
+
+def job(**values: t.Any) -> Job:
+    return parse_job({"name": "x", "nodes": 2, "script": "/t.py", **values})
+
+
+@pytest.mark.parametrize(
+    ("values", "shared", "words"),
+    [
+        ({}, False, "in each node's own run folder"),
+        ({"nodes": 1}, False, ""),
+        ({"checkpoints": {"path": "/mnt/c"}}, True, ""),
+        ({"nodes": 1, "checkpoints": {"path": "/mnt/c"}}, False, ""),
+        ({"checkpoints": {"path": "/mnt/c", "shared": False}}, False, "its part of the checkpoints in /mnt/c"),
+        ({**CLAIM, "checkpoints": {"path": "/mnt/c"}}, True, ""),
+        ({**CLAIM, "checkpoints": {"path": "/mnt/c", "shared": False}}, False, "(checkpoints.shared: false)"),
+        # A warning says that these are lost with their pod.
+        ({**PODS, "checkpoints": {"path": "/c"}}, False, ""),
+        ({**PODS}, False, ""),
+        ({**CLAIM, "launcher": "ray", "checkpoints": {"path": "/mnt/c"}}, True, "not tested"),
+    ],
+)
+def test_a_named_folder_of_several_nodes_must_be_one(values: dict[str, t.Any], shared: bool, words: str) -> None:
+    found = job(**values)
+    assert job_checkpoints.must_be_shared(found) is shared
+    said = job_checkpoints.describe_folder(found)
+    assert words in said and bool(words) == bool(said)
+
+
+def test_the_folders_of_a_run() -> None:
+    found = job(**CLAIM, checkpoints={"path": "/mnt/c/"})
+    assert job_checkpoints.checkpoint_folder(found, "x-1") == "/mnt/c/x-1"
+    assert job_checkpoints.kept_logs_folder(found, "x-1") == "/mnt/c/.muster/x-1/logs"
+    assert job_checkpoints.folder_of_start(found, 3) == ""
+    assert job_checkpoints.folder_of_start(job(checkpoints={"resume": "never"}), 3) == "attempt-3"
+    assert job_checkpoints.checkpoint_folder(job(), "x-1") is None
+    assert job_checkpoints.kept_logs_folder(job(checkpoints={"path": "/c"}), "x-1") is None
+
+
+def test_a_checkpoint_that_a_new_pod_cannot_have_is_not_required() -> None:
+    with pytest.raises(InputError, match="job.checkpoints.resume: required needs checkpoints on a mount"):
+        job(**PODS, checkpoints={"path": "/c", "resume": "required"})
+    assert job(**CLAIM, checkpoints={"path": "/mnt/c", "resume": "required"}).checkpoints.keep is None
