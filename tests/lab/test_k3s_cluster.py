@@ -193,11 +193,40 @@ def test_again_nothing_is_changed_or_restarted(operator: Operator) -> None:
 def test_a_changed_option_restarts_the_machine_that_it_is_for(operator: Operator) -> None:
     server, agent = operator.started()
     result = operator.play("cluster", hosts={AGENT: {"k3s_memlock": False, "k3s_labels": {}}})
-    assert result.code == 0 and result.recap[SERVER]["changed"] == 0, result.output
+    # The labels of the cluster are counted where they are sent from.
+    assert result.code == 0 and result.recap[SERVER]["changed"] == 1, result.output
     now = operator.started()
     assert now[0] == server and now[1] != agent
     labels = next(node["metadata"]["labels"] for node in operator.items("nodes") if node["metadata"]["name"] == AGENT)
     assert "example.com/pool" not in labels
+
+
+def test_a_machine_that_was_made_anew_under_its_name_is_refused_with_what_to_do(operator: Operator) -> None:
+    keys = "/var/lib/rancher/k3s/agent/client-kubelet"
+    forget = f"systemctl stop k3s-agent && rm -r /etc/rancher/node {keys}.crt {keys}.key"
+    operator.lab.ask(AGENT, "sh", "-c", forget)
+    result = operator.play("cluster")
+    assert result.code != 0 and len(result.errors) == 1, result.output
+    assert (
+        "lab-2: k3s-agent.service is stopped again" in result.errors[0] and "Node password rejected" in result.errors[0]
+    )
+    assert "Delete the Node lab-2" in result.errors[0]
+    assert result.seconds < 60
+    assert operator.lab.run(AGENT, "systemctl", "is-active", "k3s-agent").stdout.strip() != b"active"
+
+
+def test_one_machine_leaves_and_comes_back(operator: Operator, before: dict[str, list[str]]) -> None:
+    server = operator.started()[0]
+    left = operator.play("cluster_absent", "--limit", AGENT)
+    assert left.code == 0, left.output
+    assert differences(operator, before, AGENT) == []
+    assert [node["metadata"]["name"] for node in operator.items("nodes")] == [SERVER]
+    secrets = [item["metadata"]["name"] for item in operator.items("secrets", "-n", "kube-system")]
+    assert f"{AGENT}.node-password.k3s" not in secrets
+    back = operator.play("cluster")
+    assert back.code == 0 and back.recap[SERVER]["changed"] == 0, back.output
+    assert {node["metadata"]["name"] for node in operator.items("nodes")} == {SERVER, AGENT}
+    assert operator.started()[0] == server
 
 
 def test_removed_the_machines_are_as_they_were_found(operator: Operator, before: dict[str, list[str]]) -> None:

@@ -121,10 +121,12 @@ def ensure_running(remote: NodeClient, order: NodeOrder, server: NodeClient | No
     plan = make_plan(facts, order, wanted, check)
     try:
         values = {"unit": order.settings.unit, "wait_s": order.wait_s, "started_with": plan.started_with}
-        remote.call("k3s", step="restart", **values)
+        answer = remote.ask("k3s", step="restart", **values)
     finally:
         if server is not None:
             tokens.end_tokens(server, order.home, order.settings.node)
+    if answer.get("problem"):
+        raise NodeError(remote.name, answer["problem"], _find_fix(answer["problem"], order.settings.node))
     if order.settings.role == "server":
         access.write_kubeconfig(order.home, read_facts(remote, order, wanted)["kubeconfig"], order.api_address, check)
     return {"changed": True}
@@ -230,6 +232,12 @@ def _send(remote: NodeClient, order: NodeOrder, item: Piece) -> dict[str, t.Any]
             remote.call("k3s", step="discard", path=item.path)
             raise
     return {"path": item.path, "mode": item.mode, "sha256": sha256}
+
+
+def _find_fix(problem: str, node: str) -> str:
+    if "Node password rejected" in problem:
+        return f"Delete the Node {node} (kube_node, or cluster_absent with --limit), then run again"
+    return ""
 
 
 def _same(found: t.Mapping[str, t.Any] | None, sha256: str, mode: int) -> bool:

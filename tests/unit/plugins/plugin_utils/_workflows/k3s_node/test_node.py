@@ -177,6 +177,19 @@ def test_a_token_that_the_server_refuses_changes_nothing(
     assert sorted(machine.root.rglob("*")) == before
 
 
+def test_a_node_password_of_another_machine_is_explained(
+    machine: t.Any, order: node.NodeOrder, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server: t.Any = Machine("lab-1", tmp_path / "other")
+    node.ensure_present(machine, agent_of(order), server, check=False)
+    said = {"problem": "k3s-agent.service is stopped again: Node password rejected, duplicate hostname"}
+    monkeypatch.setattr(machine, "start", lambda _digest: said)
+    with pytest.raises(NodeError, match=r"Node password rejected.*\. Delete the Node lab-2 \(kube_node"):
+        node.ensure_running(machine, agent_of(order), server, check=False)
+    # Its token is over all the same.
+    assert server.steps == ["token", "token"]
+
+
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
