@@ -121,8 +121,10 @@ class Arena:
         source = code_source.read_source(job, ROOT, self.folder)
         facts = read_cluster_facts(self.client, job, self.team.namespace)
         decided = kubernetes_plan.decide_placement(job, facts)
+        network = kubernetes_plan.plan_network(job, decided, [])
+        place = "default", self.team.namespace
         return kubernetes_plan.build_objects(
-            kubernetes_plan.build_plan(job, source, name, "default", self.team.namespace, 1, facts, decided)
+            kubernetes_plan.build_plan(job, source, name, *place, 1, facts, decided, network)
         )
 
     def ours_to_step(self) -> float:

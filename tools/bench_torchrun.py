@@ -74,7 +74,7 @@ def _torchrun(world: World, node: str, run_id: str, folder: pathlib.Path) -> lis
         "tools": {},
         "user": "",
     }
-    slots = hosts_plan.build_slots(hosts, dict.fromkeys(NODES, info), run_id)
+    slots = hosts_plan.build_slots(hosts, dict.fromkeys(NODES, info), run_id, {})
     plan, _ = hosts_plan.build_launch(job, slots, run_id, 1)
     ours = list(plan.nodes[NODES.index(node)].argv)
     script = ours.index("--no-python")

@@ -21,7 +21,7 @@ class Ticks(t.NamedTuple):
 
 
 def parse_ticks(text: str) -> Ticks:
-    """Return the sums of the first line of ``/proc/stat``; waiting for a disk is no work."""
+    """Return the sums of the first line of ``/proc/stat``; waiting for a disk does not count."""
     fields = [int(word) for word in text.splitlines()[0].split()[1:9]]
     idle = sum(fields[3:5])
     return Ticks(sum(fields) - idle, sum(fields))

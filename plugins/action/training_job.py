@@ -24,6 +24,7 @@ class ActionModule(WorkflowAction):
         "wait": {"type": "bool", "default": True},
         "take_over": {"type": "bool", "default": False},
         "recreate": {"type": "bool", "default": False},
+        "extend": {"type": "bool", "default": False},
         "drill": {"type": "dict"},
         "kubeconfig": {"type": "raw"},
         "context": {"type": "str"},

@@ -30,13 +30,13 @@ class ActionModule(WorkflowAction):
         """Return the result documented in the module."""
         home = StateHome(options["state_home"], options["cluster"])
         run_id, connect, hostvars = options["run_id"], self.connect(variables), variables["hostvars"]
+        # Without writing, nothing is fetched either.
+        source = training_job_info.LiveSource(
+            connect, hostvars, None if self.check else hostvars, self._cluster_reader(options), self.reporter()
+        )
         if options["logs"] is not None:
-            return training_job_info.read_logs(home, run_id, options["logs"], options["ranks"], connect, hostvars)
-        live = None
-        if options["live"]:
-            leased = None if self.check else hostvars
-            live = training_job_info.LiveSource(connect, hostvars, leased, self._cluster_reader(options))
-        return training_job_info.read_runs(home, run_id, live)
+            return training_job_info.read_logs(home, run_id, options["logs"], options["ranks"], source)
+        return training_job_info.read_runs(home, run_id, source if options["live"] else None)
 
     def _cluster_reader(self, options: dict[str, t.Any]) -> training_job_info.ReadCluster:
         """Return the function that reads the state of a run in pods; its modules are loaded at the first call."""

@@ -450,6 +450,14 @@ options:
               - Regular expression with a group C(step) and any of C(loss), C(tokens_per_s) and other metrics, for a
                 program that does not write C(MUSTER_METRICS_FILE).
             type: str
+          checkpoint_pattern:
+            description: Regular expression with a group C(step) for the line that says that a checkpoint was saved.
+            type: str
+          resume_pattern:
+            description:
+              - Regular expression with a group C(step) for the line that says from which checkpoint the program
+                resumed. A drill is proven by it, else by O(job.checkpoints.interval_steps).
+            type: str
       batch:
         description: Your own numbers, only for the advice that is shown before launch.
         type: dict
@@ -511,6 +519,14 @@ options:
       - Without it the task fails and shows the differences. On plain hosts cancel the run first.
       - Also whether to start a run again whose object no longer exists in the cluster (deleted, or its time to live
         has expired) and whose result was not recorded.
+    type: bool
+    default: false
+  extend:
+    description:
+      - Whether to continue a run that has succeeded with another job, such as O(job.args) with more steps. It begins
+        from its checkpoints.
+      - Without it, a run that has succeeded with another job is refused. The same job changes nothing.
+      - For plain hosts. Name the run by O(run_id), because another job has another default.
     type: bool
     default: false
   drill:
@@ -621,7 +637,8 @@ run_id:
 run:
   description:
     - The run record, as in C(run.json). C(problems) names attempts that did not resume although they could have.
-    - Of a run that failed only its state, outcome, cause, detail, exit code and world size.
+    - Of a run that failed only its state, outcome, cause, detail, exit code and world size. A run that could not be
+      cancelled or followed any more has its state and outcome.
   returned: when not in check mode
   type: dict
   sample: {"state": "ended", "outcome": "succeeded", "world_size": {"asked": 16, "seen": 16}, "problems": []}

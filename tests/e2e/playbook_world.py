@@ -133,6 +133,9 @@ class World:
         self.home = root / "home"
         self.run_id = f"e2e-{uuid.uuid4().hex[:10]}"
         self.plays: list[Play] = []
+        self.inventory = INVENTORY
+        # What ansible-playbook is run by, such as ``ip netns exec``.
+        self.prefix: tuple[str, ...] = ()
         self.home.mkdir()
         (root / "ansible.cfg").write_text("[defaults]\n")
 
@@ -187,7 +190,8 @@ class World:
     ) -> Play:
         """Start a playbook of the collection. ``hosts`` are variables of single nodes, ``extra`` extra variables."""
         number = len(self.plays)
-        argv = [os.fspath(pathlib.Path(sys.executable).parent / "ansible-playbook"), "-i", os.fspath(INVENTORY)]
+        program = os.fspath(pathlib.Path(sys.executable).parent / "ansible-playbook")
+        argv = [*self.prefix, program, "-i", os.fspath(self.inventory)]
         if hosts:
             overlay = self.root / f"hosts-{number}.json"
             overlay.write_text(json.dumps({"all": {"hosts": hosts}}))

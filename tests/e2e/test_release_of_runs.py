@@ -76,7 +76,7 @@ def test_a_run_that_costs_too_much_is_stopped_and_its_machines_end(weekend: Week
     job = weekend.train.rank_job(max_cost_usd=0.01)
     play = weekend.train.start(job=job, **weekend.values)
     done = play.wait()
-    assert "has cost 0." in done.output, done.output
+    assert done.code != 0 and "has cost 0." in done.output, done.output
     assert weekend.rent.alive == 0 and not weekend.train.processes()
 
 

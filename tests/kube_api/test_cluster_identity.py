@@ -36,6 +36,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     run as kubernetes_run,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.ending import cancel
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 from ansible_collections.muster.training.tests.support.run_world import Said
 
@@ -122,7 +123,7 @@ def test_a_run_that_lives_elsewhere_is_left_alone(
     with pytest.raises(RefusedError, match=expected):
         kubernetes_run.run(request(api, tmp_path), home, job(namespace))
     with pytest.raises(RefusedError, match=expected):
-        kubernetes_run.cancel(request(api, tmp_path), home, RunRecord.from_dict(before))
+        cancel.cancel(request(api, tmp_path), home, RunRecord.from_dict(before))
     assert client.list("batch/v1/Job", namespace).items == []
     assert json.loads((home.run_folder(RUN) / "run.json").read_text()) == before
 
@@ -147,8 +148,8 @@ def test_a_run_that_lives_is_not_taken_for_another_job(
         with pytest.raises(RefusedError) as caught:
             kubernetes_run.run(asked, home, other)
         assert caught.value.message == (
-            f'run {RUN} is already running with another job: args ([] running, ["--more"] requested), '
-            "timeout_s (null running, 60 requested)"
+            f'run {RUN} is already running with another job: args ([] recorded, ["--more"] requested), '
+            "timeout_s (null recorded, 60 requested)"
         )
     assert client.list("batch/v1/Job", namespace).items[0]["metadata"]["uid"] == live["metadata"]["uid"]
     assert (home.run_folder(RUN) / "run.json").read_text() == before
@@ -210,7 +211,7 @@ def test_a_cancelled_run_leaves_nothing_of_a_killed_submit(
     api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path, monkeypatch: t.Any
 ) -> None:
     record = killed_submit(api, home, namespace, tmp_path, monkeypatch)
-    assert kubernetes_run.cancel(request(api, tmp_path), home, RunRecord.from_dict(record))["changed"]
+    assert cancel.cancel(request(api, tmp_path), home, RunRecord.from_dict(record))["changed"]
     assert companions(client, namespace) == [] and not client.list("batch/v1/Job", namespace).items
 
 
@@ -297,7 +298,7 @@ def test_a_secret_of_a_killed_submit_goes_with_its_run(
     client.patch("v1/Secret", kept["metadata"]["name"], {"metadata": {"ownerReferences": None}}, namespace)
     record = load_record(home.run_folder(RUN))
     assert record is not None
-    kubernetes_run.cancel(request(api, tmp_path), home, record)
+    cancel.cancel(request(api, tmp_path), home, record)
     assert client.get("v1/Secret", kept["metadata"]["name"], namespace) is None
 
 

@@ -98,7 +98,7 @@ NO_IMAGE = {"image": "localhost/muster-lab/no-such-image:1"}
 CASES = {
     "image": Case("its image cannot be pulled", nothing, NO_IMAGE, probed=True),
     "unschedulable": Case("no node has room for it", nothing, {"resources": {"cpu": 3, "memory": "64Mi"}}),
-    "queue": Case("waiting in its queue", full_queue),
+    "queue": Case("will never fit: 0.2 CPU asked, the queue has 0.05", full_queue),
     "quota": Case("the namespace's quota is used up", pod_quota, probed=True),
     "admission": Case("refused by an admission rule of the cluster", restricted, HOST_PATH),
     "webhook": Case("an admission webhook of the cluster does not answer", broken_webhook, probed=True),

@@ -43,6 +43,7 @@ class Told:
         self.deleted: list[str] = []
         self.dropped: list[str] = []
         self.outage, self.late = False, False
+        self.reading: t.Callable[[], bool] = lambda: False
         silent = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
         self.client = types.SimpleNamespace(
             delete=lambda _kind, name, *_a, **_k: self.deleted.append(name),
@@ -54,7 +55,8 @@ class Told:
         )
 
     def start(self) -> None:
-        return
+        """Begin to listen: what was told before are the objects that are there already."""
+        self.heard.put(("pod", WatchEvent("SYNCED")))
 
     def close(self) -> None:
         return
@@ -69,7 +71,7 @@ class Told:
         return self.late
 
     def is_reading(self) -> bool:
-        return False
+        return self.reading()
 
     def follow_log(self, pod: Dict, after: t.Any) -> None:
         self.threads[f"log-{pod['metadata']['uid']}"] = after
@@ -92,6 +94,7 @@ class Told:
         kind: t.Any = "MODIFIED",
         leaving: bool = False,
         role: str = "node",
+        grace_s: int = 30,
         **more: t.Any,
     ) -> None:
         status = {
@@ -104,6 +107,7 @@ class Told:
         pod["metadata"]["labels"] = {"muster.training/role": role}
         if leaving:
             pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
+            pod["metadata"]["deletionGracePeriodSeconds"] = grace_s
         self.heard.put(("pod", WatchEvent(kind, {**pod, "status": {**status, **more}})))
 
     def tell_rank(self, uid: str, number: int, rank: int, kind: str = "worker_started", **values: t.Any) -> None:

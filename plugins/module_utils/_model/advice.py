@@ -35,6 +35,17 @@ def derive_advice(
     }
 
 
+def describe(derived: t.Mapping[str, t.Any]) -> list[str]:
+    """Return the figures that are known, as parts of one line before a launch."""
+    formats = (
+        ("effective_batch", "effective batch {}"),
+        ("learning_rate_advice", "linear scaling suggests learning rate {:g}"),
+        ("price_usd_per_hour", "${:.2f} an hour"),
+        ("predicted_allreduce_s", "{:.3g} s per all-reduce of all gradients"),
+    )
+    return [text.format(derived[key]) for key, text in formats if derived.get(key)]
+
+
 def effective_batch(job: Job) -> int | None:
     """Return samples per optimizer step over all ranks: per-rank batch x accumulation x world size."""
     if job.batch.per_rank is None:

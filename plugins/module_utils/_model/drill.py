@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A drill: what to kill, when, and whether the run proved that it resumed. Pure rules.
+"""A drill: what to kill, when, and whether anything could be proven by it. Pure rules.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -13,7 +13,13 @@ import typing as t
 
 from . import validators as f
 from .errors import InputError
-from .run_history import Attempt, RunHistory
+from .job import Job
+from .run_history import RunHistory
+
+DRILL_FIX = (
+    'Have the program append {"checkpoint_step": N} to MUSTER_METRICS_FILE when it has saved, and '
+    '{"resumed_from_step": N} when it resumes; or set checkpoints.interval_steps'
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,37 +64,31 @@ def is_due(drill: Drill, story: RunHistory, now: float) -> bool:
     return first is not None and now - first >= (drill.after_s or 0.0)
 
 
-def judge_drill(story: RunHistory, fault_at: float, interval_steps: int | None, world_size: int) -> dict[str, t.Any]:
-    """Return what the drill proved about the attempt before and the attempt after ``fault_at``.
+def can_prove(story: RunHistory, interval_steps: int | None) -> bool:
+    """Return whether a kill now would prove a resume: a checkpoint was reported, or is due by the declared interval."""
+    if story.checkpoint is not None:
+        return True
+    steps = [attempt.first_step for attempt in story.attempts if attempt.first_step is not None]
+    last = story.last.get("step")
+    return bool(interval_steps and steps and last is not None and last - min(steps) >= interval_steps)
 
-    ``resumed`` is proven only by the step counter: the first step after the fault continues a checkpoint that is at
-    most one interval behind the last step before it, with all ranks back.
+
+def check_provable(job: Job) -> None:
+    """Refuse a drill of a program that only prints its steps, where nothing could say that it resumed.
+
+    :raises InputError: before anything is started.
     """
-    before = [attempt for attempt in story.attempts if attempt.started_at <= fault_at]
-    after = [attempt for attempt in story.attempts if attempt.started_at > fault_at and attempt.first_step is not None]
-    empty = {"resumed": False, "steps_lost": None, "seconds_to_resume": None, "world_size": None}
-    if not before or not after or before[-1].last_step is None:
-        return {**empty, "problem": "no step was recorded after the fault"}
-    old, new = before[-1], after[-1]
-    lost = t.cast(int, old.last_step) - (new.resumed_from or 0)
-    first, resumed_at = t.cast(int, new.first_step), t.cast(float, after[0].first_step_at)
-    problem = _resume_problem(new, first, t.cast(int, old.last_step), interval_steps, world_size)
-    return {
-        "resumed": not problem,
-        "steps_lost": max(0, lost),
-        "seconds_to_resume": round(resumed_at - fault_at, 3),
-        "world_size": len(new.ranks),
-        "problem": problem,
-    }
+    metrics = job.metrics
+    if metrics.step_pattern and not (
+        metrics.resume_pattern or metrics.checkpoint_pattern or job.checkpoints.interval_steps
+    ):
+        raise InputError(
+            "drill",
+            "nothing could be proven: the program prints its steps, and neither its checkpoints nor where it resumes",
+            "Set job.checkpoints.interval_steps, or job.metrics.checkpoint_pattern and job.metrics.resume_pattern",
+        )
 
 
-def _resume_problem(new: Attempt, first: int, last: int, interval_steps: int | None, world_size: int) -> str:
-    """Return why ``new``, which began with the step ``first``, does not resume an attempt that ended with ``last``."""
-    if new.resumed_from is None or not new.resumed_from <= first <= new.resumed_from + 1:
-        return f"step {first} does not continue the checkpoint of step {new.resumed_from}"
-    if new.resumed_from == 0 and last > (interval_steps or 0):
-        return "the run restarted at step 0"
-    lost = last - new.resumed_from
-    if interval_steps is not None and lost > interval_steps:
-        return f"{lost} steps were lost, the checkpoint interval is {interval_steps}"
-    return "" if len(new.ranks) == world_size else f"{len(new.ranks)} of {world_size} ranks resumed"
+def describe_time(drill: Drill) -> str:
+    """Return when a drill was to kill, as a phrase."""
+    return f"step {drill.at_step}" if drill.at_step is not None else f"{drill.after_s:g} s after its first step"

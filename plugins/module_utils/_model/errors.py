@@ -15,6 +15,17 @@ import re
 
 # Controls of a terminal, ends of lines, and marks that let a line read as another one than it is.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
+# What steers a terminal: sequences that begin with ESC or its one-byte form (ECMA-48: CSI, then OSC and other strings,
+# then all others), and single controls but tabs and ends of lines.
+_STEERING = re.compile(
+    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b[P\\]X^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\\\|\x9c)?"
+    "|\x1b[ -/]*[0-~]?|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+)
+
+
+def plain_lines(text: str) -> str:
+    """Return lines of a program without what would steer the terminal of who reads them; ``\\r`` ends a line."""
+    return _STEERING.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def one_line(text: str) -> str:

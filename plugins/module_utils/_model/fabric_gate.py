@@ -32,8 +32,7 @@ class FabricGate:
     @property
     def bandwidth_gb_s(self) -> float | None:
         """Return the measured bus bandwidth in GB/s."""
-        busbw: float | None = ((self.verdict or {}).get("bandwidth") or {}).get("busbw_gb_s")
-        return busbw
+        return bandwidth_of(self.verdict or {})
 
 
 def judge_fabric(
@@ -51,9 +50,8 @@ def judge_fabric(
     """
     if len(hosts) < 2:
         return FabricGate(None, ())
-    # Older versions left out the lane when it was unknown.
     entries = verdicts if isinstance(verdicts, (list, tuple)) else []
-    readable = [{"lane": None, **entry} for entry in entries if _is_readable(entry)]
+    readable = readable_verdicts(entries)
     damaged = bool(verdicts) and len(readable) < max(1, len(entries))
     notes = (f"a part of fabric.json is damaged and was ignored. {_VERIFY}",) if damaged else ()
     verdict = next((entry for entry in readable if set(hosts) <= set(entry.get("nodes") or [])), None)
@@ -73,7 +71,19 @@ def judge_fabric(
             f"island {name} failed verification: {_first_reason(verdict)}",
             f"Repair it and verify again. {_VERIFY}",
         )
-    return FabricGate(verdict, (*notes, *_verdict_warnings(verdict, time.time() if now is None else now)))
+    return FabricGate(verdict, (*notes, *warn_of_verdict(verdict, now)))
+
+
+def readable_verdicts(entries: t.Sequence[t.Any]) -> list[VerdictRecord]:
+    """Return the entries of fabric.json that are whole verdicts with a list of nodes."""
+    # Older versions left out the lane when it was unknown.
+    return [{"lane": None, "nodes": [], **entry} for entry in entries if _is_readable(entry)]
+
+
+def bandwidth_of(verdict: VerdictRecord) -> float | None:
+    """Return the measured bus bandwidth of a verdict in GB/s."""
+    busbw: float | None = (verdict.get("bandwidth") or {}).get("busbw_gb_s")
+    return busbw
 
 
 def _is_readable(entry: t.Any) -> bool:
@@ -107,7 +117,9 @@ def _warn_unverified_nodes(job: Job, hosts: t.Sequence[str], verdicts: t.Sequenc
     return f"the network of these nodes was never verified. {_VERIFY}"
 
 
-def _verdict_warnings(verdict: VerdictRecord, now: float) -> t.Iterator[str]:
+def warn_of_verdict(verdict: VerdictRecord, now: float | None = None) -> t.Iterator[str]:
+    """Yield what a verdict says against the network, and its age when it should be renewed."""
+    now = time.time() if now is None else now
     name, outcome = verdict["island"], verdict["outcome"]
     if outcome != "pass":
         yield f"fabric of island {name}: {outcome} ({_first_reason(verdict)})"

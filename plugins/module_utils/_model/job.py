@@ -155,9 +155,24 @@ class Restart:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Metrics:
-    """``step_pattern``: a regular expression with a group ``step`` and any of ``loss``, ``tokens_per_s``…"""
+    """Regular expressions for lines that the program prints, each with a group ``step``.
+
+    ``step_pattern`` may have groups such as ``loss`` and ``tokens_per_s`` too.
+    """
 
     step_pattern: str | None = f.field(f.argument, None)
+    checkpoint_pattern: str | None = f.field(f.argument, None)
+    resume_pattern: str | None = f.field(f.argument, None)
+
+    @property
+    def patterns(self) -> dict[str, str]:
+        """The patterns that are set, by the key of the metrics that their step is."""
+        given = {
+            "step": self.step_pattern,
+            "checkpoint_step": self.checkpoint_pattern,
+            "resumed_from_step": self.resume_pattern,
+        }
+        return {key: pattern for key, pattern in given.items() if pattern is not None}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -292,7 +307,8 @@ def _check_job(job: Job) -> None:
     _check_secret_names(job)
     _check_datasets(job)
     _check_variables(job)
-    _check_step_pattern(job)
+    for name in ("step_pattern", "checkpoint_pattern", "resume_pattern"):
+        _check_pattern(f"job.metrics.{name}", getattr(job.metrics, name))
 
 
 def _check_program(job: Job) -> None:
@@ -376,17 +392,16 @@ def _check_variables(job: Job) -> None:
             raise InputError(f"job.env.{key}", "is set by the launcher and must not be set in env")
 
 
-def _check_step_pattern(job: Job) -> None:
-    pattern = job.metrics.step_pattern
+def _check_pattern(option: str, pattern: str | None) -> None:
     if pattern is None:
         return
     try:
         groups = re.compile(pattern).groupindex
     except (re.error, OverflowError, RecursionError) as exc:
-        raise InputError("job.metrics.step_pattern", f"is not a regular expression ({exc})") from exc
+        raise InputError(option, f"is not a regular expression ({exc})") from exc
     if "step" not in groups:
         raise InputError(
-            "job.metrics.step_pattern",
+            option,
             "needs a group named step",
             "For example: step=(?P<step>[0-9]+) loss=(?P<loss>[0-9.]+)",
         )

@@ -130,7 +130,9 @@ def _check_warm(job: Job) -> None:
 
 def backend_warnings(job: Job) -> tuple[str, ...]:
     """Return warnings about a job that is submitted to Kubernetes."""
-    return (*_warn_decimal_sizes(job), *_warn_ephemeral_checkpoints(job)) if job.on_kubernetes else ()
+    if not job.on_kubernetes:
+        return ()
+    return (*_warn_decimal_sizes(job), *_warn_missing_requests(job), *_warn_ephemeral_checkpoints(job))
 
 
 def _warn_decimal_sizes(job: Job) -> t.Iterator[str]:
@@ -139,6 +141,15 @@ def _warn_decimal_sizes(job: Job) -> t.Iterator[str]:
         size = getattr(job.resources, key)
         if size and size % 10**9 == 0:
             yield f"job.resources.{key} is {size // 10**9}G, which is {size / 2**30:.2f}Gi: write Gi where you mean GiB"
+
+
+def _warn_missing_requests(job: Job) -> t.Iterator[str]:
+    """Yield a warning for a GPU job without requests: its pods are the first to be throttled and evicted."""
+    missing = [key for key in ("cpu", "memory") if getattr(job.resources, key) is None]
+    if job.gpus_per_node and missing:
+        names = " and ".join(f"job.resources.{key}" for key in missing)
+        what = {"cpu": "other pods of the node may take its data loaders' cores", "memory": "it is evicted first"}
+        yield f"{names} not set for a job with GPUs: {'; '.join(what[key] for key in missing)}. Set both"
 
 
 def _warn_ephemeral_checkpoints(job: Job) -> tuple[str, ...]:

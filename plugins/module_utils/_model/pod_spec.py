@@ -41,10 +41,12 @@ PROGRAM_FILES = (
     "pod_shared.py",
     "processes.py",
     "rank.py",
+    "rank_transport.py",
     "shared_folder.py",
     "torch_forkserver.py",
     "torch_warm.py",
     "usage.py",
+    "versions.py",
 )
 # The exit code of a pod that would fail in the same way if it were started again.
 EXIT_REFUSED = 78
@@ -56,7 +58,8 @@ class PodSpec:
 
     Values of ``env`` may hold ``{rank} {attempt} {address} {own} {first}``, which the pod fills in; ``argv``, ``warm``
     and ``workdir`` may hold ``{program}`` and ``{run_dir}``. ``warm`` is the command of the fork server that ranks ask,
-    if they do. ``user_env`` overrides all other variables. ``policy`` tells
+    if they do. ``network`` are classes of nodes ({nodes, variables}): a pod takes what the network of its node asks
+    for. ``user_env`` overrides all other variables. ``policy`` tells
     which processes get a signal: ``torchrun`` the launcher, which forwards it; ``whole`` its process group. ``port`` is
     the rendezvous port, the one after it the discovery server's. ``begun`` is when the run was submitted (Unix
     seconds), which tells the attempts of one submission from those of the next. Within ``shared_wait_s`` seconds all
@@ -76,6 +79,7 @@ class PodSpec:
     mode: str = "run"
     role: str = "node"
     user_env: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    network: tuple[t.Mapping[str, t.Any], ...] = ()
     files: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     secrets: tuple[t.Mapping[str, str], ...] = ()
     fatal_exit_codes: tuple[int, ...] = ()

@@ -21,6 +21,10 @@ from .quantity import parse_finite
 Line = t.Mapping[str, object]
 # How the launcher stops the other ranks after one failed: 128 + SIGTERM.
 _STOPPED = 143
+# A node that does not answer is noticed within 50 s by Kubernetes' defaults, later under load.
+_NOTICED_S = 180.0
+# So long after it ranks elsewhere may wait for it: the watchdog of NCCL gives up after 10 minutes, gloo after 30.
+_HANGS_S = 1900.0
 # How far the clock of a node may be ahead of ours.
 _AHEAD_S = 86400.0
 # No figure of a run is larger, and an integer of hundreds of digits cannot be shown.
@@ -39,8 +43,8 @@ class RankExit(t.NamedTuple):
 class Attempt:
     """One start of the gang: from its ranks' start to the first fault, or the end. Times are Unix seconds.
 
-    ``fault`` is (cause, node) of a drill, a lost node or a lost placement; ``followed`` says that another attempt came
-    after this one.
+    ``fault`` is (cause, node) of a drill, a lost node, a deleted pod or a lost placement; ``followed`` says that
+    another attempt came after this one.
     """
 
     n: int
@@ -59,6 +63,8 @@ class Attempt:
     fault: tuple[str, str | None] | None = None
     cancelled_at: float | None = None
     followed: bool = False
+    # When the cluster said that a node of it was not ready, and its name.
+    not_ready: tuple[float, str | None] | None = None
 
     @property
     def failed_rank(self) -> int | None:
@@ -88,13 +94,27 @@ class Attempt:
         failure = self.first_failure
         if self.cancelled_at is not None and (failure is None or self.cancelled_at <= failure.at):
             return "cancelled"
+        if self._lost_a_node:
+            return "node_lost"
         return "crash" if failure else None
+
+    @property
+    def _lost_a_node(self) -> bool:
+        """Return whether it ended with a node that was not ready: ranks elsewhere fail before that is noticed."""
+        if self.not_ready is None:
+            return False
+        failure = self.first_failure
+        if failure is None:
+            return self.followed
+        return -_NOTICED_S <= failure.at - self.not_ready[0] <= _HANGS_S
 
     @property
     def failed_node(self) -> str | None:
         """Return the node of the fault, else of the rank that failed first."""
         if self.fault:
             return self.fault[1]
+        if self.not_ready and self.cause == "node_lost":
+            return self.not_ready[1]
         return self.first_failure.node if self.first_failure and self.cause == "crash" else None
 
     @property
@@ -116,6 +136,8 @@ class RunHistory:
     :ivar attempts: ordered by time. :ivar checkpoint: (step, path) of the newest one. :ivar last: figures of the last
         step. :ivar faults: (time, cause, node) of each. :ivar set_back: when the run lost its placement. :ivar starts:
         numbers of the first attempts of its starts. :ivar not_resumed: attempts that were reported as not resumed.
+    :ivar transport: (gang, rank) -> the event that says what carried its traffic. :ivar versions: node -> package ->
+        version.
     """
 
     def __init__(self) -> None:
@@ -124,6 +146,8 @@ class RunHistory:
         self.last: dict[str, float] = {}
         self.faults: list[tuple[float, str, str | None]] = []
         self.set_back: list[float] = []
+        self.transport: dict[tuple[str, int], Line] = {}
+        self.versions: dict[str, dict[str, str]] = {}
         self.base = 1
         self.starts: set[int] = set()
         self.not_resumed: set[int] = set()
@@ -135,6 +159,7 @@ class RunHistory:
         if at is None:
             return
         rank = line.get("rank")
+        self._take_evidence(line)
         if kind in ("worker_started", "worker_exit") and isinstance(rank, int):
             self._add_rank(line, rank, at)
         elif kind == "submitted":
@@ -145,12 +170,25 @@ class RunHistory:
             self.not_resumed.add(int(parse_finite(line.get("attempt")) or 0))
         elif kind in ("drill", "node_lost") or (kind == "agent_restart" and line.get("detail") == "node_lost"):
             self._add_fault(at, "drill" if kind == "drill" else "node_lost", node if isinstance(node, str) else None)
+        elif kind == "node_not_ready" and (attempt := self.attempt_at(at)):
+            attempt.not_ready = attempt.not_ready or (at, node if isinstance(node, str) else None)
+        elif kind == "pod_deleted" and (attempt := self.attempt_at(at)) and attempt.cause is None:
+            self._add_fault(at, "pod_deleted", node if isinstance(node, str) else None)
         elif kind == "set_back":
             # Its queue preempted or suspended it: no fault of the program or of a node.
             self._add_fault(at, "preempted" if line.get("cause") == "preempted" else "suspended", None)
             self.set_back.append(at)
         elif kind == "cancelled" and (attempt := self.attempt_at(at)):
             attempt.cancelled_at = at
+
+    def _take_evidence(self, line: Line) -> None:
+        """Take in what carried the traffic of a rank, or which versions a node has."""
+        rank, found = line.get("rank"), line.get("versions")
+        if line.get("kind") == "transport" and isinstance(rank, int):
+            self.transport[str(line.get("gang")), rank] = line
+        elif line.get("kind") in ("versions", "pod_ready") and isinstance(found, dict):
+            versions = {str(name): str(version) for name, version in found.items() if version}
+            self.versions[str(line.get("node"))] = versions
 
     def _add_rank(self, line: Line, rank: int, at: float) -> None:
         started, node = line.get("kind") == "worker_started", str(line.get("node"))
@@ -236,6 +274,11 @@ class RunHistory:
     def crashes(self) -> int:
         """Return how many attempts of this start a failing program ended (not drills, not lost nodes)."""
         return sum(attempt.n >= self.base and attempt.cause == "crash" for attempt in self.attempts)
+
+    @property
+    def lost_nodes(self) -> int:
+        """Return how many attempts of this start a lost node ended."""
+        return sum(attempt.n >= self.base and attempt.cause == "node_lost" for attempt in self.attempts)
 
     @property
     def restarts(self) -> int:

@@ -88,9 +88,14 @@ def read_json(path: pathlib.Path) -> t.Any:
         return None
 
 
+def json_line(value: t.Mapping[str, t.Any]) -> str:
+    """Return a value as one line of a JSON-lines file."""
+    return json.dumps(value, separators=(",", ":")) + "\n"
+
+
 def append_json(path: pathlib.Path, value: t.Mapping[str, t.Any]) -> None:
     """Append one JSON line with a single write, so that lines of several processes never mix."""
-    append_text(path, json.dumps(value, separators=(",", ":")) + "\n")
+    append_text(path, json_line(value))
 
 
 def append_text(path: pathlib.Path, text: str) -> None:

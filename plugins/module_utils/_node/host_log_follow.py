@@ -22,11 +22,14 @@ _STREAMS = {"events": "events.jsonl", "metrics": "metrics.jsonl", "usage": "usag
 _FOLDER = "folder.json"
 _POLL_S = 0.05
 _LIMIT = 1 << 20
+# A reader that is further behind is shown the end of the log.
+_BEHIND = 8 << 20
 
 
 def wait_for_changes(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return ``{text {stream: new text}, offsets {stream: bytes}, units {unit: status}, digest}``.
+    """Return ``{text {stream: new text}, offsets {stream: bytes}, units {unit: status}, digest, behind}``.
 
+    ``behind`` is the bytes that are left. Of a log that grows faster than it is read, the middle is left out.
     :param request: ``offsets``, ``wait_s``, ``batch_s``, ``streams`` and ``digest`` (the last answer's).
     """
     folder = files.read_json(run / _FOLDER)
@@ -45,15 +48,22 @@ def wait_for_changes(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[
         # Usage alone does not end the wait: an idle node writes it every two seconds too.
         if first is None and set(news) - {"usage"}:
             first = now
-        batch_over = first is not None and now - first >= request["batch_s"]
+        # What an ended unit has left is not waited for.
+        batch_over = first is not None and (now - first >= request["batch_s"] or _has_ended(run))
         if digest != request.get("digest") or "events" in news or batch_over or now >= end:
             break
         time.sleep(_POLL_S)
     # Statuses first: the output of a unit before its end is then read below, with its last line.
     statuses, digest = unit_statuses(run), _digest(run)
     ended = statuses.get("agent", {}).get("exit") is not None
+    left_out = _skip_to_end(run, offsets)
     text = _read_streams(run, offsets, ended)
-    return {"text": text, "offsets": {**offsets, "folder": folder}, "units": statuses, "digest": digest}
+    if left_out:
+        text["log"] = f"muster: {left_out / 1e6:.1f} MB of output were left out here\n{text.get('log', '')}"
+    # Only of what can be read.
+    behind = sum(max(0, _stream_size(run, name) - offset) for name, offset in offsets.items() if name in text)
+    answer = {"text": text, "offsets": {**offsets, "folder": folder}, "units": statuses, "digest": digest}
+    return {**answer, "behind": behind}
 
 
 def name_folder(run: pathlib.Path) -> None:
@@ -65,6 +75,22 @@ def name_folder(run: pathlib.Path) -> None:
 def unit_statuses(run: pathlib.Path) -> dict[str, t.Any]:
     """Return the status of each unit of the run on this node."""
     return {folder.name: host_units.unit_status(folder) for folder in sorted((run / "units").glob("*"))}
+
+
+def _has_ended(run: pathlib.Path) -> bool:
+    return (run / "units" / "agent" / "exit.json").exists()
+
+
+def _skip_to_end(run: pathlib.Path, offsets: dict[str, int]) -> int:
+    """Move the offset of a log that is too far behind to a line near its end; return how many bytes that leaves out."""
+    size = _stream_size(run, "log")
+    before = offsets.get("log")
+    if before is None or size - before <= _BEHIND:
+        return 0
+    with open(run / _STREAMS["log"], "rb") as handle:
+        handle.seek(size - _LIMIT)
+        offsets["log"] = size - _LIMIT + handle.read(_LIMIT).find(b"\n") + 1
+    return offsets["log"] - before
 
 
 def _digest(run: pathlib.Path) -> str:

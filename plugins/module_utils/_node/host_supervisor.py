@@ -25,9 +25,11 @@ import subprocess
 import time
 import typing as t
 
-from . import checkpoints, files, host_restart_policy, processes, torch_warm, usage
+from . import checkpoints, files, host_output, host_restart_policy, processes, rank_transport, torch_warm, usage
 
 _TICK_S = 1.0
+# A rendezvous store without any agent ends after this long.
+_UNUSED_S = 5.0
 
 
 class Supervisor:
@@ -48,7 +50,10 @@ class Supervisor:
         self.stopping: str = ""
         self.log_size = 0
         self.events_at = 0
+        self.unused_since: float | None = None
+        self.output: host_output.UnitOutput | None = None
         self.sampler = usage.Sampler()
+        self.transport = rank_transport.TransportRecorder(self.events.parent, spec["node"])
         self.pruning: checkpoints.PruningThread | None = None
 
     def run(self) -> int:
@@ -67,6 +72,7 @@ class Supervisor:
             self._event("agent_restart", detail="node_lost")
         if self.deadline is None and self.spec["timeout_s"]:
             self.deadline = time.time() + self.spec["timeout_s"]
+        self._watch_output()
         problem = self._listen()
         if problem:
             self._write_state("failed", problem)
@@ -80,7 +86,7 @@ class Supervisor:
             if self._is_node_shutdown():
                 return self._end_for_shutdown()
             if self.stopping:
-                codes = {"timeout": 124, "fatal_exit_code": self._fatal_code()}
+                codes = {"timeout": 124, "finished": 0, "fatal_exit_code": self._fatal_code()}
                 return self._end(codes.get(self.stopping, 143), self.stopping)
             decision = self._decide(ending)
             if not decision.restart:
@@ -101,6 +107,12 @@ class Supervisor:
             self.crashes += decision.cause == "crash"
             self._event("agent_restart", detail=decision.cause, exit_code=ending.exit_code)
         return decision
+
+    def _watch_output(self) -> None:
+        if self.spec["unit"] == "agent":
+            run = pathlib.Path(self.spec["events"]).parent
+            self.output = host_output.UnitOutput(self.folder / "log", run, self.spec.get("patterns") or {})
+            self.output.start()
 
     def _listen(self) -> str:
         """Bind the store's port; return the problem, empty when there is none."""
@@ -170,6 +182,8 @@ class Supervisor:
             except OSError as exc:
                 log.write(f"muster: cannot run {argv[0]}: {exc.strerror}\n".encode())
                 self.child = None
+        if self.output and self.child:
+            self.output.child = self.child.pid
         self._write_state("running")
         self._event("agent_started")
         rules = self.spec.get("checkpoints") or {}
@@ -185,6 +199,8 @@ class Supervisor:
             self._tick(wake, _TICK_S)
             if self.deadline and time.time() > self.deadline:
                 self._ask_stop("timeout")
+            if self.spec["policy"] == "store" and self._is_store_unused():
+                self._ask_stop("finished")
             if self._fatal_code():
                 # torchrun would start the rank again: it knows no exit code that must not be repeated.
                 self._ask_stop("fatal_exit_code")
@@ -194,6 +210,17 @@ class Supervisor:
         return host_restart_policy.Ending(
             128 - code if code < 0 else code, max(0, -code), self._rank_codes(), self._count_unfinished()
         )
+
+    def _is_store_unused(self) -> bool:
+        """Return whether the agent beside the store has ended, and no other node's agent is connected any more."""
+        end = files.read_json(self.folder.parent / "agent" / "exit.json")
+        port = int((self.spec.get("listen") or {}).get("port", 0))
+        over = bool(end) and end.get("generation") == self.spec["generation"]
+        if not over or processes.count_connections(port):
+            self.unused_since = None
+            return False
+        self.unused_since = self.unused_since or time.monotonic()
+        return time.monotonic() - self.unused_since > _UNUSED_S
 
     def _rank_codes(self) -> tuple[tuple[int, ...], ...]:
         """Return for each attempt since the process was started the exit codes of the ranks here."""
@@ -246,6 +273,7 @@ class Supervisor:
         self._touch()
         if self.spec.get("usage"):
             self.sampler.write(pathlib.Path(self.spec["usage"]), self.spec["node"])
+            self.transport.update()
 
     def _end_if_replaced(self) -> None:
         """End silently when the run was removed from this node, or was started again after that."""
@@ -269,6 +297,11 @@ class Supervisor:
         return 0
 
     def _end(self, code: int, cause: str) -> int:
+        if self.spec.get("usage"):
+            self.transport.update(last=True)
+        if self.output:
+            # Before the end is known: who reads it reads the last metrics then.
+            self.output.close()
         if self.pruning is not None:
             self.pruning.close()
         if self.spec.get("secrets"):

@@ -6,7 +6,7 @@
 A unit's folder is ``<run>/units/<unit>``. Its ``spec.json`` holds: ``run_id node unit marker folder events argv env
 cwd policy max_crashes max_lost launcher_restarts
 fatal_exit_codes wait_for listen secrets secret_files usage timeout_s grace_s
-memory checkpoints warm generation``. Secrets are never in it, only the path of their file.
+memory checkpoints warm patterns generation``. Secrets are never in it, only the path of their file.
 
 This is a private utility of the collection; it may change without notice.
 """

@@ -39,6 +39,9 @@ def build_environment(
     interface = pod_preflight.find_interface(address)
     if interface:
         node.update({"NCCL_SOCKET_IFNAME": f"={interface}", "GLOO_SOCKET_IFNAME": interface})
+    for entry in spec.get("network", ()):
+        if identity.node in entry["nodes"]:
+            node.update(entry["variables"])
     values = {
         "{address}": host,
         "{rank}": str(identity.rank),

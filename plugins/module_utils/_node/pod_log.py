@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The output of a pod: its container's log holds all, events and metrics as marked lines among the program's own.
 
-A marked line is ``MARK`` and a JSON object ``{stream, pod, node, rank, attempt, seq, data}``; ``seq`` counts the marked
-lines of one container, so that a line that is read twice counts once.
+A marked line is ``MARK`` and a JSON object ``{stream, pod, node, rank, attempt, seq, lines, data}``. ``seq`` counts the
+marked lines of one container and ``lines`` its other lines so far: a reader sees by them that it has missed some, which
+kubelets delete when a program prints faster than its log is read.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -30,7 +31,7 @@ class Output:
         self.secrets: list[bytes] = []
         # Removes machine-read text from a line of the program before it is written.
         self.filter_line: t.Callable[[bytes], bytes] = lambda line: line
-        self.seq = 0
+        self.seq = self.lines = 0
         self._rest = b""
         self._file: int | None = None
         self._marks: int | None = None
@@ -58,7 +59,7 @@ class Output:
     def mark(self, stream: str, data: t.Mapping[str, t.Any]) -> None:
         """Write one marked line."""
         self.seq += 1
-        value = {"stream": stream, **self.about, "seq": self.seq, "data": data}
+        value = {"stream": stream, **self.about, "seq": self.seq, "lines": self.lines, "data": data}
         text = self._scrub((json.dumps(value, separators=(",", ":")) + "\n").encode(errors="replace"))
         _write(self.descriptor, MARK.encode() + text)
         if self._marks is not None and not _write(self._marks, text):
@@ -88,10 +89,12 @@ class Output:
     def _line(self, line: bytes) -> None:
         # Replaced by a space: without it, the text around a mark could form one.
         line = self._scrub(line.replace(MARK.encode(), b" "))
+        self.lines += line.count(b"\n")
         _write(self.descriptor, line)
         if self._file is not None and not _write(self._file, line):
             os.close(self._file)
             self._file = None
+            self.lines += 1
             _write(self.descriptor, b"muster: the kept log has no more room\n")
 
     def _scrub(self, line: bytes) -> bytes:

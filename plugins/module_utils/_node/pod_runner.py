@@ -32,8 +32,10 @@ from . import (
     pod_ray,
     pod_shared,
     processes,
+    rank_transport,
     torch_warm,
     usage,
+    versions,
 )
 from .pod_environment import replace_placeholders
 from .pod_log import Output, Tail
@@ -50,8 +52,7 @@ class PodRunner:
     """Starts and follows one node of the gang that ``spec`` describes."""
 
     def __init__(self, spec: dict[str, t.Any], program: pathlib.Path) -> None:
-        self.spec = spec
-        self.program = program
+        self.spec, self.program = spec, program
         self.run_dir = pathlib.Path(spec.get("run_dir") or pod_preflight.RUN_DIR)
         self.identity = pod_preflight.identify_pod(spec, os.environ)
         self.output = Output(self.identity.about())
@@ -63,21 +64,20 @@ class PodRunner:
         self.child: subprocess.Popen[bytes] | None = None
         self.attendance: pod_ray.Attendance | None = None
         self.secret_names: frozenset[str] = frozenset()
-        self.stopping = ""
         self.failed: list[int] = []
-        self.fatal = 0
+        self.stopping, self.fatal = "", 0
         self.wake, writer = os.pipe()
-        os.set_blocking(self.wake, False)
-        os.set_blocking(writer, False)
+        for end in (self.wake, writer):
+            os.set_blocking(end, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_unused: None)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_unused: self._ask_stop("asked to stop"))
         self.sampler = usage.Sampler()
+        self.transport = rank_transport.TransportRecorder(self.run_dir, self.identity.node)
         self.tails = {name: Tail(self.run_dir / f"{name}.jsonl") for name in ("events", "metrics", "usage")}
         self.completions: pod_mpi.RankCompletions | None = None
-        self.since = time.monotonic()
-        self.forwarded_at = 0.0
+        self.since, self.forwarded_at = time.monotonic(), 0.0
 
     def run(self) -> int:
         """Run until the program has ended; return the container's exit code."""
@@ -135,7 +135,7 @@ class PodRunner:
         found = pod_preflight.list_devices()
         for warning in pod_preflight.check_devices(self.spec, found):
             self.output.say(f"warning: {warning}")
-        self.output.mark("events", self._event("pod_ready", **found))
+        self.output.mark("events", self._event("pod_ready", **found, versions=versions.read_versions()))
         return env
 
     def _keep_logs(self, folder: pathlib.Path, name: str) -> None:
@@ -305,6 +305,7 @@ class PodRunner:
         if problem:
             self.output.say(f"Ray Train did not report its workers: {problem}")
         self._read()
+        self.transport.update(last=True)
         self._forward_records()
         self.output.flush()
         if self.child is not None and self.child.stdout is not None:
@@ -334,6 +335,7 @@ class PodRunner:
         """Forward the lines that the ranks recorded."""
         self.forwarded_at = time.monotonic()
         self.sampler.write(self.run_dir / "usage.jsonl", self.identity.node)
+        self.transport.update()
         for stream, tail in self.tails.items():
             for line in tail.lines():
                 self.output.mark(stream, line)

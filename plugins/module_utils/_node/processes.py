@@ -76,6 +76,20 @@ def find_marked(value: str) -> list[int]:
     return found
 
 
+def count_connections(port: int) -> int:
+    """Return how many established TCP connections of this machine have ``port`` at this end."""
+    found = 0
+    for name in ("tcp", "tcp6"):
+        try:
+            lines = (_PROC / "net" / name).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for fields in (line.split() for line in lines):
+            # local_address is HEX:PORT, state 01 is ESTABLISHED (proc_net_tcp of the kernel's documentation).
+            found += fields[3] == "01" and int(fields[1].rpartition(":")[2], 16) == port
+    return found
+
+
 def adopt_orphans(on: bool) -> None:
     """Become the parent of descendants whose own parent ends (a subreaper), or stop that.
 

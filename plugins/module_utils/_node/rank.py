@@ -65,6 +65,14 @@ def _count_attempt(counter: str, base: int, local_rank: int | None) -> int:
     return base + max(started, 1) - 1
 
 
+def _log_nccl(attempt: int, rank: int | None) -> None:
+    """Have NCCL write a log of this rank that proves its transport, unless the job has NCCL log elsewhere."""
+    place = os.environ.pop("MUSTER_NCCL_LOG", "")
+    if place and not any(name.startswith("NCCL_DEBUG") for name in os.environ):
+        own = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
+        os.environ.update(own, NCCL_DEBUG_FILE=f"{place}.{attempt}.{rank}.%h.%p.log")
+
+
 def _load_secrets(path: str) -> None:
     """Add the variables of a secrets file that the launcher itself (an sshd) does not hand on."""
     if path and os.path.exists(path):
@@ -200,6 +208,7 @@ def main(argv: list[str]) -> int:
     # A command uses the same address in every start.
     gang = f"{base}/{place}"
     common = {"rank": rank, "local_rank": local, "attempt": attempt, "gang": gang}
+    _log_nccl(attempt, rank)
     _load_secrets(os.environ.pop("MUSTER_SECRETS_FILE", ""))
     program = start_program(command)
     _append_event(events, {"kind": "worker_started", **common, "world_size": size, "pid": program.pid})

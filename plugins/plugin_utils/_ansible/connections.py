@@ -10,6 +10,8 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import hashlib
+import os
 import shlex
 import typing as t
 
@@ -23,6 +25,8 @@ from ...module_utils._model.errors import InputError, UnreachableError
 from .._hosts.node_client import NodeClient
 
 _AUTO_INTERPRETERS = ("auto", "auto_silent", "auto_legacy", "auto_legacy_silent")
+# A host that has sent nothing for 20 seconds is not there: 3 questions, 5 seconds apart, and 5 for the last answer.
+_KEEP_ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 
 
 def open_remotes(
@@ -46,8 +50,8 @@ def open_remotes(
         python = variables.get("ansible_python_interpreter")
         known = None if not python or str(python) in _AUTO_INTERPRETERS else str(python)
         state = variables.get("muster_node_state")
-        shell = _shell(task, play_context.copy(), variables, host, default or _inherited_connection(task))
-        result.append(NodeClient(host, shell, known, str(state) if state else None))
+        shell = HostShell(task, play_context.copy(), variables, host, default or _inherited_connection(task))
+        result.append(NodeClient(host, shell, known, str(state) if state else None, renew=shell.renew))
     return result
 
 
@@ -62,41 +66,89 @@ def _inherited_connection(task: t.Any) -> str:
     return str(command_line.CLIARGS.get("connection") or t.cast(t.Any, C).DEFAULT_TRANSPORT)
 
 
-def _shell(task: t.Any, context: t.Any, variables: t.Mapping[str, t.Any], host: str, default: str) -> t.Any:
-    kind = str(variables.get("ansible_connection") or default)
-    connection = connection_loader.get(kind, context, None)
-    if connection is None:
-        raise InputError(f"{host}.ansible_connection", f"unknown connection plugin '{kind}'")
-    become = _become(task, variables)
-    connection.set_become_plugin(become)
-    context.set_attributes_from_plugin(connection)
-    task_keys = {key: value for key, value in task.dump_attrs().items() if key not in ("retries", "timeout")}
-    for plugin_type, plugin in (("connection", connection), ("shell", connection._shell), ("become", become)):
-        if plugin is not None:
-            names = C.config.get_plugin_vars(plugin_type, plugin._load_name)
-            options = {name: variables[name] for name in names if name in variables}
-            plugin.set_options(task_keys=task_keys, var_options=options)
+class HostShell:
+    """Runs shell commands on one host. A connection that failed is not used again: the next command opens a new one.
 
-    def shell(command: str, data: bytes) -> tuple[int, str, str]:
+    With SSH, commands share a connection of their own, which notices a host that falls silent within 20 seconds.
+    """
+
+    def __init__(self, task: t.Any, context: t.Any, variables: t.Mapping[str, t.Any], host: str, default: str) -> None:
+        self._task, self._context, self._variables, self._host = task, context, variables, host
+        self._kind = str(variables.get("ansible_connection") or default)
+        self._become = _become(task, variables)
+        self._opened = 0
+        # At once: an unknown plugin is refused before any host is asked.
+        self._connection: t.Any = self._open()
+
+    def renew(self) -> None:
+        """Have the next command open a connection of its own."""
+        self._connection = None
+
+    def __call__(self, command: str, data: bytes) -> tuple[int, str, str]:
+        """Run a command with ``data`` on its standard input; return its exit code and its two outputs."""
+        connection = self._connection or self._open()
         line = command
-        if become is not None:
-            line = become.build_become_command(command, connection._shell)
+        if self._become is not None:
+            line = self._become.build_become_command(command, connection._shell)
         if connection.allow_executable:
-            line = f"{context.executable or '/bin/sh'} -c {shlex.quote(line)}"
+            line = f"{self._context.executable or '/bin/sh'} -c {shlex.quote(line)}"
         try:
-            code, out, err = connection.exec_command(line, in_data=data, sudoable=become is not None)
+            return self._run(connection, line, data)
+        except UnreachableError:
+            if self._connection is connection:
+                self.renew()
+            raise
+
+    def _run(self, connection: t.Any, line: str, data: bytes) -> tuple[int, str, str]:
+        try:
+            code, out, err = connection.exec_command(line, in_data=data, sudoable=self._become is not None)
         except AnsibleConnectionFailure as exc:
-            raise UnreachableError(host, _first_line(exc), "Check its address, port and key") from exc
+            raise UnreachableError(self._host, _first_line(exc), "Check its address, port and key") from exc
         except AnsibleError as exc:
-            raise UnreachableError(host, _first_line(exc)) from exc
+            raise UnreachableError(self._host, _first_line(exc)) from exc
         text = to_text(err, errors="surrogate_or_replace")
-        if code == 255 and kind.endswith("ssh"):
+        if code == 255 and self._kind.endswith("ssh"):
             raise UnreachableError(
-                host, (text.strip().splitlines() or ["ssh failed"])[-1], "Check its address, port and key"
+                self._host, (text.strip().splitlines() or ["ssh failed"])[-1], "Check its address, port and key"
             )
         return int(code), to_text(out, errors="surrogate_or_replace"), text
 
-    return shell
+    def _open(self) -> t.Any:
+        connection = connection_loader.get(self._kind, self._context, None)
+        if connection is None:
+            raise InputError(f"{self._host}.ansible_connection", f"unknown connection plugin '{self._kind}'")
+        connection.set_become_plugin(self._become)
+        self._context.set_attributes_from_plugin(connection)
+        task_keys = {key: value for key, value in self._task.dump_attrs().items() if key not in ("retries", "timeout")}
+        for plugin_type, plugin in (
+            ("connection", connection),
+            ("shell", connection._shell),
+            ("become", self._become),
+        ):
+            if plugin is not None:
+                names = C.config.get_plugin_vars(plugin_type, plugin._load_name)
+                options = {name: self._variables[name] for name in names if name in self._variables}
+                plugin.set_options(task_keys=task_keys, var_options=options)
+        if self._kind.rsplit(".", 1)[-1] == "ssh":
+            _keep_alive(connection, self._opened)
+        self._opened += 1
+        self._connection = connection
+        return connection
+
+
+def _keep_alive(connection: t.Any, number: int) -> None:
+    """Have ssh end when its host falls silent, over a shared connection that Ansible has not opened without that.
+
+    OpenSSH takes the first value of an option, and what is added here comes last: a user's own setting holds.
+    """
+    given = connection.get_option("ssh_extra_args") or ""
+    connection.set_option("ssh_extra_args", f"{given} {_KEEP_ALIVE}".strip())
+    if not connection.get_option("control_path"):
+        names = ("host", "port", "remote_user")
+        key = repr([*(connection.get_option(name) for name in names), os.getpid() if number else 0, number])
+        # As long as Ansible's own names: the path of a socket must not be longer.
+        name = hashlib.sha256(f"muster.training {key}".encode()).hexdigest()[:10]
+        connection.set_option("control_path", f"%(directory)s/{name}")
 
 
 def _become(task: t.Any, variables: t.Mapping[str, t.Any]) -> t.Any:

@@ -192,6 +192,7 @@ def unit_spec(job: Job, node: str, run_dir: str, run_id: str, unit: str, **value
         "memory": None,
         "checkpoints": {},
         "warm": [],
+        "patterns": job.metrics.patterns if unit == "agent" else {},
         **values,
     }
 

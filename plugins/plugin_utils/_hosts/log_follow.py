@@ -15,13 +15,19 @@ import threading
 import time
 import typing as t
 
-from ...module_utils._model.errors import MusterError
+from ...module_utils._model.errors import MusterError, UnreachableError
 from .node_client import NodeClient
 
 STREAMS = ("events", "metrics", "usage", "log")
-_WAIT_S = 20.0
+_WAIT_S = 8.0
+# After a request without an answer, a node is asked again over a new connection for so long before it counts as silent:
+# in the longest silence that is then told 27 seconds pass, and a cut of 15 seconds is over before.
+_CONFIRM_S = 9.0
 # Updates of each node that may wait in the queue.
 _AHEAD = 2
+# Less text than a node puts into one answer is all that it had; a run that continues writes while it is read.
+_WHOLE = 512 << 10
+_MOST_ANSWERS = 100
 _RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -29,7 +35,9 @@ _RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 class NodeUpdate:
     """New data of one node: new text by stream and the status of its units, or the error of the request.
 
-    ``asked_at`` (monotonic seconds) tells an answer that describes the time before a restart from one after it.
+    ``behind`` is the bytes that the node has left.
+    ``asked_at`` (monotonic seconds) tells an answer that describes the time before a restart from one after it; of a
+    node that does not answer, it is the time of the first question without an answer.
     """
 
     node: str
@@ -38,6 +46,25 @@ class NodeUpdate:
     offsets: t.Mapping[str, t.Any]
     asked_at: float
     error: MusterError | None = None
+    behind: int = 0
+
+
+@dataclasses.dataclass
+class _Silence:
+    """A node without an answer: since which question, when that was noticed, and how often it was asked in vain."""
+
+    since: float
+    noticed_at: float
+    failures: int = 0
+
+    @property
+    def confirm_at(self) -> float:
+        return self.noticed_at + _CONFIRM_S
+
+    @property
+    def is_confirmed(self) -> bool:
+        # A deadline and the time of the last question differ by the milliseconds between two readings of the clock.
+        return time.monotonic() >= self.confirm_at - 0.1
 
 
 class LogFollow:
@@ -82,31 +109,65 @@ class LogFollow:
 
     def _follow(self, remote: NodeClient, offsets: dict[str, t.Any]) -> None:
         digest: str | None = None
-        failures = 0
+        silence: _Silence | None = None
         while not self._closed.is_set():
             asked_at = time.monotonic()
             try:
-                # The first answer comes at once (the digest differs), so a follower sees the present state immediately.
-                answer = remote.call(
-                    "watch",
-                    run_id=self.run_id,
-                    offsets=offsets,
-                    streams=list(STREAMS),
-                    digest=digest,
-                    wait_s=_WAIT_S,
-                    batch_s=self.batch_s,
-                )
+                answer = self._ask(remote, offsets, digest, silence)
             except Exception as exc:
-                # Any error is reported: a thread that ends silently would leave the run followed for ever.
-                known = isinstance(exc, MusterError)
-                error = exc if known else MusterError(f"{remote.name}: {type(exc).__name__}: {exc}")
-                self._put(NodeUpdate(remote.name, {}, {}, dict(offsets), asked_at, t.cast(MusterError, error)))
-                self._closed.wait(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
-                failures += 1
+                silence = silence or _Silence(asked_at, time.monotonic())
+                self._report_failure(remote.name, exc, offsets, silence)
+                self._closed.wait(_RETRY_S[min(silence.failures, len(_RETRY_S) - 1)])
+                silence.failures += 1
                 continue
-            failures = 0
+            silence = None
             digest, offsets = answer["digest"], answer["offsets"]
-            self._put(NodeUpdate(remote.name, answer["text"], answer["units"], dict(offsets), asked_at))
+            self._put(_build_update(remote.name, answer, asked_at))
+
+    def _ask(
+        self, remote: NodeClient, offsets: dict[str, t.Any], digest: str | None, silence: _Silence | None
+    ) -> dict[str, t.Any]:
+        """Ask a node for what is new; one that failed to answer is only asked whether it is there."""
+        confirming = {"deadline_s": max(1.0, silence.confirm_at - time.monotonic())} if silence else {}
+        # The first answer comes at once (the digest differs), so a follower sees the present state immediately.
+        return remote.call(
+            "watch",
+            run_id=self.run_id,
+            offsets=offsets,
+            streams=list(STREAMS),
+            digest=digest,
+            wait_s=0.0 if silence else _WAIT_S,
+            batch_s=self.batch_s,
+            **({} if silence and silence.is_confirmed else confirming),
+        )
+
+    def _report_failure(self, node: str, exc: Exception, offsets: dict[str, t.Any], silence: _Silence) -> None:
+        """Report an error, that of a connection only when the node has been asked again for a while."""
+        if isinstance(exc, UnreachableError) and not silence.is_confirmed:
+            return
+        # Any error is reported: a thread that ends silently would leave the run followed for ever.
+        error = exc if isinstance(exc, MusterError) else MusterError(f"{node}: {type(exc).__name__}: {exc}")
+        self._put(NodeUpdate(node, {}, {}, dict(offsets), silence.since, error))
+
+
+def _build_update(node: str, answer: t.Mapping[str, t.Any], asked_at: float) -> NodeUpdate:
+    behind = int(answer.get("behind", 0))
+    return NodeUpdate(node, answer["text"], answer["units"], dict(answer["offsets"]), asked_at, behind=behind)
+
+
+def read_new(remote: NodeClient, run_id: str, offsets: t.Mapping[str, t.Any]) -> list[NodeUpdate]:
+    """Return what is new on a node now, in answers of limited size; nothing is waited for."""
+    found: list[NodeUpdate] = []
+    offsets = dict(offsets)
+    while True:
+        asked_at = time.monotonic()
+        answer = remote.call(
+            "watch", run_id=run_id, offsets=offsets, streams=list(STREAMS), digest=None, wait_s=0.0, batch_s=0.0
+        )
+        offsets = answer["offsets"]
+        found.append(_build_update(remote.name, answer, asked_at))
+        if sum(map(len, answer["text"].values())) < _WHOLE or len(found) == _MOST_ANSWERS:
+            return found
 
 
 def parse_json_lines(text: str) -> t.Iterator[dict[str, t.Any]]:

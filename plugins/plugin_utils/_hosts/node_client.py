@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import queue
+import threading
 import typing as t
 
 from ...module_utils._model.errors import MusterError, NodeError, UnreachableError
@@ -17,6 +19,14 @@ from . import agent_package
 
 # A request may carry pieces of files; larger ones are split so that an interrupted transfer loses little.
 PIECE_BYTES = 8 << 20
+# Seconds in which a request must be answered that looks at nothing but the node's own files.
+ANSWER_S = 7.0
+# And for a watch, which may find the node busy, beyond the time that it waits by itself.
+_WATCH_S = 10.0
+_DEADLINES_S = {"put": 300.0, "install": 120.0, "prepare": 900.0, "start": 60.0, "read": 120.0, "examine": 300.0}
+_LONGEST_S = 300.0
+# What info looks into outside its own files: an interpreter on a slow network disk, drivers.
+_SLOW_FACTS = ("facts", "python", "tools", "paths", "files", "blobs")
 
 
 class Shell(t.Protocol):
@@ -36,6 +46,7 @@ class NodeClient:
     program: str | None = None
     owner: str | None = None
     requests: int = 0
+    renew: t.Callable[[], None] = lambda: None
 
     def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
         """Send one request and return the answer.
@@ -48,31 +59,82 @@ class NodeClient:
             raise NodeError(self.name, str(answer["problem"]), str(answer.get("fix") or ""))
         return answer
 
-    def ask(self, op: str, **values: t.Any) -> dict[str, t.Any]:
-        """Send one request and return the answer, which may hold a ``problem``."""
+    def ask(self, op: str, *, deadline_s: float | None = None, **values: t.Any) -> dict[str, t.Any]:
+        """Send one request and return the answer, which may hold a ``problem``.
+
+        :param deadline_s: seconds to wait for the answer, where the request's own is too long.
+        """
+        within_s = answer_deadline_s(op, values) if deadline_s is None else deadline_s
         request = {"op": op, "node": self.name, "state_root": self.state_root, **values}
         if op == "stop" and self.owner:
             # A run that another controller owns is never stopped.
             request["owner"] = self.owner
         if op == "info":
             request["version"] = agent_package.agent_version()
-        answer = self._from_installed(request) if self.program and op != "install" else None
+        answer = self._from_installed(request, within_s) if self.program and op != "install" else None
         if answer is None:
             self.requests += 1
-            output = self.shell(agent_package.boot_command(self.python), agent_package.boot_input(request))
+            command = agent_package.boot_command(self.python)
+            output = self.run(command, agent_package.boot_input(request), within_s)
             answer = agent_package.parse_answer(self.name, *output)
         if op == "info":
             self.program = answer.get("program")
         return answer
 
-    def _from_installed(self, request: t.Mapping[str, t.Any]) -> dict[str, t.Any] | None:
+    def run(self, command: str, data: bytes, within_s: float = _LONGEST_S) -> tuple[int, str, str]:
+        """Run a shell command on the node with ``data`` on its standard input.
+
+        :raises UnreachableError: also when it has not ended within ``within_s`` seconds. A connection to a host that
+            lost its power or its network can stay open for hours; the command is left to itself then.
+        """
+        ended: queue.SimpleQueue[tuple[int, str, str] | Exception] = queue.SimpleQueue()
+
+        def work() -> None:
+            try:
+                ended.put(self.shell(command, data))
+            except Exception as exc:
+                ended.put(exc)
+
+        threading.Thread(target=work, name=f"request-{self.name}", daemon=True).start()
+        try:
+            result = ended.get(timeout=within_s)
+        except queue.Empty:
+            self.renew()
+            raise UnreachableError(
+                self.name, f"no answer within {within_s:.0f} s", "Check that it is running and reachable"
+            ) from None
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def _from_installed(self, request: t.Mapping[str, t.Any], within_s: float) -> dict[str, t.Any] | None:
         """Return the installed agent's answer; None when ``info`` finds that it was removed."""
         self.requests += 1
         command = agent_package.installed_command(self.python, str(self.program), reads=request["op"] == "info")
-        output = self.shell(command, agent_package.encode_request(request))
+        output = self.run(command, agent_package.encode_request(request), within_s)
         if request["op"] == "info" and not agent_package.has_answer(output[1]):
             return None
         return agent_package.parse_answer(self.name, *output)
+
+
+def answer_deadline_s(op: str, values: t.Mapping[str, t.Any]) -> float:
+    """Return the seconds after which a request without an answer has failed."""
+    if op == "watch":
+        return float(values.get("wait_s", 0)) + _WATCH_S
+    if op == "stop":
+        # The agent's processes and the store's, one after the other.
+        return 2 * float(values.get("within_s", 60)) + ANSWER_S
+    if op == "reach":
+        return float(values.get("seconds", 0)) + 60.0
+    if op == "info" and not any(values.get(name) for name in _SLOW_FACTS):
+        return ANSWER_S
+    return _DEADLINES_S.get(op, _LONGEST_S if op == "info" else 60.0)
+
+
+def find_answering(remotes: t.Sequence[NodeClient]) -> tuple[list[NodeClient], dict[str, MusterError]]:
+    """Return the nodes that answer within seven seconds, and the errors of the others by name."""
+    _unused, errors = on_each_node(remotes, lambda remote: remote.call("info"))
+    return [remote for remote in remotes if remote.name not in errors], errors
 
 
 def on_each_node[T](

@@ -22,7 +22,10 @@ FORK_SERVER_PROGRAM = "{program}/muster_node/torch_forkserver.py"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeSlot:
-    """One node of the gang as a launcher sees it. ``run_dir`` is the run's folder on that node, ``home`` the user's."""
+    """One node of the gang as a launcher sees it. ``run_dir`` is the run's folder on that node, ``home`` the user's.
+
+    ``network``: the variables of NCCL and gloo that the verdict on the node's network asks for.
+    """
 
     name: str
     rank: int
@@ -33,6 +36,7 @@ class NodeSlot:
     agent_python: str = "python3"
     tools: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     user: str = ""
+    network: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     home: str | None = None
 
 

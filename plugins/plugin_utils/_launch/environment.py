@@ -12,6 +12,7 @@ import json
 import re
 
 from ...module_utils._model.job import Job
+from ...module_utils._model.node_environment import bind_to_interface
 from .base import NodeSlot, RunContext
 
 CODE_DIR = "code"
@@ -32,6 +33,7 @@ def node_variables(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: R
         "NNODES": str(len(nodes)),
         "NODE_RANK": str(slot.rank),
         **interface_variables(slot),
+        **slot.network,
     }
     folder = values["MUSTER_CHECKPOINT_DIR"]
     if slot.home and folder.startswith("~/"):
@@ -54,17 +56,18 @@ def shared_variables(job: Job, run_dir: str, run: RunContext) -> dict[str, str]:
         values["MUSTER_CHECKPOINT_KEEP"] = str(job.checkpoints.keep)
     for dataset in job.datasets:
         values[f"MUSTER_DATASET_{variable_name(dataset.name)}"] = f"{run_dir}/{DATA_DIR}/{dataset.name}"
-    if not job.gpus_per_node:
+    if job.gpus_per_node:
+        # Read by rank.py: each rank gets a log of its own.
+        values["MUSTER_NCCL_LOG"] = f"{run_dir}/nccl"
+    else:
         # A CPU job must not grab GPUs that another job on the node is using.
         values["CUDA_VISIBLE_DEVICES"] = ""
     return values
 
 
 def interface_variables(slot: NodeSlot) -> dict[str, str]:
-    """Return the socket interfaces of NCCL (exact form ``=name``) and gloo, computed from the node's facts."""
-    if not slot.interface:
-        return {}
-    return {"NCCL_SOCKET_IFNAME": f"={slot.interface}", "GLOO_SOCKET_IFNAME": slot.interface}
+    """Return the socket interfaces of NCCL and gloo: the one that has the node's address in the gang."""
+    return bind_to_interface(slot.interface) if slot.interface else {}
 
 
 def program(job: Job, slot: NodeSlot) -> tuple[str, ...]:

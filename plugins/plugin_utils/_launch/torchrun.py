@@ -12,6 +12,8 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import re
+
 from ...module_utils._model import job_backends
 from ...module_utils._model.job import Job
 from ...module_utils._model.pod_spec import PodSpec
@@ -24,6 +26,8 @@ _MONITOR_S = "0.02"
 # A lost agent is noticed after interval x attempts = 3 s; torch's own default is 15 s.
 _KEEP_ALIVE_S = 1
 _KEEP_ALIVE_ATTEMPTS = 3
+
+_DOLLAR = re.compile(r"\$(?!\{local_rank\})")
 
 PACKAGES = ("torch",)
 
@@ -81,8 +85,16 @@ def _agent_command(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: R
         f"--log-dir={slot.run_dir}/ranks",
         "--tee=3",
         "--no-python",
-        *environment.rank_command(job, slot),
+        *_keep_dollars(environment.rank_command(job, slot)),
     )
+
+
+def _keep_dollars(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a command whose dollars survive torchrun, which takes each argument for a ``string.Template``.
+
+    Its one macro stays one: ``${local_rank}`` (torch.distributed.elastic.utils.macros).
+    """
+    return tuple(_DOLLAR.sub("$$", word) for word in argv)
 
 
 def _rendezvous_options(job: Job, nodes: tuple[NodeSlot, ...], run: RunContext) -> tuple[str, ...]:
@@ -112,7 +124,7 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
 
     A gang of fixed size never gets one pod replaced alone: measured, neither rendezvous survives it with its defaults.
     """
-    argv = (pod_spec.interpreter(job), *_TORCHRUN, "--no-python", *pod_spec.rank_command(job))
+    argv = (pod_spec.interpreter(job), *_TORCHRUN, "--no-python", *_keep_dollars(pod_spec.rank_command(job)))
     inside = 0 if job.engine in _GANG_RESTARTS else job.restart.max_crashes
     values = {
         **_warm_variables(job),

@@ -12,9 +12,11 @@ import dataclasses
 import pathlib
 import typing as t
 
-from ...module_utils._model.errors import RefusedError
+from ...module_utils._model.errors import RefusedError, UnreachableError
+from ...module_utils._model.run_record import RunRecord
 from ...module_utils._node import files
 from .._hosts.node_client import NodeClient, on_each_node
+from .shared.progress import Progress
 from .shared.state_dir import StateHome, read_record
 
 Record = t.Mapping[str, t.Any]
@@ -32,13 +34,17 @@ _LARGEST_LOG = 4 << 20
 class LiveSource:
     """How the live state of runs is read: ``hosts`` are the hosts of the inventory.
 
-    With ``hostvars``, the leases of the rented machines of a run that is running are renewed.
+    With ``hostvars``, what is new on the hosts is fetched, runs that have ended are recorded so, and the leases of the
+    rented machines of a run that is running are renewed.
     """
 
     connect: Connect
     hosts: t.Container[str]
     hostvars: t.Mapping[str, t.Any] | None = None
     read_cluster: ReadCluster | None = None
+    progress: Progress | None = None
+    # Hosts that did not answer for one run are not asked again for the next.
+    silent: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def read_runs(home: StateHome, run_id: str | None, live: LiveSource | None = None) -> dict[str, object]:
@@ -46,7 +52,7 @@ def read_runs(home: StateHome, run_id: str | None, live: LiveSource | None = Non
     folders = [_find_run_folder(home, run_id)] if run_id else home.runs()
     records: list[Record] = [record for folder in folders if (record := read_record(folder)) is not None]
     if live is not None:
-        records = [{**record, "live": _read_live_state(record, live)} for record in records]
+        records = [_read_live(home, record, live) for record in records]
     return {"changed": False, "runs": records, "summary": [summarize_record(record) for record in records]}
 
 
@@ -56,18 +62,30 @@ def summarize_record(record: Record) -> dict[str, object]:
     summary["name"] = record["job"]["name"]
     # Attempts of which no rank came to start are not in the record; the numbers of the others count them.
     summary["restarts"] = record["attempts"][-1]["n"] - 1 if record["attempts"] else 0
-    if (record.get("live") or {}).get("detail"):
-        summary["live"] = record["live"]["detail"]
+    summary["step"] = next((item["last_step"] for item in reversed(record["attempts"]) if item.get("last_step")), None)
+    state = record.get("live") or {}
+    if state.get("detail"):
+        summary["live"] = state["detail"]
+    if state.get("unreachable"):
+        summary["unreachable"] = state["unreachable"]
     return summary
 
 
-def read_logs(
-    home: StateHome, run_id: str | None, lines: int, ranks: bool, connect: Connect, hosts: t.Container[str]
-) -> dict[str, object]:
-    """Return the last lines of each node's log; with ``ranks`` fetch the files of every rank and attempt first."""
+def read_logs(home: StateHome, run_id: str | None, lines: int, ranks: bool, live: LiveSource) -> dict[str, object]:
+    """Return the last lines of each node's log; with ``ranks`` fetch the files of every rank and attempt first.
+
+    Of a run that has not ended, what is new on its hosts is fetched before.
+    """
     folder = _find_run_folder(home, run_id)
     record: Record = read_record(folder) or {}
-    problems = _fetch_rank_logs(folder, record, connect, hosts) if ranks else {}
+    problems: dict[str, str] = {}
+    names = [name for name in record.get("hosts", []) if name in live.hosts]
+    if record["state"] != "ended" and record.get("backend") != "kubernetes":
+        record = _read_live(home, record, live)
+        problems = dict(record["live"]["unreachable"])
+    if ranks:
+        reached = [name for name in names if name not in problems]
+        problems |= _fetch_rank_logs(folder, record, live.connect(reached))
     logs = folder / "logs"
     tails = {str(path.relative_to(logs)): read_last_lines(path, lines) for path in sorted(logs.glob("**/*.log"))}
     return {"changed": False, "run_id": record["run_id"], "logs": tails, "problems": problems, "folder": str(folder)}
@@ -95,18 +113,33 @@ def _find_run_folder(home: StateHome, run_id: str | None) -> pathlib.Path:
     return folder
 
 
-def _read_live_state(record: Record, live: LiveSource) -> dict[str, object] | None:
-    """Return what the nodes or the cluster of a run report now, None for one that has ended."""
+def _read_live(home: StateHome, record: Record, live: LiveSource) -> Record:
+    """Return a record with what the nodes or the cluster of its run report now under ``live``, None if it has ended."""
     if record["state"] == "ended":
-        return None
+        return {**record, "live": None}
     if record.get("backend") == "kubernetes":
-        return live.read_cluster(record) if live.read_cluster else None
-    remotes = live.connect([name for name in record.get("hosts", []) if name in live.hosts])
+        return {**record, "live": live.read_cluster(record) if live.read_cluster else None}
+    names = [name for name in record.get("hosts", []) if name in live.hosts]
+    remotes = live.connect([name for name in names if name not in live.silent])
     answers, errors = on_each_node(remotes, lambda remote: remote.call("info", run_id=record["run_id"]))
     units = {name: answer["units"] for name, answer in answers.items()}
-    unreachable = {name: str(error) for name, error in errors.items()}
+    live.silent.update({name: str(error) for name, error in errors.items() if isinstance(error, UnreachableError)})
+    unreachable = {name: str(errors.get(name, live.silent.get(name))) for name in names if name not in answers}
+    record = _refresh(home, record, [remote for remote in remotes if remote.name in answers], live)
     running = [remote for remote in remotes if units.get(remote.name, {}).get("agent", {}).get("alive")]
-    return {"units": units, "unreachable": unreachable, **_renew_leases(running, live.hostvars or {})}
+    leases = _renew_leases(running, live.hostvars or {})
+    return {**record, "live": {"units": units, "unreachable": unreachable, **leases}}
+
+
+def _refresh(home: StateHome, record: Record, answering: t.Sequence[NodeClient], live: LiveSource) -> Record:
+    """Fetch what is new of a run on its hosts into its folder, and return its record as it is then."""
+    if live.hostvars is None or live.progress is None or not answering:
+        return record
+    # Late: a list of runs that have ended needs nothing of this.
+    from .training_job.hosts.refresh import refresh_record
+
+    run = RunRecord.from_dict({key: value for key, value in record.items() if key != "live"})
+    return refresh_record(home, run, answering, live.hostvars, live.progress).to_dict()
 
 
 def _renew_leases(remotes: t.Sequence[NodeClient], hostvars: t.Mapping[str, t.Any]) -> dict[str, object]:
@@ -120,7 +153,7 @@ def _renew_leases(remotes: t.Sequence[NodeClient], hostvars: t.Mapping[str, t.An
     return {"leases": {remote.name: str(problems.get(remote.name, "renewed")) for remote in rented}}
 
 
-def _fetch_rank_logs(folder: pathlib.Path, record: Record, connect: Connect, hosts: t.Container[str]) -> dict[str, str]:
+def _fetch_rank_logs(folder: pathlib.Path, record: Record, remotes: t.Sequence[NodeClient]) -> dict[str, str]:
     """Copy the logs of every rank and unit into the run's folder; return the problem of each node that has one."""
 
     def fetch(remote: NodeClient) -> None:
@@ -129,7 +162,7 @@ def _fetch_rank_logs(folder: pathlib.Path, record: Record, connect: Connect, hos
             for log in answer["files"]:
                 _write_rank_log(folder / "logs" / remote.name, log["path"], log["text"])
 
-    _unused, errors = on_each_node(connect([name for name in record.get("hosts", []) if name in hosts]), fetch)
+    _unused, errors = on_each_node(remotes, fetch)
     return {name: str(error) for name, error in errors.items()}
 
 

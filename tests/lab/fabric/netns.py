@@ -133,6 +133,16 @@ class Net:
         """Take a node's link down at the switch, as a pulled cable does."""
         self._ip(self.switch, "link", "set", self._port(node, interface), "down")
 
+    def plug(self, node: str, interface: str = FABRIC) -> None:
+        """Take a node's link up again."""
+        self._ip(self.switch, "link", "set", self._port(node, interface), "up")
+
+    def join_switch(self, interface: str = FABRIC) -> str:
+        """Give the switch an address of its own, so that a controller can run there; return it."""
+        address = f"{_SUBNETS[interface]}.1"
+        self._ip(self.switch, "address", "add", f"{address}/24", "dev", interface)
+        return address
+
     def sent(self, node: str, interface: str = FABRIC) -> int:
         """Return the bytes that a node's interface has sent so far."""
         done = _run("ip", "-n", self.namespace(node), "-j", "-s", "link", "show", "dev", interface)

@@ -16,23 +16,11 @@ import typing as t
 
 from ....module_utils._model.errors import InputError
 from ....module_utils._model.island import Island
+from ....module_utils._model.nccl_variables import FORBIDDEN
 from ....module_utils._model.node import Address, Node
+from ....module_utils._model.node_environment import PINNED_NETWORK, bind_to_interface
+from ....module_utils._model.verdict import Verdict
 from ..rails import find_rails
-
-# Set by users for one job only: copied from recipes, each of these has made healthy fabrics slow or broken.
-FORBIDDEN = frozenset(
-    {
-        "NCCL_IB_GID_INDEX",
-        "NCCL_ALGO",
-        "NCCL_PROTO",
-        "NCCL_IB_DISABLE",
-        "NCCL_P2P_DISABLE",
-        "NCCL_IB_TIMEOUT",
-        "NCCL_BUFFSIZE",
-        "NCCL_LL_BUFFSIZE",
-        "NCCL_LL128_BUFFSIZE",
-    }
-)
 
 
 def _reaches(own: Address, peer: Node, network: str) -> bool:
@@ -51,15 +39,17 @@ def find_collective_interface(
     """Return the interface that sockets of a collective bind to on this node.
 
     Of the interfaces with an address in a network that all peers share, the fastest; the first where none states
-    its speed. None when no address names its interface.
+    its speed. None when no address names its interface, and between processes of one machine.
 
-    :param address: the address that the user declared for the node: the interface that owns it is used.
+    :param address: the address that the user declared for the node: the interface that owns it is used, and none where
+        the node's facts do not know it.
     """
+    if island.link == "loopback":
+        return None
     network = "mesh" if island.link == "mesh" else "lan"
     owned = [item for item in (*node.addresses.lan, *node.addresses.mesh, *node.addresses.public) if item.interface]
-    declared = next((item.interface for item in owned if item.address == address), None)
-    if declared:
-        return declared
+    if address is not None:
+        return next((item.interface for item in owned if item.address == address), None)
     others = [peer for peer in peers if peer.name != node.name and peer.name in island.nodes]
     candidates = [item for item in getattr(node.addresses, network) if item.interface]
     shared = [item for item in candidates if all(_reaches(item, peer, network) for peer in others)]
@@ -72,23 +62,37 @@ def find_collective_interface(
     return best.interface if best else None
 
 
+def find_proven_network(verdict: Verdict) -> str | None:
+    """Return NCCL's name of the RDMA network that all pairs of a passed test used; None where no line names one."""
+    transport = verdict.transport
+    if verdict.outcome not in ("pass", "warn") or transport.verdict not in ("rdma_gdr", "rdma_no_gdr"):
+        return None
+    # Counters of NICs prove RDMA, and do not say which plugin used it.
+    names = {pair.via for pair in transport.pairs} if transport.evidence_kind == "nccl_log" else set()
+    return names.pop() if len(names) == 1 else None
+
+
 def build_nccl_environment(
-    node: Node, island: Island, *, peers: t.Iterable[Node] = (), interface: str | None = None, verified: bool = False
+    node: Node,
+    island: Island,
+    *,
+    peers: t.Iterable[Node] = (),
+    interface: str | None = None,
+    address: str | None = None,
+    proven: str | None = None,
 ) -> dict[str, str]:
     """Return the variables for one node of an island; values differ between nodes of one island.
 
     :param peers: the island's nodes, to choose the interface that they share.
     :param interface: the interface towards the peers, when it is already known.
-    :param verified: the island's RDMA was proven: pin it, so that its loss is an error instead of slow TCP.
+    :param address: the address that the user declared for the node.
+    :param proven: NCCL's name of the RDMA network that the island's pairs used in the test (IB, or a plugin's name): it
+        is pinned, so that its loss is an error instead of slow TCP.
     """
-    values: dict[str, str] = {}
     if len(island.nodes) < 2:
-        return values
-    name = interface or find_collective_interface(node, island, peers)
-    if name and name != "lo":
-        # The second "=" makes NCCL compare the whole name; gloo always does.
-        values["NCCL_SOCKET_IFNAME"] = f"={name}"
-        values["GLOO_SOCKET_IFNAME"] = name
+        return {}
+    name = interface or find_collective_interface(node, island, peers, address)
+    values = bind_to_interface(name) if name and name != "lo" else {}
     rails = find_rails(node)
     if island.rdma and rails is not None:
         chosen = [nic.name for nic in rails.nics]
@@ -97,8 +101,8 @@ def build_nccl_environment(
             values["NCCL_IB_HCA"] = f"={','.join(chosen)}"
         if node.platform == "dgx_spark":
             values["NCCL_IB_SUBNET_AWARE_ROUTING"] = "1"
-        if verified:
-            values["NCCL_NET"] = "IB"
+        if proven:
+            values[PINNED_NETWORK] = proven
     return values
 
 

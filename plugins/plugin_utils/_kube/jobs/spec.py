@@ -27,6 +27,8 @@ JOB_LABEL = f"{PREFIX}/job"
 ROLE_LABEL = f"{PREFIX}/role"
 # An annotation of the object that runs the job: by it a run of the same name with another job or code is noticed.
 DIGEST = f"{PREFIX}/job-digest"
+# An annotation of the object that runs the job: a user cancels the run, so that its deletion is wanted.
+CANCELLED = f"{PREFIX}/cancelled-by"
 # The roles of pods that a run has beside its gang.
 NETWORK_TEST, LOG_READER = "probe", "reader"
 ATTEMPT_LABEL = f"{PREFIX}/first-attempt"

@@ -37,7 +37,11 @@ _RULES: t.Final[tuple[tuple[ProblemCode, str, str], ...]] = (
     ("crash", "BackOff|CrashLoopBackOff", ""),
     ("node", "NodeNotReady|TaintManagerEviction|Evicted|Preempted|Preempting|NodeLost", ""),
     ("queue", "Pending|Inadmissible|QuotaReserved|AdmissionCheck.*", ""),
-    ("container", "Failed|FailedCreatePodSandBox|FailedPostStartHook|CreateContainer.*|RunContainerError", ""),
+    (
+        "container",
+        "Failed|FailedCreatePodSandBox|FailedPostStartHook|CreateContainer.*|RunContainerError|StartError|ContainerCannotRun",
+        "",
+    ),
 )
 # Problems that usually pass by themselves.
 _TRANSIENT: t.Final = frozenset({"unschedulable", "queue", "volume", "node"})
@@ -61,6 +65,7 @@ _WORDS: t.Final[t.Mapping[ProblemCode, str]] = {
     "container": "its container cannot be started",
     "other": "warning of the cluster",
 }
+_NO_PROGRAM_TEXT: t.Final = "its image lacks the program that is to start"
 _WRONG_ARCHITECTURE_TEXT: t.Final = "its image is not made for the architecture of its node"
 # Messages of containerd, Docker and CRI-O, and of Linux where the image does not name its architecture.
 _WRONG_ARCHITECTURE: t.Final = re.compile(
@@ -70,6 +75,24 @@ _WRONG_ARCHITECTURE: t.Final = re.compile(
 _NO_IMAGE: t.Final = re.compile("ImagePullBackOff|ErrImageNeverPull|InvalidImageName|Back-off pulling")
 # An admission webhook whose cache is behind: it does not know the pods' owner yet.
 _BEHIND: t.Final = re.compile(r"denied the request: [\w.-]+ \"?[\w.-]+\"? not found")
+# A kubelet that has not read the pod's ConfigMaps and Secrets yet: it is busy, or has just started.
+_NOT_READ_YET: t.Final = re.compile(
+    r'failed to sync (?:configmap|secret) cache: timed out|object "[^"]*"/"[^"]*" not registered'
+)
+# What a pod mounts does not exist.
+_NO_OBJECT: t.Final = re.compile(r'(?:configmap|secret|persistentvolumeclaim) "[^"]*" not found')
+# Messages of runc and crun: the image lacks the program that the container starts.
+_NO_PROGRAM: t.Final = re.compile(
+    r'executable file .*not found|exec: "[^"]*": (?:stat [^:]*: )?no such file or directory'
+)
+# The reasons of a container that its runtime could not start, as its status keeps them once it has ended.
+_NOT_STARTED: t.Final = ("StartError", "ContainerCannotRun", "RunContainerError")
+# Kueue's words for a pod set that is larger than the quota of a flavor, and for one that waits for others to end.
+_TOO_LARGE: t.Final = re.compile(
+    r"insufficient quota for (?P<resource>\S+) in flavor [^,;]+, previously considered podsets requests "
+    r"\((?P<before>[^)]*)\) \+ current podset request \((?P<asked>[^)]*)\) > maximum capacity \((?P<most>[^)]*)\)"
+)
+_IN_USE: t.Final = re.compile("insufficient unused quota")
 # Messages of registries that are overloaded or unreachable; any other message is final.
 _REGISTRY_AWAY: t.Final = re.compile(
     "toomanyrequests|429|50[0234] |dial tcp|i/o timeout|TLS handshake|connection reset|no such host|deadline exceeded"
@@ -91,18 +114,39 @@ class StartProblem:
     @property
     def text(self) -> str:
         """Return the problem in one line: the object, the problem, and the cluster's own message."""
-        words = (
-            _WRONG_ARCHITECTURE_TEXT
-            if self.code in ("image", "container") and is_wrong_architecture(self.line)
-            else _WORDS[self.code]
-        )
-        return f"{self.object}: {words}: {self.line}"
+        return f"{self.object}: {self._words}: {self.line}"
+
+    @property
+    def _words(self) -> str:
+        if self.code in ("image", "container") and is_wrong_architecture(self.line):
+            return _WRONG_ARCHITECTURE_TEXT
+        if self.code == "container" and _NO_PROGRAM.search(self.line):
+            return _NO_PROGRAM_TEXT
+        return (_describe_size(self.line) if self.never_fits else "") or _WORDS[self.code]
+
+    @property
+    def never_fits(self) -> bool:
+        """Whether it asks for more than the whole quota of its queue."""
+        return self.code == "queue" and exceeds_quota(self.line)
+
+    @property
+    def misses_object(self) -> bool:
+        """Whether a ConfigMap, a Secret or a claim that it mounts does not exist."""
+        return self.code == "volume" and bool(_NO_OBJECT.search(self.line))
+
+    @property
+    def is_early(self) -> bool:
+        """Whether a component was asked before it had read what exists: it is asked again within seconds."""
+        behind = self.code == "admission" and _BEHIND.search(self.line)
+        return bool(behind or (self.code == "volume" and _NOT_READ_YET.search(self.line)))
 
     @property
     def final(self) -> bool:
         """Whether waiting does not help: a new pod would have the same problem."""
         if self.code in ("image", "container") and is_wrong_architecture(self.line):
             return True
+        if self.code == "container":
+            return bool(_NO_PROGRAM.search(self.line))
         if self.code == "image":
             # This message does not name the reason; other events do.
             if self.line.endswith("Error: ImagePullBackOff"):
@@ -123,6 +167,25 @@ class StartProblem:
 def is_wrong_architecture(message: str) -> bool:
     """Return whether a message about an image or a container says that it was built for another architecture."""
     return bool(_WRONG_ARCHITECTURE.search(message))
+
+
+def exceeds_quota(message: str) -> bool:
+    """Return whether Kueue says of every flavor that it considered that its whole quota is too small."""
+    return bool(_TOO_LARGE.search(message)) and not _IN_USE.search(message)
+
+
+def _describe_size(message: str) -> str:
+    found = _TOO_LARGE.search(message)
+    if found is None:
+        return ""
+    before, asked, most = found["before"], found["asked"], found["most"]
+    resource = "CPU" if found["resource"] == "cpu" else found["resource"]
+    wanted = " + ".join(_cores(part) for part in (before, asked) if part != "0")
+    return f"will never fit: {wanted} {resource} asked, the queue has {_cores(most)}"
+
+
+def _cores(quantity: str) -> str:
+    return f"{int(quantity[:-1]) / 1000:g}" if re.fullmatch("[0-9]+m", quantity) else quantity
 
 
 def parse_event(event: KubeObject) -> StartProblem | None:
@@ -148,6 +211,10 @@ def find_pod_problem(pod: KubeObject) -> StartProblem | None:
             text = ": ".join(server_text(part) for part in (ended.get("reason"), ended.get("message")) if part)
             line = f"{entry.get('name')} exited with code {ended['exitCode']}{f' ({text})' if text else ''}"
             return StartProblem("container", name, line, 1, False, uid)
+    for entry in status.get("containerStatuses") or []:
+        ended = (entry.get("state") or {}).get("terminated") or {}
+        if ended.get("reason") in _NOT_STARTED:
+            return _classify(name, str(ended["reason"]), server_text(ended.get("message") or ""), 1, uid)
     for entry in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
         waits = (entry.get("state") or {}).get("waiting") or {}
         reason = server_text(waits.get("reason") or "")
@@ -174,7 +241,7 @@ def find_workload_problem(workload: KubeObject) -> StartProblem | None:
     line, final = state.reason, inactive and objects_status.is_deactivated_by_kueue(workload)
     if inactive and not final:
         line += DEACTIVATED
-    return StartProblem("queue", name, line, 1, not final, str(meta.get("uid")))
+    return StartProblem("queue", name, line, 1, not final and not exceeds_quota(line), str(meta.get("uid")))
 
 
 def find_unqueued_problem(job: KubeObject, searched: bool = True) -> StartProblem | None:
@@ -224,12 +291,16 @@ def read_problems(client: Client, namespace: str) -> list[StartProblem]:
 
 def is_stale(event: KubeObject, owner: KubeObject) -> bool:
     """Return whether an event was last seen before ``owner`` was created: it is about an earlier object of its name."""
+    seen, created = last_seen(event), owner["metadata"].get("creationTimestamp")
+    # All are UTC with whole seconds before the fraction (RFC 3339): their text has the order of time.
+    return bool(seen and created) and seen[:19] < str(created)[:19]
+
+
+def last_seen(event: KubeObject) -> str:
+    """Return when an event was last seen, as the cluster wrote it, empty where it does not say."""
     series, meta = event.get("series") or {}, event.get("metadata") or {}
     times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
-    seen = next((at for at in (*times, event.get("firstTimestamp"), meta.get("creationTimestamp")) if at), None)
-    created = owner["metadata"].get("creationTimestamp")
-    # All are UTC with whole seconds before the fraction (RFC 3339): their text has the order of time.
-    return bool(seen and created) and str(seen)[:19] < str(created)[:19]
+    return str(next((at for at in (*times, event.get("firstTimestamp"), meta.get("creationTimestamp")) if at), ""))
 
 
 def _first_seen(event: KubeObject) -> str:

@@ -47,6 +47,7 @@ class AttemptView:
     resumed_from: int | None = None
     nodes: tuple[NodeStay, ...] = ()
     logs: tuple[str, ...] = ()
+    ranks: int | None = None
     segment: Segment | None = None
 
     @property
@@ -58,6 +59,12 @@ class AttemptView:
     def steps(self) -> tuple[StepRecord, ...]:
         """The steps that the program wrote in this attempt."""
         return self.segment.steps if self.segment else ()
+
+    @property
+    def world_size(self) -> int | None:
+        """How many ranks it had: as its program reported, else as its ranks started."""
+        reported = self.segment.world_size if self.segment else None
+        return reported if reported is not None else self.ranks or None
 
     @property
     def saved_steps(self) -> tuple[int, int] | None:
@@ -158,6 +165,7 @@ def _from_row(row: Line, number: int, history: t.Mapping[int, Attempt]) -> Attem
         resumed_from=parsing.read_integer(row.get("resumed_from_step")),
         nodes=tuple(_read_stays(row, start, end)),
         logs=tuple(parsing.read_texts(row.get("logs"))),
+        ranks=parsing.read_integer(row.get("ranks")),
     )
 
 
@@ -174,6 +182,7 @@ def _from_history(attempt: Attempt) -> AttemptView:
         first_step=attempt.first_step,
         last_step=attempt.last_step,
         resumed_from=attempt.resumed_from,
+        ranks=len(attempt.ranks),
         nodes=tuple(NodeStay(parsing.read_text(name, 80) or "", start, end, None) for name in attempt.node_names),
     )
 

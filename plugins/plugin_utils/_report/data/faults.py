@@ -29,6 +29,7 @@ class Fault:
 
     :ivar step: last step reached before the fault. :ivar resumed_from: step of the checkpoint that was loaded.
     :ivar seconds_lost: last step before the fault to the first step after it, as the run record counts them.
+    :ivar settled: the first attempt after it that made a step.
     :ivar seconds_to_catch_up: until the step reached before the fault was reached again; None when it never was.
     """
 
@@ -43,6 +44,12 @@ class Fault:
     reasons: tuple[str, ...]
     steps_lost: int | None = None
     seconds_lost: float | None = None
+    settled: AttemptView | None = None
+
+    @property
+    def world_size(self) -> int | None:
+        """How many ranks the job had when it made steps again."""
+        return (self.settled or self.after).world_size
 
     @property
     def at(self) -> float | None:
@@ -50,55 +57,97 @@ class Fault:
         return self.attempt.end
 
 
-def find_faults(
-    attempts: t.Sequence[AttemptView],
-    elastic: bool,
-    interval_steps: int | None = None,
-    anew: t.Collection[int] = (),
-) -> tuple[Fault, ...]:
-    """Return one fault for every attempt that another followed. ``elastic`` allows the world size to change.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Promise:
+    """What a job says of its restarts: the ranks that it needs, and the steps between its checkpoints.
 
-    :param interval_steps: the job's own steps between two checkpoints.
-    :param anew: indexes of attempts that were asked to start from the beginning.
+    ``elastic`` allows the world size to change, ``declared`` is the interval that the job names itself, and ``anew``
+    are the indexes of attempts that were asked to start from the beginning.
     """
+
+    elastic: bool = False
+    ranks: int | None = None
+    interval: int | None = None
+    declared: int | None = None
+    anew: t.Collection[int] = ()
+
+
+def find_faults(attempts: t.Sequence[AttemptView], promise: Promise) -> tuple[Fault, ...]:
+    """Return one fault for every attempt that another followed."""
     faults: list[Fault] = []
-    resumes = judge_resumes(attempts, interval_steps, anew)
+    resumes = judge_resumes(attempts, promise.declared, promise.anew)
     reached: int | None = None
+    began = next((attempt.first_step for attempt in attempts if attempt.first_step is not None), None)
     saved: list[int] = []
     for number, (before, after) in enumerate(itertools.pairwise(attempts), start=1):
         reached = before.last_step if before.last_step is not None else reached
         saved += [checkpoint.step for checkpoint in before.segment.checkpoints] if before.segment else []
-        faults.append(_judge_restart(number, before, after, reached, saved, elastic, resumes[number].problem))
+        # A start that another one replaced before its first step belongs to the same restart.
+        settled = next((item for item in attempts[number:] if item.steps), after)
+        not_resumed = (
+            next((item.problem for item in resumes[number:] if item.problem), "")
+            if settled is not after
+            else resumes[number].problem
+        )
+        faults.append(
+            _judge_restart(
+                number, (before, after), settled, Reached(began, reached, tuple(saved)), promise, not_resumed
+            )
+        )
     costs = restart_costs(attempts)
     return tuple(
-        dataclasses.replace(fault, steps_lost=cost.steps, seconds_lost=cost.seconds)
+        dataclasses.replace(
+            fault,
+            steps_lost=fault.steps_lost if cost.steps is None else cost.steps,
+            seconds_lost=cost.seconds,
+        )
         for fault, cost in zip(faults, costs, strict=True)
     )
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reached:
+    """What a run had come to at a fault: its first step ever, its last one, and its checkpoints."""
+
+    began: int | None
+    last: int | None
+    saved: tuple[int, ...]
+
+
 def _judge_restart(
     number: int,
-    before: AttemptView,
-    after: AttemptView,
-    reached: int | None,
-    saved: list[int],
-    elastic: bool,
+    pair: tuple[AttemptView, AttemptView],
+    settled: AttemptView,
+    reached: Reached,
+    promise: Promise,
     not_resumed: str,
 ) -> Fault:
-    resumed = after.resumed_from
-    wrong = [reason for reason in (not_resumed, *_contradictions(after, resumed, reached, before, elastic)) if reason]
-    missing = list(_missing_proof(before, after, resumed, saved))
+    before, after = pair
+    resumed = settled.resumed_from
+    repeated = _repeated_steps(settled, reached) if resumed is None else None
+    wrong = [reason for reason in (not_resumed, *_contradictions(before, settled, reached, promise)) if reason]
+    missing = [] if not_resumed else list(_missing_proof(before, settled, reached, promise, repeated))
+    proven = resumed or (resumed is None and repeated is not None)
     return Fault(
         number=number,
         attempt=before,
         after=after,
         cause=before.cause or "unknown",
-        step=reached,
+        step=reached.last,
         resumed_from=resumed,
-        seconds_to_catch_up=_catch_up_time(before, after, reached),
-        proof="contradicted" if wrong else "unproven" if missing else "proven" if resumed else "fresh",
+        seconds_to_catch_up=_catch_up_time(before, settled, reached.last),
+        proof="contradicted" if wrong else "unproven" if missing else "proven" if proven else "fresh",
         reasons=tuple(wrong + missing),
+        steps_lost=repeated,
+        settled=settled,
     )
+
+
+def _repeated_steps(after: AttemptView, reached: Reached) -> int | None:
+    """Return how many steps a program did again that does not say where it resumed, by its own step counter."""
+    if not after.steps or reached.last is None or reached.began is None:
+        return None
+    return max(0, reached.last - after.steps[0].step + 1)
 
 
 def _catch_up_time(before: AttemptView, after: AttemptView, reached: int | None) -> float | None:
@@ -108,31 +157,59 @@ def _catch_up_time(before: AttemptView, after: AttemptView, reached: int | None)
 
 
 def _contradictions(
-    after: AttemptView, resumed: int | None, reached: int | None, before: AttemptView, elastic: bool
+    before: AttemptView, after: AttemptView, reached: Reached, promise: Promise
 ) -> t.Iterator[str | None]:
-    if resumed is not None and reached is not None and resumed > reached:
-        yield f"it reports that it continued from step {resumed}, but only step {reached} had been reached"
-    sizes = [attempt.segment.world_size if attempt.segment else None for attempt in (before, after)]
-    if None not in sizes and sizes[0] != sizes[1] and not elastic:
+    resumed, last = after.resumed_from, reached.last
+    if resumed is not None and last is not None and resumed > last:
+        yield f"it reports that it continued from step {resumed}, but only step {last} had been reached"
+    if resumed and last is not None and promise.interval and last - resumed > promise.interval:
+        yield f"{last - resumed} steps were lost, the checkpoint interval is {promise.interval}"
+    sizes = (before.world_size, after.world_size)
+    if None not in sizes and sizes[0] != sizes[1] and not promise.elastic:
         yield f"world size changed from {sizes[0]} to {sizes[1]}"
+    elif after.world_size is not None and promise.ranks is not None and after.world_size < promise.ranks:
+        yield f"{after.world_size} of {promise.ranks} ranks resumed"
     yield _loss_jump(before.segment, after.segment)
 
 
-def _missing_proof(before: AttemptView, after: AttemptView, resumed: int | None, saved: list[int]) -> t.Iterator[str]:
-    segment = after.segment
+_SAY = (
+    'append {"resumed_from_step": N} to MUSTER_METRICS_FILE, or set metrics.resume_pattern or '
+    "checkpoints.interval_steps"
+)
+
+
+def _missing_proof(
+    before: AttemptView, after: AttemptView, reached: Reached, promise: Promise, repeated: int | None
+) -> t.Iterator[str]:
+    segment, resumed, saved = after.segment, after.resumed_from, reached.saved
     if segment is None:
         yield "the program wrote no metrics after the restart"
         return
-    if resumed is None:
-        yield "the program did not say from which step it resumed"
-    elif resumed > 0 and saved and resumed not in saved:
-        yield f"no checkpoint of step {resumed} was recorded"
     if not segment.steps:
         yield "no step followed the restart"
-    elif resumed is not None and not resumed <= segment.steps[0].step <= resumed + _stride(before, after):
+    elif resumed is None:
+        yield from _missing_by_counter(segment, reached, promise, repeated, _stride(before, after))
+    elif not resumed <= segment.steps[0].step <= resumed + _stride(before, after):
         yield f"the first step afterwards is {segment.steps[0].step}"
-    if segment.world_size is None:
+    if resumed is not None and resumed > 0 and saved and resumed not in saved:
+        yield f"no checkpoint of step {resumed} was recorded"
+    if after.world_size is None:
         yield "the world size after the restart was not reported"
+
+
+def _missing_by_counter(
+    segment: Segment, reached: Reached, promise: Promise, repeated: int | None, stride: int
+) -> t.Iterator[str]:
+    """Yield why the step counter of a program that only prints its steps does not prove that it resumed."""
+    first = segment.steps[0].step
+    if promise.interval is None or repeated is None or reached.last is None:
+        yield f"the program did not say from which step it resumed: {_SAY}"
+    elif first == reached.began:
+        yield f"it began again at step {first}, before a checkpoint was due"
+    elif first > reached.last + stride:
+        yield f"step {first} does not continue step {reached.last}"
+    elif repeated > promise.interval + stride:
+        yield f"{repeated} steps were repeated, the checkpoint interval is {promise.interval}"
 
 
 def _stride(before: AttemptView, after: AttemptView) -> int:

@@ -44,7 +44,7 @@ class RunEvent:
 class StepRecord:
     """One line of training figures; ``throughput`` in the unit named by :attr:`RunFolder.unit`.
 
-    :ivar has_bad_loss: the program wrote a loss that is no number (NaN, infinite); ``loss`` is None then.
+    :ivar has_bad_loss: the program wrote a loss that is not a number (NaN, infinite); ``loss`` is None then.
     """
 
     at: float | None

@@ -23,7 +23,7 @@ from .attempts import (
     read_attempts,
     read_clock,
 )
-from .faults import Fault, find_faults
+from .faults import Fault, Promise, find_faults
 from .load import Checkpoint, Line, RunFolder, StepRecord
 
 OutcomeWord = t.Literal["succeeded", "failed", "cancelled", "lost", "running", "waiting", "unknown"]
@@ -101,7 +101,7 @@ class RunModel:
 
     @property
     def nan_since(self) -> int | None:
-        """The first step since when the loss is no number (NaN or infinite), None while its last value is one."""
+        """The first step since when the loss is not a number (NaN or infinite), None while its last value is one."""
         since = None
         for step in self.curve:
             if step.loss is not None:
@@ -123,11 +123,13 @@ def build_run_model(run: RunFolder) -> RunModel:
     clock = read_clock(run)
     attempts = read_attempts(run, clock)
     counted, lost = effective_steps(run.segments)
-    faults = find_faults(attempts, bool(parsing.read_mapping(job.get("elastic"))), *_read_resume_options(run, attempts))
     curve = [step for part in counted for step in part]
     losses = [step.loss for step in curve if step.loss is not None]
     ranks_asked, ranks_seen = _read_ranks(run, derived)
     ranks_needed = _ranks_needed(job, derived, ranks_asked)
+    interval = checkpoint_interval(run)
+    is_elastic = parsing.read_integer(parsing.read_mapping(job.get("elastic")).get("min")) is not None
+    faults = find_faults(attempts, Promise(is_elastic, ranks_needed, interval, *_read_resume_options(run, attempts)))
     cost = parsing.read_mapping(record.get("cost"))
     steps = [attempt.last_step for attempt in attempts if attempt.last_step is not None]
     return RunModel(
@@ -140,7 +142,7 @@ def build_run_model(run: RunFolder) -> RunModel:
         faults=faults,
         counted=tuple(tuple(part) for part in counted),
         lost=tuple(tuple(part) for part in lost),
-        interval=checkpoint_interval(run),
+        interval=interval,
         ranks_asked=ranks_asked,
         ranks_needed=ranks_needed,
         ranks_seen=ranks_seen,

@@ -133,7 +133,7 @@ def draw_loss(model: RunModel) -> tuple[Picture, float | None] | None:
 
 
 def _mark_nan(ax: Axes, model: RunModel) -> None:
-    """Fill the steps whose loss is no number: without a mark the curve looks as if it had ended well."""
+    """Fill the steps whose loss is not a number: without a mark the curve looks as if it had ended well."""
     if model.nan_since is None or model.last_step is None:
         return
     ax.axvspan(model.nan_since, max(model.last_step, model.nan_since + 1), color=plots.BAD, alpha=0.18, linewidth=0)

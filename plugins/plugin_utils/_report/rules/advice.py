@@ -151,7 +151,9 @@ def _advise_resumes(model: RunModel) -> t.Iterator[Advice]:
             yield Advice(f"Fault {fault.number} was not resumed correctly: {'; '.join(fault.reasons)}.")
     if any(fault.proof == "unproven" for fault in model.faults):
         yield Advice(
-            "A resume is not proven. Write the resumed step and the world size to MUSTER_METRICS_FILE, then drill it.",
+            "A resume is not proven. Have the program report the step from which it resumed (resumed_from_step in "
+            "MUSTER_METRICS_FILE, or metrics.resume_pattern), or declare checkpoints.interval_steps; then drill it, "
+            "which starts a run of its own.",
             play_command("drill", f"muster_run_id={model.run_id}"),
         )
     worst = max((fault.steps_lost or 0 for fault in model.faults), default=0)

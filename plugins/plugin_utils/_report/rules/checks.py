@@ -39,7 +39,7 @@ def build_checks(model: RunModel) -> tuple[ReportCheck, ...]:
     checks += [_check_fabric(verdict) for verdict in model.verdicts]
     if not model.verdicts:
         checks.append(ReportCheck("fabric", "Fabric", "skipped", "the network was not measured for this run"))
-    return tuple(checks)
+    return (*checks, *_check_transport(model), *_check_software(model))
 
 
 def _check_outcome(model: RunModel) -> ReportCheck:
@@ -84,10 +84,15 @@ def _check_resume(fault: Fault) -> ReportCheck:
         message = f"{describe_fault(fault)}: " + "; ".join(fault.reasons)
     elif fault.proof == "fresh":
         message = f"{describe_fault(fault)}: no checkpoint had been recorded; the job started again at step 0"
-    else:
-        size = fault.after.segment.world_size if fault.after.segment else None
+    elif fault.resumed_from is None:
         message = (
-            f"{describe_fault(fault)}: continued from the checkpoint of step {fault.resumed_from}, world size {size}"
+            f"{describe_fault(fault)}: {fault.steps_lost} steps were repeated by the program's own step counter, "
+            f"world size {fault.world_size}"
+        )
+    else:
+        message = (
+            f"{describe_fault(fault)}: continued from the checkpoint of step {fault.resumed_from}, "
+            f"world size {fault.world_size}"
         )
     result = status.get(fault.proof, "failed")
     return ReportCheck(f"resume-{fault.number}", f"Resume after fault {fault.number}", result, message)
@@ -103,6 +108,25 @@ def _check_steps(fault: Fault, interval: int | None) -> ReportCheck:
         )
     status: Status = "passed" if fault.steps_lost <= interval else "failed"
     return ReportCheck(name, title, status, f"{fault.steps_lost} steps lost, checkpoint interval {interval}")
+
+
+def _check_transport(model: RunModel) -> t.Iterator[ReportCheck]:
+    """Yield the check of what carried the run's collectives, where its ranks show it."""
+    seen = parsing.read_mapping(model.run.record.get("transport"))
+    verdict, drift = parsing.read_text(seen.get("verdict"), 20), seen.get("drift")
+    lines = [text for line in (drift if isinstance(drift, list) else []) if (text := parsing.read_text(line))]
+    if lines:
+        yield ReportCheck("transport", "Network as tested", "failed", "; ".join(lines))
+    elif verdict and verdict != "unproven":
+        yield ReportCheck("transport", "Network as tested", "passed", f"the run's collectives used {verdict}")
+
+
+def _check_software(model: RunModel) -> t.Iterator[ReportCheck]:
+    """Yield a failed check when nodes of the run had different images or versions."""
+    found = model.run.record.get("differences")
+    lines = [text for line in (found if isinstance(found, list) else []) if (text := parsing.read_text(line))]
+    if lines:
+        yield ReportCheck("software", "Same image and versions", "failed", "; ".join(lines))
 
 
 def _check_fabric(verdict: dict[str, t.Any]) -> ReportCheck:

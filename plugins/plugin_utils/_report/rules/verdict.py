@@ -42,8 +42,8 @@ _WORDS: dict[str, tuple[str, Tone]] = {
 def judge_run(model: RunModel) -> RunVerdict:
     """Return the verdict of a run.
 
-    A success says how many of its claims are proven; only a claim that is disproved takes its colour. A loss that is no
-    number comes before all else: a run that ends well with it has trained nothing.
+    A success says how many of its claims are proven; only a claim that is disproved takes its colour. A loss that is
+    not a number comes before all else: a run that ends well with it has trained nothing.
     """
     word, tone = _WORDS[model.outcome]
     statement = _statement(model)
@@ -56,7 +56,7 @@ def judge_run(model: RunModel) -> RunVerdict:
         sentence += f" {_unproven_words(unproven)}"
     if model.nan_since is not None:
         word, tone = "Loss is NaN", "bad"
-        sentence = f"the loss is no number since step {fmt.format_count(model.nan_since)}; {sentence}"
+        sentence = f"the loss is not a number since step {fmt.format_count(model.nan_since)}; {sentence}"
     return RunVerdict(word, tone, sentence[:1].upper() + sentence[1:])
 
 

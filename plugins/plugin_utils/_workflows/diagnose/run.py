@@ -22,7 +22,7 @@ from ..._fabric.diagnosis.file import FileDiagnosis
 from ..._fabric.diagnosis.live import NodeObservation, RunDiagnosis, RunObservation
 from ..._fabric.diagnosis.live_rules import diagnose_live, diagnose_text
 from ..._hosts import log_follow
-from ..._hosts.node_client import NodeClient, on_each_node
+from ..._hosts.node_client import NodeClient, find_answering, on_each_node
 from ..shared.progress import Reporter
 from ..shared.state_dir import StateHome, read_record
 from .logs import write_if_changed
@@ -112,7 +112,10 @@ def run(request: DiagnoseRequest) -> dict[str, object]:
     if not names:
         raise RefusedError("no host of the run is in the inventory", "Name its hosts: muster_train_hosts")
     remotes = request.connect(names)
-    infos, errors = on_each_node(remotes, HostInfo.read)
+    # Facts take as long as a node's drivers need: first, in seconds, which nodes are there.
+    present, silent = find_answering(remotes)
+    infos, errors = on_each_node(present, HostInfo.read)
+    errors.update(silent)
     run_id = request.run_id or _find_live_run(infos) or (record.run_id if record else None)
     if run_id is None:
         raise _no_run_error(names, errors)

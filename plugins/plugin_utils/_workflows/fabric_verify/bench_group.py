@@ -20,6 +20,7 @@ import time
 import typing as t
 
 from ....module_utils._model.errors import InputError, MusterError
+from ....module_utils._model.node_environment import Environment
 from ..._fabric.bench import nccl_tests
 from ..._fabric.bench.plan import BenchStage
 from ..._fabric.bench.result import BenchResult
@@ -38,12 +39,16 @@ _RESULT_BYTES = 64 << 20
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bench:
-    """How to measure. ``tool`` is ``torch`` (our bench) or ``nccl_tests``, whose programs are in ``folder`` or PATH."""
+    """How to measure. ``tool`` is ``torch`` (our bench) or ``nccl_tests``, whose programs are in ``folder`` or PATH.
+
+    ``environment``: the variables of NCCL and gloo of each node, as its jobs will get them.
+    """
 
     backend: str
     collective: str
     tool: str = "torch"
     folder: str | None = None
+    environment: t.Mapping[str, Environment] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,6 +127,7 @@ def run_group(
         "take_over": False,
     }
     inner = dataclasses.replace(request, options=options, hosts=group, progress=SilentProgress(), base=BENCH)
+    inner = dataclasses.replace(inner, environment=bench.environment)
     try:
         failure = str(training_job.run(inner).get("msg", ""))
     except MusterError as exc:
@@ -135,20 +141,31 @@ def run_group(
     rank_count = len(group) * stage.processes_per_node
     notes: tuple[str, ...] = ()
     if bench.tool == "nccl_tests":
-        nodes = _rank_nodes(output.events)
-        tests = scan_log(io.BytesIO(output.text.encode("utf-8", "replace"))).tests
-        result, problem, notes = nccl_tests.read_result(tests, output.text, bench.collective, nodes, rank_count)
-        if result is not None and failure and not result.wrong_values:
-            # The table is printed before the last ranks end: a rank that hung after it did not finish the test.
-            result, problem = None, "not all ranks finished the test"
-        problem = f"{problem} ({failure})" if problem and failure else problem
-        ranks = ranks or tuple(sorted(nodes))
+        result, problem, notes = read_nccl_tests(output.text, output.events, bench, rank_count, failure)
+        ranks = ranks or tuple(sorted(_rank_nodes(output.events)))
     else:
         result, problem = parse_result(output.documents)
         problem = failure or problem
     seconds = time.monotonic() - began
     silent = find_silent_ranks(output.events)
     return GroupRun(group, result, ranks, rank_count, problem, output.logs, seconds, silent, notes)
+
+
+def read_nccl_tests(
+    text: str, events: t.Iterable[t.Mapping[str, object]], bench: Bench, rank_count: int, failure: str
+) -> tuple[BenchResult | None, str, tuple[str, ...]]:
+    """Return what nccl-tests measured, why there is no result (else empty), and notes.
+
+    :param text: what mpirun printed.
+    :param events: what the ranks recorded of their start and end.
+    :param failure: how the gang failed, empty when it succeeded.
+    """
+    tests = scan_log(io.BytesIO(text.encode("utf-8", "replace"))).tests
+    result, problem, notes = nccl_tests.read_result(tests, text, bench.collective, _rank_nodes(events), rank_count)
+    if result is not None and failure and not result.wrong_values:
+        # The table is printed before the last ranks end: a rank that hung after it did not finish the test.
+        result, problem = None, "not all ranks finished the test"
+    return result, f"{problem} ({failure})" if problem and failure else problem, notes
 
 
 def build_job(

@@ -20,6 +20,7 @@ import typing as t
 from ....module_utils._model.errors import InputError, MusterError
 from ....module_utils._model.job import Job, parse_job
 from ..._fabric.bench.plan import BenchStage
+from ..._fabric.bench.result import BenchResult
 from ..._kube.api.client import Client
 from ..._kube.api.kinds import KubeObject
 from ..._kube.jobs.spec import EligibleNodes, KubePlan, set_owner
@@ -29,6 +30,7 @@ from ..training_job.follower import RunOutcome
 from ..training_job.kubernetes import network_preflight
 from ..training_job.kubernetes import plan as kubernetes_plan
 from ..training_job.kubernetes.cluster_facts import read_cluster_facts, settle_network
+from ..training_job.kubernetes.ending.last_lines import FoundEnd
 from ..training_job.kubernetes.follower import ClusterFollower
 from ..training_job.kubernetes.watches import ClusterWatches
 from . import bench_group
@@ -91,15 +93,11 @@ class BenchGangs:
                 failure, ranks = str(exc), {}
             logs = {path.stem: path.read_text(errors="replace") for path in sorted(folder.glob("logs/*.log"))}
             events = bench_group.read_events(folder)
-        result, problem = bench_group.parse_result(read_documents(logs))
-        if result is not None and failure:
-            # A result is written before the last ranks end: a rank that hung after it did not finish the test.
-            result, problem = None, "not all ranks finished the test"
-        problem = f"{problem} ({failure})" if problem and failure else failure or problem
-        silent = bench_group.find_silent_ranks(events)
         rank_count = len(group) * stage.processes_per_node
+        result, problem, notes = read_gang_result(logs, events, bench, rank_count, failure)
+        silent = bench_group.find_silent_ranks(events)
         seconds = time.monotonic() - began
-        return GroupRun(group, result, tuple(sorted(ranks)), rank_count, problem, logs, seconds, silent)
+        return GroupRun(group, result, tuple(sorted(ranks)), rank_count, problem, logs, seconds, silent, notes)
 
     def plan(self, group: tuple[str, ...], stage: BenchStage, bench: Bench, run_id: str) -> tuple[Job, KubePlan]:
         """Return the bench as a job on exactly these nodes, placed by the cluster's own facts."""
@@ -109,7 +107,8 @@ class BenchGangs:
         placement = kubernetes_plan.decide_placement(job, facts, fabric=False)
         kubernetes_plan.require_runnable(job, facts, placement, self.namespace)
         source = code_source.read_source(job, bench_group.BENCH, bench_group.BENCH)
-        plan = kubernetes_plan.build_plan(job, source, run_id, "fabric", self.namespace, 1, facts, placement)
+        network = kubernetes_plan.plan_network(job, placement, [], bench.environment)
+        plan = kubernetes_plan.build_plan(job, source, run_id, "fabric", self.namespace, 1, facts, placement, network)
         hostnames = [self.hostnames[name] for name in group]
         return job, dataclasses.replace(plan, fleet=restrict_to_nodes(plan.fleet, hostnames))
 
@@ -126,7 +125,7 @@ class BenchGangs:
             progress = ProgressLines()
             sources = ClusterWatches(self.client, plan, live)
             follower = _GangFollower(job, run_id, folder, sources, progress, lambda line: None, None)
-            follower.patience_s = stage.timeout_s + _START_S
+            follower.patience_s = (job.timeout_s or stage.timeout_s) + _START_S
             outcome = follower.run()
         finally:
             network_preflight.delete_objects(self.client, [main, *supporting])
@@ -157,13 +156,12 @@ class _GangFollower(ClusterFollower):
 
     patience_s = float(_START_S)
 
-    def _find_end(self) -> tuple[RunOutcome, float] | None:
+    def _find_end(self) -> None:
         self._began = getattr(self, "_began", time.monotonic())
-        outcome = super()._find_end()
-        if outcome is None and time.monotonic() > self._began + self.patience_s:
+        super()._find_end()
+        if self._ending is None and time.monotonic() > self._began + self.patience_s:
             detail = f"the test did not end within {self.patience_s:.0f} s"
-            return RunOutcome("failed", 124, "timeout", detail), time.monotonic()
-        return outcome
+            self._ending = FoundEnd(RunOutcome("failed", 124, "timeout", detail), reads_s=0.0)
 
 
 def build_gang_job(
@@ -176,14 +174,14 @@ def build_gang_job(
     """Return the job of a gang: the bench's program with the user's image, mounts and placement."""
     # A pod's log is the only output that outlives it: result and NCCL's lines go there.
     job = bench_group.build_job(options, group, stage, bench, out="-", env=user_job.env, nccl_logs=False)
-    placement = {
-        **user_job.placement,
-        "backend": "kubernetes",
-        "engine": "indexed_job",
-        "allow_slow_network": True,
-    }
+    engine = "mpijob" if bench.tool == "nccl_tests" else "indexed_job"
+    placement = {**user_job.placement, "backend": "kubernetes", "engine": engine, "allow_slow_network": True}
     # The nodes are named one by one, whatever island the last verdict put them in.
     placement.pop("island", None)
+    if bench.tool == "nccl_tests":
+        # mpirun's pod waits for the workers' pods and their names; that time is not the test's.
+        restart = {**t.cast("dict[str, object]", job["restart"]), "wait_s": _START_S}
+        job.update(restart=restart, timeout_s=int(stage.timeout_s) + 5 + _START_S)
     secrets = list(user_job.pull_secrets)
     return {**job, **user_job.settings, "secret_refs": secrets, "placement": placement, "ttl_after_finished_s": 300}
 
@@ -192,6 +190,28 @@ def restrict_to_nodes(fleet: EligibleNodes, hostnames: t.Sequence[str]) -> Eligi
     """Return the fleet restricted to these nodes, with at most one pod on each."""
     expression = {"key": _HOSTNAME, "operator": "In", "values": list(hostnames)}
     return dataclasses.replace(fleet, expressions=(*fleet.expressions, expression), whole_node=True)
+
+
+def read_gang_result(
+    logs: t.Mapping[str, str],
+    events: t.Sequence[t.Mapping[str, object]],
+    bench: Bench,
+    rank_count: int,
+    failure: str,
+) -> tuple[BenchResult | None, str, tuple[str, ...]]:
+    """Return what a gang measured, by its pods' logs, why there is no result (else empty), and notes.
+
+    :param logs: node -> what its pods printed; mpirun's pod prints what all ranks say.
+    :param failure: how the gang failed, empty when it succeeded.
+    """
+    if bench.tool == "nccl_tests":
+        result, problem, notes = bench_group.read_nccl_tests("".join(logs.values()), events, bench, rank_count, failure)
+        return result, problem or ("" if result is not None else failure), notes
+    result, problem = bench_group.parse_result(read_documents(logs))
+    if result is not None and failure:
+        # A result is written before the last ranks end: a rank that hung after it did not finish the test.
+        result, problem = None, "not all ranks finished the test"
+    return result, f"{problem} ({failure})" if problem and failure else failure or problem, ()
 
 
 def read_documents(logs: t.Mapping[str, str]) -> list[str]:

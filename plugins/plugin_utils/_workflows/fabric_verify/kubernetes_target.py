@@ -35,7 +35,7 @@ from ..._kube.objects import events
 from ..._kube.objects.apply import apply
 from ..shared import kube_connection
 from ..training_job import run as training_job
-from ..training_job.kubernetes import network_preflight
+from ..training_job.kubernetes import cluster_facts, network_preflight
 from ..training_job.kubernetes.cluster_facts import ClusterFacts, settle_network
 from . import kubernetes_gang
 from .bench_group import Bench, GroupRun
@@ -94,16 +94,15 @@ class KubernetesTarget:
 
     def __init__(self, request: training_job.RunRequest, user_job: UserJob) -> None:
         self._request, self._user_job = request, user_job
-        if request.options.get("bench") == "nccl_tests":
-            raise InputError("bench", "nccl_tests runs on hosts only", "Use bench: torch on a cluster")
         stage = BenchStage("island", (), 1, (1 << 20,), 0.1, 60.0)
-        bench = Bench("gloo", "all_reduce")
+        bench = Bench("gloo", "all_reduce", request.options.get("bench") or "torch")
         self._job = parse_job(kubernetes_gang.build_gang_job(user_job, ("x",), stage, bench, request.options))
         self.own_network = self._job.placement.network_mode == "host"
         context = self._job.placement.cluster
         self.client: Client = kube_connection.open_client(
             request.options, request.base, request.progress.say, context=context
         )
+        cluster_facts.require_engine(self.client, self._job)
         self.namespace = self._job.placement.namespace or self.client.namespace
         self._nodes: dict[str, KubeObject] = {}
 

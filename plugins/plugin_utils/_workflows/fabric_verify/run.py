@@ -18,11 +18,16 @@ from ....module_utils._model.errors import InputError
 from ....module_utils._model.expectation import ExpectationRow
 from ....module_utils._model.island import Island, IslandOverride
 from ....module_utils._model.node import Node
+from ....module_utils._model.node_environment import Environment, group_nodes
 from ....module_utils._model.verdict import OUTCOMES, Outcome, Verdict, exit_code, worst_outcome
 from ....module_utils._node import files
 from ..._fabric.bench import plan as plans
 from ..._fabric.bench.expectation import compute_expectation, with_expectation
-from ..._fabric.bench.nccl_environment import build_nccl_environment, find_collective_interface, format_nccl_conf
+from ..._fabric.bench.nccl_environment import (
+    build_nccl_environment,
+    find_proven_network,
+    format_nccl_conf,
+)
 from ..._fabric.topology import node_labels
 from ..._fabric.topology import unreachable as absence
 from ..._fabric.topology.islands import find_islands
@@ -44,15 +49,18 @@ _MAX_NAMES = 8
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IslandResult:
-    """A verdict on an island, and what changed since its earlier measurements."""
+    """A verdict on an island, what changed since its earlier measurements, and the variables that its nodes need."""
 
     verdict: Verdict
     island: Island
     changes: tuple[str, ...] = ()
+    environment: t.Mapping[str, Environment] = dataclasses.field(default_factory=dict)
 
     def to_dict(self) -> dict[str, object]:
         """Return the entry of fabric.json."""
-        return {**self.verdict.to_dict(), "nodes": list(self.island.nodes), "drift": list(self.changes)}
+        more = {"nodes": list(self.island.nodes), "drift": list(self.changes)}
+        classes = [item.to_dict() for item in group_nodes(self.environment)]
+        return {**self.verdict.to_dict(), **more, "environment": classes}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -198,7 +206,8 @@ def _verify_islands(
         measurement = drift.build_measurement(verdict, tested.nodes, f"{bench.backend}/{bench.tool}")
         verdict, changes = history.compare_verdict(verdict, measurement, before)
         measurements.append(measurement)
-        results.append(IslandResult(verdict, tested, tuple(changes)))
+        environment = _build_environment(work, tested, verdict)
+        results.append(IslandResult(verdict, tested, tuple(changes), environment))
     history.append_measurements(folder, measurements, before)
     return results
 
@@ -221,6 +230,8 @@ def _verify_island(work: Verification, island: Island, absent: tuple[AbsentNode,
         seconds=request.options["seconds"],
         timeout_s=request.options["timeout_s"],
     )
+    # What is measured is what jobs get; only the pinned network is not: a fallback to TCP is to be seen.
+    bench = dataclasses.replace(bench, environment=_build_environment(work, island))
     outcome = stages.run_stages(work.target, request.progress, plan, expected, bench, secrets.token_hex(3))
     addresses = work.target.addresses(island.nodes)
     subject = evidence.Subject(island, tuple(members), expected, addresses, absent, work.target.own_network)
@@ -267,7 +278,7 @@ def _build_result(
         "changed": False,
         "fabric": document,
         "exit_code": exit_code(outcome),
-        "hosts": _host_variables(work, results),
+        "hosts": _host_variables(results),
         "drift": {item.island.name: list(item.changes) for item in results if item.changes},
         "absent": work.absent,
     }
@@ -289,22 +300,27 @@ def _read_outcome(entry: t.Mapping[str, object]) -> Outcome:
     return next((outcome for outcome in OUTCOMES if outcome == entry.get("outcome")), "unproven")
 
 
-def _host_variables(work: Verification, results: t.Sequence[IslandResult]) -> dict[str, dict[str, object]]:
+def _build_environment(work: Verification, island: Island, verdict: Verdict | None = None) -> dict[str, dict[str, str]]:
+    """Return the variables of NCCL and gloo of each node of an island that answered, with the verdict as the proof."""
+    peers = [node for node in work.fleet.nodes if node.name in island.nodes]
+    addresses = work.target.addresses(island.nodes)
+    proven = find_proven_network(verdict) if verdict else None
+    return {
+        node.name: build_nccl_environment(node, island, peers=peers, address=addresses.get(node.name), proven=proven)
+        for node in peers
+    }
+
+
+def _host_variables(results: t.Sequence[IslandResult]) -> dict[str, dict[str, object]]:
     """Return for each host what plays need: island, lane, outcome, and NCCL's environment for the node."""
-    variables: dict[str, dict[str, object]] = {}
-    for item in results:
-        verdict, island = item.verdict, item.island
-        peers = [node for node in work.fleet.nodes if node.name in island.nodes]
-        addresses = work.target.addresses(island.nodes)
-        proven = verdict.outcome in ("pass", "warn") and verdict.transport.verdict in ("rdma_gdr", "rdma_no_gdr")
-        for node in peers:
-            interface = find_collective_interface(node, island, peers, addresses.get(node.name))
-            values = build_nccl_environment(node, island, peers=peers, interface=interface, verified=proven)
-            variables[node.name] = {
-                "island": island.name,
-                "lane": verdict.lane,
-                "outcome": verdict.outcome,
-                "nccl_environment": values,
-                "nccl_conf": format_nccl_conf(values),
-            }
-    return variables
+    return {
+        name: {
+            "island": item.island.name,
+            "lane": item.verdict.lane,
+            "outcome": item.verdict.outcome,
+            "nccl_environment": values,
+            "nccl_conf": format_nccl_conf(values),
+        }
+        for item in results
+        for name, values in item.environment.items()
+    }

@@ -26,7 +26,7 @@ def renew_leases(remotes: t.Sequence[NodeClient], lease_s: int = LEASE_S) -> dic
     command = _COMMAND.format(script=SCRIPT, lease=lease_s, below=lease_s * 9 // 10)
 
     def work(remote: NodeClient) -> None:
-        code, _out, err = remote.shell(command, b"")
+        code, _out, err = remote.run(command, b"")
         if code:
             reason = (err.strip().splitlines() or ["no reason given"])[-1][:160]
             raise NodeError(remote.name, f"its lease could not be renewed ({reason})")

@@ -45,7 +45,7 @@ def replica_sender(remote: NodeClient, cluster: str, state: str = STATE) -> Send
         run = f"sh -c {shlex.quote(script)}"
         command = f"if [ $(id -u) = 0 ] || [ -w {shlex.quote(home)} ]; then {run}; else sudo -n {run}; fi"
         data = "".join(event.line() for event in events).encode()
-        code, _out, err = remote.shell(command, data)
+        code, _out, err = remote.run(command, data)
         if code:
             reason = (err.strip().splitlines() or ["no reason given"])[-1][:160]
             raise NodeError(remote.name, f"the ledger could not be copied to it ({reason})")

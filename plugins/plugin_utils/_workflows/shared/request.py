@@ -14,6 +14,7 @@ import typing as t
 
 from ....module_utils._model.job_backends import Surroundings
 from ....module_utils._model.node import Node
+from ....module_utils._model.node_environment import Environment
 from ....module_utils._model.node_facts import merge_facts, read_record
 from ..._hosts.node_client import NodeClient
 from .progress import Progress
@@ -25,7 +26,10 @@ Result = dict[str, object]
 
 @dataclasses.dataclass(frozen=True)
 class RunRequest:
-    """What the face hands over: options, the play's hosts with their variables, and how to reach them."""
+    """What the face hands over: options, the play's hosts with their variables, and how to reach them.
+
+    ``environment``: the variables of NCCL and gloo of each node, None for those of the cluster's fabric verdict.
+    """
 
     options: Dict
     hosts: t.Sequence[str]
@@ -34,6 +38,7 @@ class RunRequest:
     check: bool
     connect: t.Callable[[t.Sequence[str]], list[NodeClient]]
     progress: Progress
+    environment: t.Mapping[str, Environment] | None = None
 
     @property
     def surroundings(self) -> Surroundings:

@@ -72,7 +72,7 @@ class StateHome:
             identity = place.read_text().strip()
         return {"owner": identity, "controller": f"{platform.node()}:{self.root}"}
 
-    def lock(self, run_id: str) -> t.IO[bytes]:
+    def lock(self, run_id: str, patience_s: float = _LOCK_S) -> t.IO[bytes]:
         """Hold the run's lock until the returned file is closed.
 
         :raises RefusedError: when another process on this controller holds it.
@@ -81,7 +81,7 @@ class StateHome:
         # Unbuffered: on a full disk it is the write that fails, not closing the file later.
         handle = open(folder / "lock", "r+b", 0, opener=_private)  # noqa: SIM115 (held beyond this function)
         # One that was killed needs a moment to notice (see Follower.run).
-        end = time.monotonic() + _LOCK_S
+        end = time.monotonic() + patience_s
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -9,19 +9,18 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import pathlib
-import re
 import time
 import typing as t
 
 from ....module_utils._model import drill as drills
-from ....module_utils._model.errors import MusterError
+from ....module_utils._model.errors import MusterError, plain_lines
 from ....module_utils._model.job import Job
-from ....module_utils._model.quantity import parse_finite
 from ....module_utils._model.run_history import RunHistory
 from ....module_utils._model.run_record import RunEnd
-from ....module_utils._node import files
+from ....module_utils._node import files, log_patterns
 from ....module_utils._secrets.scrubber import scrub
 from ..._hosts import log_follow
 from ..shared import run_record
@@ -31,6 +30,9 @@ _REPORT_INTERVAL_S = 10.0
 _SAVE_INTERVAL_S = 1.0
 _RECENT_LINES = 10_000
 _TAIL = 64 * 1024
+_LARGEST_LOG = 64 << 20
+# What is older is shown with its age.
+_FRESH_S = 15.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,6 +44,16 @@ class RunOutcome:
     cause: str
     detail: str
     node: str | None = None
+
+
+@dataclasses.dataclass
+class _Printed:
+    """The printed lines of one kind: the attempt, who printed first, its last step, and the furthest of all."""
+
+    attempt: int
+    node: str
+    last: int
+    furthest: int
 
 
 class Follower:
@@ -61,17 +73,23 @@ class Follower:
         self.progress, self.save, self.drill, self.stop_reason = progress, save, drill, stop_reason
         self.story = RunHistory()
         self.offsets: dict[str, dict[str, t.Any]] = files.read_json(folder / "offsets.json") or {}
-        self.pattern = re.compile(job.metrics.step_pattern) if job.metrics.step_pattern else None
+        self.patterns = log_patterns.compile_patterns(job.metrics.patterns)
         self.drilled_at: float | None = None
+        self.drill_problem = ""
         self._said_at = self._saved_at = 0.0
         self._shown_attempts = 0
         # A controller that was killed may have kept lines and not yet noted that it had them: they come again.
         self._kept: dict[str, frozenset[str]] = {}
+        self._printed: dict[str, _Printed] = {}
         for name, feed in (("events", self.story.event), ("metrics", self.story.metric)):
             kept = _read_text(folder / f"{name}.jsonl")
             self._kept[name] = frozenset(kept.split("\n")[-_RECENT_LINES:])
             for line in log_follow.parse_json_lines(kept):
                 feed(line)
+
+    def kept_events(self) -> t.Iterator[dict[str, t.Any]]:
+        """Yield the lines of events.jsonl."""
+        yield from log_follow.parse_json_lines(_read_text(self.folder / "events.jsonl"))
 
     def run(self) -> RunOutcome:
         """Follow until the run has ended, and return how."""
@@ -88,13 +106,16 @@ class Follower:
         files.append_json(self.folder / "events.jsonl", line)
         self.story.event(line)
 
-    def _write(self, node: str, stream: str, text: str) -> None:
+    def _write(self, node: str, stream: str, text: str, times: t.Sequence[float | None] = ()) -> None:
+        """Keep text of a node. ``times``: when each of its lines was printed, as far as that is known."""
         # A program may print what it was given.
-        text = self._new_lines(stream, scrub(text))
+        text = scrub(text)
+        text = self._new_lines(stream, self._without_repeats(node, text) if stream == "metrics" else text)
+        kept = plain_lines(text) if stream == "log" else text
         place = self.folder / (run_record.log_file(node) if stream == "log" else f"{stream}.jsonl")
         try:
             files.private_dir(place.parent)
-            files.append_text(place, text)
+            files.append_text(place, kept)
         except OSError as exc:
             fix = "Free disk space, or move the file away, then run this command again to follow the run"
             raise MusterError(f"{place} cannot be written: {exc.strerror}", fix) from None
@@ -104,8 +125,9 @@ class Follower:
         elif stream == "metrics":
             for line in log_follow.parse_json_lines(text):
                 self.story.metric(line)
-        elif stream == "log" and self.pattern:
-            self._parse_log(text)
+        elif stream == "log":
+            _bound_log(place)
+            self._parse_log(node, text, times)
 
     def _new_lines(self, stream: str, text: str) -> str:
         """Return the lines of ``text`` that were not kept before this follower began; each has its own time."""
@@ -114,26 +136,45 @@ class Follower:
             return text
         return "".join(f"{line}\n" for line in text.split("\n") if line and line not in kept)
 
-    def _parse_log(self, text: str) -> None:
-        """Turn log lines that match the job's pattern into metrics; the first rank to print a step counts."""
-        pattern = t.cast("re.Pattern[str]", self.pattern)
-        for raw in text.splitlines():
-            found = pattern.search(raw)
-            if not found:
-                continue
-            line: dict[str, t.Any] = {"at": log_follow.now()}
-            for key, value in found.groupdict().items():
-                number = _parse_number(value)
-                if number is not None:
-                    line[key] = int(number) if key == "step" else number
-            if isinstance(line.get("step"), int) and line["step"] != self._newest_step(line["at"]):
-                files.append_json(self.folder / "metrics.jsonl", line)
-                self.story.metric(line)
+    def _without_repeats(self, node: str, text: str) -> str:
+        """Return metrics without those of printed lines that another node has printed, too."""
+        lines = []
+        for raw in text.splitlines(keepends=True):
+            line = next(log_follow.parse_json_lines(raw), {}) if log_patterns.MARK in raw else {}
+            if line.pop("printed", None) is not None:
+                if not self._is_new(node, line):
+                    continue
+                raw = files.json_line(line)
+            lines.append(raw)
+        return "".join(lines)
 
-    def _newest_step(self, at: float) -> int | None:
-        """Return the last step of the attempt at ``at``; the attempt after it may begin with the same step."""
-        attempt = self.story.attempt_at(at)
-        return attempt.last_step if attempt else None
+    def _parse_log(self, node: str, text: str, times: t.Sequence[float | None]) -> None:
+        """Turn log lines that match the job's patterns into metrics."""
+        if not self.patterns:
+            return
+        for raw, at in itertools.zip_longest(text.split("\n"), times):
+            for line in log_patterns.parse_lines(self.patterns, raw or "", log_follow.now() if at is None else at):
+                if self._is_new(node, line):
+                    files.append_json(self.folder / "metrics.jsonl", line)
+                    self.story.metric(line)
+
+    def _is_new(self, node: str, line: t.Mapping[str, t.Any]) -> bool:
+        """Return whether a printed line counts: all ranks may print, and the furthest step of an attempt counts once.
+
+        A program may count anew in each epoch; the node that printed first in the attempt then says so.
+        """
+        key = next((key for key in ("step", "checkpoint_step", "resumed_from_step") if key in line), "")
+        begun, step = self.story.attempt_at(float(line.get("at") or 0.0)), int(line.get(key) or 0)
+        seen = self._printed.get(key)
+        if seen is None or seen.attempt != (begun.n if begun else 0):
+            self._printed[key] = _Printed(begun.n if begun else 0, node, step, step)
+            return True
+        is_new = step > seen.furthest or (node == seen.node and step < seen.last)
+        if node == seen.node:
+            seen.last = step
+        if is_new:
+            seen.furthest = step
+        return is_new
 
     def report_resumes(self) -> None:
         """Record and say of each attempt, once, that it did not resume."""
@@ -164,12 +205,18 @@ class Follower:
             "ranks": self.story.ranks_seen(),
             "ranks_asked": self.job.world_size,
             "step": int(last["step"]) if "step" in last else None,
+            "step_age_s": self._step_age(),
             "loss": last.get("loss"),
             "tokens_per_s": last.get("tokens_per_s"),
             "samples_per_s": last.get("samples_per_s"),
             "checkpoint_step": self.story.checkpoint[0] if self.story.checkpoint else None,
             "restarts": self.story.restarts,
         }
+
+    def _step_age(self) -> float | None:
+        """Return the seconds since the last step that is known, by the clocks of its node and of this controller."""
+        times = [attempt.last_step_at for attempt in self.story.attempts if attempt.last_step_at is not None]
+        return max(0.0, log_follow.now() - max(times)) if times else None
 
     def _save(self, force: bool = False) -> None:
         if force or time.monotonic() - self._saved_at > _SAVE_INTERVAL_S:
@@ -180,6 +227,7 @@ class Follower:
 def describe_state(values: t.Mapping[str, t.Any]) -> str:
     """Return one progress line for people; what is unknown is left out."""
     parts = [f"nodes {values['nodes']}/{values['nodes_asked']}"] if values.get("nodes") else []
+    parts += [f"{node} silent for {seconds} s" for node, seconds in sorted((values.get("silent") or {}).items())]
     parts += [str(values["waiting"])] if values.get("waiting") else []
     parts.append(f"ranks {values['ranks']}/{values['ranks_asked']}")
     formats = (
@@ -189,12 +237,29 @@ def describe_state(values: t.Mapping[str, t.Any]) -> str:
         ("samples_per_s", "{:,.1f} samples/s"),
         ("checkpoint_step", "checkpoint {:d}"),
     )
-    parts += [text.format(values[key]) for key, text in formats if values.get(key) is not None]
+    figures = [text.format(values[key]) for key, text in formats if values.get(key) is not None]
+    if (values.get("step_age_s") or 0.0) >= _FRESH_S and figures:
+        figures.append(f"{values['step_age_s']:.0f} s ago")
+    parts += figures
     if values["restarts"]:
         parts.append(f"restarts {values['restarts']}")
     if values.get("cost_usd"):
         parts.append(f"${values['cost_usd']:.2f}")
     return " · ".join(parts)
+
+
+def _bound_log(place: pathlib.Path) -> None:
+    """Keep the end of a log that has grown too large; the nodes have more of it."""
+    try:
+        size = place.stat().st_size
+        if size <= _LARGEST_LOG:
+            return
+        with open(place, "rb") as log:
+            log.seek(size - _LARGEST_LOG // 2)
+            kept = log.read().partition(b"\n")[2]
+        files.write_atomic(place, f"muster: {(size - len(kept)) / 1e6:.1f} MB were left out here\n".encode() + kept)
+    except OSError:
+        return
 
 
 def read_tail(place: pathlib.Path) -> str:
@@ -212,7 +277,3 @@ def _read_text(path: pathlib.Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-
-
-def _parse_number(text: str | None) -> float | None:
-    return parse_finite((text or "").replace(",", ""))

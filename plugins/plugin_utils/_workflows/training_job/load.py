@@ -8,6 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 import typing as t
 
@@ -17,8 +18,9 @@ from ....module_utils._model import job_templates, validators
 from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.job import Job, parse_job
 from ....module_utils._model.job_backends import choose_backend
+from ....module_utils._model.run_record import RunRecord
 from ..shared.request import RunRequest
-from ..shared.state_dir import StateHome, load_record
+from ..shared.state_dir import RUN_ID_LIMIT, StateHome, load_record
 
 Dict = dict[str, t.Any]
 
@@ -47,6 +49,24 @@ def load_job(request: RunRequest, home: StateHome) -> Job:
     if record is None:
         raise RefusedError("job: is required", "Set muster_job, or muster_run_id to continue a recorded run")
     return parse_job(_drop_template(record.job), known, choose)
+
+
+def find_drill_id(home: StateHome, run_id: str) -> str:
+    """Return the run that a drill is for: ``run_id``, or once that has succeeded, the next run of its own.
+
+    A drill that was interrupted is continued.
+    """
+    for number in itertools.count():
+        name = f"{run_id[: RUN_ID_LIMIT - 10]}-drill-{number}" if number else run_id
+        record = load_record(home.run_folder(name))
+        if record is None or not record.is_ended or (not number and record.outcome != "succeeded"):
+            return name
+    raise AssertionError("counting does not end")
+
+
+def load_recorded_job(record: RunRecord) -> Job:
+    """Return the job of a recorded run, on the backend that it ran on."""
+    return parse_job(_drop_template(record.job), {}, lambda _has_image: record.backend)
 
 
 def _drop_template(job: t.Mapping[str, object]) -> Dict:

@@ -13,12 +13,16 @@ import pathlib
 import time
 import typing as t
 
-from ....module_utils._model import drill, error_line
+from ....module_utils._model import error_line
+from ....module_utils._model.drill import DRILL_FIX, describe_time
 from ....module_utils._model.errors import MusterError, one_line
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
+from ....module_utils._node import files
+from ..._report.data import drills
 from ..shared import run_record
 from ..shared.request import Result
+from ..shared.state_dir import load_record
 from .follower import Follower, RunOutcome, describe_state, read_tail
 
 
@@ -31,7 +35,11 @@ def record_end(
 ) -> RunRecord:
     """Write down how a followed run ended, say it, and return its record. ``at``: when, if it was not just now."""
     # It quotes the last lines that the program printed.
-    outcome = dataclasses.replace(outcome, detail=one_line(outcome.detail))
+    for line in record.differences:
+        follower.progress.say(f"warning: {line}. The run is not proven to be one program on all nodes")
+    findings = [*map(str, (record.transport or {}).get("drift") or []), *record.differences]
+    detail = "; ".join([outcome.detail, *(findings if outcome.outcome == "succeeded" else [])])
+    outcome = dataclasses.replace(outcome, detail=one_line(detail))
     follower.report_resumes()
     follower.record_event("ended", detail=outcome.outcome)
     ended = run_record.end_record(
@@ -43,9 +51,11 @@ def record_end(
         detail=outcome.detail,
     )
     ended = run_record.update_record(ended, follower.story, prices, time.time())
-    ended = dataclasses.replace(ended, drill=drill_proof(follower.job, follower) or ended.drill)
     run_record.write_record(follower.folder, ended)
-    said = describe_state({**follower.state(), "nodes": 0})
+    if follower.drilled_at is not None:
+        ended = dataclasses.replace(ended, drill=drills.judge_drill(follower.folder, follower.drilled_at))
+        run_record.write_record(follower.folder, ended)
+    said = describe_state({**follower.state(), "nodes": 0, "silent": {}, "step_age_s": None})
     verdict = f"{outcome.outcome}, not clean" if ended.problems else outcome.outcome
     parts = [f"run {follower.run_id} {verdict}: {outcome.detail}", *ended.problems, said]
     follower.progress.say(" · ".join(parts))
@@ -90,10 +100,17 @@ def add_error_line(folder: pathlib.Path, outcome: RunOutcome) -> RunOutcome:
     return outcome
 
 
-def drill_proof(job: Job, follower: Follower) -> t.Mapping[str, object] | None:
-    if follower.drilled_at is None:
-        return None
-    return drill.judge_drill(follower.story, follower.drilled_at, job.checkpoints.interval_steps, job.world_size)
+def add_drill(result: Result, follower: Follower, record: RunRecord) -> Result:
+    """Return the result of a run with what its drill proved; a drill that killed nothing has failed."""
+    if follower.drill is None:
+        return result
+    if follower.drilled_at is not None:
+        return {**result, "drill": dict(record.drill or {})}
+    problem = follower.drill_problem or f"the run ended before {describe_time(follower.drill)}"
+    msg = f"run {record.run_id} {record.outcome}: nothing was killed, {problem}"
+    fix = "Drill an earlier step" if not follower.drill_problem else DRILL_FIX
+    proof = {"resumed": False, "problem": f"nothing was killed, {problem}"}
+    return {**_fail(result, record, f"{result.get('msg') or msg}. {fix}"), "drill": proof}
 
 
 def build_result(record: RunRecord, folder: pathlib.Path, changed: bool) -> Result:
@@ -101,10 +118,62 @@ def build_result(record: RunRecord, folder: pathlib.Path, changed: bool) -> Resu
     values = record.to_dict()
     result: Result = {"changed": changed, "run_id": record.run_id, "run": values, "folder": str(folder)}
     if record.outcome in ("failed", "lost"):
-        short = {key: values[key] for key in ("state", "outcome", "cause", "detail", "exit_code", "world_size")}
-        # Ansible prints all of a failed result: the line that matters must not drown in the record.
-        result.update(failed=True, run=short, msg=f"run {record.run_id} {record.outcome}: {record.detail}")
+        return _fail(result, record, f"run {record.run_id} {record.outcome}: {record.detail}")
     return result
+
+
+def _fail(result: Result, record: RunRecord, msg: str) -> Result:
+    """Return a result as failed. Ansible prints all of it: the line that matters must not drown in the record."""
+    values = record.to_dict()
+    short = {key: values[key] for key in ("state", "outcome", "cause", "detail", "exit_code", "world_size")}
+    return {**result, "failed": True, "run": short, "msg": msg}
+
+
+def record_cancelled(folder: pathlib.Path, record: RunRecord) -> tuple[RunRecord, bool]:
+    """Record that a run was cancelled, once nothing of it runs any more; return its record, and whether that is new.
+
+    Its follower may have recorded its end meanwhile, with what its ranks said last.
+    """
+    known = load_record(folder) or record
+    if known.is_ended:
+        return known, not record.is_ended
+    now = time.time()
+    ended = run_record.end_record(known, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143)
+    run_record.write_record(folder, ended)
+    files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
+    return ended, True
+
+
+def build_uncancelled_result(record: RunRecord, folder: pathlib.Path, left: str, problem: MusterError) -> Result:
+    """Return the result of a cancel that failed: the record stays as it is, and says that the run keeps running.
+
+    :param left: what of the run there still is, one line.
+    """
+    short = {"state": record.state, "outcome": record.outcome}
+    msg = f"run {record.run_id} was not cancelled, {left}: {problem}"
+    return {"changed": False, "failed": True, "run_id": record.run_id, "run": short, "folder": str(folder), "msg": msg}
+
+
+def build_unfollowed_result(record: RunRecord, folder: pathlib.Path, changed: bool, problem: MusterError) -> Result:
+    """Return the result of a run that cannot be followed any more, but runs."""
+    short = {"state": record.state, "outcome": record.outcome}
+    msg = f"run {record.run_id} is no longer followed; it keeps running, and the same command follows it: {problem}"
+    return {
+        "changed": changed,
+        "failed": True,
+        "run_id": record.run_id,
+        "run": short,
+        "folder": str(folder),
+        "msg": msg,
+    }
+
+
+def require_trained(result: Result) -> Result:
+    """Return the result of a run that was to train, as failed where it was cancelled: what follows needs its model."""
+    run = result.get("run")
+    if result.get("failed") or not isinstance(run, dict) or run.get("outcome") != "cancelled":
+        return result
+    return {**result, "failed": True, "msg": f"run {result['run_id']} cancelled: {run.get('detail')}"}
 
 
 def interrupted_message(run_id: str) -> str:

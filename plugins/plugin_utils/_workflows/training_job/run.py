@@ -16,6 +16,7 @@ from ....module_utils._model.errors import InputError, RefusedError
 from ..shared.request import Dict, Result, RunRequest
 from ..shared.state_dir import StateHome, load_record
 from .load import load_job
+from .outcome import require_trained
 
 __all__ = ["RunRequest", "run"]
 
@@ -37,10 +38,10 @@ def _start_or_follow(request: RunRequest, home: StateHome) -> Result:
     if job.on_kubernetes:
         from .kubernetes import run as kubernetes_run
 
-        return kubernetes_run.run(request, home, job)
+        return require_trained(kubernetes_run.run(request, home, job))
     from .hosts import run as hosts_run
 
-    return hosts_run.run(request, home, job)
+    return require_trained(hosts_run.run(request, home, job))
 
 
 def _cancel(request: RunRequest, home: StateHome) -> Result:
@@ -51,9 +52,9 @@ def _cancel(request: RunRequest, home: StateHome) -> Result:
     if record is None:
         raise RefusedError(f"run {run_id} does not exist in {home.folder}", "List the runs with the status playbook")
     if record.backend == "kubernetes":
-        from .kubernetes import run as kubernetes_run
+        from .kubernetes.ending import cancel as kubernetes_cancel
 
-        return kubernetes_run.cancel(request, home, record)
+        return kubernetes_cancel.cancel(request, home, record)
     from .hosts import run as hosts_run
 
     return hosts_run.cancel(request, home, record)

@@ -25,7 +25,7 @@ OPTIONS: Dict = TASK[MODULE]
 SPECS: Dict = yaml.safe_load((ROLE / "meta" / "argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
 # What the module gets when no variable is set.
 UNSET = {"state": "present", "cluster": "default", "state_home": {}, "template_paths": [], "wait": True}
-UNSET |= {"take_over": False, "recreate": False}
+UNSET |= {"take_over": False, "recreate": False, "extend": False}
 
 
 def variables_of(option: str) -> list[str]:

@@ -22,7 +22,16 @@ from ...shared import run_record
 from ...shared.request import Result, RunRequest
 from ..follower import Follower
 from ..lease_guard import LeaseGuard
-from ..outcome import add_error_line, build_result, check_attendance, interrupted_message, record_end
+from ..outcome import (
+    add_drill,
+    add_error_line,
+    build_result,
+    check_attendance,
+    interrupted_message,
+    record_end,
+)
+from ..software import add_software
+from ..transport import TransportWatch
 from .follower import HostsFollower
 from .state import HostsPlan
 
@@ -40,6 +49,7 @@ def follow_run(
     """Follow the gang until the run has ended; return the module's result."""
     by_name = {member.remote.name: member for member in members}
     claim = json.loads((folder / "claim.json").read_text())
+    watch = TransportWatch(plan.job, plan.network.verdicts, request.progress)
     prices = {host.name: host.price_usd_per_hour for host in plan.hosts}
 
     def restart(remote: NodeClient) -> None:
@@ -49,7 +59,8 @@ def follow_run(
 
     def save(follower: Follower) -> None:
         nonlocal record
-        record = run_record.update_record(record, follower.story, prices, time.time())
+        record = watch.update(run_record.update_record(record, follower.story, prices, time.time()), follower.story)
+        record = add_software(record, follower.story)
         run_record.write_record(folder, record)
 
     follower = HostsFollower(
@@ -61,6 +72,8 @@ def follow_run(
         request.progress.say(interrupted_message(plan.run_id))
         raise
     gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
+    follower.drain()
     outcome = add_error_line(folder, check_attendance(plan.job, follower, outcome))
     ended = record_end(follower, outcome, record, prices)
-    return guard.delete_due(build_result(ended, folder, changed), outcome.outcome)
+    result = add_drill(build_result(ended, folder, changed), follower, ended)
+    return guard.delete_due(result, outcome.outcome)

@@ -20,7 +20,7 @@ from .....module_utils._model.launchers import TORCHRUN_FAMILY
 from .....module_utils._model.run_record import RunEnd
 from .....module_utils._node import files
 from ...._hosts import log_follow
-from ...._hosts.node_client import NodeClient
+from ...._hosts.node_client import NodeClient, on_each_node
 from ...shared.progress import Progress
 from ..follower import Follower, RunOutcome
 
@@ -52,6 +52,9 @@ class HostsFollower(Follower):
         self.lost_since: dict[str, float] = {}
         self.revived_at: dict[str, float] = {}
         self.lost = 0
+        self.behind: dict[str, int] = {}
+        # The nodes turn printed lines into metrics themselves, however much is printed.
+        self.patterns = {}
 
     def run(self) -> RunOutcome:
         """Follow until the run has ended; the caller stops what is left on the nodes."""
@@ -77,25 +80,57 @@ class HostsFollower(Follower):
 
     def _take(self, update: log_follow.NodeUpdate) -> None:
         if update.error is not None:
-            self._note_silence(update.node, update.error)
+            self._note_silence(update.node, update.error, update.asked_at)
             return
         if self.lost_since.pop(update.node, None) is not None:
             self.record_event("node_back", node=update.node)
             self.progress.say(f"{update.node} answers again")
-        # A node whose run folder was deleted reports no units of the run: they count as missing.
-        self.units[update.node] = update.units if "agent" in update.units else {**update.units, "agent": _MISSING_UNIT}
-        for stream, text in update.text.items():
-            self._write(update.node, stream, text)
-        self.offsets[update.node] = dict(update.offsets)
-        files.write_json(self.folder / "offsets.json", self.offsets)
+        self._keep(update)
         if update.asked_at > self.revived_at.get(update.node, 0.0):
             self._restart_units(update.node)
         self._save()
 
-    def _note_silence(self, node: str, error: MusterError) -> None:
+    def _keep(self, update: log_follow.NodeUpdate) -> None:
+        """Take what a node answered into the run's folder and history."""
+        # A node whose run folder was deleted reports no units of the run: they count as missing.
+        self.units[update.node] = update.units if "agent" in update.units else {**update.units, "agent": _MISSING_UNIT}
+        for stream, text in update.text.items():
+            self._write(update.node, stream, text)
+        self.behind[update.node] = update.behind
+        self.offsets[update.node] = dict(update.offsets)
+        files.write_json(self.folder / "offsets.json", self.offsets)
+
+    def catch_up(self) -> RunOutcome | None:
+        """Take in what is new on the nodes, without following them; return how the run ended, if it has on all."""
+        self.drain()
+        self._save(force=True)
+        return self._outcome() if self.ended_at() is not None else None
+
+    def drain(self) -> None:
+        """Take in what the nodes that answer have written; units are left as they are."""
+        answering = [remote for name, remote in self.remotes.items() if name not in self.lost_since]
+        reads, _unused = on_each_node(
+            answering, lambda remote: log_follow.read_new(remote, self.run_id, self.offsets.get(remote.name, {}))
+        )
+        for update in [update for updates in reads.values() for update in updates]:
+            self._keep(update)
+
+    def has_attempt(self, generation: int) -> bool:
+        """Return whether what the nodes say is of the start that has this number, and not of one before."""
+        found = [(units.get("agent") or {}).get("generation") for units in self.units.values()]
+        return all(number in (None, generation) for number in found)
+
+    def ended_at(self) -> float | None:
+        """Return when the run ended on all nodes that decide (Unix seconds), None while one has not."""
+        first = next(iter(self.remotes), "")
+        deciding = [first] if self.job.launcher == "mpi" else list(self.remotes)
+        ends = [(self.units.get(node, {}).get("agent") or {}).get("exit") for node in deciding]
+        return max((float(end["at"]) for end in ends if end), default=None) if all(ends) else None
+
+    def _note_silence(self, node: str, error: MusterError, since: float) -> None:
         """Note that a node gives no answer. The job may go on there: only the nodes themselves say how it goes."""
         if node not in self.lost_since:
-            self.lost_since[node] = time.monotonic()
+            self.lost_since[node] = min(since, time.monotonic())
             self.record_event("node_silent", node=node, detail=str(error))
             self.progress.say(f"{node} does not answer: {error.message}")
 
@@ -118,6 +153,9 @@ class HostsFollower(Follower):
         """Return the outcome when the run has ended or must end."""
         ends = {node: status["agent"]["exit"] for node, status in self.units.items() if status.get("agent")}
         ended = {node: end for node, end in ends.items() if end is not None}
+        if any(self.behind.get(node) for node in ended):
+            # The last lines say why it ended.
+            return None
         fault = self._failed_outcome(ended) or self._budget_outcome()
         if fault:
             return fault
@@ -168,6 +206,13 @@ class HostsFollower(Follower):
     def _drill_if_due(self) -> None:
         if not self.drill or self.drilled_at is not None or not drills.is_due(self.drill, self.story, log_follow.now()):
             return
+        if not drills.can_prove(self.story, self.job.checkpoints.interval_steps):
+            # With the first checkpoint.
+            if not self.drill_problem:
+                self.drill_problem = "no checkpoint was saved that a kill could prove a resume from"
+                self.progress.say("drill: waiting for the first checkpoint; a kill now would prove nothing")
+            return
+        self.drill_problem = ""
         node = t.cast(str, self.drill.node)
         try:
             values = {"target": self.drill.target, "rank": self.drill.rank}
@@ -185,7 +230,14 @@ class HostsFollower(Follower):
     def state(self) -> dict[str, object]:
         """Return where the run is; a node counts while its agent runs and it answers."""
         alive = {node for node, units in self.units.items() if units.get("agent", {}).get("alive")}
-        return {**super().state(), "nodes": len(alive - set(self.lost_since)), "nodes_asked": len(self.remotes)}
+        now = time.monotonic()
+        silent = {node: round(now - since) for node, since in self.lost_since.items()}
+        return {
+            **super().state(),
+            "nodes": len(alive - set(silent)),
+            "nodes_asked": len(self.remotes),
+            "silent": silent,
+        }
 
 
 def _describe_cause(cause: str, node: str, code: int) -> str:

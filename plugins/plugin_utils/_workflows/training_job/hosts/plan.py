@@ -16,6 +16,7 @@ from .....module_utils._model.errors import InputError, RefusedError
 from .....module_utils._model.job import Job
 from .....module_utils._model.node import Node
 from .....module_utils._model.node_address import choose_address, is_loopback
+from .....module_utils._model.node_environment import Environment
 from .....module_utils._model.node_facts import read_record
 from ...._hosts import gang
 from ...._hosts.node_client import NodeClient
@@ -95,9 +96,12 @@ def build_info_request(
 
 
 def build_slots(
-    found: t.Sequence[TrainingHost], infos: t.Mapping[str, t.Mapping[str, t.Any]], identity: str
+    found: t.Sequence[TrainingHost],
+    infos: t.Mapping[str, t.Mapping[str, t.Any]],
+    identity: str,
+    environment: t.Mapping[str, Environment],
 ) -> tuple[NodeSlot, ...]:
-    """Return the nodes as launchers see them."""
+    """Return the nodes as launchers see them; ``environment`` are the variables that each node's network asks for."""
     return tuple(
         NodeSlot(
             name=host.name,
@@ -109,6 +113,7 @@ def build_slots(
             agent_python=infos[host.name]["executable"],
             tools=infos[host.name]["tools"],
             user=infos[host.name]["user"],
+            network=environment.get(host.name, {}),
             home=infos[host.name].get("home"),
         )
         for index, host in enumerate(found)
@@ -221,9 +226,6 @@ def _build_host(name: str, variables: t.Mapping[str, t.Any], job: Job) -> Traini
         )
     connection = str(variables.get("ansible_connection") or "ssh")
     python = str(job.python or variables.get("muster_training_python") or "python3")
-    price = record.price_usd_per_hour
-    if price is None and record.ownership in (None, "owned"):
-        price = 0.0
     declared = variables.get("muster_address")
     chosen = choose_address(record, job.placement.required_network_types)
     address = str(declared or (chosen.address if chosen else variables.get("ansible_host") or name))
@@ -231,12 +233,20 @@ def _build_host(name: str, variables: t.Mapping[str, t.Any], job: Job) -> Traini
         name=name,
         address=address,
         python=python,
-        price_usd_per_hour=price,
+        price_usd_per_hour=price_per_hour(name, variables),
         connection=connection.rsplit(".", 1)[-1],
         node=variables.get("muster_node") or {},
         record=record,
         is_declared=bool(declared),
     )
+
+
+def price_per_hour(name: str, variables: t.Mapping[str, t.Any]) -> float | None:
+    """Return what a host costs in dollars an hour: nothing if it is owned, None where that is not known."""
+    record = read_record(name, variables)
+    if record.price_usd_per_hour is None and record.ownership in (None, "owned"):
+        return 0.0
+    return record.price_usd_per_hour
 
 
 def network_lane(found: t.Sequence[TrainingHost]) -> str:

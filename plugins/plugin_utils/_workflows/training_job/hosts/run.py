@@ -8,31 +8,38 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import tempfile
 import time
 import typing as t
 
-from .....module_utils._model import advice, checks, fabric_gate
+from .....module_utils._model import advice, checks
 from .....module_utils._model.errors import MusterError, RefusedError
 from .....module_utils._model.job import Job
 from .....module_utils._model.run_record import RunRecord
 from .....module_utils._node import files
 from ...._hosts import agent_package, gang
-from ...._hosts.node_client import NodeClient, most_telling_error, on_each_node
-from ...shared import run_record
+from ...._hosts.node_client import NodeClient, find_answering, most_telling_error, on_each_node
 from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
-from .. import secrets
+from .. import network, secrets
 from .. import source as code_source
-from ..outcome import build_result
+from ..changes import describe_changes
+from ..load import find_drill_id
+from ..outcome import build_result, record_cancelled
 from . import addresses, lease_guard
 from . import plan as hosts_plan
-from .start import start_or_join
+from .refresh import refresh_record, wait_for_follower
+from .start import require_same_job, start_or_join
 from .state import AGENTS_FILE, HostsPlan, build_owner_mark, is_running
 
 if t.TYPE_CHECKING:
     from .....module_utils._model import drill
+
+
+# How long a follower may take to record the end of a run that was stopped.
+_FOLLOWER_S = 10.0
 
 
 def run(request: RunRequest, home: StateHome, job: Job) -> Result:
@@ -43,9 +50,14 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         cache = pathlib.Path(nowhere) if request.check else home.folder / "git"
         source = code_source.read_source(job, request.base, cache)
         run_id = str(given) if given else code_source.derive_run_id(job, source)
+        if request.options.get("drill"):
+            run_id = find_drill_id(home, run_id)
         folder = home.run_folder(run_id)
         before = load_record(folder)
-        if before and before.is_ended and before.outcome == "succeeded":
+        differs = describe_changes(before, job, source.code_sha256) if before else []
+        if before and before.outcome == "succeeded" and not (differs and request.options.get("extend")):
+            if differs and given:
+                raise _succeeded_otherwise(run_id, differs)
             request.progress.say(f"run {run_id} has already succeeded; name another run_id to run it again")
             return lease_guard.delete_after_end(
                 request, home, run_id, build_result(before, folder, changed=False), "succeeded"
@@ -54,6 +66,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         drilling = _parse_drill(request, job, found)
         if request.check:
             plan = _build_plan(request, home, job, found, source, run_id)
+            require_same_job(plan, before)
             changed = not is_running(plan)
             return {
                 "changed": changed,
@@ -69,31 +82,51 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
                 delete_unstarted(folder)
 
 
+def _succeeded_otherwise(run_id: str, differs: t.Sequence[str]) -> RefusedError:
+    return RefusedError(
+        f"run {run_id} has already succeeded with another job: {', '.join(differs)}",
+        "Set extend: true (muster_extend) to continue it from its checkpoints, or name another run_id (muster_run_id)",
+    )
+
+
 def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
-    """Stop a run on all its nodes; cancelling what does not run changes nothing."""
+    """Stop a run on all its nodes; a run that has ended keeps its outcome, and only what is left of it is stopped."""
     run_id = record.run_id
     folder = home.run_folder(run_id)
     names = [name for name in record.node_names if name in request.hostvars]
     remotes = request.connect(names)
-    for remote in remotes:
-        remote.owner = None if request.options.get("take_over") else home.owner(create=False)["owner"]
     if request.check:
         return {"changed": not record.is_ended, "run_id": run_id}
+    present, errors = find_answering(remotes)
+    current = [remote for remote in present if remote.name in record.hosts]
+    refresh = functools.partial(refresh_record, home, remotes=current, hostvars=request.hostvars)
+    record = refresh(record, progress=request.progress)
+    was_ended = record.is_ended
+    for remote in present:
+        remote.owner = None if request.options.get("take_over") else home.owner(create=False)["owner"]
     grace = int(record.job["checkpoints"]["grace_s"])
-    answers, errors = gang.stop_gang(remotes, run_id, grace + 20)
+    answers, failed = gang.stop_gang(present, run_id, grace + 20)
+    errors.update(failed)
     stopped = any(answer["stopped"] for answer in answers.values())
+    if errors and not record.is_ended:
+        raise _half_cancelled(run_id, sorted(answers), errors)
+    record = refresh(wait_for_follower(home, record, _FOLLOWER_S), progress=request.progress)
     if not record.is_ended:
-        now = time.time()
-        record = run_record.end_record(
-            record, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143
-        )
-        run_record.write_record(folder, record)
-        files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
-        stopped = True
+        record, _unused = record_cancelled(folder, record)
     if errors:
         raise most_telling_error(errors)
     return lease_guard.delete_after_end(
-        request, home, run_id, build_result(record, folder, changed=stopped), str(record.outcome)
+        request, home, run_id, build_result(record, folder, changed=stopped or not was_ended), str(record.outcome)
+    )
+
+
+def _half_cancelled(run_id: str, stopped: t.Sequence[str], errors: t.Mapping[str, MusterError]) -> MusterError:
+    """Return the error of a cancel that did not reach all hosts: the run is not recorded as cancelled."""
+    problem = most_telling_error(errors)
+    done = f"stopped on {', '.join(stopped)}" if stopped else "not stopped on any host"
+    return MusterError(
+        f"run {run_id} is {done}, and may still be running on {', '.join(sorted(errors))}: {problem.message}",
+        "Run cancel again when the host answers",
     )
 
 
@@ -103,6 +136,7 @@ def _parse_drill(request: RunRequest, job: Job, found: t.Sequence[hosts_plan.Tra
         return None
     from .....module_utils._model import drill
 
+    drill.check_provable(job)
     return drill.parse_drill(value, job.world_size, [host.name for host in found], job.nproc)
 
 
@@ -146,7 +180,7 @@ def _build_plan(
         owner = _expected_owner(home, request.options.get("take_over"), infos)
         results = checks.check_gang(job, infos, skews, run_id, owner)
         checks.raise_first_failure(results)
-        return _check_network(home, job, found, source, remotes, run_id, infos, results)
+        return _check_network(request, home, job, found, source, remotes, run_id, infos, results)
     except MusterError:
         _remove_owner_mark(remotes[0], infos.get(found[0].name), run_id)
         raise
@@ -184,6 +218,7 @@ def _remove_owner_mark(first: NodeClient, info: Dict | None, run_id: str) -> Non
 
 
 def _check_network(
+    request: RunRequest,
     home: StateHome,
     job: Job,
     found: list[hosts_plan.TrainingHost],
@@ -194,16 +229,14 @@ def _check_network(
     results: list[checks.Check],
 ) -> HostsPlan:
     """Return the plan when the network of the nodes allows the job."""
-    document = files.read_json(home.folder / "fabric.json")
-    # The gate warns of content that holds no verdicts.
-    verdicts = document.get("islands", []) if isinstance(document, dict) else (document or [])
-    gate = fabric_gate.judge_fabric(job, [host.name for host in found], verdicts)
+    names = [host.name for host in found]
+    planned = network.plan_hosts_network(job, names, network.read_verdicts(home.folder), request.environment)
     derived = advice.derive_advice(
-        job, bandwidth_gb_s=gate.bandwidth_gb_s, prices_usd_per_hour=[host.price_usd_per_hour for host in found]
+        job, bandwidth_gb_s=planned.bandwidth_gb_s, prices_usd_per_hour=[host.price_usd_per_hour for host in found]
     )
     kinds = {host.connection for host in found}
     derived.update({"connection": "/".join(sorted(kinds)), "lane": hosts_plan.network_lane(found), "run_id": run_id})
-    return HostsPlan(job, run_id, found, source, remotes, infos, results, derived, gate)
+    return HostsPlan(job, run_id, found, source, remotes, infos, results, derived, planned)
 
 
 def _expected_owner(home: StateHome, take_over: t.Any, infos: t.Mapping[str, Dict]) -> str:

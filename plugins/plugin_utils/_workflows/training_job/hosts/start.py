@@ -13,16 +13,19 @@ import pathlib
 import time
 import typing as t
 
-from .....module_utils._model.errors import MusterError
+from .....module_utils._model.errors import MusterError, RefusedError
 from .....module_utils._model.job import to_yaml_names
-from .....module_utils._model.run_record import SCHEMA, RunRecord
+from .....module_utils._model.run_record import RunRecord
 from .....module_utils._node import files, shared_folder
 from ...._hosts import gang, ssh_keys
 from ...._launch import mpi
 from ...shared import run_record
 from ...shared.progress import Progress
-from ...shared.request import Dict, Result, RunRequest
+from ...shared.request import Result, RunRequest
 from ...shared.state_dir import StateHome
+from .. import network
+from ..announce import announce
+from ..changes import describe_changes
 from ..outcome import build_result
 from . import lease_guard
 from . import plan as hosts_plan
@@ -41,7 +44,10 @@ def start_or_join(
     drilling: drill.Drill | None,
 ) -> Result:
     folder = files.private_dir(home.run_folder(plan.run_id))
+    differs = require_same_job(plan, before)
     unseen = has_unrecorded_end(plan, before)
+    if before and before.is_ended:
+        request.progress.say(_describe_continuation(before, differs))
     lives = is_running(plan) or unseen
     if (
         lives
@@ -61,8 +67,7 @@ def start_or_join(
     _announce(request.progress, plan, lives)
     run_record.write_record(folder, current)
     files.write_json(folder / "claim.json", held)
-    if plan.gate.verdict:
-        files.write_json(folder / "fabric.json", {"schema": SCHEMA, "islands": [plan.gate.verdict]})
+    network.write_verdict(folder, plan.network)
     if lives and request.options.get("take_over"):
         gang.take_over_run(plan.remotes, plan.run_id, held)
     if missing:
@@ -77,6 +82,9 @@ def start_or_join(
             _restore_record(folder, before, lives)
             raise
         files.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "started", "attempt": attempt})
+        for name, info in plan.infos.items():
+            line = {"at": time.time(), "kind": "versions", "node": name, "versions": _node_versions(info)}
+            files.append_json(folder / "events.jsonl", line)
     _store_agent_paths(home, plan)
     if not request.options["wait"]:
         return build_result(current, folder, changed=bool(started))
@@ -84,6 +92,32 @@ def start_or_join(
     from .follow import follow_run
 
     return follow_run(request, plan, members, folder, current, drilling, changed=bool(started), guard=guard)
+
+
+def require_same_job(plan: HostsPlan, before: RunRecord | None) -> list[str]:
+    """Return what differs from the job that a run had before.
+
+    :raises RefusedError: when it is running with another job.
+    """
+    differs = describe_changes(before, plan.job, plan.source.code_sha256) if before else []
+    if differs and is_running(plan):
+        raise RefusedError(
+            f"run {plan.run_id} is already running with another job: {', '.join(differs)}",
+            "Cancel it first, or name another run_id (muster_run_id)",
+        )
+    return differs
+
+
+def _describe_continuation(before: RunRecord, differs: t.Sequence[str]) -> str:
+    """Return the line that says from where a run that has ended continues, and what has changed since."""
+    step = before.checkpoint.step if before.checkpoint else None
+    start = (
+        "begins where its program finds a checkpoint"
+        if step is None
+        else f"continues from the checkpoint of step {step}"
+    )
+    changed = f", with another job: {', '.join(differs)}" if differs else ""
+    return f"run {before.run_id} was {before.outcome}, and {start}{changed}"
 
 
 def _is_started(plan: HostsPlan, node: str, before: RunRecord | None) -> bool:
@@ -133,7 +167,7 @@ def _open_record(plan: HostsPlan, before: RunRecord | None, attempt: int, runnin
         "versions": _read_versions(plan),
         "derived": plan.derived,
         "generation": attempt,
-        "fabric": _fabric_reference(plan),
+        "fabric": plan.network.reference,
         "hosts": tuple(host.name for host in plan.hosts),
     }
     if before is None:
@@ -146,21 +180,20 @@ def _open_record(plan: HostsPlan, before: RunRecord | None, attempt: int, runnin
     )
 
 
-def _fabric_reference(plan: HostsPlan) -> Dict | None:
-    verdict = plan.gate.verdict
-    return {key: verdict[key] for key in ("island", "outcome", "lane")} if verdict else None
-
-
 def _read_versions(plan: HostsPlan) -> Result:
     first = plan.infos[plan.hosts[0].name]
-    found = {"python": first["training"]["version"], "kernel": first["kernel"], **first["training"]["packages"]}
+    found: Result = {**_node_versions(first), "kernel": first["kernel"]}
     return {**found, "commit": plan.source.commit} if plan.source.commit else found
+
+
+def _node_versions(info: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    return {"python": info["training"]["version"], **info["training"]["packages"]}
 
 
 def _build_members(
     home: StateHome, plan: HostsPlan, attempt: int, resolved: tuple[dict[str, str], dict[str, bytes]]
 ) -> list[gang.GangMember]:
-    nodes = hosts_plan.build_slots(plan.hosts, plan.infos, plan.run_id)
+    nodes = hosts_plan.build_slots(plan.hosts, plan.infos, plan.run_id, plan.network.environment)
     launched, context = hosts_plan.build_launch(plan.job, nodes, plan.run_id, attempt)
     env, files = resolved
     if launched.keypair:
@@ -184,19 +217,10 @@ def _describe_memory_limit(managers: t.Mapping[str, str | None]) -> list[str]:
 
 
 def _announce(progress: Progress, plan: HostsPlan, running: bool) -> None:
-    derived = plan.derived
-    parts = [f"run {plan.run_id}: {plan.job.nodes} nodes × {plan.job.nproc} = world size {derived['world_size']}"]
-    if derived["effective_batch"]:
-        parts.append(f"effective batch {derived['effective_batch']}")
-    if derived["learning_rate_advice"]:
-        parts.append(f"linear scaling suggests learning rate {derived['learning_rate_advice']:g}")
-    if derived["price_usd_per_hour"]:
-        parts.append(f"${derived['price_usd_per_hour']:.2f} an hour")
-    if derived["predicted_allreduce_s"]:
-        parts.append(f"{derived['predicted_allreduce_s']:.3g} s per all-reduce of all gradients")
-    parts += [derived["checkpoints"]] if derived["checkpoints"] else []
+    parts = [f"run {plan.run_id}: {plan.job.nodes} nodes × {plan.job.nproc} = world size {plan.derived['world_size']}"]
+    parts += [plan.derived["checkpoints"]] if plan.derived.get("checkpoints") else []
     if plan.job.resources.memory is not None:
         parts += _describe_memory_limit({host.name: plan.infos[host.name].get("manager") for host in plan.hosts})
-    progress.say(" · ".join(parts) + (" · already running, following it" if running else ""))
-    for warning in plan.gate.warnings:
+    announce(progress, parts, plan.derived, plan.network, running=running)
+    for warning in plan.network.warnings:
         progress.say(f"warning: {warning}")

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from .....module_utils._model import checks, fabric_gate
+from .....module_utils._model import checks
 from .....module_utils._model.job import Job
 from .....module_utils._model.run_record import RunRecord
 from ...._hosts.node_client import NodeClient
 from ...shared.request import Dict, RunRequest
 from ...shared.state_dir import StateHome
 from .. import source as code_source
+from ..network import NetworkPlan
 from . import plan as hosts_plan
 
 # Of the cluster's folder: where each host's agent was when it was last asked.
@@ -38,7 +39,7 @@ class HostsPlan:
     infos: dict[str, Dict]
     checks: list[checks.Check]
     derived: Dict
-    gate: fabric_gate.FabricGate
+    network: NetworkPlan
 
 
 def build_owner_mark(request: RunRequest, home: StateHome, job: Job) -> Dict:

@@ -16,13 +16,28 @@ from .....module_utils._model.errors import MusterError
 from .....module_utils._model.run_record import BackendRef
 from ...._kube.api.client import Client
 from ...._kube.api.kinds import KubeObject
-from ...._kube.jobs.spec import SUPPORTING_KINDS, KubePlan, gang_selector, secret_name, selector
+from ...._kube.jobs.spec import CANCELLED, SUPPORTING_KINDS, KubePlan, gang_selector, secret_name, selector
 from ...shared.progress import Progress
 from .force_delete import ForcedDeletions
 
 # What pods may take beyond the time that they have to save.
 DELETION_S = 60.0
 _POLL_S = 1.0
+
+
+def mark_cancelled(client: Client, ref: BackendRef, who: str) -> None:
+    """Say at the run's object that it is deleted on purpose; followers read it.
+
+    Who may delete it may lack the permission for that: then followers report a deletion by others.
+    """
+    body = {"metadata": {"annotations": {CANCELLED: who}, **({"uid": ref.uid} if ref.uid else {})}}
+    with contextlib.suppress(MusterError):
+        client.patch(ref.kind_name, ref.name, body, ref.namespace)
+
+
+def is_cancelled(live: KubeObject) -> bool:
+    """Return whether a user cancels the run of this object."""
+    return CANCELLED in (live["metadata"].get("annotations") or {})
 
 
 def delete_run(client: Client, ref: BackendRef, run_id: str, within_s: float, progress: Progress) -> bool:

@@ -12,6 +12,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 import time
@@ -20,11 +21,8 @@ import typing as t
 from .....module_utils._model import drill as drills
 from .....module_utils._model.errors import MusterError
 from .....module_utils._model.job import Job
-from .....module_utils._model.run_history import parse_time
 from .....module_utils._node import files
-from .....module_utils._secrets.scrubber import scrub
-from ...._hosts import log_follow
-from ...._kube.api.kinds import KubeObject
+from ...._kube.api.kinds import Fields, KubeObject
 from ...._kube.api.logs import LogPosition
 from ...._kube.api.watch import WatchEvent
 from ...._kube.jobs.spec import CONTAINER
@@ -33,19 +31,21 @@ from ...shared import run_record
 from ...shared.progress import Progress
 from ..follower import Follower, RunOutcome, read_tail
 from .container_exits import ContainerExits
+from .ending.last_lines import FoundEnd, is_over
+from .ending.pod_losses import PodLosses
+from .ending.run_end import EndRules
 from .force_delete import ForcedDeletions
 from .pending import PendingCauses
-from .pod_logs import PodLogs
+from .pod_logs import LineCounts, PodLogs
 from .run_events import RunWarnings
 from .timestamps import local_time
 from .watches import ClusterWatches
 
 _IDLE_S = 0.5
+# So often deleted supporting objects of the run are looked for.
+_RESTORE_S = 10.0
 # For so many seconds events and log lines are processed before the run's limits are checked again.
 _TURN_S = 0.2
-_DRAIN_S = 20.0
-# The engine's own deadline comes first: it says in the cluster why the job ended.
-_OWN_DEADLINE_S = 10.0
 
 
 class ClusterFollower(Follower):
@@ -71,18 +71,23 @@ class ClusterFollower(Follower):
             uid: (str(place["stamp"]), int(place["same"])) for uid, place in self.offsets.items() if "stamp" in place
         }
         self.logs = PodLogs(self.nodes, self.read, self._write, self._record_refusal, self._read_log, progress)
+        self.logs.counts = LineCounts({uid: place.get("counts") for uid, place in self.offsets.items()})
         self.main: KubeObject = sources.main
         self._main_seen = False
-        self.lost_pods: set[str] = set()
-        self.image_ids: set[str] = set()
+        self.image_ids: dict[str, str] = {}
         self.admitted_at: float | None = None
         self.warnings = RunWarnings(sources.plan, [mount.pvc for mount in job.mounts if mount.pvc])
         self.pending = PendingCauses(sources.plan.queue is not None, sources.client.transport.is_recovering)
         self.exits = ContainerExits(self.main["kind"], job.nodes)
-        self._ending: tuple[RunOutcome, float] | None = None
-        self._is_engine_done = False
-        self.refusal: RunOutcome | None = None
-        self.refused_at = 0.0
+        self.rules = EndRules(job, self.exits, sources.deadline_passed)
+        self._ending: FoundEnd | None = None
+        self._listed = False
+        # Creates deleted supporting objects of the run again.
+        self.restore: t.Callable[[], None] = lambda: None
+        self._restore_at = 0.0
+        self.losses = PodLosses(
+            self.nodes, self.record_event, self.local_time_of, progress, self.kept_events(), self.offsets
+        )
 
     def run(self) -> RunOutcome:
         """Follow until the run has ended and its logs are read."""
@@ -93,14 +98,14 @@ class ClusterFollower(Follower):
                 if os.getppid() != parent:
                     raise MusterError(f"run {self.run_id} is no longer followed: ansible-playbook has ended")
                 self._take_news()
-                self._ending = self._ending or self._find_end()
-                self.pending.take_attempts(len(self.story.attempts))
-                if self._ending and (not self.sources.is_reading() or time.monotonic() > self._ending[1]):
-                    return self._finish(self._ending[0])
+                self._find_end()
+                if self.pending.take_attempts(len(self.story.attempts)):
+                    self.rules.take_attempt()
+                if self._ending and not self._reads_on(self._ending):
+                    return self._finish(self._ending.outcome)
                 self._drill_if_due()
                 self._force_delete()
-                if not self._ending:
-                    self.logs.reopen(self.sources, self.pods)
+                self.logs.reopen(self.sources, self.pods)
                 self._report_once(self.pending.unexplained_suspension(self.main))
                 self._report()
         finally:
@@ -118,6 +123,17 @@ class ClusterFollower(Follower):
     def local_time_of(self, stamp: t.Any) -> float:
         """Return the time of something that the cluster has dated, by this controller's clock."""
         return local_time(stamp, self.sources.client.transport.stats.server_time())
+
+    def ended_at(self) -> float | None:
+        """Return when the run ended by its engine's word, None where it has said no end.
+
+        It has whole seconds, which may be before the end of the last rank.
+        """
+        if self.rules.engine_end(self.main, self.story) is None:
+            return None
+        at = self.local_time_of(status.end_time(self.main))
+        exits = self.story.attempts[-1].exits.values() if self.story.attempts else ()
+        return max([at, *(end.at for end in exits if end.at - at < 1.0)])
 
     def _take_news(self) -> None:
         item = self.sources.next_item(_IDLE_S)
@@ -142,12 +158,28 @@ class ClusterFollower(Follower):
                 self._take_item(*item)
         self.logs.flush()
         self.logs.write_termination_message()
-        told = self._engine_end() if self._is_engine_done else None
-        return told[0] if told else outcome
+        outcome = self.rules.engine_end(self.main, self.story) or outcome
+        gaps = self.logs.gaps(whole=outcome.outcome == "succeeded")
+        for gap in gaps:
+            self.progress.say(f"warning: {gap}: what its ranks recorded there is missing from the record of the run")
+            self.record_event("log_gap", detail=gap)
+        return dataclasses.replace(outcome, detail="; ".join([outcome.detail, *gaps]))
+
+    def _reads_on(self, ending: FoundEnd) -> bool:
+        """Return whether something of a run that has ended is still to come: pods, lines, or why a node is silent."""
+        if not self._listed:
+            # Its pods, and with them their logs, are not known yet.
+            return True
+        alive = {uid: pod for uid, pod in self.pods.items() if not is_over(pod) and uid not in self.forced.forced}
+        silent = any(pod["metadata"].get("deletionTimestamp") and pod["spec"].get("nodeName") for pod in alive.values())
+        reading = self.sources.is_reading() or self.logs.is_away(self.pods)
+        return ending.reads_on(reading, bool(alive), silent)
 
     def _take_item(self, source: str, value: t.Any) -> None:
         if source == "line":
             self.logs.take(*value)
+            if self._ending:
+                self._ending.take_line()
             return
         self.logs.flush()
         if source == "error":
@@ -156,8 +188,10 @@ class ClusterFollower(Follower):
             self.logs.take_end(value)
         elif source == "main" and value.type == "SYNCED":
             self._require_main()
+        elif source == "pod" and value.type == "SYNCED":
+            self._listed = True
         elif source == "event" and value.type != "SYNCED":
-            self._report_once(self.warnings.take(value, self.pods, self.main))
+            self._take_warning(value)
         elif value.type != "SYNCED":
             takers = {"main": self._take_main, "pod": self._take_pod}
             takers.get(source, self._take_workload)(value)
@@ -176,19 +210,23 @@ class ClusterFollower(Follower):
             self.record_event("set_back", cause=self.pending.why, detail=status.read_state(self.main).reason)
             self.progress.say(f"the run was {self.pending.why}: it is queued again")
 
+    def _take_warning(self, event: WatchEvent) -> None:
+        self._report_once(self.warnings.take(event, self.pods, self.main))
+        self.losses.take_silent_node(self.warnings.pod_of_silent_node(event, self.main))
+
     def _require_main(self) -> None:
         """End a run whose object was deleted before the first listing: no event will report that."""
         if not self._main_seen:
             self._end_by_deletion()
 
     def _end_by_deletion(self) -> None:
-        gone = RunOutcome("cancelled", 143, "cancelled", f"the {self.main['kind']} was deleted")
-        self._ending = self._ending or self._engine_end() or (gone, self._save_deadline())
+        self._find_engine_end()
+        gone = self.rules.deletion(self.main, self.story)
+        self._ending = self._ending or FoundEnd(gone, saves_s=self.job.checkpoints.grace_s)
 
     def _take_pod(self, event: WatchEvent) -> None:
         pod, uid = event.object, event.object["metadata"]["uid"]
         if event.type == "DELETED":
-            self._take_pod_deletion(pod)
             self.pods.pop(uid, None)
             return
         self.pods[uid] = pod
@@ -197,12 +235,16 @@ class ClusterFollower(Follower):
         node = (pod.get("spec") or {}).get("nodeName")
         if node:
             self.nodes[uid] = node
-        self._check_disruption(pod)
+        attempt = self.story.attempts[-1] if self.story.attempts and not self._ending else None
+        self.losses.take_pod(pod, attempt, self.forced.forced)
         statuses = pod.get("status", {}).get("containerStatuses") or []
-        main = next((item for item in statuses if item["name"] == CONTAINER), None)
-        now = (main or {}).get("state") or {}
-        if main and main.get("imageID"):
-            self.image_ids.add(str(main["imageID"]))
+        main: Fields = next((item for item in statuses if item["name"] == CONTAINER), {})
+        if main.get("imageID"):
+            self.image_ids[str(node)] = str(main["imageID"])
+        self._take_container(pod, uid, main)
+
+    def _take_container(self, pod: KubeObject, uid: str, main: Fields) -> None:
+        now = main.get("state") or {}
         if ("running" in now or "terminated" in now) and f"log-{uid}" not in self.sources.threads:
             begun = (now.get("running") or now.get("terminated") or {}).get("startedAt")
             if not self.pending.suspended and not pod["metadata"].get("deletionTimestamp"):
@@ -211,7 +253,8 @@ class ClusterFollower(Follower):
         if "terminated" in now:
             self.logs.container_ended(uid, str(now["terminated"].get("message") or ""))
             place = self.nodes.get(uid, "")
-            self._record_lines(place, self.exits.of_container(pod, main or {}, place, bool(self.story.attempts)))
+            self._record_lines(place, self.exits.of_container(pod, main, place, bool(self.story.attempts)))
+            self._report_once(events.find_pod_problem(pod))
             self.sources.container_ended(uid)
         elif "running" in now:
             return
@@ -228,47 +271,25 @@ class ClusterFollower(Follower):
             self.progress.say(line)
             self.record_event("cluster", node=node, detail=line)
 
-    def _check_disruption(self, pod: KubeObject) -> None:
-        """Note a pod that its node or the scheduler took away: that is a lost node, no crash."""
-        uid = pod["metadata"]["uid"]
-        conditions = status.conditions(pod)
-        taken = conditions.get("DisruptionTarget")
-        if taken and taken.get("status") == "True" and uid not in self.lost_pods:
-            self.lost_pods.add(uid)
-            node = self.nodes.get(uid) or pod["metadata"]["name"]
-            self.record_event("node_lost", node=node, detail=f"{taken.get('reason')}: {taken.get('message')}")
-            self.progress.say(f"{node}: {pod['metadata']['name']} was evicted: {taken.get('reason')}")
-
-    def _take_pod_deletion(self, pod: KubeObject) -> None:
-        if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
-            self.lost_pods.add(pod["metadata"]["uid"])
-
     def _force_delete(self) -> None:
         """Force-delete the pods of lost nodes, so that the gang can start again."""
         for uid in self.forced.force_delete(self.pods.values()):
             self.sources.drop_log(uid)
-            node, name = self.nodes.get(uid, ""), self.pods[uid]["metadata"]["name"]
-            if uid not in self.lost_pods:
-                self.lost_pods.add(uid)
-                self.record_event("node_lost", node=node or name, detail=f"the node of {name} does not answer")
+            self.losses.take_forced(self.pods[uid])
 
     def _take_workload(self, event: WatchEvent) -> None:
         owners = event.object["metadata"].get("ownerReferences") or []
         mine = any(owner.get("uid") == self.main["metadata"].get("uid") for owner in owners)
         if event.type != "DELETED" and mine:
             cause = self.pending.workload(event.object)
-            if cause is not None and cause.final:
+            if cause is not None and cause.final and not (cause.never_fits and self.story.attempts):
                 # Its pods are gone or never came, and no others will: also of a run that was under way.
-                given_up = RunOutcome("failed", 1, cause.code, cause.text)
-                self._ending = self._ending or (given_up, self._drain_deadline())
+                self._ending = self._ending or FoundEnd(RunOutcome("failed", 1, cause.code, cause.text))
             self._report_once(cause)
 
     def _record_refusal(self, node: str, line: t.Mapping[str, t.Any]) -> None:
         """Note that a pod did not start its program, and why: no rank of it will say so."""
-        detail = scrub(str(line.get("detail") or ""))
-        code = line.get("exit_code")
-        self.refusal = RunOutcome("failed", code if isinstance(code, int) else 1, "crash", f"{node}: {detail}")
-        self.refused_at = parse_time(line.get("at")) or log_follow.now()
+        detail = self.rules.take_refusal(node, line)
         self.progress.say(f"{node}: the pod did not start its program: {detail}")
 
     def _take_failure(self, name: str, exc: Exception) -> None:
@@ -281,85 +302,24 @@ class ClusterFollower(Follower):
             return
         raise exc
 
-    def _find_end(self) -> tuple[RunOutcome, float] | None:
-        found = self._engine_end()
-        if found:
-            return found
-        early = (
-            self._fatal_exit()
-            or self._timeout()
-            or self._rule_outcome()
-            or self._lost_budget()
-            or self._start_failure()
-        )
+    def _find_end(self) -> None:
+        """Note how the run has ended, where it has, and since when its last lines are read."""
+        self._find_engine_end()
+        if self._ending is not None:
+            return
+        early = self.rules.own_end(self.main, self.story, self.admitted_at) or self._rule_outcome()
         if early is None:
-            return None
+            return
         # A rule of ours: what the ranks save and say as they are told to end is still read.
+        self._ending = FoundEnd(early, saves_s=self.job.checkpoints.grace_s)
         meta = self.main["metadata"]
         with contextlib.suppress(MusterError):
             self.sources.client.delete(self.main, meta["name"], self.sources.plan.namespace, uid=meta["uid"])
-        return early, self._save_deadline()
 
-    def _lost_budget(self) -> RunOutcome | None:
-        if not self.job.lost_budget or self._count_lost_restarts() <= self.job.lost_budget:
-            return None
-        lost = self._count_lost_restarts()
-        return RunOutcome("lost", 1, "node_lost", f"restart.max_lost_nodes is exceeded after {lost} lost nodes")
-
-    def _start_failure(self) -> RunOutcome | None:
-        why = "" if self.story.attempts else self.exits.start_failure()
-        return RunOutcome("failed", 1, "crash", why) if why else None
-
-    def _engine_end(self) -> tuple[RunOutcome, float] | None:
-        now = status.read_state(self.main)
-        self._is_engine_done = now.phase in ("done", "failed")
-        if now.phase == "done":
-            return RunOutcome("succeeded", 0, "succeeded", "all ranks exited with code 0"), self._drain_deadline()
-        return (self._failure_outcome(now.reason), self._drain_deadline()) if now.phase == "failed" else None
-
-    def _fatal_exit(self) -> RunOutcome | None:
-        """Return the end of a run by an exit code that must not be repeated; not every engine knows exit codes."""
-        attempt = self.story.attempts[-1] if self.story.attempts else None
-        found = (
-            [item for item in attempt.exits.values() if item[1] in self.job.restart.fatal_exit_codes] if attempt else []
-        )
-        if not found:
-            return None
-        _unused, code, node = min(found)
-        return RunOutcome("failed", code, "fatal_exit_code", f"a rank on {node} exited with code {code}", node)
-
-    def _timeout(self) -> RunOutcome | None:
-        """Return the end of a run that exceeded timeout_s. An engine's own deadline starts again with every restart."""
-        limit, since = self.job.timeout_s, self.admitted_at
-        if limit is None or since is None or time.time() <= since + limit + _OWN_DEADLINE_S:
-            return None
-        return RunOutcome("failed", 124, "timeout", f"timeout_s ({limit} s) has passed")
-
-    def _failure_outcome(self, reason: str) -> RunOutcome:
-        last = max((attempt.started_at for attempt in self.story.attempts), default=0.0)
-        if self.refusal is not None and self.refused_at > last:
-            return self.refusal
-        killed = self.exits.killed_since(last)
-        if killed:
-            return RunOutcome("failed", 137, "out_of_memory", f"{killed[1]} ({reason})", killed[0])
-        if "Deadline" in reason or self.sources.deadline_passed():
-            # Ranks that were told to end for it say so as they end.
-            return RunOutcome("failed", 124, "timeout", f"timeout_s ({self.job.timeout_s} s) has passed ({reason})")
-        attempt = self.story.attempts[-1] if self.story.attempts else None
-        failure = attempt.first_failure if attempt else None
-        if failure is None:
-            lost = attempt.fault[1] if attempt and attempt.fault else None
-            if lost:
-                return RunOutcome("lost", 1, "node_lost", f"{lost} was lost: {reason}", lost)
-            return RunOutcome("failed", 1, "crash", reason)
-        code, node = failure.exit_code, failure.node
-        cause = "fatal_exit_code" if code in self.job.restart.fatal_exit_codes else "crash"
-        return RunOutcome("failed", code, cause, f"a rank on {node} exited with code {code} ({reason})", node)
-
-    def _count_lost_restarts(self) -> int:
-        """Return how often the engine restarted the gang for another reason than its program."""
-        status = self.main.get("status") or {}
-        return int(status.get("restarts") or 0) - int(status.get("restartsCountTowardsMax") or 0)
+    def _find_engine_end(self) -> None:
+        outcome = None if self._ending else self.rules.engine_end(self.main, self.story)
+        if outcome is not None:
+            self._ending = FoundEnd(outcome, by_engine=True)
 
     def _drill_if_due(self) -> None:
         if not self.drill or self.drilled_at is not None or not drills.is_due(self.drill, self.story, time.time()):
@@ -376,25 +336,34 @@ class ClusterFollower(Follower):
             self.progress.say(f"drill: killed {meta['name']} on {wanted} at step {int(self.story.last.get('step', 0))}")
 
     def _report_once(self, cause: events.StartProblem | None) -> None:
-        """Report what keeps the run from starting, each cause once; a final cause ends a run that never started."""
+        """Report what keeps the run from starting, each cause once; a final cause ends a run that never started.
+
+        What a pod mounts and does not exist keeps each start from succeeding, the next ones too.
+        """
         if cause is None:
             return
-        if not self.story.attempts and self._ending is None and self.pending.is_final(cause):
-            self._ending = RunOutcome("failed", 1, cause.code, cause.text), time.monotonic()
+        self.rules.take_problem(cause)
+        if cause.misses_object and time.monotonic() > self._restore_at:
+            self._restore_at = time.monotonic() + _RESTORE_S
+            self.restore()
+        hinders = not self.story.attempts or cause.misses_object
+        if hinders and self._ending is None and self.pending.is_final(cause):
+            self._ending = FoundEnd(RunOutcome("failed", 1, cause.code, cause.text), reads_s=0.0)
         if self.pending.is_new(cause):
             self.progress.say(cause.text)
             self.record_event("cluster", detail=cause.text)
-
-    def _drain_deadline(self) -> float:
-        return time.monotonic() + _DRAIN_S
-
-    def _save_deadline(self) -> float:
-        """Return until when logs of stopped ranks are read: they may save for as long as the job allows."""
-        return self._drain_deadline() + self.job.checkpoints.grace_s
 
     def _read_log(self, node: str) -> str:
         return read_tail(self.folder / run_record.log_file(node))
 
     def _save_offsets(self) -> None:
-        self.offsets = {uid: {"stamp": stamp, "same": same} for uid, (stamp, same) in self.read.items()}
+        self.offsets = {
+            uid: {
+                "stamp": stamp,
+                "same": same,
+                "node": self.losses.node_of(uid),
+                "counts": self.logs.counts.saved(uid),
+            }
+            for uid, (stamp, same) in self.read.items()
+        }
         files.write_json(self.folder / "offsets.json", self.offsets)

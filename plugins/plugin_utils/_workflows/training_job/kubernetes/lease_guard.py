@@ -221,11 +221,14 @@ class ClusterLeaseGuard:
 
 
 def delete_after_end(
-    request: RunRequest, home: StateHome, record: RunRecord, connect: t.Callable[[], Client], result: Dict
+    request: RunRequest, home: StateHome, record: RunRecord, connect: t.Callable[[], Client], result: Dict, outcome: str
 ) -> Result:
-    """Return the result of a run that had ended, or was cancelled, after deleting the machines that are due."""
+    """Return the result of a run that has ended, or is to end, after deleting the machines that are due.
+
+    :param outcome: how it ended.
+    """
     tenancy = find_run_leases(home, record.run_id)
-    if tenancy is None or not tenancy.due(str(record.outcome), time.time()):
+    if tenancy is None or not tenancy.due(outcome, time.time()):
         return result
     custody = ClusterLeaseGuard(request, home, parse_job(record.job), tenancy.run_id, connect())
-    return custody.delete_due(result, str(record.outcome))
+    return custody.delete_due(result, outcome)

@@ -20,6 +20,8 @@ from ...._kube.objects import events, status
 _UNQUEUED_S = 8.0
 # Kubelets and controllers try again at least every five minutes.
 _TRANSIENT_S = 600.0
+# What was asked too early is asked again within seconds, under load a little later.
+_EARLY_S = 60.0
 
 
 class PendingCauses:
@@ -34,14 +36,24 @@ class PendingCauses:
         self._said: set[tuple[str, str, str]] = set()
         # Since when an image could not be pulled, or a pod was not allowed, by what wants it.
         self._hindered: dict[tuple[str, str], float] = {}
+        # Since when something was asked too early, and what was said of other pods of the gang.
+        self._early: dict[tuple[str, str, str], float] = {}
+        self._said_of_others: set[tuple[str, str]] = set()
         self._attempts = 0
         self.suspended = False
 
-    def take_attempts(self, attempts: int) -> None:
-        """Take in how many attempts have begun: what kept one from starting is news when it keeps the next one."""
+    def take_attempts(self, attempts: int) -> bool:
+        """Take in how many attempts have begun, and return whether one has just begun.
+
+        A cause that kept one from starting is reported again when it keeps the next one.
+        """
         if attempts != self._attempts:
             self._attempts = attempts
+            self._hindered.clear()
+            self._early.clear()
             self.forget()
+            return True
+        return False
 
     def take_suspension(self, main: KubeObject) -> bool:
         """Take in the run's object; return whether it has just been suspended."""
@@ -79,19 +91,28 @@ class PendingCauses:
 
     def is_new(self, cause: events.StartProblem) -> bool:
         """Return whether a cause was not said yet; from now on it was."""
-        new = cause.key not in self._said
+        if cause.is_early:
+            now = time.monotonic()
+            if now - self._early.setdefault(cause.key, now) < _EARLY_S:
+                return False
+        shared = (cause.code, cause.line) if cause.code in ("image", "container") else None
+        new = cause.key not in self._said and shared not in self._said_of_others
         self._said.add(cause.key)
+        if shared:
+            self._said_of_others.add(shared)
         return new
 
     def forget(self, about: str | None = None) -> None:
         """Let what was said of an object, or of all, be news when it comes again."""
         self._said = {key for key in self._said if about is not None and key[0] != about}
+        if about is None:
+            self._said_of_others.clear()
 
     def is_final(self, cause: events.StartProblem) -> bool:
         """Return whether nothing mends it by waiting, or what may pass, such as a registry away, has not for long."""
         if self._recovering():
             return False
-        if cause.final or cause.code not in ("image", "admission"):
+        if cause.final or not (cause.code in ("image", "admission") or cause.misses_object):
             return cause.final
         now = time.monotonic()
         return now - self._hindered.setdefault((cause.code, cause.object), now) > _TRANSIENT_S

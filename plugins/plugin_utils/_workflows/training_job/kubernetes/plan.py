@@ -13,6 +13,7 @@ import typing as t
 
 from .....module_utils._model.errors import RefusedError
 from .....module_utils._model.job import Job
+from .....module_utils._model.node_environment import Environment, group_nodes
 from .....module_utils._model.pod_spec import PROGRAM_FILES
 from ...._hosts import agent_package
 from ...._kube.api.kinds import KubeObject
@@ -21,6 +22,7 @@ from ...._kube.jobs import registry as jobs_registry
 from ...._kube.jobs.spec import ROLE_LABEL, EligibleNodes, KubePlan, object_name, secret_name
 from ...._launch import registry
 from .. import source as code_source
+from ..network import NetworkPlan, plan_cluster_network
 from .cluster_facts import ClusterFacts, uses_kueue
 
 
@@ -115,15 +117,18 @@ def build_plan(
     attempt: int,
     facts: ClusterFacts,
     decided: PlacementDecision,
+    network: NetworkPlan,
 ) -> KubePlan:
     """Return the plan of a run whose first attempt has the number ``attempt``."""
+    pods = registry.pods(job, code_source.build_context(job, run_id, attempt))
+    classes = tuple(item.to_dict() for item in group_nodes(network.environment))
     secret = any(ref.source != "kubernetes" for ref in job.secret_refs)
     plan = KubePlan(
         job=job,
         run_id=run_id,
         cluster=cluster,
         namespace=namespace,
-        pods=registry.pods(job, code_source.build_context(job, run_id, attempt)),
+        pods={role: dataclasses.replace(spec, network=classes) for role, spec in pods.items()},
         program={name: agent_package.read_sources()[name] for name in PROGRAM_FILES},
         archive=_pack(source),
         queue=facts.queue,
@@ -135,6 +140,31 @@ def build_plan(
     pod_labels = [{**plan.labels, ROLE_LABEL: role} for role in plan.pods]
     denied = any(supporting_objects.denies_egress(facts.policies, labels) for labels in pod_labels)
     return dataclasses.replace(plan, egress_denied=denied)
+
+
+def plan_network(
+    job: Job,
+    decided: PlacementDecision,
+    entries: t.Sequence[t.Any],
+    given: t.Mapping[str, Environment] | None = None,
+) -> NetworkPlan:
+    """Return what the verdicts on the network mean for a job: which it may be placed to is decided by then.
+
+    :param entries: the cluster's ``fabric.json``.
+    :param given: the nodes' variables where they are known already, as in a fabric test.
+    """
+    fitting = [result for result in decided.nodes if not result.reasons]
+    islands = {job.placement.island} if job.placement.island else set(placement.islands_with_room(job, decided.islands))
+    names = [result.node for result in fitting if not islands or result.island in islands]
+    return plan_cluster_network(
+        job,
+        names,
+        islands,
+        entries,
+        given,
+        rdma=decided.target.rdma_resource is not None and job.resources.rdma is not False,
+        one_island=bool(islands) or given is not None,
+    )
 
 
 def build_objects(plan: KubePlan) -> list[KubeObject]:

@@ -9,13 +9,14 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
 import tempfile
 import time
 import typing as t
 
 from .....module_utils._model import advice, drill, job_backends, job_checkpoints
-from .....module_utils._model.errors import InputError, MusterError
+from .....module_utils._model.errors import InputError, MusterError, TransportError
 from .....module_utils._model.job import Job, to_yaml_names
 from .....module_utils._model.run_record import BackendRef, RunRecord
 from .....module_utils._model.timestamps import parse_time
@@ -27,10 +28,22 @@ from ...._kube.objects import status
 from ...shared import cluster_identity, kube_connection, run_record
 from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
-from .. import secrets
+from .. import network, secrets
 from .. import source as code_source
-from ..follower import Follower
-from ..outcome import add_error_line, add_problem, build_result, check_attendance, interrupted_message, record_end
+from ..announce import announce
+from ..follower import Follower, RunOutcome
+from ..network import NetworkPlan
+from ..outcome import (
+    add_error_line,
+    add_problem,
+    build_result,
+    build_unfollowed_result,
+    check_attendance,
+    interrupted_message,
+    record_end,
+)
+from ..software import add_software
+from ..transport import TransportWatch
 from . import cluster_facts, leader_lease, lease_guard, log_recovery, network_preflight, submit
 from . import plan as kubernetes_plan
 from .cluster_facts import ClusterFacts
@@ -54,6 +67,7 @@ class ClusterRun:
     client: Client
     facts: ClusterFacts
     placement: kubernetes_plan.PlacementDecision
+    network: NetworkPlan
     before: RunRecord | None
     _plans: dict[int, KubePlan] = dataclasses.field(default_factory=dict, repr=False)
 
@@ -85,9 +99,8 @@ class ClusterRun:
             namespace = self.job.placement.namespace or self.client.namespace
             cluster = self.home.folder.name
             # Code is packed for it.
-            plan = kubernetes_plan.build_plan(
-                self.job, self.source, self.run_id, cluster, namespace, attempt, self.facts, self.placement
-            )
+            start = self.run_id, cluster, namespace, attempt
+            plan = kubernetes_plan.build_plan(self.job, self.source, *start, self.facts, self.placement, self.network)
             self._plans[attempt] = dataclasses.replace(plan, followed=bool(self.request.options["wait"]))
         return self._plans[attempt]
 
@@ -104,7 +117,9 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         if before and before.is_ended and before.outcome == "succeeded":
             request.progress.say(f"run {run_id} has already succeeded; name another run_id to run it again")
             done = build_result(before, folder, changed=False)
-            return lease_guard.delete_after_end(request, home, before, lambda: _open_for_job(request, job)[0], done)
+            return lease_guard.delete_after_end(
+                request, home, before, lambda: _open_for_job(request, job)[0], done, before.outcome
+            )
         values = secrets.resolve_secrets(job)
         client, namespace = _open_for_job(request, job)
         if not request.options.get("cluster_id"):
@@ -117,13 +132,15 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         job = cluster_facts.settle_network(client, job, facts, namespace, request.progress.say)
         placement = kubernetes_plan.decide_placement(job, facts)
         drilling = _parse_drill(request, job, facts)
-        asked = ClusterRun(request, home, job, source, run_id, client, facts, placement, before)
+        known = network.read_verdicts(home.folder)
+        planned = kubernetes_plan.plan_network(job, placement, known, request.environment)
+        asked = ClusterRun(request, home, job, source, run_id, client, facts, placement, planned, before)
         # What runs already has its nodes: one of them may be lost, and the run is followed all the same.
         live = asked.find_live()
         if not _continues(asked, live):
             submit.require_recorded_end(run_id, before, live, bool(request.options.get("recreate")))
             kubernetes_plan.require_runnable(job, facts, placement, namespace)
-        for warning in (*facts.warnings, *job_backends.backend_warnings(job)):
+        for warning in (*facts.warnings, *job_backends.backend_warnings(job), *planned.warnings):
             request.progress.say(f"warning: {warning}")
         if request.check:
             return _check(asked)
@@ -136,43 +153,10 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
                 delete_unstarted(folder)
 
 
-def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
-    """Remove what runs the job and wait until its pods are gone, so that nothing of it writes any more."""
-    run_id, ref = record.run_id, record.backend_ref
-    folder = home.run_folder(run_id)
-    if request.check:
-        return {"changed": not record.is_ended, "run_id": run_id}
-    client = _open_client(request, ref.context if ref else None)
-    if not request.options.get("cluster_id"):
-        cluster_identity.require_same_cluster(client, record.to_dict())
-    grace = int(record.job["checkpoints"]["grace_s"])
-    changed, problem = ref is not None, None
-    try:
-        if ref:
-            changed = delete_run(client, ref, run_id, grace + DELETION_S, request.progress)
-            leader_lease.delete_stale(client, ref.name, ref.namespace)
-    except MusterError as error:
-        # Rented machines of a run that is to end must not wait for what stands in the way of its pods.
-        problem = error
-    if not record.is_ended:
-        now = time.time()
-        record = run_record.end_record(
-            record, now, outcome="cancelled", cause="cancelled", detail="cancelled", exit_code=143
-        )
-        run_record.write_record(folder, record)
-        files.append_json(folder / "events.jsonl", {"at": now, "kind": "cancelled"})
-        changed = True
-    done = add_problem(build_result(record, folder, changed=changed), problem)
-    return lease_guard.delete_after_end(request, home, record, lambda: client, done)
-
-
 def _open_for_job(request: RunRequest, job: Job) -> tuple[Client, str]:
-    client = _open_client(request, job.placement.cluster)
+    context = job.placement.cluster
+    client = kube_connection.open_client(request.options, request.base, request.progress.say, context=context)
     return client, job.placement.namespace or client.namespace
-
-
-def _open_client(request: RunRequest, context: str | None) -> Client:
-    return kube_connection.open_client(request.options, request.base, request.progress.say, context=context)
 
 
 def _parse_drill(request: RunRequest, job: Job, facts: ClusterFacts) -> drill.Drill | None:
@@ -199,22 +183,27 @@ def _check(asked: ClusterRun) -> Result:
     if not follows:
         submit.dry_run(asked.client, made, live)
     checks = {"ok": True, "exit_code": 0, "checks": [], "failures": []}
-    return {"changed": not follows, "run_id": asked.run_id, "derived": _derive(made), "checks": checks}
+    return {"changed": not follows, "run_id": asked.run_id, "derived": _derive(asked, made), "checks": checks}
 
 
 def _start_or_follow(
     asked: ClusterRun, values: tuple[dict[str, str], dict[str, bytes]], drilling: drill.Drill | None, claim: LeaderLease
 ) -> Result:
     request, client, before, folder = asked.request, asked.client, asked.before, asked.folder
+    context = request.options.get("context")
     made, live = asked.plan(asked.next_attempt), asked.find_live()
     follows = _continues(asked, live)
     if live is not None and follows:
         submit.repair_owners(client, made, live, known=bool(before and before.backend_ref and before.backend_ref.uid))
         made = asked.plan(before.generation if before else int(live["metadata"]["labels"][ATTEMPT_LABEL]))
     current = _open_record(asked, made, follows)
-    _announce(request, made, follows)
+    queue = [f"queue {made.queue.name}"] if made.queue else []
+    size = f"run {made.run_id}: {made.job.nodes} pods × {made.job.nproc} = world size {made.job.world_size}"
+    checkpoints = job_checkpoints.describe_folder(made.job)
+    parts = [size, f"{made.job.engine} in namespace {made.namespace}", *queue, *([checkpoints] if checkpoints else [])]
+    announce(request.progress, parts, _derive(asked, made), asked.network, running=follows)
     if follows:
-        reference = _build_reference(t.cast(KubeObject, live), made, request)
+        reference = submit.build_reference(t.cast(KubeObject, live), made, context)
         known = current.backend_ref.cluster_id if current.backend_ref else None
     else:
         _delete_former_start(asked, made, live)
@@ -222,31 +211,45 @@ def _start_or_follow(
             client, made, asked.home, request.progress, asked.placement.node_uids, asked.facts.policies
         )
         made = dataclasses.replace(made, begun=int(time.time()))
-        reference, known = _build_reference(kubernetes_plan.build_objects(made)[-1], made, request), None
+        reference, known = submit.build_reference(kubernetes_plan.build_objects(made)[-1], made, context), None
     reference = dataclasses.replace(reference, cluster_id=known or cluster_identity.read_cluster_id(client))
     current = dataclasses.replace(current, backend_ref=reference)
     files.private_dir(folder)
+    network.write_verdict(folder, asked.network)
+    supporting = submit.SupportingObjects(client, made, folder, submit.build_run_secret(made, values))
+    if follows and status.read_state(t.cast(KubeObject, live)).phase == "waiting":
+        supporting.restore(t.cast(KubeObject, live), request.progress)
     # If the controller is killed from here on, the run can still be found, followed and cancelled.
     run_record.write_record(folder, current)
     if not follows:
-        now = t.cast(str, run_record.format_time(time.time()))
-        current = dataclasses.replace(current, submitted_at=now, queued_at=now)
-        digest = code_source.job_digest(asked.job, asked.source)
-        try:
-            live, companions = submit.submit(client, made, values, digest)
-        except BaseException:
-            _restore_record(folder, before)
-            raise
-        # From here on the job owns them: deleting the job deletes them.
-        submit.set_owners(client, companions, live)
-        reference = dataclasses.replace(reference, uid=live["metadata"].get("uid"))
-        current = dataclasses.replace(current, backend_ref=reference)
-        run_record.write_record(folder, current)
-        line = {"at": time.time(), "kind": "submitted", "attempt": _first_attempt(made)}
-        files.append_json(folder / "events.jsonl", line)
+        supporting.keep(kubernetes_plan.build_objects(made)[:-1])
+        live, current = _submit(asked, made, values, current)
     if not request.options["wait"]:
         return build_result(current, folder, changed=not follows)
-    return _follow(asked, made, t.cast(KubeObject, live), current, drilling, claim, changed=not follows)
+    restore = functools.partial(supporting.restore, t.cast(KubeObject, live), request.progress)
+    return _follow(asked, made, t.cast(KubeObject, live), current, drilling, claim, restore, changed=not follows)
+
+
+def _submit(
+    asked: ClusterRun, made: KubePlan, values: tuple[dict[str, str], dict[str, bytes]], record: RunRecord
+) -> tuple[KubeObject, RunRecord]:
+    """Make the run's objects; return the one that runs it, and the run's record."""
+    folder, now = asked.folder, t.cast(str, run_record.format_time(time.time()))
+    record = dataclasses.replace(record, submitted_at=now, queued_at=now)
+    digest = code_source.job_digest(asked.job, asked.source)
+    try:
+        live, companions = submit.submit(asked.client, made, values, digest)
+    except BaseException:
+        submit.restore_record(folder, asked.before)
+        raise
+    # From here on the job owns them: deleting the job deletes them.
+    submit.set_owners(asked.client, companions, live)
+    reference = dataclasses.replace(t.cast(BackendRef, record.backend_ref), uid=live["metadata"].get("uid"))
+    record = dataclasses.replace(record, backend_ref=reference)
+    run_record.write_record(folder, record)
+    line = {"at": time.time(), "kind": "submitted", "attempt": _first_attempt(made)}
+    files.append_json(folder / "events.jsonl", line)
+    return live, record
 
 
 def _delete_former_start(asked: ClusterRun, made: KubePlan, live: KubeObject | None) -> None:
@@ -258,7 +261,8 @@ def _delete_former_start(asked: ClusterRun, made: KubePlan, live: KubeObject | N
         request.progress.say(f"run {asked.run_id} is running with another job: stopping it and starting this one")
     within_s = asked.job.checkpoints.grace_s + DELETION_S
     if live is not None:
-        delete_run(asked.client, _build_reference(live, made, request), asked.run_id, within_s, request.progress)
+        reference = submit.build_reference(live, made, request.options.get("context"))
+        delete_run(asked.client, reference, asked.run_id, within_s, request.progress)
     elif asked.before is not None:
         # Its object may be gone before its pods are.
         wait_for_pods(asked.client, made.namespace, asked.run_id, within_s, request.progress)
@@ -281,14 +285,6 @@ def _continues(asked: ClusterRun, live: KubeObject | None) -> bool:
     return False
 
 
-def _restore_record(folder: pathlib.Path, before: RunRecord | None) -> None:
-    """Put the record back as it was before a submit of which nothing is left."""
-    if before is None:
-        (folder / "run.json").unlink(missing_ok=True)
-    else:
-        run_record.write_record(folder, before)
-
-
 def _first_attempt(made: KubePlan) -> int:
     return next(iter(made.pods.values())).attempt
 
@@ -300,10 +296,12 @@ def _follow(
     record: RunRecord,
     drilling: drill.Drill | None,
     claim: LeaderLease,
+    restore: t.Callable[[], None],
     changed: bool,
 ) -> Result:
     request, client, folder = asked.request, asked.client, asked.folder
     reference = t.cast(BackendRef, record.backend_ref)
+    watch = TransportWatch(asked.job, asked.network.verdicts, request.progress)
     custody = ClusterLeaseGuard(request, asked.home, made.job, made.run_id, client)
 
     def save(follower: Follower) -> None:
@@ -312,12 +310,14 @@ def _follow(
         names = sorted(set(cluster.nodes.values()))
         custody.bind_nodes(names, reference)
         current = run_record.update_record(record, cluster.story, custody.prices(names), time.time())
+        current = add_software(watch.update(current, cluster.story), cluster.story, cluster.image_ids)
         record = dataclasses.replace(
             current,
             state="queued" if cluster.pending.suspended and not current.is_ended else current.state,
             admitted_at=current.admitted_at or run_record.format_time(cluster.admitted_at),
-            image_digest=next(iter(sorted(cluster.image_ids)), None),
+            image_digest=next(iter(sorted(cluster.image_ids.values())), None),
             hosts=tuple(names),
+            fabric=asked.network.on_nodes(names).reference or current.fabric,
         )
         run_record.write_record(folder, record)
 
@@ -327,6 +327,7 @@ def _follow(
 
     sources = ClusterWatches(client, made, live)
     follower = ClusterFollower(made.job, made.run_id, folder, sources, request.progress, save, drilling, over)
+    follower.restore = restore
     if record.admitted_at:
         # An earlier follower has recorded its start: its time limit does not begin anew.
         follower.admitted_at = admission_time(follower.story, parse_time(record.admitted_at))
@@ -335,39 +336,43 @@ def _follow(
     except KeyboardInterrupt:
         request.progress.say(interrupted_message(made.run_id))
         raise
+    except TransportError as error:
+        # The cluster does not let it be followed any more: the run knows nothing of that.
+        return build_unfollowed_result(record, folder, changed, error)
+    network.write_verdict(folder, asked.network.on_nodes(record.hosts))
+    return _conclude(made, follower, outcome, record, custody, changed)
+
+
+def _conclude(
+    made: KubePlan,
+    follower: ClusterFollower,
+    outcome: RunOutcome,
+    record: RunRecord,
+    custody: ClusterLeaseGuard,
+    changed: bool,
+) -> Result:
+    """Delete what would run on, complete the run's history, record its end and release its machines."""
+    client, folder, progress = follower.sources.client, follower.folder, follower.progress
     problem, told = None, status.read_state(follower.main).phase
     if told == "waiting":
         # It ended by a rule of ours: the engine would go on. Before anything is read: its pods may hold the place.
         within_s = made.job.checkpoints.grace_s + DELETION_S
         try:
-            delete_run(client, reference, made.run_id, within_s, request.progress)
+            delete_run(client, t.cast(BackendRef, record.backend_ref), made.run_id, within_s, progress)
         except MusterError as error:
             # The run has ended all the same, and its machines go back.
             problem = error
     else:
-        delete_secret(client, made, request.progress)
+        delete_secret(client, made, progress)
     log_recovery.recover_logs(client, made, follower, told == "done")
     outcome = add_error_line(folder, check_attendance(made.job, follower, outcome))
-    at = follower.local_time_of(status.end_time(follower.main)) if told in ("done", "failed") else None
-    ended = record_end(follower, outcome, record, custody.prices(follower.nodes.values()), at)
+    ended = record_end(follower, outcome, record, custody.prices(follower.nodes.values()), follower.ended_at())
     return custody.delete_due(add_problem(build_result(ended, folder, changed), problem), outcome.outcome)
 
 
-def _build_reference(live: KubeObject, made: KubePlan, request: RunRequest) -> BackendRef:
-    meta = live["metadata"]
-    namespace, context = meta.get("namespace") or made.namespace, request.options.get("context")
-    return BackendRef(
-        live["apiVersion"],
-        live["kind"],
-        meta["name"],
-        namespace,
-        uid=meta.get("uid"),
-        context=context or made.job.placement.cluster,
-    )
-
-
-def _derive(made: KubePlan) -> Result:
-    derived = advice.derive_advice(made.job, bandwidth_gb_s=None, prices_usd_per_hour=[None] * made.job.nodes)
+def _derive(asked: ClusterRun, made: KubePlan) -> Result:
+    prices = [None] * made.job.nodes
+    derived = advice.derive_advice(made.job, bandwidth_gb_s=asked.network.bandwidth_gb_s, prices_usd_per_hour=prices)
     return {**derived, "connection": "kubernetes", "lane": "network", "run_id": made.run_id}
 
 
@@ -379,7 +384,8 @@ def _open_record(asked: ClusterRun, made: KubePlan, follows: bool) -> RunRecord:
         "launcher": made.job.launcher,
         "code_sha256": source.code_sha256,
         "versions": {"commit": source.commit} if source.commit else {},
-        "derived": _derive(made),
+        "derived": _derive(asked, made),
+        "fabric": asked.network.reference,
         "job": to_yaml_names(made.job),
         "generation": _first_attempt(made),
         "hosts": (),
@@ -391,11 +397,3 @@ def _open_record(asked: ClusterRun, made: KubePlan, follows: bool) -> RunRecord:
         # Its time begins anew, and so may its image.
         again = dataclasses.replace(again, admitted_at=None, image_digest=None)
     return dataclasses.replace(again, **values)
-
-
-def _announce(request: RunRequest, made: KubePlan, follows: bool) -> None:
-    job, queue = made.job, [f"queue {made.queue.name}"] if made.queue else []
-    size = f"run {made.run_id}: {job.nodes} pods × {job.nproc} = world size {job.world_size}"
-    folder = job_checkpoints.describe_folder(job)
-    parts = [size, f"{job.engine} in namespace {made.namespace}", *queue, *([folder] if folder else [])]
-    request.progress.say(" · ".join(parts) + (" · already running, following it" if follows else ""))

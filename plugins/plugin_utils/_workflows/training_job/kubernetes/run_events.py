@@ -11,12 +11,24 @@ from __future__ import annotations
 import re
 import typing as t
 
+from ...._kube.api.errors import server_text
 from ...._kube.api.kinds import KubeObject
 from ...._kube.api.watch import WatchEvent
 from ...._kube.jobs.spec import KubePlan
 from ...._kube.objects import events
 
 _EARLY_LIMIT = 64
+# The node controller says so of every pod of a node that does not answer.
+_SILENT_NODE = "NodeNotReady"
+
+
+class SilentNodePod(t.NamedTuple):
+    """A pod of the run whose node is not ready by the cluster's word; ``at`` as the cluster wrote it."""
+
+    uid: str
+    name: str
+    at: str
+    words: str
 
 
 class RunWarnings:
@@ -26,6 +38,7 @@ class RunWarnings:
         self._name = plan.name
         self._claims = frozenset(claims)
         own, roles = re.escape(plan.name), "|".join(map(re.escape, plan.pods))
+        self._pod = re.compile(rf"{own}-({roles})(-[0-9]+)*(-[a-z0-9]{{5}})?")
         # By the names that engines give to what they make.
         self._made = {
             "RayCluster": re.compile(rf"{own}((-raycluster)?-[a-z0-9]{{5}})?"),
@@ -57,6 +70,17 @@ class RunWarnings:
                 self._keep(uid, found)
             return None
         return found if kind == "Pod" or self._made.get(kind, self._made[""]).fullmatch(name) else None
+
+    def pod_of_silent_node(self, event: WatchEvent, main: KubeObject) -> SilentNodePod | None:
+        """Return the pod of the run whose node is not ready by an event; the pod itself may no longer exist."""
+        involved = event.object.get("involvedObject") or {}
+        name = str(involved.get("name") or "")
+        if event.type == "DELETED" or event.object.get("reason") != _SILENT_NODE or involved.get("kind") != "Pod":
+            return None
+        if not self._pod.fullmatch(name) or events.is_stale(event.object, main):
+            return None
+        words = server_text(event.object.get("message") or _SILENT_NODE)
+        return SilentNodePod(str(involved.get("uid") or ""), name, events.last_seen(event.object), words)
 
     def about(self, uid: str) -> list[events.StartProblem]:
         """Return the warnings about a pod that arrived before the pod itself."""

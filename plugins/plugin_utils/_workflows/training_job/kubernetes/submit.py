@@ -9,23 +9,28 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import base64
-import json
+import pathlib
 import typing as t
 
-from .....module_utils._model.errors import InputError, RefusedError
-from .....module_utils._model.job import Job, to_yaml_names
+from .....module_utils._model.errors import InputError, MusterError, RefusedError
+from .....module_utils._model.job import Job
 from .....module_utils._model.run_record import BackendRef, RunRecord
+from .....module_utils._node import files
 from ...._kube.api.client import Client
 from ...._kube.api.errors import KubeError
 from ...._kube.api.kinds import KubeObject, ObjectMeta
 from ...._kube.jobs.spec import DIGEST, RUN_LABEL, SUPPORTING_KINDS, KubePlan, label_value, selector, set_owner
 from ...._kube.objects.apply import apply
 from ...._kube.objects.secrets import build_secret
+from ...shared import run_record
+from ...shared.progress import Progress
+from .. import changes
 from .. import source as code_source
 from . import network_preflight
 from . import plan as kubernetes_plan
 
-_SHOWN = 60
+# The supporting objects of a run, in its folder.
+_OBJECTS = "objects.json"
 
 
 def find_live(client: Client, reference: BackendRef) -> KubeObject | None:
@@ -35,6 +40,27 @@ def find_live(client: Client, reference: BackendRef) -> KubeObject | None:
     except InputError:
         # The cluster does not serve it any more.
         return None
+
+
+def build_reference(live: KubeObject, made: KubePlan, context: str | None) -> BackendRef:
+    """Return where the object that runs a job is; ``context`` is the kubeconfig's, None for the job's."""
+    meta = live["metadata"]
+    return BackendRef(
+        live["apiVersion"],
+        live["kind"],
+        meta["name"],
+        meta.get("namespace") or made.namespace,
+        uid=meta.get("uid"),
+        context=context or made.job.placement.cluster,
+    )
+
+
+def restore_record(folder: pathlib.Path, before: RunRecord | None) -> None:
+    """Put the record back as it was before a submit of which nothing is left."""
+    if before is None:
+        (folder / "run.json").unlink(missing_ok=True)
+    else:
+        run_record.write_record(folder, before)
 
 
 def dry_run(client: Client, made: KubePlan, live: KubeObject | None) -> None:
@@ -60,11 +86,8 @@ def submit(
     *companions, main = kubernetes_plan.build_objects(made)
     meta = main["metadata"]
     main = {**main, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), DIGEST: digest}}}
-    secret = kubernetes_plan.secret_data(made, values)
-    if secret is not None:
-        data = {name: base64.b64encode(value).decode() for name, value in secret.items()}
-        secret_meta: ObjectMeta = {"name": str(made.secret), "namespace": made.namespace, "labels": made.labels}
-        companions.append(build_secret(secret_meta, "Opaque", {}, data))
+    secret = build_run_secret(made, values)
+    companions += [secret] if secret else []
     # All objects are checked by a dry run before any is created; objects that existed before are kept in any case.
     judged = apply(client, [*companions, main], check=True)
     created = [change.after for change in judged.changes if change.action == "created" and change.after]
@@ -75,6 +98,16 @@ def submit(
         # Whatever ended it, and be it the user: half of a run is none.
         network_preflight.delete_objects(client, created)
         raise
+
+
+def build_run_secret(made: KubePlan, values: tuple[dict[str, str], dict[str, bytes]]) -> KubeObject | None:
+    """Return the Secret of a run, None when its job has no values of its own."""
+    secret = kubernetes_plan.secret_data(made, values)
+    if secret is None:
+        return None
+    data = {name: base64.b64encode(value).decode() for name, value in secret.items()}
+    meta: ObjectMeta = {"name": str(made.secret), "namespace": made.namespace, "labels": made.labels}
+    return build_secret(meta, "Opaque", {}, data)
 
 
 def set_owners(client: Client, companions: t.Iterable[KubeObject], live: KubeObject) -> None:
@@ -108,6 +141,54 @@ def _list_supporting(client: Client, kind: str, made: KubePlan) -> list[KubeObje
     version, _unused, name = kind.rpartition("/")
     # Lists leave out what all of their items are.
     return [{**item, "apiVersion": version, "kind": name} for item in items]
+
+
+class SupportingObjects:
+    """The run's supporting objects as they were created, from which deleted ones are created again.
+
+    They are kept in the run's folder, but for the Secret, whose values are resolved at each call.
+    """
+
+    def __init__(self, client: Client, made: KubePlan, folder: pathlib.Path, secret: KubeObject | None) -> None:
+        self._client, self._made, self._place, self._secret = client, made, folder / _OBJECTS, secret
+
+    def keep(self, companions: t.Iterable[KubeObject]) -> None:
+        """Keep what was just made."""
+        files.write_json(self._place, [item for item in companions if item["kind"] != "Secret"])
+
+    def restore(self, live: KubeObject, progress: Progress) -> None:
+        """Create deleted ones again; report those that cannot be created.
+
+        :param live: the object that runs the job, which owns them.
+        """
+        kept = files.read_json(self._place)
+        try:
+            if not isinstance(kept, list):
+                # Another controller has made them.
+                kept = [_without_server_fields(item) for kind in SUPPORTING_KINDS for item in self._list(kind)]
+                self.keep(kept)
+            for item in [*kept, *([self._secret] if self._secret else [])]:
+                meta = item["metadata"]
+                if self._client.get(item, meta["name"], meta["namespace"]) is None:
+                    apply(self._client, set_owner([item], live))
+                    progress.say(f"{item['kind']} {meta['name']} of the run was deleted: it was created again")
+        except MusterError as error:
+            progress.say(f"warning: the run's supporting objects could not be checked: {error}")
+
+    def _list(self, kind: str) -> list[KubeObject]:
+        found = _list_supporting(self._client, kind, self._made)
+        # What an engine makes by itself it makes again by itself.
+        return [item for item in found if not any(owner.get("controller") for owner in _owners(item))]
+
+
+def _owners(item: KubeObject) -> list[dict[str, t.Any]]:
+    return item["metadata"].get("ownerReferences") or []
+
+
+def _without_server_fields(item: KubeObject) -> KubeObject:
+    meta = {key: value for key, value in item["metadata"].items() if key in ("name", "namespace", "labels")}
+    content = {key: value for key, value in item.items() if key not in ("metadata", "status")}
+    return t.cast(KubeObject, {**content, "metadata": meta})
 
 
 def is_run(live: KubeObject, run_id: str) -> bool:
@@ -151,29 +232,7 @@ def compare_job(
                 f"run {run_id} was started by another controller with a different job or different code", advice
             )
         return None
-    known, wanted = before.job, to_yaml_names(job)
-    differs = list(_differences(known, wanted))
-    codes = before.code_sha256, source.code_sha256
-    differs += ["the content of job.code"] if not differs and all(codes) and codes[0] != codes[1] else []
+    differs = changes.describe_changes(before, job, source.code_sha256)
     if not differs:
         return None
     return RefusedError(f"run {run_id} is already running with another job: {', '.join(differs)}", advice)
-
-
-def _differences(known: t.Mapping[str, object], wanted: t.Mapping[str, object], path: str = "") -> t.Iterator[str]:
-    """Yield each option that differs with both values; of variables only the names, for people put secrets there."""
-    for key in sorted({*known, *wanted}):
-        old, new = known.get(key), wanted.get(key)
-        if old == new:
-            continue
-        if isinstance(old, dict) and isinstance(new, dict):
-            yield from _differences(old, new, f"{path}{key}.")
-        elif path == "env.":
-            yield f"{path}{key}"
-        else:
-            yield f"{path}{key} ({_shorten(old)} running, {_shorten(new)} requested)"
-
-
-def _shorten(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -14,20 +14,21 @@ import typing as t
 from .....module_utils._model.run_history import RunHistory
 from ...._kube.api.kinds import parse_time
 
-# What is less than this ago is seen as it happens; clocks differ by some of it.
+# Where clocks cannot be compared, what is less than this ago is seen as it happens: they differ by some of it.
 _LATE_S = 60.0
 
 
 def local_time(stamp: t.Any, server: float | None) -> float:
-    """Return a time stamp of the cluster as a time by the controller's clock; now, where it is missing or recent.
+    """Return a time stamp of the cluster as a time by the controller's clock; now, where it is missing.
 
-    :param server: the time by the API server's clock, None where it is not known.
+    :param server: the time by the API server's clock, None where it is not known: then what is recent is now.
     """
     now = time.time()
     at = parse_time(stamp)
     if at is None:
         return now
-    at += now - server if server is not None else 0.0
+    if server is not None:
+        return min(now, at + now - server)
     return at if at < now - _LATE_S else now
 
 

@@ -1,18 +1,17 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Drills: what may be asked, when it is due, and what counts as a proof of the resume."""
+"""Drills: what may be asked, when it is due, and whether a kill could prove anything."""
 
 from __future__ import annotations
 
 import typing as t
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model import drill as drills
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory
 
 NODES = ("a", "b")
@@ -38,64 +37,43 @@ def told(before: range, after: range | None, resumed_from: int | None, ranks: in
     return story
 
 
-def test_a_step_counter_that_continues_a_recent_checkpoint_is_the_proof() -> None:
-    assert drills.judge_drill(told(range(1, 58), range(51, 60), 50), FAULT, 10, 4) == {
-        "resumed": True,
-        "steps_lost": 7,
-        "seconds_to_resume": 10.0,
-        "world_size": 4,
-        "problem": "",
-    }
+def test_a_kill_proves_something_after_the_first_checkpoint() -> None:
+    story = told(range(1, 12), None, None)
+    assert not drills.can_prove(story, None) and not drills.can_prove(story, 11)
+    assert drills.can_prove(story, 10), "the declared interval has passed"
+    assert not drills.can_prove(RunHistory(), 1)
+    story.metric({"at": 40.0, "checkpoint_step": 5})
+    assert drills.can_prove(story, None)
 
 
 @pytest.mark.parametrize(
-    ("after", "resumed_from", "ranks", "interval", "problem"),
+    ("metrics", "interval", "refused"),
     [
-        (None, None, 4, 10, "no step was recorded after the fault"),
-        (range(0), 50, 4, 10, "no step was recorded after the fault"),
-        (range(51, 60), None, 4, 10, "step 51 does not continue the checkpoint of step None"),
-        (range(58, 60), 50, 4, 10, "step 58 does not continue the checkpoint of step 50"),
-        (range(49, 60), 50, 4, 10, "step 49 does not continue the checkpoint of step 50"),
-        (range(1, 60), 0, 4, 10, "the run restarted at step 0"),
-        (range(1, 60), 0, 4, None, "the run restarted at step 0"),
-        (range(41, 60), 40, 4, 10, "17 steps were lost, the checkpoint interval is 10"),
-        (range(51, 60), 50, 3, 10, "3 of 4 ranks resumed"),
+        ({}, None, False),
+        ({"step_pattern": "(?P<step>[0-9]+)"}, None, True),
+        ({"step_pattern": "(?P<step>[0-9]+)"}, 20, False),
+        ({"step_pattern": "(?P<step>[0-9]+)", "resume_pattern": "resumed at (?P<step>[0-9]+)"}, None, False),
+        ({"step_pattern": "(?P<step>[0-9]+)", "checkpoint_pattern": "saved (?P<step>[0-9]+)"}, None, False),
     ],
 )
-def test_what_is_no_proof(
-    after: range | None, resumed_from: int | None, ranks: int, interval: int | None, problem: str
+def test_a_drill_of_a_program_that_only_prints_its_steps_is_refused(
+    metrics: dict[str, str], interval: int | None, refused: bool
 ) -> None:
-    found = drills.judge_drill(told(range(1, 58), after, resumed_from, ranks), FAULT, interval, 4)
-    assert (found["resumed"], found["problem"]) == (False, problem)
+    job = parse_job(
+        {"name": "x", "script": "/t.py", "metrics": metrics, "checkpoints": {"interval_steps": interval}}
+        if interval
+        else {"name": "x", "script": "/t.py", "metrics": metrics}
+    )
+    if not refused:
+        drills.check_provable(job)
+        return
+    with pytest.raises(InputError, match="nothing could be proven.*interval_steps.*resume_pattern"):
+        drills.check_provable(job)
 
 
-def test_a_fault_before_the_first_checkpoint_may_begin_again() -> None:
-    found = drills.judge_drill(told(range(1, 6), range(1, 9), 0), FAULT, 10, 4)
-    assert found["resumed"] and found["steps_lost"] == 5
-
-
-def test_a_fault_before_the_first_step_proves_nothing() -> None:
-    assert drills.judge_drill(told(range(0), range(1, 9), 0), FAULT, 10, 4)["resumed"] is False
-
-
-STORIES = st.builds(
-    told,
-    st.integers(0, 60).map(lambda last: range(1, last + 1)),
-    st.none() | st.tuples(st.integers(0, 80), st.integers(0, 5)).map(lambda pair: range(pair[0], sum(pair))),
-    st.none() | st.integers(0, 80),
-    st.integers(0, 4),
-)
-
-
-@given(story=STORIES, interval=st.none() | st.integers(1, 20))
-def test_a_verdict_is_a_pass_only_with_all_of_the_proof(story: RunHistory, interval: int | None) -> None:
-    found = drills.judge_drill(story, FAULT, interval, 4)
-    assert found["resumed"] is (not found["problem"])
-    if found["resumed"]:
-        old, new = story.attempts[0], story.attempts[-1]
-        assert new.resumed_from is not None and new.first_step is not None and old.last_step is not None
-        assert new.first_step - new.resumed_from in (0, 1) and len(new.ranks) == 4
-        assert interval is None or old.last_step - new.resumed_from <= interval
+def test_the_time_of_a_drill_in_words() -> None:
+    assert drills.describe_time(drills.Drill(at_step=50)) == "step 50"
+    assert drills.describe_time(drills.Drill(after_s=2.5)) == "2.5 s after its first step"
 
 
 @pytest.mark.parametrize(

@@ -49,3 +49,16 @@ def test_machines_that_may_bill_are_named() -> None:
     error = ProviderError("the order failed", created_ids=("i-1", "i-2"))
     assert error.created_ids == ("i-1", "i-2") and str(error) == "the order failed (may be billing: i-1, i-2)"
     assert not TransportError("timed out").ambiguous and str(ProviderError("the order failed")) == "the order failed"
+
+
+@given(st.text(alphabet=st.sampled_from("ab \t\n\r\x00\x07\x1b[]0;1mJ\x9b\x9d\x9c\\(P"), max_size=30))
+def test_lines_for_people_steer_no_terminal(text: str) -> None:
+    found = errors.plain_lines(text)
+    assert not set(found) & {chr(code) for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+    assert errors.plain_lines(found) == found
+
+
+def test_lines_keep_their_words_and_lose_their_colours() -> None:
+    link = "\x1b]8;;http://x\x1b\\name\x1b]8;;\x1b\\"
+    text = f"\x1b[1;31mred\x1b[0m {link} \x1b(Bü\x9b2Jz\r\n10%\r20%"
+    assert errors.plain_lines(text) == "red name üz\n10%\n20%"

@@ -140,3 +140,20 @@ def test_a_user_is_told_that_checkpoints_in_a_pod_are_lost_with_it() -> None:
     kept = parse_job({**PODS, "mounts": [CLAIM], "checkpoints": {"path": "/data/run"}})
     assert job_backends.backend_warnings(kept) == () and job_backends.checkpoint_mount(kept) == "data"
     assert job_backends.backend_warnings(parse_job(SCRIPT)) == ()
+
+
+@pytest.mark.parametrize(
+    ("resources", "named"),
+    [
+        ({}, "job.resources.cpu and job.resources.memory not set"),
+        ({"cpu": 8}, "job.resources.memory not set"),
+        ({"memory": "64Gi"}, "job.resources.cpu not set"),
+    ],
+)
+def test_a_gpu_job_without_requests_is_told(resources: dict[str, t.Any], named: str) -> None:
+    told = job_backends.backend_warnings(parse_job({**PODS, "gpus_per_node": 8, "resources": resources}))
+    assert told[0].startswith(f"{named} for a job with GPUs")
+    both = {"cpu": 8, "memory": "64Gi"}
+    told = job_backends.backend_warnings(parse_job({**PODS, "gpus_per_node": 8, "resources": both}))
+    assert not any("not set" in line for line in told)
+    assert not any("not set" in line for line in job_backends.backend_warnings(parse_job(PODS)))

@@ -299,3 +299,40 @@ def test_a_start_without_checkpoints_is_no_failed_resume() -> None:
     history = fold_lines([*lines, metric(61.0, step=1)])
     assert history.judge_resumes(None, anew=True)[2].resumed is None
     assert history.judge_resumes(None)[2].resumed is False
+
+
+@pytest.mark.parametrize(
+    ("failed_at", "cause"), [(None, "node_lost"), (1450.0, "node_lost"), (1700.0, "node_lost"), (1200.0, "crash")]
+)
+def test_a_node_that_was_not_ready_is_the_cause_of_the_attempt_that_ended_around_it(
+    failed_at: float | None, cause: str
+) -> None:
+    """Ranks elsewhere fail before it is noticed, or give up long after it; what failed well before it has crashed."""
+    story = RunHistory()
+    for n, at in ((1, 1000.0), (2, 2000.0)):
+        rank = {"rank": 0, "attempt": n, "gang": str(n), "node": "a"}
+        story.event({"kind": "worker_started", "at": at, **rank})
+        if n == 1 and failed_at is not None:
+            story.event({"kind": "worker_exit", "at": failed_at, "exit_code": 1, **rank})
+    story.event({"kind": "node_not_ready", "at": 1500.0, "node": "b", "pod": "p"})
+    first, second = story.attempts
+    assert (first.cause, first.failed_node) == (cause, "b" if cause == "node_lost" else "a")
+    assert (second.cause, story.lost_nodes, story.crashes) == (None, int(cause == "node_lost"), int(cause == "crash"))
+
+
+def test_a_node_that_is_not_ready_for_a_moment_ends_no_attempt() -> None:
+    story = RunHistory()
+    story.event({"kind": "worker_started", "at": 1000.0, "rank": 0, "attempt": 1, "gang": "1", "node": "a"})
+    story.event({"kind": "node_not_ready", "at": 1500.0, "node": "a", "pod": "p"})
+    assert story.attempts[0].cause is None and story.lost_nodes == 0
+
+
+def test_a_pod_that_was_deleted_is_the_cause_unless_another_one_was_known() -> None:
+    for exits, cause in (((), "pod_deleted"), ((3,), "crash")):
+        story = RunHistory()
+        rank = {"rank": 0, "attempt": 1, "gang": "1", "node": "a"}
+        story.event({"kind": "worker_started", "at": 1000.0, **rank})
+        for code in exits:
+            story.event({"kind": "worker_exit", "at": 1100.0, "exit_code": code, **rank})
+        story.event({"kind": "pod_deleted", "at": 1200.0, "node": "b"})
+        assert story.attempts[0].cause == cause

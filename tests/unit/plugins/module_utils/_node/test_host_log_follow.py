@@ -36,7 +36,7 @@ def unit(run: pathlib.Path, name: str = "agent", **state: t.Any) -> pathlib.Path
 
 def test_a_run_without_files_has_no_news(tmp_path: pathlib.Path) -> None:
     offsets = {"events": 0, "metrics": 0, "usage": 0, "log": 0, "folder": None}
-    assert ask(tmp_path) == {"text": {}, "offsets": offsets, "units": {}, "digest": ""}
+    assert ask(tmp_path) == {"text": {}, "offsets": offsets, "units": {}, "digest": "", "behind": 0}
 
 
 def test_each_line_is_told_once(tmp_path: pathlib.Path) -> None:
@@ -158,3 +158,28 @@ def test_a_file_that_began_again_is_read_from_its_start(tmp_path: pathlib.Path) 
     before = ask(tmp_path)
     (tmp_path / "events.jsonl").write_text('{"new": 1}\n')
     assert ask(tmp_path, before)["text"] == {"events": '{"new": 1}\n'}
+
+
+def test_a_reader_far_behind_is_shown_the_end_of_the_log(tmp_path: pathlib.Path) -> None:
+    """Whole lines, a line that says how much was left out, and nothing of that for the other streams."""
+    folder = unit(tmp_path)
+    with open(folder / "log", "wb") as log:
+        for number in range(200_000):
+            log.write(b"%09d %s\n" % (number, b"x" * 89))
+    answer = ask(tmp_path)
+    lines = answer["text"]["log"].splitlines()
+    assert lines[0] == "muster: 19.0 MB of output were left out here" or lines[0].endswith("were left out here")
+    left_out = float(lines[0].split()[1]) * 1e6
+    assert abs(left_out + sum(len(line) + 1 for line in lines[1:]) - 20_000_000) < 100_000
+    numbers = [int(line[:9]) for line in lines[1:]]
+    assert numbers == list(range(numbers[0], 200_000)) and answer["behind"] == 0
+
+
+def test_what_an_ended_unit_has_left_is_not_waited_for(tmp_path: pathlib.Path) -> None:
+    folder = unit(tmp_path)
+    files.write_json(folder / "exit.json", {"exit_code": 0})
+    (folder / "log").write_text("x" * 99 + "\n" * 3_000_000)
+    first = ask(tmp_path)
+    assert first["behind"] > 0
+    second = ask(tmp_path, first, wait_s=60, batch_s=60)
+    assert len(second["text"]["log"]) == 1 << 20 and second["behind"] < first["behind"]

@@ -305,6 +305,27 @@ def test_a_store_gets_a_port_that_listens_already_and_keeps_it_when_it_is_killed
     assert unit.end()["lost"] == 1
 
 
+def test_a_store_ends_when_no_agent_needs_it_any_more(unit: Unit) -> None:
+    """Not with the agent beside it: those of other nodes say good-bye through the store."""
+    address = ("127.0.0.1", free_port())
+    where = {"host": address[0], "port": address[1]}
+    hold = SERVE.replace("s.accept()[0].sendall(b'here')", "held.append(s.accept()[0]); held[-1].sendall(b'here')")
+    argv = (sys.executable, "-I", "-c", f"held = []\n{hold}", "{listen_fd}")
+    folder = str(unit.run / "units" / "store")
+    unit.start(*argv, unit="store", policy="store", listen=where, folder=folder)
+    with socket.create_connection(address, timeout=30) as other:
+        assert other.recv(4) == b"here"
+        unit.start("true")
+        unit_exit(unit.run)
+        began = time.monotonic()
+        while time.monotonic() < began + 7:
+            assert files.read_json(unit.run / "units" / "store" / "exit.json") is None
+            time.sleep(0.2)
+    ending = unit_exit(unit.run, "store")
+    assert (ending["exit_code"], ending["cause"]) == (0, "finished")
+    eventually(lambda: not unit.lab.left(), "the end of all processes")
+
+
 def test_a_taken_port_is_found_before_anything_starts(unit: Unit) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         where = {"host": "127.0.0.1", "port": server.getsockname()[1]}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 
@@ -39,3 +40,27 @@ def test_a_line_that_is_nested_without_end_is_passed_over(tmp_path: pathlib.Path
     place = tmp_path / "metrics.jsonl"
     place.write_text("[" * 100_000 + '\n{"step": 1}\n')
     assert list(Tail(place).lines()) == [{"step": 1}]
+
+
+def test_marked_lines_count_what_was_written_before_them(tmp_path: pathlib.Path) -> None:
+    """By them a reader knows what it has missed, however a program's output was cut into lines."""
+    writer = os.open(tmp_path / "stdout", os.O_WRONLY | os.O_CREAT, 0o600)
+    output = Output({"pod": "p"}, writer)
+    output.keep(tmp_path / "kept.log")
+    output.program(b"a\nb")
+    output.say("two\nlines")
+    output.mark("events", {"kind": "x"})
+    output.program(b"y" * (65 << 10))
+    output.program(b"c\n\n")
+    output.mark("events", {"kind": "y"})
+    output.flush()
+    os.close(writer)
+    lines = (tmp_path / "stdout").read_bytes().decode().split("\n")[:-1]
+    seen, found = 0, []
+    for line in lines:
+        if line.startswith(MARK):
+            found.append(json.loads(line[len(MARK) :]))
+            assert found[-1]["lines"] == seen
+        else:
+            seen += 1
+    assert [item["seq"] for item in found] == [1, 2] and seen == 7

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import types
 import typing as t
 
@@ -137,3 +138,67 @@ def test_status_255_of_ssh_is_an_unreachable_host(monkeypatch: pytest.MonkeyPatc
 
 def test_status_255_of_a_local_program_is_a_status() -> None:
     assert run(open_one(LOCAL), "exit 255")[0] == 255
+
+
+class Ssh:
+    """A program in the place of ssh that notes its arguments and ends with a status."""
+
+    def __init__(self, folder: pathlib.Path, status: int = 0) -> None:
+        self.program, self.notes = folder / "ssh", folder / "arguments"
+        self.program.write_text(f'#!/bin/sh\necho "$@" >> {self.notes}\nexit {status}\n')
+        self.program.chmod(0o755)
+
+    def variables(self, **changes: t.Any) -> dict[str, t.Any]:
+        return {"ansible_connection": "ssh", "ansible_ssh_executable": str(self.program), **changes}
+
+    def calls(self) -> list[str]:
+        return self.notes.read_text().splitlines()
+
+
+def option(call: str, name: str) -> str:
+    """Return the value that OpenSSH takes for an option: the first."""
+    return re.findall(rf'-o {name}="?([^" ]+)', call)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "interval"),
+    [
+        ("ansible_ssh_common_args", None, "5"),
+        ("ansible_ssh_common_args", "-o ServerAliveInterval=60", "60"),
+        ("ansible_ssh_extra_args", "-o ServerAliveInterval=0", "0"),
+        ("ansible_ssh_args", "-o ServerAliveInterval=7 -o ControlMaster=auto -o ControlPersist=60s", "7"),
+    ],
+)
+def test_ssh_asks_a_silent_host_whether_it_is_there(
+    tmp_path: pathlib.Path, name: str, value: str | None, interval: str
+) -> None:
+    ssh_program = Ssh(tmp_path)
+    run(open_one(ssh_program.variables(**({name: value} if value else {}))))
+    (call,) = ssh_program.calls()
+    assert option(call, "ServerAliveInterval") == interval and option(call, "ServerAliveCountMax") == "3"
+
+
+def test_a_connection_that_failed_is_not_used_again(tmp_path: pathlib.Path) -> None:
+    """The control path of each is its own: ssh would wait for the connection that hangs."""
+    ssh_program = Ssh(tmp_path, status=255)
+    remote = open_one(ssh_program.variables())
+    for _ in range(2):
+        with pytest.raises(UnreachableError):
+            run(remote)
+    remote.renew()
+    with pytest.raises(UnreachableError):
+        run(remote)
+    paths = [option(call, "ControlPath") for call in ssh_program.calls()]
+    assert len(set(paths)) == 3
+    again = open_one(ssh_program.variables())
+    with pytest.raises(UnreachableError):
+        run(again)
+    assert option(ssh_program.calls()[-1], "ControlPath") == paths[0], "later playbooks share the first"
+    # Ansible's own names have ten characters: the path of a socket is short.
+    assert {len(pathlib.Path(path).name) for path in paths} == {10}
+
+
+def test_a_control_path_of_the_user_is_kept(tmp_path: pathlib.Path) -> None:
+    ssh_program = Ssh(tmp_path)
+    run(open_one(ssh_program.variables(ansible_control_path=str(tmp_path / "mine"))))
+    assert option(ssh_program.calls()[0], "ControlPath") == str(tmp_path / "mine")

@@ -43,6 +43,7 @@ class Node(NodeClient):
 @pytest.fixture(autouse=True)
 def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_follow, "_RETRY_S", (0.0, 0.0))
+    monkeypatch.setattr(log_follow, "_CONFIRM_S", 0.0)
 
 
 def answer(digest: str, offset: int, text: str = "") -> Dict:
@@ -109,6 +110,36 @@ def test_a_node_that_does_not_answer_is_asked_again_from_where_it_was() -> None:
     assert [update.error for update in found] == [None, lost, lost, lost, None]
     assert [asked["offsets"] for asked in node.asked[1:5]] == [{"log": 10}] * 4 and found[4].text == {"log": "x\n"}
     assert found[2].offsets == {"log": 10} and found[2].units == {}
+
+
+def test_one_failed_question_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second question goes over a new connection, and is only whether the node is there."""
+    monkeypatch.setattr(log_follow, "_CONFIRM_S", 30.0)
+    node = Node("a", answer("d1", 10), UnreachableError("a", "timed out"), answer("d1", 12, "x\n"))
+    assert [update.error for update in follow([node], 2)] == [None, None]
+    waits = [asked["wait_s"] for asked in node.asked[:3]]
+    assert waits[0] == waits[1] > 0 and waits[2] == 0
+    assert 25 < node.asked[2]["deadline_s"] <= 30 and "deadline_s" not in node.asked[1]
+
+
+def test_a_silence_begins_with_the_first_question_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_follow, "_CONFIRM_S", 0.3)
+    monkeypatch.setattr(log_follow, "_RETRY_S", (0.05,))
+    began = time.monotonic()
+    (update,) = follow([Node("a", *[UnreachableError("a", "timed out")] * 100)], 1)
+    assert update.error is not None and time.monotonic() - began >= 0.2
+    assert update.asked_at - began < 0.1
+
+
+def test_a_cut_link_is_told_within_thirty_seconds_and_not_within_fifteen() -> None:
+    """The figures that the documentation names: a question that was just asked waits longest."""
+    from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import answer_deadline_s
+
+    deadline = answer_deadline_s("watch", {"wait_s": log_follow._WAIT_S})
+    confirm = 9.0
+    assert deadline == log_follow._WAIT_S + 10 and deadline + confirm <= 30
+    # The cut may begin when the node was about to answer.
+    assert deadline - log_follow._WAIT_S + confirm > 15
 
 
 def test_a_problem_that_a_node_tells_is_an_update_too() -> None:

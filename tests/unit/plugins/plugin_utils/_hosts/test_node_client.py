@@ -16,9 +16,12 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     NodeError,
     UnreachableError,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._hosts import agent_package
+from ansible_collections.muster.training.plugins.module_utils._node import host_agent
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import agent_package, node_client
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import (
     NodeClient,
+    answer_deadline_s,
+    find_answering,
     most_telling_error,
     on_each_node,
 )
@@ -106,3 +109,45 @@ def test_what_a_node_said_is_shown_before_what_could_not_be_reached() -> None:
     assert most_telling_error({"a": errors["a"]}) is errors["a"]
     many = {f"n{number}": NodeError(f"n{number}", "x") for number in range(9)}
     assert str(most_telling_error(many)) == "n0: x (also failed: n1, n2, n3, n4, n5…)"
+
+
+class Silent:
+    """A connection to a host that was switched off: nothing ever comes, and no error."""
+
+    def __init__(self) -> None:
+        self.over, self.renewed = threading.Event(), 0
+
+    def __call__(self, command: str, data: bytes) -> tuple[int, str, str]:
+        self.over.wait(60)
+        return 255, "", "too late"
+
+    def renew(self) -> None:
+        self.renewed += 1
+
+
+def test_a_host_that_never_answers_is_unreachable_at_the_deadline() -> None:
+    shell = Silent()
+    remote = NodeClient("n", shell, program="/s/agent/1", renew=shell.renew)
+    with pytest.raises(UnreachableError, match="n: no answer within 0 s"):
+        remote.call("watch", run_id="r", wait_s=20, deadline_s=0.05)
+    with pytest.raises(UnreachableError):
+        remote.run("true", b"", 0.05)
+    assert shell.renewed == 2, "a connection that hangs is not used again"
+    shell.over.set()
+
+
+def test_hosts_that_answer_are_told_from_those_that_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_client, "ANSWER_S", 0.5)
+    shell = Silent()
+    nodes = [NodeClient("a", Shell({"program": None})), NodeClient("b", shell)]
+    answering, errors = find_answering(nodes)
+    assert [remote.name for remote in answering] == ["a"] and list(errors) == ["b"]
+    shell.over.set()
+
+
+@pytest.mark.parametrize("op", sorted(host_agent._OPS))
+def test_every_request_has_a_deadline(op: str) -> None:
+    values = {"wait_s": 8.0, "seconds": 5.0, "within_s": 50.0}
+    assert 7 <= answer_deadline_s(op, values) <= 900
+    assert answer_deadline_s("watch", values) == 18 and answer_deadline_s("info", {"run_id": "r"}) == 7
+    assert answer_deadline_s("stop", values) >= 2 * 50

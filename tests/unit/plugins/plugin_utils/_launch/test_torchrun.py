@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import string
 import subprocess
 import typing as t
 
@@ -55,6 +56,19 @@ def test_ranks_have_the_grace_to_save() -> None:
 def test_ranks_know_which_exit_codes_must_not_be_repeated(codes: list[int], expected: str | None) -> None:
     plan = registry.launch(job(restart={"fatal_exit_codes": codes}), slots(), RUN)
     assert {node.env.get("MUSTER_FATAL_EXIT_CODES") for node in plan.nodes} == {expected}
+
+
+@pytest.mark.parametrize("where", ["hosts", "pods"])
+def test_arguments_arrive_as_they_were_given(where: str) -> None:
+    """torchrun substitutes its macros in each of them by safe_substitute (torch.distributed.elastic.utils.macros)."""
+    given = ["$$(HOME)", "$HOME", "$local_rank", "cost$", "$$", "--out=rank${local_rank}", "${other}", "plain"]
+    if where == "hosts":
+        argv = registry.launch(job(args=given), slots(), RUN).nodes[0].argv
+    else:
+        placed: t.Any = {"image": "i", "placement": {"backend": "kubernetes"}}
+        argv = tuple(registry.pods(job(args=given, **placed), RUN)["node"].argv)
+    arrived = [string.Template(word).safe_substitute(local_rank="3") for word in argv[-len(given) :]]
+    assert arrived == [word.replace("${local_rank}", "3") for word in given]
 
 
 def test_the_rank_command_ends_the_argument_list() -> None:

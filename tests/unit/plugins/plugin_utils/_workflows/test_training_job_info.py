@@ -116,10 +116,12 @@ def test_the_last_lines_of_every_log(home: StateHome) -> None:
         (files.private_dir(folder / "logs") / f"{name}.log").write_text(
             "".join(f"{name} {number}\n" for number in range(9))
         )
-    found = training_job_info.read_logs(home, None, 2, False, connect({}), ())
+    found = training_job_info.read_logs(home, None, 2, False, LiveSource(connect({}), ()))
     assert found["logs"] == {"a.log": ["a 7", "a 8"], "b.log": ["b 7", "b 8"]} and found["problems"] == {}
     with pytest.raises(RefusedError, match="no run exists in .*/none. Start one with the train playbook"):
-        training_job_info.read_logs(StateHome({"path": str(home.root)}, "none"), None, 2, False, connect({}), ())
+        training_job_info.read_logs(
+            StateHome({"path": str(home.root)}, "none"), None, 2, False, LiveSource(connect({}), ())
+        )
 
 
 def test_the_logs_of_ranks_are_fetched_from_the_nodes_that_answer(home: StateHome) -> None:
@@ -130,9 +132,9 @@ def test_the_logs_of_ranks_are_fetched_from_the_nodes_that_answer(home: StateHom
         path = files.get(values["pattern"])
         return {"files": [{"path": path, "size": 3, "text": f"{path}\n"}] if path else []}
 
-    found = training_job_info.read_logs(
-        home, "run-1", 5, True, connect({"a": {"read": read}, "b": {"read": UnreachableError("b", "no")}}), {"a", "b"}
-    )
+    info = {"units": {}}
+    nodes = {"a": {"info": info, "read": read}, "b": {"info": info, "read": UnreachableError("b", "no")}}
+    found = training_job_info.read_logs(home, "run-1", 5, True, LiveSource(connect(nodes), {"a", "b"}))
     assert found["logs"] == {
         "a/ranks/0/stdout.log": ["ranks/0/stdout.log"],
         "a/units/agent/log.log": ["units/agent/log"],
@@ -165,7 +167,9 @@ def test_the_tail_of_a_huge_file_reads_its_end_only(tmp_path: pathlib.Path) -> N
 def test_a_path_that_a_node_answers_stays_in_its_folder(home: StateHome) -> None:
     folder = place(home, "run-1", 0, hosts=["a"])
     answer = {"files": [{"path": "../../../../escaped.log", "size": 1, "text": "x"}]}
-    training_job_info.read_logs(home, "run-1", 5, True, connect({"a": {"read": answer}}), {"a"})
+    training_job_info.read_logs(
+        home, "run-1", 5, True, LiveSource(connect({"a": {"info": {"units": {}}, "read": answer}}), {"a"})
+    )
     assert [path for path in home.root.rglob("escaped*") if folder / "logs" not in path.parents] == []
 
 

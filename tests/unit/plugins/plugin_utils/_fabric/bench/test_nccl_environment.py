@@ -11,16 +11,18 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._model.island import Island
+from ansible_collections.muster.training.plugins.module_utils._model.nccl_variables import FORBIDDEN
 from ansible_collections.muster.training.plugins.module_utils._model.node import (
     Address,
     Addresses,
     Interface,
     Node,
 )
+from ansible_collections.muster.training.plugins.module_utils._model.verdict import Verdict
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.nccl_environment import (
-    FORBIDDEN,
     build_nccl_environment,
     find_collective_interface,
+    find_proven_network,
     format_nccl_conf,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.topology.islands import find_islands
@@ -36,7 +38,7 @@ def test_environment_of_an_hgx_node() -> None:
     island = find_islands(fleet)[0]
     values = build_nccl_environment(fleet[0], island, peers=fleet)
     assert values == {"NCCL_SOCKET_IFNAME": "=ibp24s0", "GLOO_SOCKET_IFNAME": "ibp24s0"}
-    assert build_nccl_environment(fleet[0], island, interface="eno1", verified=True) == {
+    assert build_nccl_environment(fleet[0], island, interface="eno1", proven="IB") == {
         "NCCL_SOCKET_IFNAME": "=eno1",
         "GLOO_SOCKET_IFNAME": "eno1",
         "NCCL_NET": "IB",
@@ -92,4 +94,36 @@ def test_environment_never_contains_a_forbidden_name() -> None:
     for kind in ("hgx_h100_ib", "dgx_spark", "a100_roce", "plain_ethernet"):
         fleet = [fixture_node(kind, "a", 11), fixture_node(kind, "b", 12)]
         for island in find_islands(fleet):
-            assert not FORBIDDEN & set(build_nccl_environment(fleet[0], island, peers=fleet, verified=True))
+            assert not FORBIDDEN & set(build_nccl_environment(fleet[0], island, peers=fleet, proven="IB"))
+
+
+def test_an_address_that_no_fact_knows_and_one_machine_leave_the_choice_to_the_launcher() -> None:
+    lan = Addresses(lan=(Address("10.9.0.1", "eth1", 24),))
+    node, island = Node("a", addresses=lan), Island("x", ("a", "b"), "C", "ethernet")
+    assert find_collective_interface(node, island) == "eth1"
+    assert find_collective_interface(node, island, address="10.9.0.1") == "eth1"
+    assert find_collective_interface(node, island, address="192.168.7.1") is None
+    assert build_nccl_environment(node, island, address="192.168.7.1") == {}
+    assert build_nccl_environment(node, dataclasses.replace(island, link="loopback")) == {}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verdict", "kind", "vias", "pinned"),
+    [
+        ("pass", "rdma_gdr", "nccl_log", ["IB", "IB"], "IB"),
+        ("warn", "rdma_no_gdr", "nccl_log", ["AWS Libfabric"], "AWS Libfabric"),
+        # HPC-X's plugin was measured: NCCL's own is another one.
+        ("pass", "rdma_gdr", "nccl_log", ["IBext_v8"], "IBext_v8"),
+        ("pass", "rdma_gdr", "nccl_log", ["IB", "IBext_v8"], None),
+        ("pass", "rdma_gdr", "rdma_counters", ["rdma"], None),
+        ("fail", "rdma_gdr", "nccl_log", ["IB"], None),
+        ("pass", "tcp", "nccl_log", ["Socket"], None),
+    ],
+)
+def test_the_network_that_was_measured_is_pinned(
+    outcome: str, verdict: str, kind: str, vias: list[str], pinned: str | None
+) -> None:
+    pairs = [{"a": "a", "b": "b", "via": via, "evidence": "log:1"} for via in vias]
+    transport = {"verdict": verdict, "evidence_kind": kind, "pairs": pairs}
+    found = Verdict.from_dict({"island": "x", "outcome": outcome, "transport": transport, "exit_code": 0})
+    assert find_proven_network(found) == pinned

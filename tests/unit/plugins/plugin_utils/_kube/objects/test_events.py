@@ -167,3 +167,100 @@ def test_other_causes_keep_their_words() -> None:
 def test_what_linux_says_of_a_foreign_program_is_known() -> None:
     assert events.is_wrong_architecture("exec /usr/bin/python3: exec format error")
     assert not events.is_wrong_architecture("exec /usr/bin/python3: no such file or directory")
+
+
+RUNC = (
+    "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+    "unable to start container process: error during container init: "
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "final"),
+    [
+        (f'Error: {RUNC}exec: "python3": executable file not found in $PATH', True),
+        (f'Error: {RUNC}exec: "/opt/py": stat /opt/py: no such file or directory', True),
+        ("executable file `python3` not found in $PATH: No such file or directory", True),
+        (f"Error: {RUNC}error mounting /x: no space left on device", False),
+    ],
+)
+def test_an_image_without_the_program_is_final_at_once(message: str, final: bool) -> None:
+    """Each pod of it ends in the same way; the pod's status keeps the words once the event has gone."""
+    told = events.parse_event(event("Failed", message))
+    ended = [{"name": "c", "state": {"terminated": {"exitCode": 128, "reason": "StartError", "message": message}}}]
+    kept = events.find_pod_problem(pod(containerStatuses=ended))
+    for found in (told, kept):
+        assert found is not None and (found.code, found.final) == ("container", final)
+        assert ("its image lacks the program that is to start" in found.text) is final
+    over = [{"name": "c", "state": {"terminated": {"exitCode": 1, "reason": "Error", "message": message}}}]
+    assert events.find_pod_problem(pod(containerStatuses=over)) is None, "that is what a program said"
+
+
+def waiting(message: str) -> events.StartProblem:
+    value = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "w", "namespace": "n"}}
+    reserved = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": message}
+    found = events.find_workload_problem({**value, "status": {"conditions": [reserved]}})
+    assert found is not None
+    return found
+
+
+TOO_LARGE = (
+    "couldn't assign flavors to pod set node: insufficient quota for {} in flavor main, previously considered podsets "
+    "requests ({}) + current podset request ({}) > maximum capacity ({})"
+)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (("cpu", "0", "7500m", "6"), "will never fit: 7.5 CPU asked, the queue has 6"),
+        (("cpu", "500m", "600m", "200m"), "will never fit: 0.5 + 0.6 CPU asked, the queue has 0.2"),
+        (("nvidia.com/gpu", "0", "16", "8"), "will never fit: 16 nvidia.com/gpu asked, the queue has 8"),
+        (("memory", "0", "64Gi", "32Gi"), "will never fit: 64Gi memory asked, the queue has 32Gi"),
+    ],
+)
+def test_more_than_a_queue_has_never_fits(values: tuple[str, ...], said: str) -> None:
+    found = waiting(TOO_LARGE.format(*values))
+    assert found.final and found.never_fits and found.text.startswith(f"Workload n/w: {said}: is queued: Pending: ")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "couldn't assign flavors to pod set node: insufficient unused quota for cpu in flavor main, 2 more needed",
+        TOO_LARGE.format("cpu", "0", "8", "6") + "; insufficient unused quota for cpu in flavor spot, 2 more needed",
+        "The workload has not all checks ready",
+    ],
+)
+def test_what_fits_once_others_have_ended_waits(message: str) -> None:
+    found = waiting(message)
+    assert not found.final and not found.never_fits and ": waiting in its queue: " in found.text
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "early"),
+    [
+        (
+            "FailedMount",
+            'MountVolume.SetUp failed for volume "p": failed to sync configmap cache: timed out waiting',
+            True,
+        ),
+        ("FailedMount", 'MountVolume.SetUp failed for volume "p": object "n"/"r-program" not registered', True),
+        ("FailedMount", 'MountVolume.SetUp failed for volume "p": configmap "r-program-1" not found', False),
+        ("JobCreationFailed", 'admission webhook "mjob.kb.io" denied the request: JobSet "r" not found', True),
+        ("FailedCreate", 'pods "x" is forbidden: violates PodSecurity "baseline:latest"', False),
+    ],
+)
+def test_who_was_asked_too_early_is_told_from_what_lacks(reason: str, message: str, early: bool) -> None:
+    found = events.parse_event(event(reason, message))
+    assert found is not None and found.is_early is early
+    assert found.misses_object is ("configmap" in message and not early)
+
+
+def test_an_event_is_as_old_as_it_was_last_seen() -> None:
+    owner = {"metadata": {"creationTimestamp": "2026-11-21T10:00:00Z"}}
+    old = event("x", "y", firstTimestamp="2026-11-21T09:00:00Z", lastTimestamp="2026-11-21T09:59:59Z")
+    assert events.is_stale(old, owner) and events.last_seen(old) == "2026-11-21T09:59:59Z"
+    seen = {**old, "series": {"lastObservedTime": "2026-11-21T10:00:01.000000Z"}}
+    assert not events.is_stale(seen, owner) and events.last_seen(seen).startswith("2026-11-21T10:00:01")
+    assert events.last_seen(event("x", "y")) == "" and not events.is_stale(event("x", "y"), owner)

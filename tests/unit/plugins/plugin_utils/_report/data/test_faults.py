@@ -50,12 +50,15 @@ def test_a_resume_is_proven_from_metrics_alone() -> None:
         ([start(9, 30), *steps(10, 31, 40)], "contradicted", "only step 27 had been reached"),
         ([start(9, 20, 1), *steps(10, 21, 40)], "contradicted", "world size changed from 2 to 1"),
         ([start(9, 20), *steps(10, 21, 40, level=9.0)], "contradicted", "the loss went back to"),
-        ([start(9, 15), *steps(10, 16, 40)], "unproven", "no checkpoint of step 15 was recorded"),
+        ([start(9, 17), *steps(10, 18, 40)], "unproven", "no checkpoint of step 17 was recorded"),
+        ([start(9, 10), *steps(10, 11, 40)], "contradicted", "17 steps were lost, the checkpoint interval is 10"),
         ([start(9, 20), *steps(10, 24, 40)], "unproven", "the first step afterwards is 24"),
         ([start(9, 20)], "unproven", "no step followed"),
-        ([start(9, None), *steps(10, 21, 40)], "unproven", "did not say from which step"),
+        ([start(9, None), *steps(10, 40, 45)], "unproven", "step 40 does not continue step 27"),
+        ([start(9, None), *steps(10, 12, 40)], "unproven", "16 steps were repeated, the checkpoint interval is 10"),
+        ([start(9, None), *steps(10, 1, 40)], "contradicted", "although a checkpoint of step 20 had been saved"),
         ([start(9, 20, None), *steps(10, 21, 40)], "unproven", "world size after the restart was not reported"),
-        (steps(10, 21, 40), "unproven", "did not say from which step"),
+        (steps(10, 21, 40), "unproven", "world size after the restart was not reported"),
     ],
 )
 def test_what_a_resume_lacks(second: list[Line], proof: str, reason: str) -> None:
@@ -79,6 +82,20 @@ def test_a_program_that_logs_every_tenth_step_resumes_within_ten() -> None:
     lines = [start(0, 0), *({"at": ZERO + n, "step": n, "loss": 3.0} for n in range(10, 60, 10))]
     lines += [start(70, 45), *({"at": ZERO + 70 + n, "step": n, "loss": 3.0} for n in range(50, 90, 10))]
     assert case(lines).faults[0].proof == "proven"
+
+
+def test_the_step_counter_proves_a_resume_within_the_interval() -> None:
+    """A program that says nothing of its resume: step 21 comes after step 27, and checkpoints every ten steps."""
+    (fault,) = case([start(0, 0), *steps(1, 1, 27), start(9, None), *steps(10, 21, 40)]).faults
+    assert (fault.proof, fault.resumed_from, fault.steps_lost, fault.world_size) == ("proven", None, 7, 2)
+
+
+def test_ranks_that_started_are_the_world_size_where_the_program_reports_none() -> None:
+    attempts: list[Line] = [{"n": n, "started_at": ZERO + 8 * n, "ranks": 2} for n in range(2)]
+    attempts[0] |= {"first_step": 1, "last_step": 27}
+    attempts[1] |= {"first_step": 21, "last_step": 40, "resumed_from_step": 20}
+    (fault,) = case([*steps(1, 1, 27), start(9, 20, None), *steps(10, 21, 40)], attempts=attempts).faults
+    assert (fault.proof, fault.world_size) == ("proven", 2)
 
 
 def test_a_program_that_marks_nothing_and_begins_again_did_not_resume() -> None:

@@ -49,3 +49,15 @@ def test_the_fabric_verdict_is_a_check(outcome: str | None, status: str) -> None
 
 def test_a_fabric_file_with_one_bare_verdict_is_understood() -> None:
     assert statuses(RunFolder("r", {}, fabric={"island": "a", "outcome": "pass"}))["fabric-a"] == "passed"
+
+
+def test_a_network_that_is_not_the_tested_one_is_a_failed_check() -> None:
+    seen = {"verdict": "tcp", "drift": ["the run's collectives use tcp"]}
+    assert statuses(RunFolder("r", {"transport": seen}))["transport"] == "failed"
+    assert statuses(RunFolder("r", {"transport": {**seen, "drift": []}}))["transport"] == "passed"
+    assert "transport" not in statuses(RunFolder("r", {"transport": {"verdict": "unproven", "drift": "foreign"}}))
+
+
+def test_different_images_are_a_failed_check() -> None:
+    assert statuses(RunFolder("r", {"differences": ["image differs between nodes: …"]}))["software"] == "failed"
+    assert "software" not in statuses(RunFolder("r", {"differences": []}))

@@ -66,7 +66,7 @@ def test_a_loss_that_is_no_number_comes_first() -> None:
     model = case(numbers + broken, outcome="succeeded", state="ended")
     verdict = judge_run(model)
     assert (verdict.word, verdict.tone) == ("Loss is NaN", "bad")
-    assert verdict.sentence.startswith("The loss is no number since step 11; ")
+    assert verdict.sentence.startswith("The loss is not a number since step 11; ")
     assert dict(build_figures(model))["Final loss"] == add_note("NaN", "since step 11")
     recovered = case([*numbers, *broken, {"at": ZERO + 31, "step": 31, "loss": 1.0}], outcome="succeeded")
     assert recovered.nan_since is None

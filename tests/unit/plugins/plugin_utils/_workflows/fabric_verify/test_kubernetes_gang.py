@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_
 )
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify.bench_group import Bench
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import source as code_source
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import follower
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     plan as kubernetes_plan,
 )
@@ -30,6 +31,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
     ClusterFacts,
 )
 from ansible_collections.muster.training.tests.support.kube_schemas import problems
+from ansible_collections.muster.training.tests.support.run_world import Said
+from ansible_collections.muster.training.tests.support.told_cluster import Told
 
 STAGE = BenchStage("island", ((("n1", "n2"),),), 8, (1 << 27, 1 << 30), 0.5, 60.0, {"NCCL_ALGO": "RING"})
 GIVEN: dict[str, t.Any] = {
@@ -81,7 +84,12 @@ def test_an_api_server_takes_the_gang_and_it_runs_on_these_nodes_alone() -> None
     source = code_source.read_source(made, bench_group.BENCH, bench_group.BENCH)
     facts = ClusterFacts([], (), None, {}, [])
     placement = kubernetes_plan.decide_placement(made, facts)
-    plan = kubernetes_plan.build_plan(made, source, "lan-0a1b-island-0-0", "fabric", "team-a", 1, facts, placement)
+    network = kubernetes_plan.plan_network(made, placement, [], {"n1": {"GLOO_SOCKET_IFNAME": "eth1"}})
+    plan = kubernetes_plan.build_plan(
+        made, source, "lan-0a1b-island-0-0", "fabric", "team-a", 1, facts, placement, network
+    )
+    (classes,) = plan.pods["node"].network
+    assert classes == {"nodes": ["n1"], "variables": {"GLOO_SOCKET_IFNAME": "eth1"}}
     fleet = kubernetes_gang.restrict_to_nodes(plan.fleet, ["n1", "n2"])
     *companions, main = kubernetes_plan.build_objects(
         t.cast(t.Any, plan).__class__(**{**_fields(plan), "fleet": fleet})
@@ -136,3 +144,67 @@ def test_a_document_without_one_of_its_lines_is_none(lost: int) -> None:
 
 def test_the_bench_is_found_where_the_role_has_it() -> None:
     assert (pathlib.Path(bench_group.BENCH) / "allreduce_bench.py").is_file()
+
+
+RECORDED = pathlib.Path(__file__).parents[5] / "fixtures" / "fabric" / "nccltests-good-h100-8nodes-ib-coreweave.txt"
+NCCL_TESTS = Bench("nccl", "all_reduce", "nccl_tests", "/opt/nccl-tests")
+
+
+def test_nccl_tests_run_as_an_mpijob_on_these_nodes() -> None:
+    user_job = kubernetes_gang.UserJob.from_dict(GIVEN)
+    made = parse_job(kubernetes_gang.build_gang_job(user_job, ("n1", "n2"), STAGE, NCCL_TESTS, {}))
+    assert (made.engine, made.launcher, made.gpus_per_node) == ("mpijob", "mpi", 8)
+    source = code_source.read_source(made, bench_group.BENCH, bench_group.BENCH)
+    decided = kubernetes_plan.decide_placement(made, ClusterFacts([], (), None, {}, []))
+    network = kubernetes_plan.plan_network(made, decided, [], {"n1": {"NCCL_IB_HCA": "=mlx5_0"}})
+    facts = ClusterFacts([], (), None, {}, [])
+    plan = kubernetes_plan.build_plan(made, source, "lan-0a1b-island-0-0", "fabric", "t", 1, facts, decided, network)
+    main = kubernetes_plan.build_objects(plan)[-1]
+    replicas = main["spec"]["mpiReplicaSpecs"]
+    assert main["kind"] == "MPIJob" and replicas["Worker"]["replicas"] == 2
+    container = replicas["Worker"]["template"]["spec"]["containers"][0]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "8"
+    spec = json.loads(plan.pods["worker"].to_json())
+    assert (
+        "/opt/nccl-tests/all_reduce_perf" in " ".join(spec["ssh"]["argv"]) and spec["user_env"]["NCCL_DEBUG"] == "INFO"
+    )
+
+
+def mpirun_log(text: str) -> str:
+    """Return what mpirun prints of rank 0's output, with lines of NCCL from both ranks between those of the table."""
+    lines = []
+    for number, line in enumerate(text.splitlines()):
+        lines.append(f"[1,0]<stdout>:{line}")
+        lines.append(f"[1,{number % 2}]<stdout>:x-worker-{number % 2}:9:9 [0] NCCL INFO Trees [0] 1/-1/-1->0->-1")
+    return "\n".join(lines) + "\n"
+
+
+def rank_events(ranks: int) -> list[dict[str, t.Any]]:
+    return [{"kind": "worker_started", "rank": rank, "node": f"n{rank % 2}"} for rank in range(ranks)]
+
+
+def test_what_mpirun_printed_in_its_pod_is_the_result() -> None:
+    logs = {"n1": "muster: an sshd\n", "n2": mpirun_log(RECORDED.read_text())}
+    result, problem, _notes = kubernetes_gang.read_gang_result(logs, rank_events(64), NCCL_TESTS, 64, "")
+    assert problem == "" and result is not None and result.largest_row is not None
+    assert result.largest_row.busbw_gb_s == 386.56 and {item.node for item in result.evidence} == {"n0", "n1"}
+    # Ranks that hung after the table did not finish the test.
+    result, problem, _notes = kubernetes_gang.read_gang_result(logs, rank_events(64), NCCL_TESTS, 64, "timeout")
+    assert result is None and problem == "not all ranks finished the test (timeout)"
+
+
+def test_a_gang_without_a_table_says_why() -> None:
+    missing = {"n1": "[1,0]<stderr>:muster: nccl-tests is not installed: all_reduce_perf\n"}
+    result, problem, _notes = kubernetes_gang.read_gang_result(missing, [], NCCL_TESTS, 2, "exit code 127")
+    assert result is None and problem.startswith("nccl-tests is not installed: all_reduce_perf. Install nccl-tests")
+    assert problem.endswith("(exit code 127)")
+
+
+def test_a_gang_that_does_not_end_is_given_up(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "_IDLE_S", 0.01)
+    told, given = Told(), parse_job({"name": "r", "nodes": 2, "image": "i", "command": ["true"], "launcher": "command",
+                                     "placement": {"backend": "kubernetes"}})  # fmt: skip
+    gang = kubernetes_gang._GangFollower(given, "r", tmp_path, t.cast(t.Any, told), Said(), lambda _line: None, None)
+    gang.patience_s = 0.1
+    outcome = gang.run()
+    assert (outcome.outcome, outcome.cause, outcome.detail) == ("failed", "timeout", "the test did not end within 0 s")

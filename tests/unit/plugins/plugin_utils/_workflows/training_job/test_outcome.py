@@ -5,22 +5,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import types
 import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import load_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import (
     Follower,
     RunOutcome,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.outcome import (
     add_error_line,
+    build_uncancelled_result,
+    build_unfollowed_result,
     check_attendance,
+    record_cancelled,
     record_end,
 )
 
@@ -89,3 +95,34 @@ def test_a_success_that_did_not_resume_is_not_clean(tmp_path: pathlib.Path, seco
     assert ended.steps_lost == (7 if clean else 27)
     assert said[-1].startswith(f"run x-1 succeeded{'' if clean else ', not clean'}: all ranks exited with code 0")
     assert (text in said[-1]) is not clean
+
+
+def test_a_cancelled_run_keeps_the_end_that_its_follower_recorded(tmp_path: pathlib.Path) -> None:
+    """It has what the ranks said last; the controller that cancels has read the record before."""
+    running = run_record.new_record("r", {"nodes": 2}, 1.0)
+    run_record.write_record(tmp_path, running)
+    ended, new = record_cancelled(tmp_path, running)
+    assert new and (ended.outcome, load_record(tmp_path)) == ("cancelled", ended)
+    assert (tmp_path / "events.jsonl").read_text().count("cancelled") == 1
+    followed = dataclasses.replace(ended, detail="the run was cancelled: JobSet n/r was deleted", steps_lost=3)
+    run_record.write_record(tmp_path, followed)
+    assert record_cancelled(tmp_path, running) == (followed, True) and record_cancelled(tmp_path, followed)[1] is False
+    assert (tmp_path / "events.jsonl").read_text().count("cancelled") == 1
+
+
+def test_what_was_not_cancelled_or_is_not_followed_is_named(tmp_path: pathlib.Path) -> None:
+    running = run_record.new_record("r", {"nodes": 2}, 1.0)
+    problem = MusterError("watching Pod in n: the credential was rejected (401)", "Log in again")
+    for found, said in (
+        (
+            build_uncancelled_result(running, tmp_path, "there still are 2 pods", problem),
+            "was not cancelled, there still",
+        ),
+        (
+            build_unfollowed_result(running, tmp_path, True, problem),
+            "it keeps running, and the same command follows it: ",
+        ),
+    ):
+        assert found["failed"] and found["run"] == {"state": "starting", "outcome": None}
+        assert (found["run_id"], found["folder"]) == ("r", str(tmp_path))
+        assert said in str(found["msg"]) and str(found["msg"]).endswith("rejected (401). Log in again")

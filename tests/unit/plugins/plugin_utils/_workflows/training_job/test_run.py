@@ -19,6 +19,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     run as kubernetes_run,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.ending import (
+    cancel as kubernetes_cancel,
+)
 from ansible_collections.muster.training.tests.support.run_world import Said
 
 JOB = {"name": "x", "nodes": 1, "script": "/t.py"}
@@ -32,9 +35,13 @@ def request(root: pathlib.Path, **options: t.Any) -> training_job.RunRequest:
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     calls: list[tuple[str, str]] = []
-    for name, module in (("hosts", hosts_run), ("kubernetes", kubernetes_run)):
-        monkeypatch.setattr(module, "run", lambda *_args, name=name: calls.append((name, "run")) or {})
-        monkeypatch.setattr(module, "cancel", lambda *_args, name=name: calls.append((name, "cancel")) or {})
+    backends: tuple[tuple[str, t.Any, t.Any], ...] = (
+        ("hosts", hosts_run, hosts_run),
+        ("kubernetes", kubernetes_run, kubernetes_cancel),
+    )
+    for name, running, ending in backends:
+        monkeypatch.setattr(running, "run", lambda *_args, name=name: calls.append((name, "run")) or {})
+        monkeypatch.setattr(ending, "cancel", lambda *_args, name=name: calls.append((name, "cancel")) or {})
     return calls
 
 
@@ -54,6 +61,20 @@ def test_the_record_names_the_backend_of_what_is_cancelled(
     run_record.write_record(folder, run_record.new_record("x-1", to_yaml_names(parse_job(JOB)), 1.0, backend=backend))
     training_job.run(request(tmp_path, state="cancelled", run_id="x-1"))
     assert calls == [(backend, "cancel")]
+
+
+@pytest.mark.parametrize(("module", "backend"), [(hosts_run, "hosts"), (kubernetes_run, "kubernetes")])
+@pytest.mark.parametrize("outcome", ["succeeded", "cancelled"])
+def test_a_run_that_was_cancelled_elsewhere_has_not_trained(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, module: t.Any, backend: str, outcome: str
+) -> None:
+    """What comes after it, such as an evaluation, needs its model."""
+    ended = {"run_id": "x-1", "run": {"outcome": outcome, "detail": "stopped on b"}}
+    monkeypatch.setattr(module, "run", lambda *_args: dict(ended))
+    image = {"image": "i:1"} if backend == "kubernetes" else {}
+    found = training_job.run(request(tmp_path, job={**JOB, **image, "placement": {"backend": backend}}))
+    said = {"failed": True, "msg": "run x-1 cancelled: stopped on b"} if outcome == "cancelled" else {}
+    assert found == {**ended, **said}
 
 
 def test_cancelling_needs_a_run_that_exists(tmp_path: pathlib.Path, calls: list[tuple[str, str]]) -> None:

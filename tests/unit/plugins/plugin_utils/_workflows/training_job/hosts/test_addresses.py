@@ -58,7 +58,7 @@ def test_a_host_of_every_inventory_has_an_address_that_programs_can_use(source: 
     found = hosts_plan.select_hosts(["n1"], {"n1": variables}, job())
     assert ipaddress.ip_address(found[0].address)
     infos = {"n1": {"training": {"executable": "/py"}, "executable": "/py", "state_dir": "/s", "tools": {}, "user": ""}}
-    slot: NodeSlot = hosts_plan.build_slots(found, infos, "x-1")[0]
+    slot: NodeSlot = hosts_plan.build_slots(found, infos, "x-1", {})[0]
     request = hosts_plan.build_info_request(job(), 0, found[0], "x-1", _NO_SOURCE, None)
     assert slot.address == request["address"] == request["ports"][0][0] == found[0].address
     listed = [item for kind in ("lan", "mesh", "public") for item in variables["muster_node"]["addresses"][kind]]

@@ -8,6 +8,7 @@ The watch is scripted, so that losses and restarts come in the order a test want
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import pathlib
@@ -23,6 +24,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     UnreachableError,
 )
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
+from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.module_utils._secrets import scrubber
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import log_follow
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
@@ -266,16 +268,29 @@ def test_text_goes_to_its_files_without_secrets(world: World) -> None:
     assert world.shown[-1]["step"] == 3 and world.shown[-1]["loss"] == 0.5
 
 
-def test_steps_are_read_from_the_log_by_the_jobs_pattern(world: World) -> None:
-    pattern = {"step_pattern": r"step (?P<step>[\d,]+) loss (?P<loss>\S+)( (?P<tokens_per_s>\S+) tok)?"}
-    log = "noise\nstep 1 loss 2.5 1,000 tok\nstep 1 loss 2.6\nstep 1,200 loss bad\n"
-    first = news("a", events=[started("a", 0)], log=log)
-    world.run(first, news("a", unit(exit_code=0)), news("b", unit(exit_code=0)), metrics=pattern)
-    found = [
-        {key: value for key, value in line.items() if key != "at"}
-        for line in read_lines(world.folder / "metrics.jsonl")
-    ]
-    assert found == [{"step": 1, "loss": 2.5, "tokens_per_s": 1000.0}, {"step": 1200}]
+def test_printed_steps_count_once_however_many_nodes_print_them(world: World) -> None:
+    """The nodes parse their own logs; all ranks may print, and a program's own metrics are kept as they are."""
+    both = [{"at": T0 + n, "step": n, "loss": 2.5, "printed": True} for n in (1, 2, 3)]
+    text = "".join(files.json_line(line) for line in both)
+    own = {"at": T0 + 3, "step": 3, "lr": 0.1}
+    world.run(
+        news("a", events=[started("a", 0), started("b", 1)], metrics=text + text[-1:] + files.json_line(both[-1])),
+        news("b", metrics=text),
+        news("a", unit(exit_code=0), metrics=[own]),
+        news("b", unit(exit_code=0)),
+        metrics={"step_pattern": "(?P<step>[0-9]+)"},
+    )
+    found = read_lines(world.folder / "metrics.jsonl")
+    assert [line["step"] for line in found] == [1, 2, 3, 3] and found[-1] == own
+    assert not any("printed" in line for line in found)
+
+
+def test_the_last_lines_are_read_before_a_run_has_ended(world: World) -> None:
+    behind = dataclasses.replace(news("a", unit(exit_code=1, cause="crash"), log="noise\n"), behind=9)
+    last = news("a", unit(exit_code=1, cause="crash"), log="ValueError: the real reason\n")
+    outcome = world.run(news("b"), behind, None, last)
+    assert outcome.outcome == "failed"
+    assert "the real reason" in (world.folder / "logs" / "a.log").read_text()
 
 
 def test_a_run_is_followed_on_from_its_folder(world: World) -> None:
@@ -291,7 +306,7 @@ def test_a_run_is_followed_on_from_its_folder(world: World) -> None:
 def test_a_drill_kills_when_its_step_is_seen_and_only_once(world: World) -> None:
     steps = [
         news("a", events=[started("a", 0), started("b", 1)]),
-        *(news("a", metrics=[{"at": T0 + n, "step": n}]) for n in (1, 2, 3)),
+        *(news("a", metrics=[{"at": T0 + n, "step": n}, {"at": T0 + n, "checkpoint_step": n}]) for n in (1, 2, 3)),
     ]
     drill = drills.Drill("worker", 1, "b", at_step=2)
     world.run(*steps, news("a", unit(exit_code=0)), news("b", unit(exit_code=0)), drill=drill)
@@ -303,7 +318,8 @@ def test_a_drill_kills_when_its_step_is_seen_and_only_once(world: World) -> None
 
 def test_a_drill_that_hits_nothing_is_tried_again(world: World) -> None:
     world.kill_answer = {"killed": []}
-    steps = [news("a", events=[started("a", 0)]), news("a", metrics=[{"at": T0 + 1, "step": 5}]), None]
+    saved = {"at": T0 + 1, "checkpoint_step": 5}
+    steps = [news("a", events=[started("a", 0)]), news("a", metrics=[{"at": T0 + 1, "step": 5}, saved]), None]
     world.run(
         *steps,
         news("a", unit(exit_code=0)),
@@ -327,11 +343,11 @@ def said_of_steps(world: World, *parts: list[list[Dict]]) -> list[str]:
 
 def test_a_restart_is_said_with_its_first_step(world: World) -> None:
     found = said_of_steps(world, FIRST_STEPS, NEXT_STEPS)
-    assert found[-1] == "nodes 1/2 · ranks 2/2 · step 1 · loss 2.0000 · restarts 1"
+    assert found[-1] == "nodes 1/2 · ranks 2/2 · step 1 · loss 2.0000 · 79 s ago · restarts 1"
 
 
 def test_the_first_attempt_is_said_with_its_first_step(world: World) -> None:
-    assert said_of_steps(world, FIRST_STEPS) == ["nodes 1/2 · ranks 2/2 · step 1 · loss 3.0000"]
+    assert said_of_steps(world, FIRST_STEPS) == ["nodes 1/2 · ranks 2/2 · step 1 · loss 3.0000 · 99 s ago"]
 
 
 @pytest.mark.parametrize("step", ["nan", "inf"])
@@ -376,3 +392,15 @@ def test_lines_that_were_kept_before_are_not_kept_twice(world: World) -> None:
     again._write("a", "events", old + new)
     again._write("a", "events", new.replace("2.0", "3.0"))
     assert (world.folder / "events.jsonl").read_text() == old + new + new.replace("2.0", "3.0")
+
+
+def test_a_drill_waits_for_the_first_checkpoint(world: World) -> None:
+    """Killed before it, the job would begin again, which proves nothing."""
+    steps = [news("a", metrics=[{"at": T0 + n, "step": n}]) for n in (1, 2, 3)]
+    ends = [news("a", unit(exit_code=0)), news("b", unit(exit_code=0))]
+    begun = news("a", events=[started("a", 0), started("b", 1)])
+    drill = drills.Drill("worker", 1, "b", at_step=2)
+    world.run(begun, *steps, *ends, drill=drill)
+    assert world.killed == [] and sum("waiting for the first checkpoint" in line for line in world.said) == 1
+    world.run(begun, *steps, None, *ends, drill=drill, checkpoints={"interval_steps": 2})
+    assert len(world.killed) == 1

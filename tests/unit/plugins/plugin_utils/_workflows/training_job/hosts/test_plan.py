@@ -104,7 +104,7 @@ def test_what_a_preflight_asks(tmp_path: pathlib.Path) -> None:
 
 def made(wanted: Job, secrets: tuple[dict[str, str], dict[str, bytes]] = ({}, {})) -> list[gang.GangMember]:
     found = hosts_plan.select_hosts(["a", "b"], VARS, wanted)
-    nodes = hosts_plan.build_slots(found, answers(), "x-1")
+    nodes = hosts_plan.build_slots(found, answers(), "x-1", {})
     plan, context = hosts_plan.build_launch(wanted, nodes, "x-1", 4)
     remotes = [NodeClient(host.name, lambda command, data: (0, "", "")) for host in found]
     return hosts_plan.build_members(wanted, remotes, nodes, plan, context, answers(), secrets)

@@ -14,7 +14,6 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
-from ansible_collections.muster.training.plugins.module_utils._model.fabric_gate import FabricGate
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord, WorldSize
@@ -28,6 +27,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts.plan import TrainingHost
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts.state import HostsPlan
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.lease_guard import NoLeases
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.network import NetworkPlan
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.source import CodeSource
 from ansible_collections.muster.training.tests.support.node_lab import eventually
 from ansible_collections.muster.training.tests.support.run_world import RunWorld, Said
@@ -62,8 +62,8 @@ def make_plan(launcher: str = "torchrun", verdict: t.Any = None, **agents: Dict)
     numbers = ("effective_batch", "learning_rate_advice", "price_usd_per_hour", "predicted_allreduce_s", "checkpoints")
     derived = {"world_size": 2, **dict.fromkeys(numbers)}
     remotes = [NodeClient(name, silent, program=f"/agent/{name}") for name in "ab"]
-    gate = FabricGate(verdict, ())
-    return HostsPlan(job, "r-1", hosts, CodeSource((), "ab", "c0ffee"), remotes, infos, [], derived, gate)
+    planned = NetworkPlan((verdict,) if verdict else ())
+    return HostsPlan(job, "r-1", hosts, CodeSource((), "ab", "c0ffee"), remotes, infos, [], derived, planned)
 
 
 def make_record(plan: HostsPlan, **changes: t.Any) -> RunRecord:
@@ -127,7 +127,7 @@ def test_a_new_run_starts_on_all_nodes(nodes: Gang) -> None:
     result = nodes.play(make_plan(verdict=VERDICT))
     assert nodes.calls == [("prepare", "ab", True), ("start", "ab", True)] and nodes.attempts == [1]
     assert result["changed"] is True and result["run"]["state"] == "starting"
-    assert nodes.events() == ["submitted", "started"]
+    assert nodes.events() == ["submitted", "started", "versions", "versions"]
     assert files.read_json(nodes.folder / "run.json") == json.loads(json.dumps(result["run"]))
     assert files.read_json(nodes.folder / "fabric.json") == {"schema": 1, "islands": [VERDICT]}
     assert files.read_json(nodes.home.folder / "agents.json") == {"a": "/agent/a", "b": "/agent/b"}
@@ -146,7 +146,7 @@ def test_a_run_on_all_nodes_is_joined_and_not_started(nodes: Gang) -> None:
 def test_only_the_missing_node_of_a_running_gang_is_started(nodes: Gang) -> None:
     plan = make_plan(a=ALIVE, b=LOST)
     assert nodes.play(plan, make_record(plan))["changed"] is True
-    assert nodes.calls == [("prepare", "b", False), ("start", "b", False)] and nodes.events() == ["started"]
+    assert nodes.calls == [("prepare", "b", False), ("start", "b", False)] and nodes.events()[0] == "started"
     assert nodes.members == [{"meet": None, "reach": None}], "its peers no longer wait for it"
 
 

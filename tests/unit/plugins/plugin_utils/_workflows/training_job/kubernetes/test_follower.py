@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import pathlib
 import threading
@@ -13,12 +14,25 @@ import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model import run_history
 from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import WatchEvent
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import CANCELLED
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import RunOutcome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import follower
-from ansible_collections.muster.training.tests.support.told_cluster import Told, follow, stamped
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.ending import (
+    last_lines,
+    run_end,
+)
+from ansible_collections.muster.training.tests.support.told_cluster import (
+    MAIN,
+    Told,
+    follow,
+    follower_of,
+    stamped,
+    warning,
+)
 
 Dict = dict[str, t.Any]
 
@@ -42,8 +56,9 @@ def test_lines_of_pods_become_events_metrics_and_logs(tmp_path: pathlib.Path, to
     assert outcome == RunOutcome("succeeded", 0, "succeeded", "all ranks exited with code 0")
     assert follower.story.ranks_seen() == 2 and follower.story.last["step"] == 7
     assert (tmp_path / "logs" / "node-1.log").read_text() == "hello \ufffd\n"
-    assert json.loads((tmp_path / "offsets.json").read_text()) == {"a": {"stamp": "2026-11-21T10:00:05Z", "same": 1}}
-    assert follower.image_ids == {"sha256:1"} and follower.admitted_at is not None
+    place = {"stamp": "2026-11-21T10:00:05Z", "same": 1, "node": "node-1", "counts": [0, 1]}
+    assert json.loads((tmp_path / "offsets.json").read_text()) == {"a": place}
+    assert follower.image_ids == {"node-1": "sha256:1"} and follower.admitted_at is not None
 
 
 def test_a_log_that_was_never_read_leaves_its_last_lines(tmp_path: pathlib.Path, told: Told) -> None:
@@ -123,7 +138,7 @@ def test_a_job_whose_time_to_live_is_over_has_ended_as_it_did(tmp_path: pathlib.
     told.tell_main("Failed", kind="DELETED")
     assert follow(tmp_path, told)[0].outcome == "failed"
     told.tell_main(kind="DELETED")
-    assert follow(tmp_path, told)[0].outcome == "cancelled"
+    assert follow(tmp_path, told)[0].cause == "deleted"
 
 
 def test_a_container_that_was_killed_for_its_memory_is_named(tmp_path: pathlib.Path, told: Told) -> None:
@@ -141,11 +156,11 @@ def test_a_container_that_was_killed_for_its_memory_is_named(tmp_path: pathlib.P
     assert progress.lines.count(words) == 1
 
 
-def test_a_run_that_was_gone_before_anybody_looked_is_cancelled(tmp_path: pathlib.Path, told: Told) -> None:
+def test_a_run_that_was_gone_before_anybody_looked_was_deleted(tmp_path: pathlib.Path, told: Told) -> None:
     """Then no watch tells that it was deleted: the first listing does, by leaving it out."""
     told.heard.put(("main", WatchEvent("SYNCED", {})))
     outcome, _, _ = follow(tmp_path, told)
-    assert (outcome.outcome, outcome.detail) == ("cancelled", "the JobSet was deleted")
+    assert (outcome.outcome, outcome.detail) == ("failed", "JobSet r was deleted, and not by cancel")
 
 
 def test_a_gang_whose_time_is_over_has_not_crashed(tmp_path: pathlib.Path, told: Told) -> None:
@@ -173,19 +188,181 @@ def test_a_pod_that_did_not_start_its_program_says_why(tmp_path: pathlib.Path, t
     assert any("did not start its program: /c has 0 MiB free" in line for line in progress.lines)
 
 
+def test_a_pod_that_is_stopped_for_another_ones_refusal_does_not_hide_it(tmp_path: pathlib.Path, told: Told) -> None:
+    """The engine ends the first pod, which waits for the gang, as the second one has refused."""
+    told.tell_pod("a")
+    told.tell_rank("a", 1, 0, "pod_refused", exit_code=78, detail="does not see in /c what node-2 wrote there")
+    told.tell_rank("a", 2, 0, "pod_refused", exit_code=143, detail="the gang could not form")
+    told.tell_main("Failed")
+    outcome, _, _ = follow(tmp_path, told)
+    assert (outcome.outcome, outcome.exit_code) == ("failed", 78)
+    assert outcome.detail == "node-1: does not see in /c what node-2 wrote there"
+
+
 def test_the_time_limit_counts_over_restarts(
     tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower, "_OWN_DEADLINE_S", -1.5)
+    monkeypatch.setattr(run_end, "_OWN_DEADLINE_S", -1.5)
     told.tell_pod("a")
     outcome, _, _ = follow(tmp_path, told, timeout_s=1)
     assert (outcome.outcome, outcome.exit_code, outcome.cause) == ("failed", 124, "timeout")
 
 
-def test_a_run_that_somebody_deleted_is_cancelled(tmp_path: pathlib.Path, told: Told) -> None:
-    told.tell_main(kind="DELETED")
+@pytest.mark.parametrize("wanted", [False, True])
+def test_a_run_whose_object_is_deleted_was_cancelled_only_by_cancel(
+    tmp_path: pathlib.Path, told: Told, wanted: bool
+) -> None:
+    """Whoever cancels says so at the object, which another controller may follow."""
+    meta = {**MAIN["metadata"], "annotations": {CANCELLED: "someone"}} if wanted else MAIN["metadata"]
+    told.heard.put(("main", WatchEvent("DELETED", {**MAIN, "metadata": meta})))
     outcome, _, _ = follow(tmp_path, told)
-    assert (outcome.outcome, outcome.detail) == ("cancelled", "the JobSet was deleted")
+    assert (outcome.outcome, outcome.cause) == (("cancelled", "cancelled") if wanted else ("failed", "deleted"))
+
+
+class _Ended(Told):
+    """A run that ended while nobody followed it: its object says so before its pods are listed and their logs read."""
+
+    def __init__(self, lines: int) -> None:
+        super().__init__()
+        self.lines, self.open = lines, 0
+        self.reading = lambda: self.open > 0
+
+    def start(self) -> None:
+        self.tell_main("Completed")
+        threading.Timer(0.2, self._list).start()
+
+    def _list(self) -> None:
+        for uid in "ab":
+            self.tell_pod(uid, "terminated", phase="Succeeded")
+        self.heard.put(("pod", WatchEvent("SYNCED")))
+
+    def follow_log(self, pod: Dict, after: t.Any) -> None:
+        self.open += 1
+        super().follow_log(pod, after)
+        threading.Thread(target=self._read, args=(pod["metadata"]["uid"],)).start()
+
+    def _read(self, uid: str) -> None:
+        for number in range(self.lines):
+            if number == self.lines // 2:
+                time.sleep(0.3)
+            self.heard.put(("line", (uid, stamped(number), f"step={number}".encode())))
+        self.tell_rank(uid, 0, "ab".index(uid), world_size=2)
+        self.heard.put(("end", uid))
+        self.open -= 1
+
+
+def test_a_run_that_ended_unseen_is_read_to_its_end(
+    tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer than the time of silence after which what is left is given up; steps are of the time they were made at."""
+    monkeypatch.setattr(last_lines, "_QUIET_S", 0.4)
+    outcome, follower, _ = follow(tmp_path, _Ended(40), metrics={"step_pattern": r"step=(?P<step>\d+)"})
+    assert outcome.outcome == "succeeded" and follower.story.ranks_seen() == 2
+    assert (tmp_path / "logs" / "node-1.log").read_text().count("step=") == 80
+    steps = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    began = datetime.datetime(2026, 11, 21, 10, tzinfo=datetime.UTC).timestamp()
+    assert {line["step"]: line["at"] - began for line in steps} == {number: number for number in range(40)}
+
+
+def silent(told: Told, uid: str) -> None:
+    told.tell_pod(uid, node="node-2", leaving=True)
+
+
+def test_a_node_that_is_noticed_after_its_ranks_errors_is_lost(tmp_path: pathlib.Path, told: Told) -> None:
+    """The engine ends the run at once by a failed rank elsewhere; the lost node's pod stays, and is asked about."""
+    answers = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    lost, found = told.client.get, threading.Event()
+    told.client.get = lambda *about: lost(*about) if found.is_set() else answers
+    for uid, node in (("a", "node-1"), ("b", "node-2")):
+        told.tell_pod(uid, node=node)
+    for rank, uid in enumerate("ab"):
+        told.tell_rank(uid, 1, rank, world_size=2, node=f"node-{rank + 1}")
+    told.tell_rank("a", 2, 0, "worker_exit", exit_code=1)
+    silent(told, "b")
+    told.tell_main("Failed", restarts=1, restartsCountTowardsMax=1)
+    threading.Timer(0.5, found.set).start()
+    outcome, follower, _ = follow(tmp_path, told)
+    assert (outcome.outcome, outcome.cause, outcome.node) == ("lost", "node_lost", "node-2")
+    assert [(item.cause, item.failed_node) for item in follower.story.attempts] == [("node_lost", "node-2")]
+
+
+def test_a_silent_pod_is_not_waited_for_without_end(
+    tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(last_lines, "_SILENT_S", 0.3)
+    told.client.get = lambda *_about: {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    told.tell_pod("a")
+    told.tell_rank("a", 1, 0, world_size=2)
+    told.tell_rank("a", 2, 0, "worker_exit", exit_code=1)
+    silent(told, "b")
+    told.tell_main("Failed")
+    assert follow(tmp_path, told)[0].cause == "crash"
+
+
+def lost_unseen(tmp_path: pathlib.Path, told: Told) -> None:
+    """Two attempts of which nobody followed the end of the first: the pods are gone, the cluster's events are not."""
+    now = time.time()
+    ranks = [
+        {"kind": "worker_started", "rank": rank, "node": f"node-{rank + 1}", "attempt": n, "gang": str(n)}
+        for n in (1, 2)
+        for rank in (0, 1)
+    ]
+    failed: Dict = {**ranks[0], "kind": "worker_exit", "exit_code": 1, "at": now - 500}
+    lines = [{**item, "at": now - 1000 + 600 * (item["attempt"] - 1)} for item in ranks]
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [*lines, failed]))
+    kept = {"a": {"stamp": "2026-11-21T10:00:00Z", "same": 1, "node": "node-2"}}
+    (tmp_path / "offsets.json").write_text(json.dumps(kept))
+    noticed = datetime.datetime.fromtimestamp(now - 460, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    said = warning("r-node-0-1-x7k2p", "NodeNotReady", "Node is not ready")
+    said["involvedObject"]["uid"] = "a"
+    told.heard.put(("event", WatchEvent("ADDED", {**said, "lastTimestamp": noticed})))
+
+
+def test_a_lost_node_that_nobody_saw_is_known_by_the_clusters_events(tmp_path: pathlib.Path, told: Told) -> None:
+    """Its budget is that of lost nodes, whatever the engine counted; who follows next says it no second time."""
+    lost_unseen(tmp_path, told)
+    for _time in range(2):
+        told.tell_main(restarts=1, restartsCountTowardsMax=1)
+        threading.Timer(0.3, lambda: told.tell_main("Completed", restarts=1, restartsCountTowardsMax=1)).start()
+        outcome, follower, _ = follow(tmp_path, told)
+        assert outcome.outcome == "succeeded"
+        assert [(item.cause, item.failed_node) for item in follower.story.attempts] == [
+            ("node_lost", "node-2"),
+            (None, None),
+        ]
+        assert (follower.story.lost_nodes, follower.story.crashes) == (1, 0)
+        said = warning("r-node-0-1-x7k2p", "NodeNotReady", "Node is not ready")
+        told.heard.put(("event", WatchEvent("ADDED", said)))
+    assert (tmp_path / "events.jsonl").read_text().count("node_not_ready") == 1
+
+
+def test_lost_nodes_that_the_engine_took_for_crashes_use_their_own_budget(tmp_path: pathlib.Path, told: Told) -> None:
+    rules = follower_of(tmp_path, told, restart={"max_lost_nodes": 2})[0].rules
+    main = {**MAIN, "status": {"restarts": 1, "restartsCountTowardsMax": 1}}
+    attempts = [run_history.Attempt(n, float(n), fault=("node_lost", "node-2"), followed=n < 3) for n in (1, 2, 3)]
+    story = run_history.RunHistory()
+    story.attempts = attempts
+    found = rules.own_end(main, story, None)
+    assert found is not None and (found.outcome, found.cause) == ("lost", "node_lost")
+
+
+def test_a_pod_that_was_deleted_by_force_is_the_cause_of_its_attempts_end(tmp_path: pathlib.Path, told: Told) -> None:
+    """Its node confirms no end and its ranks tell none; pods that an engine takes away end by their nodes' word."""
+    for uid in "ab":
+        told.tell_pod(uid)
+        told.tell_rank(uid, 1, "ab".index(uid), world_size=2)
+    # What counts a Job's pods keeps it for a moment, and its kubelet ends it meanwhile.
+    told.tell_pod("a", leaving=True, grace_s=0)
+    told.tell_pod("a", leaving=True, grace_s=0, kind="DELETED", phase="Failed")
+    told.tell_rank("b", 2, 1, "worker_exit", exit_code=1)
+    told.tell_pod("b", leaving=True, grace_s=30)
+    told.tell_pod("b", leaving=True, grace_s=0, kind="DELETED", phase="Failed")
+    told.tell_main("Completed")
+    _, follower, progress = follow(tmp_path, told)
+    assert [(item.cause, item.failed_node) for item in follower.story.attempts] == [("pod_deleted", "node-1")]
+    assert [line for line in progress.lines if "by force" in line] == [
+        "node-1: r-a was deleted by force, and not by this collection"
+    ]
 
 
 def test_a_broken_source_ends_following_with_its_reason(tmp_path: pathlib.Path, told: Told) -> None:

@@ -21,6 +21,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
     pending,
     timestamps,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.ending import run_end
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.timestamps import (
     admission_time,
 )
@@ -83,7 +84,7 @@ def test_a_run_that_loses_its_place_says_so_and_waits(tmp_path: pathlib.Path, to
 def test_the_time_limit_does_not_count_while_a_run_has_no_place(
     tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kubernetes_follower, "_OWN_DEADLINE_S", -0.5)
+    monkeypatch.setattr(run_end, "_OWN_DEADLINE_S", -0.5)
     preempt(told)
     threading.Timer(1.0, lambda: told.tell_main("Completed")).start()
     outcome, follower, _ = follow(tmp_path, told, timeout_s=1)
@@ -94,7 +95,7 @@ def test_pods_that_are_leaving_bring_no_place_back(
     tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A controller that follows again sees them for the first time."""
-    monkeypatch.setattr(kubernetes_follower, "_OWN_DEADLINE_S", -0.5)
+    monkeypatch.setattr(run_end, "_OWN_DEADLINE_S", -0.5)
     told.tell_main("Suspended")
     old = [{"name": "node", "state": {"running": {"startedAt": "2020-01-01T00:00:00Z"}}}]
     told.tell_pod("a", containerStatuses=old, leaving=True)
@@ -122,7 +123,7 @@ def test_a_run_that_is_suspended_out_of_sight_says_so(
 def test_what_ranks_say_when_they_are_told_to_end_is_heard(tmp_path: pathlib.Path, told: Told) -> None:
     """A limit of the run's ends it: its ranks save first."""
     reads = iter([True, True, False])
-    told.reading = lambda: next(reads, False)  # type: ignore[method-assign]
+    told.reading = lambda: next(reads, False)
     told.tell_pod("a")
     told.tell_rank("a", 1, 0, world_size=2)
     told.client.delete = lambda *_given, **_named: told.tell_checkpoint("a", 2, 40)
@@ -163,7 +164,7 @@ def test_a_ray_cluster_that_loses_its_place_has_not_failed(tmp_path: pathlib.Pat
     threading.Timer(0.3, lambda: told.heard.put(("main", gone))).start()
     gone = WatchEvent("DELETED", {**told.main})
     outcome, _, _ = follow(tmp_path, told)
-    assert outcome.outcome == "cancelled" and "r" not in told.deleted
+    assert outcome.cause == "deleted" and "r" not in told.deleted
 
 
 def test_an_init_container_that_fails_is_named(tmp_path: pathlib.Path, told: Told) -> None:

@@ -54,7 +54,7 @@ class _Flood(Told):
         assert self.lines < 100_000, "nobody looks at anything else"
         return "line", ("a", stamped(1), b"x" * 10)
 
-    def reading(self) -> bool:
+    def is_reading(self) -> bool:
         return not self.deleted
 
     def close(self) -> None:
@@ -92,9 +92,9 @@ def test_lines_of_a_turn_are_written_together(tmp_path: pathlib.Path, told: Told
     written: list[tuple[str, str, int]] = []
     write = follower.logs._write
 
-    def counted(node: str, stream: str, text: str) -> None:
+    def counted(node: str, stream: str, text: str, times: t.Sequence[float | None]) -> None:
         written.append((stream, node, text.count("\n")))
-        write(node, stream, text)
+        write(node, stream, text, times)
 
     follower.logs._write = counted
     told.tell_main("Completed")
@@ -109,7 +109,7 @@ def test_what_is_heard_after_an_engines_end_counts_for_it(tmp_path: pathlib.Path
     told.tell_rank("a", 1, 0, world_size=2)
     told.tell_main("Failed")
     told.tell_rank("a", 2, 0, "worker_exit", exit_code=3)
-    told.reading = lambda: not told.heard.empty()  # type: ignore[method-assign]
+    told.reading = lambda: not told.heard.empty()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(follower, "_TURN_S", -1.0)
         outcome, _, _ = follow(tmp_path, told)
@@ -207,9 +207,10 @@ _END = "step 1\nstep 2\n\x1emuster\x1e{}\nValueError: no such thing\n"
 @pytest.mark.parametrize("how", ["error", "end", "cut"])
 @pytest.mark.parametrize("late", [False, True])
 def test_last_lines_that_were_not_read_come_from_the_pods_status(
-    tmp_path: pathlib.Path, told: Told, how: str, late: bool
+    tmp_path: pathlib.Path, told: Told, how: str, late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that were read are not told again, whether the log or the container's end is heard of first."""
+    monkeypatch.setattr(pod_logs, "_RETRY_S", (0.0,))
     told.tell_pod("a")
     for number in (0, 1, 2):
         told.heard.put(("line", ("a", stamped(number + 1), f"step {number}".encode())))
@@ -256,6 +257,67 @@ def test_the_record_of_how_a_run_ended_is_a_plain_line(tmp_path: pathlib.Path, t
     outcome = RunOutcome("failed", 1, "crash", "ValueError: \x1b[2J no\r\nsuch thing")
     ended = record_end(follower, outcome, run_record.new_record("r", {"nodes": 2}, 0.0), {})
     assert ended.detail == "ValueError:  [2J no such thing"
+
+
+def test_logs_that_people_read_steer_no_terminal(tmp_path: pathlib.Path, told: Told) -> None:
+    """Neither as they are read nor from the pod's status; what a progress bar wrote over itself are lines."""
+    loud = "\x1b[2J\x1b]0;title\x07\x1b[31mloss\x1b[0m 1\r10%\r20%\tdone\x00"
+    told.tell_pod("a")
+    told.heard.put(("line", ("a", stamped(1), loud.encode())))
+    told.heard.put(("end", "a"))
+    told.tell_pod("a", **end_with(loud + "\n"))
+    told.tell_main("Failed")
+    follow(tmp_path, told)
+    assert (tmp_path / "logs" / "node-1.log").read_text() == "loss 1\n10%\n20%\tdone\n"
+
+
+def marked(seq: int, lines: int, kind: str = "pod_ready") -> bytes:
+    data = {"at": time.time(), "kind": kind, "node": "node-1"}
+    return (MARK + json.dumps({"stream": "events", "seq": seq, "lines": lines, "data": data})).encode()
+
+
+def test_lines_that_a_node_deleted_before_they_were_read_are_missed(tmp_path: pathlib.Path, told: Told) -> None:
+    """The recorder counts what it writes: of 12 lines before the second mark two were read, and a mark is missing."""
+    told.tell_pod("a")
+    lines = [marked(1, 0), b"x", b"x", marked(3, 12), b"x", marked(4, 13, "agent_exit")]
+    for number, line in enumerate(lines):
+        told.heard.put(("line", ("a", stamped(number), line)))
+    told.tell_main("Completed")
+    outcome, follower, progress = follow(tmp_path, told)
+    said = "11 lines of the log of node-1 were not read"
+    assert outcome.outcome == "succeeded" and outcome.detail == f"all ranks exited with code 0; {said}"
+    assert [line for line in progress.lines if line.startswith("warning")] == [
+        "warning: node-1 deleted 11 lines of its log before they were read",
+        f"warning: {said}: what its ranks recorded there is missing from the record of the run",
+    ]
+    kept = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [line["detail"] for line in kept if line["kind"] == "log_gap"] == [said]
+
+
+@pytest.mark.parametrize(("first", "missed"), [(2, 0), (3, 5)])
+def test_who_follows_next_counts_on(tmp_path: pathlib.Path, told: Told, first: int, missed: int) -> None:
+    """What was deleted while nobody followed is missed too."""
+    place = {"stamp": "2026-11-21T10:00:00Z", "same": 1, "node": "node-1", "counts": [1, first]}
+    (tmp_path / "offsets.json").write_text(json.dumps({"a": place}))
+    told.tell_pod("a")
+    for number, line in enumerate([b"x", marked(2, first + 1 + missed, "agent_exit")]):
+        told.heard.put(("line", ("a", stamped(number + 1), line)))
+    told.tell_main("Completed")
+    outcome, follower, _ = follow(tmp_path, told)
+    assert ("5 lines of the log" in outcome.detail) is bool(missed)
+    assert follower.offsets["a"]["counts"] == [2, first + 1 + missed]
+
+
+def test_a_log_that_begins_late_or_ends_early_is_said(tmp_path: pathlib.Path, told: Told) -> None:
+    """Kubelets hand out the newest file of a log alone; a run that succeeded has a last line of each recorder."""
+    told.tell_pod("a")
+    told.heard.put(("line", ("a", stamped(1), marked(5, 100))))
+    told.tell_main("Completed")
+    outcome, _, _ = follow(tmp_path, told)
+    assert outcome.detail.split("; ")[1:] == [
+        "104 lines of the log of node-1 were not read",
+        "the end of the log of node-1 was not read",
+    ]
 
 
 @pytest.mark.parametrize("node", ["../../../escaped/evil", "/escaped/evil", "..", "a\0b", "n" * 400])

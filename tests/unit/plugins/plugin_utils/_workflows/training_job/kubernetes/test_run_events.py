@@ -17,7 +17,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
     follower,
     pending,
 )
-from ansible_collections.muster.training.tests.support.told_cluster import MAIN, Told, follow, warning
+from ansible_collections.muster.training.tests.support.told_cluster import MAIN, Told, follow, follower_of, warning
 
 Dict = dict[str, t.Any]
 
@@ -37,6 +37,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
         ("ImagePullBackOff", 'Back-off pulling image "i": dial tcp 10.0.0.1:443: i/o timeout', ""),
         ("ErrImagePull", "i: not found", ""),
         ("CreateContainerError", "exec format error", "container"),
+        ("RunContainerError", 'exec: "python3": executable file not found in $PATH', "container"),
     ],
 )
 def test_what_no_waiting_mends_ends_a_run_that_never_started(
@@ -249,3 +250,98 @@ def test_what_was_told_of_a_pod_before_it_counts_with_all_its_words(tmp_path: pa
     told.tell_pod("a", "waiting", phase="Pending", containerStatuses=[])
     outcome, _, _ = follow(tmp_path, told)
     assert (outcome.outcome, outcome.cause) == ("failed", "image")
+
+
+def mount_failed(told: Told, message: str) -> None:
+    told.heard.put(
+        ("event", WatchEvent("ADDED", warning("r-a", "FailedMount", f"MountVolume.SetUp failed: {message}")))
+    )
+
+
+def test_what_passes_by_itself_within_seconds_is_said_only_if_it_lasts(
+    tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under load and after the loss of a node kubelets and Kueue are behind: that is no defect of the job."""
+    behind = 'admission webhook "mjob.kb.io" denied the request: JobSet "r" not found'
+    for lasts in (False, True):
+        if lasts:
+            monkeypatch.setattr(pending, "_EARLY_S", -1.0)
+        told.tell_pod("a", "waiting", phase="Pending", containerStatuses=[])
+        mount_failed(told, "failed to sync configmap cache: timed out waiting for the condition")
+        told.heard.put(("event", WatchEvent("ADDED", warning("r", "JobCreationFailed", behind, "JobSet"))))
+        threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
+        outcome, _, progress = follow(tmp_path, told)
+        assert outcome.outcome == "succeeded"
+        said = [line for line in progress.lines if "configmap cache" in line or "not found" in line]
+        assert len(said) == (2 if lasts else 0), said
+
+
+def test_what_a_gangs_pods_have_in_common_is_said_once(tmp_path: pathlib.Path, told: Told) -> None:
+    for uid in "ab":
+        waits = {"name": "node", "state": {"waiting": {"reason": "ErrImagePull", "message": "dial tcp: refused"}}}
+        told.tell_pod(uid, "waiting", containerStatuses=[waits], phase="Pending")
+    threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
+    _, _, progress = follow(tmp_path, told)
+    assert [line for line in progress.lines if "dial tcp" in line] == [
+        "Pod n/r-a: its image cannot be pulled: ErrImagePull: dial tcp: refused"
+    ]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_a_pod_mounts_and_is_gone_is_put_back_and_ends_a_run_only_if_it_stays_away(
+    tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    """Also of a run that has worked: none of its next attempts would start."""
+    restored: list[float] = []
+    for lasts in (False, True):
+        if lasts:
+            monkeypatch.setattr(pending, "_TRANSIENT_S", -1.0)
+        follower, progress = follower_of(tmp_path / str(lasts), told)
+        follower.restore = lambda: restored.append(1.0)
+        (tmp_path / str(lasts)).mkdir()
+        told.tell_pod("a")
+        if begun:
+            told.tell_rank("a", 1, 0, world_size=2)
+        for _time in range(3):
+            mount_failed(told, 'configmap "r-program-1" not found')
+        timer = threading.Timer(0.3, lambda: told.tell_main("Completed"))
+        timer.start()
+        outcome = follower.run()
+        timer.join()
+        told.heard.queue.clear()
+        assert (outcome.outcome, outcome.cause) == (("failed", "volume") if lasts else ("succeeded", "succeeded"))
+        assert any(
+            'a volume is missing: FailedMount: MountVolume.SetUp failed: configmap "r-pro' in x for x in progress.lines
+        )
+    assert len(restored) == 2, "looked for every ten seconds at most"
+
+
+TOO_LARGE = (
+    "couldn't assign flavors to pod set node: insufficient quota for cpu in flavor main, previously considered podsets "
+    "requests (0) + current podset request (7500m) > maximum capacity (6)"
+)
+
+
+@pytest.mark.parametrize("worked", [False, True])
+def test_a_run_that_never_fits_its_queue_ends_unless_it_once_did(
+    tmp_path: pathlib.Path, told: Told, worked: bool
+) -> None:
+    """A quota that is made smaller under a run may grow again."""
+    if worked:
+        told.tell_pod("a")
+        told.tell_rank("a", 1, 0, world_size=2)
+    told.tell_main("Suspended")
+    _workload(told, True, QuotaReserved={"status": "False", "reason": "Pending", "message": TOO_LARGE})
+    threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
+    outcome, _, progress = follow(tmp_path, told)
+    assert outcome.cause == ("succeeded" if worked else "queue")
+    assert any("will never fit: 7.5 CPU asked, the queue has 6" in line for line in progress.lines)
+
+
+def test_the_last_word_names_what_kept_containers_from_starting(tmp_path: pathlib.Path, told: Told) -> None:
+    """The engine says only that it was restarted often enough."""
+    told.tell_pod("a", "waiting", phase="Pending", containerStatuses=[])
+    told.heard.put(("event", WatchEvent("ADDED", warning("r-a", "Failed", "Error: error mounting /x: no such device"))))
+    told.tell_main("Failed")
+    outcome, _, _ = follow(tmp_path, told)
+    assert (outcome.outcome, outcome.cause) == ("failed", "container") and "error mounting /x" in outcome.detail

@@ -42,7 +42,7 @@ def test_the_same_job_with_the_same_code_is_the_run() -> None:
 def test_what_differs_is_named_with_both_values_and_variables_without() -> None:
     other = dataclasses.replace(JOB, nodes=3, env={"A": "2"})
     problem = str(submit.compare_job(live(), "x-1", record(), other, SOURCE))
-    assert "is already running with another job: env.A, nodes (2 running, 3 requested)" in problem
+    assert "is already running with another job: env.A, nodes (2 recorded, 3 requested)" in problem
     changed = submit.compare_job(live(), "x-1", record(), JOB, CodeSource((), "cd", None))
     assert "with another job: the content of job.code" in str(changed)
 

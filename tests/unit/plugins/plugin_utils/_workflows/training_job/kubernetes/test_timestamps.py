@@ -30,6 +30,11 @@ def test_what_is_recent_or_has_no_time_is_now() -> None:
         assert local_time(text, None) == 1_000_000.0
 
 
+def test_what_is_recent_is_dated_where_the_clocks_can_be_compared() -> None:
+    assert local_time(stamp(999_978), 1_000_000.0) == 999_978.0, "a run that ended before it was followed again"
+    assert local_time(stamp(1_000_500), 1_000_000.0) == 1_000_000.0, "nothing is later than now"
+
+
 def test_what_is_older_is_dated_by_the_difference_of_the_clocks() -> None:
     assert local_time(stamp(999_000), None) == 999_000.0
     assert local_time(stamp(999_000), 1_000_100.0) == 998_900.0, "the server's clock is ahead"

@@ -1,0 +1,135 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The output of a unit on its node: metrics out of its lines, and logs that keep their end when they grow too large.
+
+A log is written by others, who hold it open. Its beginning is released to the file system in place (fallocate(2),
+FALLOC_FL_PUNCH_HOLE), so that sizes and offsets stay what they are; where a file system cannot do that, it grows.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pathlib
+import threading
+import time
+import typing as t
+
+from . import files, log_patterns
+
+KEEP_BYTES = 64 << 20
+_PIECE = 1 << 20
+_LOOK_S = 0.05
+_BOUND_S = 1.0
+_KEEP_SIZE, _PUNCH_HOLE = 0x01, 0x02
+_BLOCK = 4096
+
+
+class UnitOutput:
+    """Watches the log of a unit, beside its supervisor. ``logs`` are further files to bound, as a glob of the run."""
+
+    def __init__(self, log: pathlib.Path, run: pathlib.Path, patterns: t.Mapping[str, str]) -> None:
+        self._log, self._run = log, run
+        self._patterns = log_patterns.compile_patterns(patterns)
+        self._offset = log.stat().st_size if log.exists() else 0
+        self._bounded_at = 0.0
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self.child = 0
+
+    def start(self) -> None:
+        """Watch until :meth:`close`."""
+        threading.Thread(target=self._watch, name="output", daemon=True).start()
+
+    def close(self) -> None:
+        """Take in what was written last, and end."""
+        self._ended.set()
+        self.read_new(ended=True)
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_LOOK_S if self._patterns else _BOUND_S):
+            self.read_new()
+
+    def read_new(self, ended: bool = False) -> None:
+        """Turn new lines into metrics and bound the logs."""
+        with self._lock, contextlib.suppress(OSError):
+            if self._patterns:
+                while self._parse_piece(ended):
+                    # A program may print until its end.
+                    self._bound_logs()
+            self._bound_logs(now=ended)
+
+    def _bound_logs(self, now: bool = False) -> None:
+        if not now and time.monotonic() - self._bounded_at < _BOUND_S:
+            return
+        self._bounded_at = time.monotonic()
+        for place in [self._log, *self._run.glob("ranks/**/std*.log")]:
+            bound_log(place, self.child, KEEP_BYTES)
+
+    def _parse_piece(self, ended: bool) -> bool:
+        """Take in whole lines of one piece of the log; return whether there may be more."""
+        with open(self._log, "rb") as handle:
+            handle.seek(self._offset)
+            data = handle.read(_PIECE)
+        cut = len(data) if ended and len(data) < _PIECE else data.rfind(b"\n") + 1
+        if not cut and len(data) == _PIECE:
+            cut = len(data)
+        self._offset += cut
+        found = log_patterns.parse_lines(self._patterns, data[:cut].decode(errors="replace"), time.time())
+        if found:
+            lines = "".join(files.json_line({**line, "printed": True}) for line in found)
+            files.append_text(self._run / "metrics.jsonl", lines)
+        return len(data) == _PIECE
+
+
+def bound_log(place: pathlib.Path, reader: int, keep: int) -> int:
+    """Release the beginning of a log once it takes twice ``keep`` bytes of the disk; return the released bytes.
+
+    :param reader: a process that may be reading the file, and has not read its end (a launcher that shows its ranks').
+    """
+    try:
+        stat = place.stat()
+        if stat.st_blocks * 512 < 2 * keep:
+            return 0
+        unread = list(_read_positions(reader, place))
+        length = min([stat.st_size - keep, *unread]) // _BLOCK * _BLOCK
+        if length <= 0:
+            return 0
+        descriptor = os.open(place, os.O_WRONLY | os.O_NOFOLLOW)
+    except OSError:
+        return 0
+    try:
+        return length if _punch(descriptor, length) else 0
+    finally:
+        os.close(descriptor)
+
+
+def _punch(descriptor: int, length: int) -> bool:
+    fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+    if fallocate is None:
+        return False
+    sizes = (ctypes.c_int64(0), ctypes.c_int64(length))
+    return bool(fallocate(descriptor, _KEEP_SIZE | _PUNCH_HOLE, *sizes) == 0)
+
+
+def _read_positions(pid: int, place: pathlib.Path) -> t.Iterator[int]:
+    """Yield where a process is in a file that it has open for reading."""
+    wanted = os.stat(place)
+    try:
+        entries = os.listdir(f"/proc/{pid}/fd") if pid else []
+    except OSError:
+        # It has ended.
+        return
+    for entry in entries:
+        with contextlib.suppress(OSError, ValueError):
+            seen = os.stat(f"/proc/{pid}/fd/{entry}")
+            if (seen.st_dev, seen.st_ino) != (wanted.st_dev, wanted.st_ino):
+                continue
+            info = pathlib.Path(f"/proc/{pid}/fdinfo/{entry}").read_text().split()
+            fields = dict(zip(info[::2], info[1::2], strict=False))
+            if int(fields["flags:"], 8) & os.O_ACCMODE == os.O_RDONLY:
+                yield int(fields["pos:"])

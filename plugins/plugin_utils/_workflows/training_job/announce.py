@@ -1,0 +1,30 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is said of a run before it starts: its size and figures, the variables of its network, warnings.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ....module_utils._model import advice
+from ..shared.progress import Progress
+from .network import NetworkPlan
+
+
+def announce(
+    progress: Progress, parts: t.Sequence[str], derived: t.Mapping[str, t.Any], network: NetworkPlan, *, running: bool
+) -> None:
+    """Say what a run is, in one line, and which variables of NCCL and gloo each class of nodes gets.
+
+    :param parts: the run's name and size, then what else is known of it; the figures come between them.
+    :param running: it runs already and is followed: its variables are those of its start.
+    """
+    line = " · ".join([parts[0], *advice.describe(derived), *parts[1:]])
+    progress.say(line + (" · already running, following it" if running else ""))
+    if not running:
+        for text in network.describe():
+            progress.say(text)

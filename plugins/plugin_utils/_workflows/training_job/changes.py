@@ -1,0 +1,49 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What differs between a recorded run and the job that is asked for now.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+from ....module_utils._model.job import Job, to_yaml_names
+from ....module_utils._model.run_record import RunRecord
+
+_SHOWN = 60
+
+
+def describe_changes(before: RunRecord, job: Job, code_sha256: str | None) -> list[str]:
+    """Return each option that differs, with both values, or that the content of the code does; nothing if all is equal.
+
+    A gang that is to continue with fewer nodes because some were lost is the same job.
+    """
+    known, wanted = dict(before.job), to_yaml_names(job)
+    if job.restart.on_lost_node == "shrink" and wanted["nodes"] < (known.get("nodes") or 0):
+        known["nodes"] = wanted["nodes"]
+    differs = list(_differences(known, wanted))
+    codes = before.code_sha256, code_sha256
+    return differs + (["the content of job.code"] if not differs and all(codes) and codes[0] != codes[1] else [])
+
+
+def _differences(known: t.Mapping[str, object], wanted: t.Mapping[str, object], path: str = "") -> t.Iterator[str]:
+    """Yield each option that differs with both values; of variables only the names, for people put secrets there."""
+    for key in sorted({*known, *wanted}):
+        old, new = known.get(key), wanted.get(key)
+        if old == new:
+            continue
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _differences(old, new, f"{path}{key}.")
+        elif path == "env.":
+            yield f"{path}{key}"
+        else:
+            yield f"{path}{key} ({_shorten(old)} recorded, {_shorten(new)} requested)"
+
+
+def _shorten(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

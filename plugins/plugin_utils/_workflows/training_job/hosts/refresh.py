@@ -1,0 +1,93 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bringing the record of a run without a follower up to date: what its hosts have written, and how it ended.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import time
+import typing as t
+
+from .....module_utils._model.errors import RefusedError
+from .....module_utils._model.run_record import RunRecord
+from ...._hosts import gang
+from ...._hosts.node_client import NodeClient
+from ...shared import run_record
+from ...shared.progress import Progress
+from ...shared.state_dir import StateHome, load_record
+from ..follower import Follower
+from ..load import load_recorded_job
+from ..outcome import add_error_line, check_attendance, record_end
+from . import plan as hosts_plan
+from .follower import HostsFollower
+
+
+def refresh_record(
+    home: StateHome,
+    record: RunRecord,
+    remotes: t.Sequence[NodeClient],
+    hostvars: t.Mapping[str, t.Any],
+    progress: Progress,
+) -> RunRecord:
+    """Return the record of a run with what ``remotes``, the hosts that answer, have written since it was followed.
+
+    It is ended where all its hosts say that it has ended. A run that is being followed is left to its follower.
+    """
+    if record.is_ended or not remotes:
+        return record
+    folder = home.run_folder(record.run_id)
+    try:
+        lock = home.lock(record.run_id, 0.0)
+    except RefusedError:
+        return load_record(folder) or record
+    prices = {name: hosts_plan.price_per_hour(name, hostvars[name]) for name in record.hosts if name in hostvars}
+    with lock:
+        # It may have been followed to its end a moment ago.
+        current = load_record(folder) or record
+        return current if current.is_ended else _refresh(home, current, remotes, prices, progress)
+
+
+def wait_for_follower(home: StateHome, record: RunRecord, within_s: float) -> RunRecord:
+    """Return the record once the process that follows the run has recorded its end; as it is when it has none."""
+    end = time.monotonic() + within_s
+    while not record.is_ended and time.monotonic() < end:
+        try:
+            home.lock(record.run_id, 0.0).close()
+            return load_record(home.run_folder(record.run_id)) or record
+        except RefusedError:
+            time.sleep(0.05)
+        record = load_record(home.run_folder(record.run_id)) or record
+    return record
+
+
+def _refresh(
+    home: StateHome,
+    record: RunRecord,
+    remotes: t.Sequence[NodeClient],
+    prices: t.Mapping[str, float | None],
+    progress: Progress,
+) -> RunRecord:
+    job, folder = load_recorded_job(record), home.run_folder(record.run_id)
+
+    def save(follower: Follower) -> None:
+        nonlocal record
+        record = run_record.update_record(record, follower.story, prices, time.time())
+        run_record.write_record(folder, record)
+
+    ordered = sorted(remotes, key=lambda remote: record.hosts.index(remote.name))
+    follower = HostsFollower(job, record.run_id, folder, ordered, progress, _restart_nothing, save, None)
+    outcome = follower.catch_up()
+    if outcome is None or len(ordered) < len(record.hosts) or not follower.has_attempt(record.generation):
+        return record
+    for remote in ordered:
+        remote.owner = home.owner(create=False)["owner"]
+    gang.stop_gang(ordered, record.run_id, job.checkpoints.grace_s + 20)
+    outcome = add_error_line(folder, check_attendance(job, follower, outcome))
+    return record_end(follower, outcome, record, prices, follower.ended_at())
+
+
+def _restart_nothing(remote: NodeClient) -> None:
+    """A run that is only looked at is not started again."""

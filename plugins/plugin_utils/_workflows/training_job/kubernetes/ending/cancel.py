@@ -1,0 +1,71 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Cancelling a run on Kubernetes: its object and its pods are deleted, and only then its record says that it has ended.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import pathlib
+
+from ......module_utils._model.errors import MusterError, RefusedError
+from ......module_utils._model.run_record import BackendRef, RunRecord
+from ....._kube.api.client import Client
+from ....._kube.jobs.spec import gang_selector
+from ....shared import cluster_identity, kube_connection
+from ....shared.request import Result, RunRequest
+from ....shared.state_dir import StateHome
+from ...outcome import build_result, build_uncancelled_result, record_cancelled
+from .. import leader_lease, lease_guard
+from ..delete import DELETION_S, delete_run, mark_cancelled
+from .last_lines import is_over
+
+
+def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
+    """Remove what runs the job and wait until its pods are gone, so that nothing of it writes any more."""
+    run_id, ref = record.run_id, record.backend_ref
+    folder = home.run_folder(run_id)
+    if request.check:
+        return {"changed": not record.is_ended, "run_id": run_id}
+    context = ref.context if ref else None
+    client = kube_connection.open_client(request.options, request.base, request.progress.say, context=context)
+    existed = False
+    try:
+        if not request.options.get("cluster_id"):
+            cluster_identity.require_same_cluster(client, record.to_dict())
+        if ref:
+            if not record.is_ended:
+                mark_cancelled(client, ref, home.owner(create=True)["controller"])
+            within_s = int(record.job["checkpoints"]["grace_s"]) + DELETION_S
+            existed = delete_run(client, ref, run_id, within_s, request.progress)
+            leader_lease.delete_stale(client, ref.name, ref.namespace)
+    except RefusedError:
+        # It is another cluster, or there is no such run.
+        raise
+    except MusterError as error:
+        left = _find_left(client, ref, run_id, folder) if ref else "it never had an object"
+        done = build_uncancelled_result(record, folder, left, error)
+    else:
+        ended, changed = record_cancelled(folder, record)
+        done = build_result(ended, folder, changed=existed or changed)
+    # Rented machines of a run that is to end must not wait for what stands in the way of its pods.
+    outcome = str(record.outcome) if record.is_ended else "cancelled"
+    return lease_guard.delete_after_end(request, home, record, lambda: client, done, outcome)
+
+
+def _find_left(client: Client, ref: BackendRef, run_id: str, folder: pathlib.Path) -> str:
+    """Return what of a run there still is, one line."""
+    try:
+        live = client.get(ref.kind_name, ref.name, ref.namespace)
+        pods = client.list("v1/Pod", ref.namespace, labels=gang_selector(run_id)).items
+    except MusterError as error:
+        forget = f"where its cluster no longer exists, delete {folder}"
+        return f"what of it still runs could not be read ({error.message}; {forget})"
+    there = live is not None and (not ref.uid or live["metadata"].get("uid") == ref.uid)
+    parts = [f"{ref.kind} {ref.namespace}/{ref.name}"] if there else []
+    running = [pod for pod in pods if not is_over(pod)]
+    nodes = sorted({str(pod["spec"].get("nodeName")) for pod in running if pod["spec"].get("nodeName")})
+    parts += [f"{len(running)} pods" + (f" on {', '.join(nodes)}" if nodes else "")] if running else []
+    return f"there still are {' and '.join(parts)}" if parts else "nothing of it is left"

@@ -1,0 +1,62 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How long the last lines of a run that has ended are waited for.
+
+An engine says that a run has ended before its pods' logs are read, and long before: a run may have ended while it was
+not followed. Logs of ended containers are finite, so they are read for as long as lines come.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import time
+
+from ....._kube.api.kinds import KubeObject
+from ....._kube.nodes.lost_pods import FINISHED
+from ...follower import RunOutcome
+
+# So long nothing may come before the rest is given up.
+_QUIET_S = 20.0
+# A node that does not answer is noticed after 40 to 50 s by Kubernetes' defaults.
+_SILENT_S = 75.0
+
+
+class FoundEnd:
+    """How a run ended, and until when its last lines are waited for.
+
+    :param by_engine: its engine says that it ended; otherwise it was told to end, and may do so for ``saves_s``.
+    :param reads_s: for how long nothing may come.
+    """
+
+    def __init__(
+        self, outcome: RunOutcome, *, by_engine: bool = False, saves_s: float = 0.0, reads_s: float = _QUIET_S
+    ) -> None:
+        self.outcome, self._by_engine = outcome, by_engine
+        self._began = self._line_at = time.monotonic()
+        self._limit_s = reads_s + saves_s
+        self._reads_s = reads_s
+
+    def take_line(self) -> None:
+        """Note that a line was read."""
+        self._line_at = time.monotonic()
+
+    def reads_on(self, reading: bool, alive: bool, silent: bool) -> bool:
+        """Return whether to wait on.
+
+        :param reading: whether a log is still being read. :param alive: whether a container of the run still runs.
+        :param silent: whether a pod is being deleted whose end its node has not confirmed.
+        """
+        now = time.monotonic()
+        if silent and self._by_engine and self.outcome.cause == "crash" and now <= self._began + _SILENT_S:
+            # Its node may be lost: ranks elsewhere fail before the cluster says so.
+            return True
+        if not reading or now <= self._began + self._limit_s:
+            return reading
+        return self._by_engine and not alive and now <= self._line_at + self._reads_s
+
+
+def is_over(pod: KubeObject) -> bool:
+    """Return whether all containers of a pod have ended, by the word of its node."""
+    return (pod.get("status") or {}).get("phase") in FINISHED

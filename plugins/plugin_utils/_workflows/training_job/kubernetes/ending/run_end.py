@@ -1,0 +1,132 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a run on Kubernetes ended: by its engine's word, by the job's own limits, or by a deletion of its object.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import time
+import typing as t
+
+from ......module_utils._model.job import Job
+from ......module_utils._model.run_history import RunHistory, parse_time
+from ......module_utils._secrets.scrubber import scrub
+from ....._hosts import log_follow
+from ....._kube.api.kinds import KubeObject, title
+from ....._kube.objects import events, status
+from ...follower import RunOutcome
+from ..container_exits import ContainerExits
+from ..delete import is_cancelled
+
+# The engine's own deadline comes first: it says in the cluster why the job ended.
+_OWN_DEADLINE_S = 10.0
+# 128 + SIGTERM.
+_STOPPED = 143
+Line = t.Mapping[str, t.Any]
+
+
+class EndRules:
+    """Judges a run by its object and its history. ``late``: whether the gang's Job ran out of time."""
+
+    def __init__(self, job: Job, exits: ContainerExits, late: t.Callable[[], bool]) -> None:
+        self.job, self.exits, self._late = job, exits, late
+        self._refusal: tuple[float, RunOutcome] | None = None
+        self._problem: events.StartProblem | None = None
+
+    def take_refusal(self, node: str, line: Line) -> str:
+        """Note that a pod did not start its program, which no rank of it will say; return why."""
+        detail, code = scrub(str(line.get("detail") or "")), line.get("exit_code")
+        outcome = RunOutcome("failed", code if isinstance(code, int) else 1, "crash", f"{node}: {detail}")
+        # A pod that is stopped while it waits for the gang reports that; the reason is the other pod's.
+        if code != _STOPPED or self._refusal is None:
+            self._refusal = parse_time(line.get("at")) or log_follow.now(), outcome
+        return detail
+
+    def take_problem(self, problem: events.StartProblem) -> None:
+        """Note what kept a container from starting: the engine's own reason does not name it."""
+        if problem.code in ("container", "image", "volume", "admission"):
+            self._problem = problem
+
+    def take_attempt(self) -> None:
+        """Note that an attempt has begun: what kept its containers from starting is over."""
+        self._problem = None
+
+    def engine_end(self, main: KubeObject, story: RunHistory) -> RunOutcome | None:
+        """Return how the run ended by its engine's word, None while it runs."""
+        now = status.read_state(main)
+        if now.phase == "done":
+            return RunOutcome("succeeded", 0, "succeeded", "all ranks exited with code 0")
+        return self._failure(now.reason, story) if now.phase == "failed" else None
+
+    def own_end(self, main: KubeObject, story: RunHistory, admitted_at: float | None) -> RunOutcome | None:
+        """Return the end by a rule that not every engine knows, None where the run may go on."""
+        found = self._fatal_exit(story) or self._timeout(admitted_at)
+        return found or self._lost_budget(main, story) or self._start_failure(story)
+
+    def deletion(self, main: KubeObject, story: RunHistory) -> RunOutcome:
+        """Return the end of a run whose object was deleted before its engine said an end."""
+        meta = main["metadata"]
+        name = title(main["kind"], meta.get("namespace"), meta.get("name"))
+        cancelled = bool(story.attempts and story.attempts[-1].cancelled_at is not None)
+        if cancelled or is_cancelled(main):
+            return RunOutcome("cancelled", 143, "cancelled", f"the run was cancelled: {name} was deleted")
+        return RunOutcome("failed", 1, "deleted", f"{name} was deleted, and not by cancel")
+
+    def _fatal_exit(self, story: RunHistory) -> RunOutcome | None:
+        """Return the end of a run by an exit code that must not be repeated; not every engine knows exit codes."""
+        attempt = story.attempts[-1] if story.attempts else None
+        fatal = self.job.restart.fatal_exit_codes
+        found = [item for item in attempt.exits.values() if item[1] in fatal] if attempt else []
+        if not found:
+            return None
+        _unused, code, node = min(found)
+        return RunOutcome("failed", code, "fatal_exit_code", f"a rank on {node} exited with code {code}", node)
+
+    def _timeout(self, since: float | None) -> RunOutcome | None:
+        """Return the end of a run that exceeded timeout_s. An engine's own deadline starts again with every restart."""
+        limit = self.job.timeout_s
+        if limit is None or since is None or time.time() <= since + limit + _OWN_DEADLINE_S:
+            return None
+        return RunOutcome("failed", 124, "timeout", f"timeout_s ({limit} s) has passed")
+
+    def _lost_budget(self, main: KubeObject, story: RunHistory) -> RunOutcome | None:
+        """Return the end of a run that lost too many nodes, by its engine's word or by the cluster's."""
+        counts = main.get("status") or {}
+        by_engine = int(counts.get("restarts") or 0) - int(counts.get("restartsCountTowardsMax") or 0)
+        lost = max(by_engine, story.lost_nodes)
+        if not self.job.lost_budget or lost <= self.job.lost_budget:
+            return None
+        return RunOutcome("lost", 1, "node_lost", f"restart.max_lost_nodes is exceeded after {lost} lost nodes")
+
+    def _start_failure(self, story: RunHistory) -> RunOutcome | None:
+        why = "" if story.attempts else self.exits.start_failure()
+        return RunOutcome("failed", 1, "crash", why) if why else None
+
+    def _failure(self, reason: str, story: RunHistory) -> RunOutcome:
+        attempt = story.attempts[-1] if story.attempts else None
+        last = max((item.started_at for item in story.attempts), default=0.0)
+        if self._refusal is not None and self._refusal[0] > last:
+            return self._refusal[1]
+        killed = self.exits.killed_since(last)
+        if killed:
+            return RunOutcome("failed", 137, "out_of_memory", f"{killed[1]} ({reason})", killed[0])
+        if "Deadline" in reason or self._late():
+            # Ranks that were told to end for it say so as they end.
+            return RunOutcome("failed", 124, "timeout", f"timeout_s ({self.job.timeout_s} s) has passed ({reason})")
+        failure = attempt.first_failure if attempt else None
+        lost = attempt.failed_node if attempt and attempt.cause != "crash" else None
+        if lost and (failure is None or (attempt and attempt.cause == "node_lost")):
+            return RunOutcome("lost", 1, "node_lost", f"{lost} was lost: {reason}", lost)
+        if failure is None:
+            problem = self._problem
+            return RunOutcome("failed", 1, problem.code if problem else "crash", _with_problem(reason, problem))
+        code, node = failure.exit_code, failure.node
+        cause = "fatal_exit_code" if code in self.job.restart.fatal_exit_codes else "crash"
+        return RunOutcome("failed", code, cause, f"a rank on {node} exited with code {code} ({reason})", node)
+
+
+def _with_problem(reason: str, problem: events.StartProblem | None) -> str:
+    return reason if problem is None else f"{problem.text} ({reason})"

@@ -1,0 +1,139 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the verdicts on the network (``fabric.json``) mean for a job: refusals, warnings, the variables of each node.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import typing as t
+
+from ....module_utils._model import fabric_gate, nccl_variables, node_environment
+from ....module_utils._model.fabric_gate import VerdictRecord
+from ....module_utils._model.job import Job
+from ....module_utils._model.node_environment import Environment
+from ....module_utils._model.run_record import SCHEMA
+from ....module_utils._node import files
+
+_FILE = "fabric.json"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NetworkPlan:
+    """The network of a job.
+
+    ``verdicts``: the islands that its nodes may be on, one where that is decided. ``environment``: the variables of
+    NCCL and gloo of each node. ``bandwidth_gb_s``: measured bus bandwidth, the lowest of several islands.
+    """
+
+    verdicts: tuple[VerdictRecord, ...] = ()
+    warnings: tuple[str, ...] = ()
+    environment: t.Mapping[str, Environment] = dataclasses.field(default_factory=dict)
+    bandwidth_gb_s: float | None = None
+
+    @property
+    def verdict(self) -> VerdictRecord | None:
+        """Return the verdict on the job's nodes, None where there is none or several are possible."""
+        return self.verdicts[0] if len(self.verdicts) == 1 else None
+
+    @property
+    def reference(self) -> dict[str, object] | None:
+        """Return what the run's record says of the verdict."""
+        verdict = self.verdict
+        return {key: verdict[key] for key in ("island", "outcome", "lane")} if verdict else None
+
+    def on_nodes(self, names: t.Collection[str]) -> NetworkPlan:
+        """Return the plan with the verdicts that hold all of these nodes: where the job was placed to."""
+        held = tuple(entry for entry in self.verdicts if names and set(names) <= set(entry.get("nodes") or []))
+        return dataclasses.replace(self, verdicts=held)
+
+    def describe(self) -> tuple[str, ...]:
+        """Return a line for each class of nodes with the variables that it gets."""
+        classes = node_environment.group_nodes(self.environment)
+        return tuple(f"network variables of {item.describe()}" for item in classes)
+
+
+def read_verdicts(folder: pathlib.Path) -> list[t.Any]:
+    """Return the entries of a folder's ``fabric.json``, readable or not; empty without a file."""
+    document = files.read_json(folder / _FILE)
+    entries = document.get("islands", []) if isinstance(document, dict) else (document or [])
+    return entries if isinstance(entries, list) else [entries]
+
+
+def plan_hosts_network(
+    job: Job, hosts: t.Sequence[str], entries: t.Sequence[t.Any], given: t.Mapping[str, Environment] | None = None
+) -> NetworkPlan:
+    """Return the network of a job on plain hosts.
+
+    :param entries: the cluster's ``fabric.json``.
+    :param given: the nodes' variables where they are known already, as in a fabric test.
+    :raises RefusedError: when a verdict forbids the job.
+    """
+    gate = fabric_gate.judge_fabric(job, hosts, entries)
+    known = given if given is not None else node_environment.read_environment(gate.verdict or {})
+    own = {name: known[name] for name in hosts if name in known}
+    return NetworkPlan(
+        (gate.verdict,) if gate.verdict else (),
+        (*gate.warnings, *_warn(job, [gate.verdict] if gate.verdict else [], own)),
+        node_environment.select_variables(own, job.env, own_network=True, rdma=True),
+        gate.bandwidth_gb_s,
+    )
+
+
+def plan_cluster_network(
+    job: Job,
+    nodes: t.Sequence[str],
+    islands: t.Collection[str],
+    entries: t.Sequence[t.Any],
+    given: t.Mapping[str, Environment] | None = None,
+    *,
+    rdma: bool,
+    one_island: bool,
+) -> NetworkPlan:
+    """Return the network of a job on a cluster, where the scheduler chooses among ``nodes``.
+
+    Whether a verdict forbids a node is decided by the node's labels (see ``_kube/jobs/placement.py``).
+
+    :param islands: the islands that the job may be placed to, empty where any is possible.
+    :param rdma: whether pods get RDMA devices.
+    :param one_island: whether all pods of the job are placed to one island.
+    """
+    if job.nodes < 2:
+        return NetworkPlan(warnings=nccl_variables.warn_of_variables(job.env, rdma=None))
+    verdicts = [
+        entry
+        for entry in fabric_gate.readable_verdicts(entries)
+        if set(nodes) & set(entry["nodes"]) and (not islands or entry["island"] in islands)
+    ]
+    found = {name: values for entry in verdicts for name, values in node_environment.read_environment(entry).items()}
+    known = given if given is not None else {name: found[name] for name in nodes if name in found}
+    covered = {name for entry in verdicts for name in entry["nodes"]}
+    single = one_island or (len(verdicts) == 1 and covered >= set(nodes))
+    rates = [fabric_gate.bandwidth_of(entry) for entry in verdicts]
+    return NetworkPlan(
+        tuple(verdicts),
+        (*(line for entry in verdicts for line in fabric_gate.warn_of_verdict(entry)), *_warn(job, verdicts, known)),
+        node_environment.select_variables(
+            known, job.env, own_network=job.placement.network_mode == "host", rdma=rdma, one_island=single
+        ),
+        min((rate for rate in rates if rate is not None), default=None) if None not in rates else None,
+    )
+
+
+def write_verdict(folder: pathlib.Path, plan: NetworkPlan) -> None:
+    """Keep the verdict in the run's folder, where its report looks for it, once it is known which one it is."""
+    if plan.verdict:
+        files.write_json(folder / _FILE, {"schema": SCHEMA, "islands": [dict(plan.verdict)]})
+
+
+def _warn(job: Job, verdicts: t.Sequence[VerdictRecord], known: t.Mapping[str, Environment]) -> tuple[str, ...]:
+    """Return warnings about the job's own variables of NCCL."""
+    rdma = any(entry.get("lane") in ("A", "B") for entry in verdicts) if verdicts else None
+    return (
+        *nccl_variables.warn_of_variables(job.env, rdma=rdma),
+        *node_environment.list_overridden(known, job.env),
+    )

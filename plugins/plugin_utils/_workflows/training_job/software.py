@@ -1,0 +1,67 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether all nodes of a run have the same image and the same versions: one tag may stand for several images.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import re
+import typing as t
+
+from ....module_utils._model.run_history import RunHistory
+from ....module_utils._model.run_record import RunRecord
+from .transport import newest_evidence
+
+_NCCL = re.compile(r"NCCL version ([0-9][\w.+-]{1,40})")
+_MAX_NAMES = 4
+Versions = t.Mapping[str, t.Mapping[str, str]]
+
+
+def add_software(record: RunRecord, story: RunHistory, images: t.Mapping[str, str] | None = None) -> RunRecord:
+    """Return the record with what its newest attempt's nodes run: versions, and how nodes differ.
+
+    :param images: node -> digest of the image of its pod.
+    """
+    if not story.attempts:
+        return record
+    nodes = story.attempts[-1].node_names
+    found = {node: dict(story.versions.get(node, {})) for node in nodes}
+    for line in newest_evidence(story):
+        listed = line.get("lines")
+        said = next(filter(None, map(_NCCL.search, map(str, listed))), None) if isinstance(listed, list) else None
+        if said and line.get("node") in found:
+            found[str(line["node"])]["nccl"] = said[1]
+    first = {key: value for node in reversed(nodes) for key, value in found[node].items()}
+    for node, digest in (images or {}).items():
+        if node in found:
+            found[node]["image"] = digest
+    versions = {**record.versions, **first}
+    return dataclasses.replace(record, versions=versions, differences=find_differences(found))
+
+
+def find_differences(found: Versions) -> tuple[str, ...]:
+    """Return a line for each thing that is not the same on all nodes that report it, the rarest value first.
+
+    :param found: node -> name -> version or digest.
+    """
+    lines = []
+    for name in sorted({name for values in found.values() for name in values}):
+        owners: dict[str, list[str]] = collections.defaultdict(list)
+        for node, values in sorted(found.items()):
+            if name in values:
+                owners[values[name]].append(node)
+        if len(owners) > 1:
+            ordered = sorted(owners.items(), key=lambda item: (len(item[1]), item[1]))
+            texts = (f"{value} on {_join(nodes)}" for value, nodes in ordered)
+            lines.append(f"{name} differs between nodes: {'; '.join(texts)}")
+    return tuple(lines)
+
+
+def _join(nodes: t.Sequence[str]) -> str:
+    more = f" and {len(nodes) - _MAX_NAMES} more" if len(nodes) > _MAX_NAMES else ""
+    return ", ".join(nodes[:_MAX_NAMES]) + more

@@ -1,0 +1,70 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Another job, or other code, under the run id of an earlier one: what is refused, what is said, and training longer."""
+
+from __future__ import annotations
+
+import sys
+import typing as t
+
+from ansible_collections.muster.training.tests.e2e.playbook_world import NODES, World, until
+
+# Saves every step and goes on where it stopped, up to the step that is asked for.
+PROGRAM = """
+import json, os, pathlib, sys, time
+place = pathlib.Path(os.environ["MUSTER_CHECKPOINT_DIR"], "rank-" + os.environ["RANK"])
+step = int(place.read_text()) if place.exists() else 0
+while step < int(sys.argv[1]):
+    step += 1
+    place.write_text(str(step))
+    with open(os.environ["MUSTER_METRICS_FILE"], "a") as metrics:
+        metrics.write(json.dumps({"at": time.time(), "step": step}) + "\\n")
+        metrics.write(json.dumps({"at": time.time(), "checkpoint_step": step, "path": str(place)}) + "\\n")
+    time.sleep(0.1)
+"""
+
+
+def job(world: World, steps: int, **values: t.Any) -> dict[str, t.Any]:
+    return world.job(
+        command=[sys.executable, "-I", "-S", "-c", PROGRAM, str(steps)], **{"checkpoints": {"grace_s": 1}, **values}
+    )
+
+
+def test_another_job_is_refused_while_the_run_is_running(world: World) -> None:
+    assert world.play(job=world.rank_job(), training_job_wait=False).code == 0
+    until(lambda: len(world.ranks()) == 2, "both ranks")
+    alive = world.processes()
+    result = world.play(job=world.rank_job(talk=True))
+    assert result.code != 0 and f"run {world.run_id} is already running with another job: command" in result.errors[0]
+    assert "Cancel it first" in result.errors[0] and world.processes() == alive
+    world.finish()
+    assert world.play(job=world.rank_job()).code == 0, "the first job is followed to its end"
+
+
+def test_a_run_that_had_ended_says_where_it_continues_and_what_has_changed(world: World) -> None:
+    play = world.start(job=job(world, 1000))
+    until(lambda: (world.run_folder() / "metrics.jsonl").exists() or play.process.poll() is not None, "steps")
+    until(lambda: len(world.metrics()) >= 6, "steps")
+    assert world.play("cancel").code == 0
+    play.wait()
+    step = world.record()["checkpoint"]["step"]
+    result = world.play(job=job(world, 12))
+    assert result.code == 0, result.output
+    assert (
+        f"was cancelled, and continues from the checkpoint of step {step}, with another job: command" in result.output
+    )
+
+
+def test_training_longer_is_one_option(world: World) -> None:
+    assert world.play(job=job(world, 5)).code == 0
+    refused = world.play(job=job(world, 9))
+    assert refused.code != 0 and "has already succeeded with another job: command" in refused.errors[0], refused.output
+    assert "muster_extend" in refused.errors[0] and world.record()["attempts"][-1]["last_step"] == 5
+    longer = world.play(job=job(world, 9), muster_extend=True)
+    assert longer.code == 0 and "continues from the checkpoint of step 5" in longer.output, longer.output
+    assert (world.node_folder(NODES[0]) / "checkpoints" / "rank-0").read_text() == "9"
+    last = world.record()["attempts"][-1]
+    assert (last["first_step"], last["last_step"], world.record()["outcome"]) == (6, 9, "succeeded")
+    again = world.play(job=job(world, 9), muster_extend=True)
+    assert again.code == 0 and again.changed == 0

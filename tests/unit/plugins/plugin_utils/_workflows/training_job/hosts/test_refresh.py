@@ -1,0 +1,103 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The record of a run that nobody follows, brought up to date; tests/e2e/test_unfollowed_runs.py does it with hosts."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
+from ansible_collections.muster.training.plugins.module_utils._node import files
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts.refresh import (
+    refresh_record,
+    wait_for_follower,
+)
+
+T0 = 1_700_000_000.0
+
+
+class Silent:
+    """A progress that shows nothing."""
+
+    def say(self, line: str) -> None:
+        del line
+
+    def show(self, values: t.Mapping[str, t.Any]) -> None:
+        del values
+
+
+class Node(NodeClient):
+    """A host whose agent ended, or has not, and that says so once."""
+
+    def __init__(self, name: str, rank: int, code: int | None, generation: int = 1) -> None:
+        super().__init__(name, lambda command, data: (0, "", ""))
+        common = {"node": name, "rank": rank, "attempt": 1, "world_size": 2}
+        self.events = [{"kind": "worker_started", "at": T0 + 1, **common}]
+        ending = None
+        if code is not None:
+            self.events.append({"kind": "worker_exit", "at": T0 + 9, "exit_code": code, **common})
+            ending = {"at": T0 + 10 + rank, "exit_code": code, "cause": "crash" if code else "succeeded"}
+        self.units = {"agent": {"alive": ending is None, "exit": ending, "generation": generation}}
+        self.stops = 0
+
+    def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
+        if op == "stop":
+            self.stops += 1
+            return {"stopped": False}
+        text = "" if values["offsets"] else "".join(json.dumps(line) + "\n" for line in self.events)
+        return {"text": {"events": text} if text else {}, "offsets": {"events": 1}, "units": self.units, "digest": "d"}
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> StateHome:
+    return StateHome({"path": str(tmp_path)}, "lab")
+
+
+def recorded(home: StateHome) -> RunRecord:
+    job = to_yaml_names(parse_job({"name": "x", "nodes": 2, "script": "/t.py"}))
+    record = run_record.new_record("x-1", job, T0, hosts=("a", "b"), generation=1)
+    run_record.write_record(files.private_dir(home.run_folder("x-1")), record)
+    return record
+
+
+@pytest.mark.parametrize(
+    ("codes", "outcome", "exit_code"), [((0, 0), "succeeded", 0), ((0, 3), "failed", 3), ((0, None), None, None)]
+)
+def test_a_run_ends_when_all_its_hosts_say_so(
+    home: StateHome, codes: tuple[int | None, ...], outcome: str | None, exit_code: int | None
+) -> None:
+    nodes = [Node(name, rank, code) for rank, (name, code) in enumerate(zip("ab", codes, strict=True))]
+    found = refresh_record(home, recorded(home), nodes, {"a": {}, "b": {}}, Silent())
+    assert (found.outcome, found.exit_code) == (outcome, exit_code)
+    assert found.is_ended is (outcome is not None) and found.world_size.seen == 2
+    assert found.ended_at == (run_record.format_time(T0 + 11) if outcome else None)
+    assert [node.stops for node in nodes] == [int(found.is_ended)] * 2
+    again = refresh_record(home, found, nodes, {}, Silent())
+    kinds = [json.loads(line)["kind"] for line in (home.run_folder("x-1") / "events.jsonl").read_text().splitlines()]
+    assert again == found or not found.is_ended
+    assert kinds.count("worker_started") == 2 and kinds.count("ended") == int(found.is_ended)
+
+
+def test_the_end_of_some_hosts_or_of_an_earlier_start_is_not_the_run_s(home: StateHome) -> None:
+    record = recorded(home)
+    assert not refresh_record(home, record, [Node("a", 0, 0)], {}, Silent()).is_ended
+    old = [Node("a", 0, 0, generation=0), Node("b", 1, 0, generation=0)]
+    assert not refresh_record(home, record, old, {}, Silent()).is_ended
+
+
+def test_a_run_that_is_followed_is_left_to_its_follower(home: StateHome) -> None:
+    record = recorded(home)
+    nodes = [Node("a", 0, 0), Node("b", 1, 0)]
+    with home.lock("x-1"):
+        assert refresh_record(home, record, nodes, {}, Silent()) == record
+        assert wait_for_follower(home, record, 0.2) == record
+    assert wait_for_follower(home, record, 30.0) == record, "nobody follows it"

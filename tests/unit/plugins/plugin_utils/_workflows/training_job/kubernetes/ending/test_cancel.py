@@ -1,0 +1,50 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a cancel that failed says of the run. A real API server is in tests/kube_api/test_runs_in_pods.py."""
+
+from __future__ import annotations
+
+import pathlib
+import types
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, TransportError
+from ansible_collections.muster.training.plugins.module_utils._model.run_record import BackendRef
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.ending import cancel
+
+Dict = dict[str, t.Any]
+REF = BackendRef("batch/v1", "Job", "r", "team", "u1")
+
+
+def pod(phase: str, node: str | None) -> Dict:
+    return {"metadata": {"name": "p"}, "spec": {"nodeName": node}, "status": {"phase": phase}}
+
+
+@pytest.mark.parametrize(
+    ("live", "pods", "said"),
+    [
+        ("u1", [pod("Running", "b"), pod("Running", "a"), pod("Failed", "c")],
+         "there still are Job team/r and 2 pods on a, b"),
+        ("u1", [], "there still are Job team/r"),
+        ("another", [pod("Pending", None)], "there still are 1 pods"),
+        (None, [pod("Succeeded", "a")], "nothing of it is left"),
+    ],
+)  # fmt: skip
+def test_what_is_left_of_a_run_is_named(live: str | None, pods: list[Dict], said: str) -> None:
+    client: t.Any = types.SimpleNamespace(
+        get=lambda *_about: {"metadata": {"uid": live}} if live else None,
+        list=lambda *_about, **_more: types.SimpleNamespace(items=pods),
+    )
+    assert cancel._find_left(client, REF, "r", pathlib.Path("/state/r")) == said
+
+
+def test_a_cluster_that_does_not_answer_leaves_it_open() -> None:
+    def away(*_about: t.Any) -> t.NoReturn:
+        raise TransportError("connection refused")
+
+    found = cancel._find_left(t.cast(t.Any, types.SimpleNamespace(get=away)), REF, "r", pathlib.Path("/state/r"))
+    assert found.startswith("what of it still runs could not be read (connection refused; ")
+    assert "delete /state/r" in found and issubclass(TransportError, MusterError)

@@ -1,0 +1,78 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Pods that a run lost: each is recorded once, dated by the cluster. Followed runs are in test_follower.py."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import Attempt
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.ending.pod_losses import (
+    PodLosses,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.run_events import (
+    SilentNodePod,
+)
+from ansible_collections.muster.training.tests.support.run_world import Said
+
+Dict = dict[str, t.Any]
+TAKEN = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "gone"}
+ATTEMPT = Attempt(1, 1.0)
+
+
+class World:
+    """Losses of a run, and what they recorded as (kind, time, node)."""
+
+    def __init__(self, known: t.Sequence[Dict] = (), places: t.Mapping[str, Dict] | None = None) -> None:
+        self.recorded: list[tuple[str, float | None, str | None]] = []
+        self.said = Said()
+        nodes = {"a": "node-1", "b": "node-2"}
+        self.losses = PodLosses(nodes, self.record, lambda stamp: float(stamp or 0), self.said, known, places or {})
+
+    def record(self, kind: str, at: float | None = None, **values: t.Any) -> None:
+        self.recorded.append((kind, at, values.get("node")))
+
+
+def pod(uid: str, phase: str = "Running", conditions: t.Sequence[Dict] = (), **meta: t.Any) -> Dict:
+    about = {"name": f"r-{uid}", "uid": uid, **meta}
+    return {"metadata": about, "spec": {"nodeName": "x"}, "status": {"phase": phase, "conditions": list(conditions)}}
+
+
+def test_a_disruption_is_dated_by_the_cluster_and_recorded_once() -> None:
+    world = World()
+    for _time in range(2):
+        world.losses.take_pod(pod("a", conditions=[{**TAKEN, "lastTransitionTime": "500"}]), None, ())
+    world.losses.take_forced(pod("a"))
+    assert world.recorded == [("node_lost", 500.0, "node-1")] and len(world.said.lines) == 1
+
+
+def test_a_deletion_with_its_time_to_end_is_none_by_force() -> None:
+    world, leaving = World(), {"deletionTimestamp": "x"}
+    world.losses.take_pod(pod("a", **leaving, deletionGracePeriodSeconds=30), ATTEMPT, ())
+    # The kubelet's own last request, once the containers have ended.
+    world.losses.take_pod(pod("a", "Failed", **leaving, deletionGracePeriodSeconds=0), ATTEMPT, ())
+    world.losses.take_pod(pod("b", **leaving, deletionGracePeriodSeconds=0), ATTEMPT, {"b"})
+    assert world.recorded == []
+    world.losses.take_pod(pod("b", **leaving, deletionGracePeriodSeconds=0), ATTEMPT, ())
+    assert world.recorded == [("pod_deleted", None, "node-2")]
+
+
+def test_a_deletion_by_force_after_another_fault_is_no_cause() -> None:
+    world = World()
+    gone = pod("a", deletionTimestamp="x", deletionGracePeriodSeconds=0)
+    world.losses.take_pod(gone, Attempt(1, 1.0, fault=("drill", "node-1")), ())
+    world.losses.take_pod(pod("b", deletionTimestamp="x", deletionGracePeriodSeconds=0), None, ())
+    assert world.recorded == []
+
+
+def test_a_silent_node_is_named_by_who_saw_its_pod_and_told_once() -> None:
+    found = SilentNodePod("z", "r-node-0-1-x7k2p", "700", "Node is not ready")
+    world = World(places={"z": {"node": "node-9"}})
+    world.losses.take_silent_node(found)
+    world.losses.take_silent_node(found)
+    world.losses.take_silent_node(None)
+    assert world.recorded == [("node_not_ready", 700.0, "node-9")]
+    again = World(known=[{"kind": "node_not_ready", "pod": "r-node-0-1-x7k2p"}])
+    again.losses.take_silent_node(found)
+    assert again.recorded == []

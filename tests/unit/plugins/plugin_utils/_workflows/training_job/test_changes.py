@@ -1,0 +1,48 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is said of a job that has changed under its run id."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.changes import describe_changes
+
+
+def made(**values: t.Any) -> Job:
+    return parse_job({"name": "x", "nodes": 4, "script": "/t.py", **values})
+
+
+def recorded(code: str | None = "c1", **values: t.Any) -> RunRecord:
+    begun = run_record.new_record("x-1", to_yaml_names(made(**values)), 1000.0, code_sha256=code)
+    return RunRecord.from_dict(json.loads(json.dumps(begun.to_dict())))
+
+
+def test_the_same_job_with_the_same_code_has_no_changes() -> None:
+    values = {"args": ["--iters", "100"], "env": {"A": "1"}, "checkpoints": {"interval_steps": 5}}
+    assert describe_changes(recorded(**values), made(**values), "c1") == []
+    assert describe_changes(recorded(None), made(), "c1") == []
+
+
+def test_each_option_is_named_with_both_values_and_variables_without() -> None:
+    found = describe_changes(
+        recorded(args=["100"], env={"A": "1"}), made(args=["200"], env={"A": "2"}, restart={"wait_s": 9}), "c2"
+    )
+    assert found == [
+        'args (["100"] recorded, ["200"] requested)',
+        "env.A",
+        "restart.wait_s (600 recorded, 9 requested)",
+    ]
+    assert describe_changes(recorded(), made(), "c2") == ["the content of job.code"]
+
+
+def test_a_gang_that_shrinks_by_its_own_rule_is_the_same_job() -> None:
+    shrinking = {"restart": {"on_lost_node": "shrink"}}
+    assert describe_changes(recorded(**shrinking), made(nodes=3, **shrinking), "c1") == []
+    assert describe_changes(recorded(), made(nodes=3), "c1") == ["nodes (4 recorded, 3 requested)"]
+    assert describe_changes(recorded(**shrinking), made(nodes=5, **shrinking), "c1") != []
