@@ -160,14 +160,14 @@ def _apply(request: NodeRequest) -> dict[str, t.Any]:
 def _restart(request: NodeRequest) -> dict[str, t.Any]:
     """Start or restart the unit and wait until it is ready, or until it says that it never will be."""
     unit = request["unit"]
-    since = _read_journal_cursor(unit)
+    since = _find_log_end(unit)
     run("systemctl", "reset-failed", unit, check=False)
     run("systemctl", "restart", "--no-block", unit)
     end = time.monotonic() + float(request["wait_s"])
     state: dict[str, t.Any] = {}
     while time.monotonic() < end:
         state = _unit(unit)
-        lines = _read_journal(unit, since)
+        lines = _read_log(unit, since)
         refused = [line for line in lines if any(text in line for text in _REFUSALS)]
         if state["active"] == "active":
             record = files.read_json(place_of(RECORD)) or {"files": {}}
@@ -178,7 +178,7 @@ def _restart(request: NodeRequest) -> dict[str, t.Any]:
             run("systemctl", "stop", unit, check=False)
             return {"problem": f"{unit} is stopped again, it does not start: {_words(shown[-1:])}"}
         time.sleep(0.2)
-    return {"problem": f"{unit} is not ready after {request['wait_s']} s: {_words(_read_journal(unit, since)[-1:])}"}
+    return {"problem": f"{unit} is not ready after {request['wait_s']} s: {_words(_read_log(unit, since)[-1:])}"}
 
 
 def _token(request: NodeRequest) -> dict[str, t.Any]:
@@ -308,12 +308,12 @@ def _unit(unit: str) -> dict[str, t.Any]:
     }
 
 
-def _read_journal_cursor(unit: str) -> str:
+def _find_log_end(unit: str) -> str:
     text = run("journalctl", "--unit", unit, "--lines=1", "--show-cursor", "--no-pager", check=False)
     return text.rpartition("-- cursor: ")[2].strip() if "-- cursor: " in text else ""
 
 
-def _read_journal(unit: str, since: str) -> list[str]:
+def _read_log(unit: str, since: str) -> list[str]:
     after = [f"--after-cursor={since}"] if since else []
     text = run("journalctl", "--unit", unit, "--output=cat", "--lines=200", "--no-pager", *after, check=False)
     return [line for line in text.splitlines() if "level=" in line or "level:" in line]
