@@ -15,7 +15,9 @@ options:
     description:
       - A kubeconfig file, several joined by colons, or the content of one as a mapping. Relative to the
         playbook's folder; with a playbook of this collection, to the working directory.
-      - Without it E(KUBECONFIG), then C(~/.kube/config), then the service account of the pod that Ansible runs in.
+      - Without it and without O(context), the kubeconfig of a cluster that the playbook C(cluster) brought up. It is
+        C(kubeconfig) in the folder of the cluster (variables C(muster_state) and C(muster_cluster)).
+      - Otherwise E(KUBECONFIG), then C(~/.kube/config), then the service account of the pod that Ansible runs in.
       - Client certificates, tokens, token files, basic authentication and exec plugins are read as kubectl reads them.
         An auth-provider needs the Python package C(kubernetes) on the controller.
     type: raw

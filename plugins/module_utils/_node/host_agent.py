@@ -247,6 +247,13 @@ def op_read(request: NodeRequest) -> dict[str, t.Any]:
     return {"files": found}
 
 
+def op_k3s(request: NodeRequest) -> dict[str, t.Any]:
+    """Carry out a step of bringing K3s up or taking it away (see host_k3s.py)."""
+    from . import host_k3s
+
+    return host_k3s.answer(request)
+
+
 def _take_ownership(run: pathlib.Path, claim: t.Mapping[str, t.Any]) -> str | None:
     """Record the owner of the run; return a problem that names the owner when it is another controller."""
     owner_file = run / "claim.json"
@@ -377,6 +384,7 @@ _OPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "examine": op_examine,
     "reach": op_reach,
     "read": op_read,
+    "k3s": op_k3s,
     "remove": op_remove,
 }
 

@@ -15,6 +15,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from .._workflows.shared import progress
+from .._workflows.shared.state_dir import StateHome, cluster_kubeconfig
 from . import errors as error_boundary
 
 if t.TYPE_CHECKING:
@@ -51,7 +52,17 @@ class WorkflowAction(ActionBase):
         _unused, options = parse(self.OPTIONS, **self.RULES)
         # An empty answer of a survey means that the question was left open.
         cleaned = {key: None if value == "" else value for key, value in options.items()}
-        return error_boundary.run_guarded(lambda: self.work(cleaned, task_vars or {}))
+        variables = task_vars or {}
+        return error_boundary.run_guarded(lambda: self.work(self._add_kubeconfig(cleaned, variables), variables))
+
+    def _add_kubeconfig(self, options: Dict, variables: Dict) -> Dict:
+        """Return the options with the kubeconfig of a cluster that was brought up from here, where none is named."""
+        if "kubeconfig" not in options or any(options.get(name) for name in ("kubeconfig", "context", "host")):
+            return options
+        setting, cluster = (self._templar.template(variables.get(name)) for name in ("muster_state", "muster_cluster"))
+        home = StateHome(options.get("state_home") or setting, options.get("cluster") or cluster or "default")
+        place = cluster_kubeconfig(home)
+        return {**options, "kubeconfig": str(place)} if place.is_file() else options
 
     @property
     def check(self) -> bool:

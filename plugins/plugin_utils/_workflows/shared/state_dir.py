@@ -112,6 +112,11 @@ def default_root() -> pathlib.Path:
     return (pathlib.Path(base) if base else files.home_dir() / ".local" / "state") / "muster"
 
 
+def cluster_kubeconfig(home: StateHome) -> pathlib.Path:
+    """Return where the kubeconfig of a cluster that was brought up from here is, or would be."""
+    return home.folder / "kubeconfig"
+
+
 def load_record(folder: pathlib.Path) -> RunRecord | None:
     """Return the record in a run's folder, None when there is none.
 

@@ -100,3 +100,36 @@ def test_a_request_holds_the_play_and_connects_over_its_own_connections(monkeypa
     assert request.check is True and request.base == pathlib.Path("/play")
     assert request.connect(["b"]) == []
     assert calls == [(made._task, made._play_context, variables, ["b"])]
+
+
+class ClusterAction(Action):
+    """One that talks to an API server."""
+
+    OPTIONS: t.ClassVar = {**Action.OPTIONS, "kubeconfig": {"type": "raw"}, "context": {"type": "str"}}
+    RULES: t.ClassVar = {}
+
+
+def cluster_action(**args: t.Any) -> ClusterAction:
+    plain = action()
+    templar: t.Any = types.SimpleNamespace(template=lambda value: value)
+    task = types.SimpleNamespace(args=args, async_val=0, check_mode=False, action="muster.training.x")
+    parts: t.Any = (task, plain._connection, types.SimpleNamespace(), plain._loader, templar, None)
+    made = ClusterAction(*parts)
+    made._load_name = "x"
+    return made
+
+
+def test_the_kubeconfig_of_a_cluster_that_was_brought_up_here_is_found(tmp_path: pathlib.Path) -> None:
+    variables = {"muster_state": {"path": str(tmp_path)}, "muster_cluster": "lab"}
+    place = tmp_path / "lab" / "kubeconfig"
+    assert cluster_action(name="a").run(task_vars=variables)["options"]["kubeconfig"] is None
+    place.parent.mkdir()
+    place.touch()
+    assert cluster_action(name="a").run(task_vars=variables)["options"]["kubeconfig"] == str(place)
+    for given in ({"kubeconfig": "/mine"}, {"context": "mine"}):
+        found = cluster_action(name="a", **given).run(task_vars=variables)["options"]
+        assert found["kubeconfig"] == given.get("kubeconfig")
+    assert (
+        cluster_action(name="a").run(task_vars={**variables, "muster_cluster": "other"})["options"]["kubeconfig"]
+        is None
+    )

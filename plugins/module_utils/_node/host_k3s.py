@@ -1,0 +1,373 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""K3s on this node: what is there, placing its files, starting it, tokens, and taking all of it away again.
+
+A record of what was made is on disk before anything is made, so that a removal after a crash leaves nothing.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+# pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import time
+import typing as t
+import urllib.request
+import zlib
+
+from . import files
+
+NodeRequest = t.Mapping[str, t.Any]
+RECORD = "var/lib/muster/k3s.json"
+DATA = "var/lib/rancher/k3s"
+PROGRAM = "usr/local/bin/k3s"
+# What another Kubernetes leaves where this one would be.
+FOREIGN = {
+    "K3s": ("etc/systemd/system/k3s.service", "etc/systemd/system/k3s-agent.service", "etc/rancher/k3s", DATA),
+    "RKE2": ("etc/rancher/rke2", "var/lib/rancher/rke2"),
+    "kubeadm": ("etc/kubernetes/kubelet.conf", "etc/kubernetes/admin.conf"),
+    "MicroK8s": ("var/snap/microk8s",),
+    "a kubelet": ("var/lib/kubelet",),
+}
+# Said again and again by an agent that will never be let in.
+_REFUSALS = (
+    "token CA hash does not match",
+    "invalid token",
+    "401 Unauthorized",
+    "Node password rejected",
+    "certificate signed by unknown authority",
+)
+_CHUNK = 1 << 20
+_COMMAND_S = 60
+_DOWNLOAD_S = 900
+
+
+def answer(request: NodeRequest) -> dict[str, t.Any]:
+    """Carry out one step of the request."""
+    return _STEPS[request["step"]](request)
+
+
+def place_of(path: str, root: str = "/") -> pathlib.Path:
+    """Return a path of the node; ``root`` is another folder in tests."""
+    return pathlib.Path(root) / path.lstrip("/")
+
+
+def _read_state(request: NodeRequest) -> dict[str, t.Any]:
+    root = request.get("root", "/")
+    record = files.read_json(place_of(RECORD, root))
+    known = (record or {}).get("files", {})
+    authority = place_of(f"{DATA}/server/tls/server-ca.crt", root)
+    found: dict[str, t.Any] = {
+        "architecture": os.uname().machine,
+        "systemd": pathlib.Path("/run/systemd/system").is_dir(),
+        "root": os.geteuid() == 0,
+        "hostname": socket.gethostname(),
+        "machine_id": _text(place_of("etc/machine-id", root)).strip(),
+        "addresses": _addresses(),
+        "record": record,
+        "foreign": [] if record else _foreign(root),
+        "files": {path: _digest_of(path, root, known) for path in request.get("paths", [])},
+        "joined": place_of(f"{DATA}/agent/client-kubelet.crt", root).exists(),
+        "authority": hashlib.sha256(authority.read_bytes()).hexdigest() if authority.exists() else None,
+        "unit": _unit(request["unit"]) if request.get("unit") else None,
+    }
+    if request.get("kubeconfig"):
+        found["kubeconfig"] = _text(place_of("etc/rancher/k3s/k3s.yaml", root)) or None
+    return found
+
+
+def _begin(request: NodeRequest) -> dict[str, t.Any]:
+    """Write the record, before the first byte of what will be made is sent."""
+    _record_before(request, request.get("root", "/"))
+    return {}
+
+
+def _fetch(request: NodeRequest) -> dict[str, t.Any]:
+    """Download a file beside its place; the controller decides by its digest whether it may be placed."""
+    part = _part(request)
+    part.parent.mkdir(parents=True, exist_ok=True)
+    digest, size = hashlib.sha256(), 0
+    end = time.monotonic() + _DOWNLOAD_S
+    try:
+        with urllib.request.urlopen(request["url"], timeout=60) as source, part.open("wb") as target:
+            while data := source.read(_CHUNK):
+                target.write(data)
+                digest.update(data)
+                size += len(data)
+                if time.monotonic() > end:
+                    raise OSError(f"was not complete after {_DOWNLOAD_S} s")
+    except (OSError, ValueError) as exc:
+        part.unlink(missing_ok=True)
+        return {"problem": f"{request['url']} cannot be downloaded: {exc}"}
+    return {"sha256": digest.hexdigest(), "size": size}
+
+
+def _piece(request: NodeRequest) -> dict[str, t.Any]:
+    """Add a piece to a file beside its place."""
+    part = _part(request)
+    part.parent.mkdir(parents=True, exist_ok=True)
+    with part.open("r+b" if request["offset"] and part.exists() else "wb") as target:
+        target.truncate(request["offset"])
+        target.seek(request["offset"])
+        target.write(zlib.decompress(base64.b64decode(request["data"])))
+    return {"size": part.stat().st_size}
+
+
+def _discard(request: NodeRequest) -> dict[str, t.Any]:
+    """Remove a file that was downloaded and may not be placed."""
+    _part(request).unlink(missing_ok=True)
+    return {}
+
+
+def _apply(request: NodeRequest) -> dict[str, t.Any]:
+    """Place files (``{path, mode, text | sha256}``), the record first; enable the unit."""
+    root = request.get("root", "/")
+    record = _record_before(request, root)
+    for item in request["files"]:
+        place = place_of(item["path"], root)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if item.get("text") is not None:
+            files.write_atomic(place, item["text"].encode(), item["mode"])
+        else:
+            part = place.with_name(f".{place.name}.part")
+            found = _sha256(part)
+            if found != item["sha256"]:
+                part.unlink()
+                return {"problem": f"{item['path']} has the SHA-256 {found} and not {item['sha256']}"}
+            part.chmod(item["mode"])
+            os.replace(part, place)
+        record["files"][item["path"]] = _signature(place)
+        _write_record(root, record)
+    for path in request.get("obsolete", []):
+        place_of(path, root).unlink(missing_ok=True)
+        record["files"].pop(path, None)
+        _write_record(root, record)
+    if root == "/":
+        run("systemctl", "daemon-reload")
+        run("systemctl", "enable", "--quiet", request["unit"])
+    return {"placed": [item["path"] for item in request["files"]]}
+
+
+def _restart(request: NodeRequest) -> dict[str, t.Any]:
+    """Start or restart the unit and wait until it is ready, or until it says that it never will be."""
+    unit = request["unit"]
+    since = _find_log_end(unit)
+    run("systemctl", "reset-failed", unit, check=False)
+    run("systemctl", "restart", "--no-block", unit)
+    end = time.monotonic() + float(request["wait_s"])
+    state: dict[str, t.Any] = {}
+    while time.monotonic() < end:
+        state = _unit(unit)
+        lines = _read_log(unit, since)
+        refused = [line for line in lines if any(text in line for text in _REFUSALS)]
+        if state["active"] == "active":
+            record = files.read_json(place_of(RECORD)) or {"files": {}}
+            _write_record("/", {**record, "started_with": request["started_with"]})
+            return {"state": "active"}
+        if len(refused) >= 3 or state["restarts"] >= 2:
+            shown = refused or [line for line in lines if "level=fatal" in line or "level=error" in line] or lines
+            run("systemctl", "stop", unit, check=False)
+            return {"problem": f"{unit} is stopped again, it does not start: {_words(shown[-1:])}"}
+        time.sleep(0.2)
+    return {"problem": f"{unit} is not ready after {request['wait_s']} s: {_words(_read_log(unit, since)[-1:])}"}
+
+
+def _token(request: NodeRequest) -> dict[str, t.Any]:
+    """Make a token for an agent (``ttl_s``), look whether one is valid (``given``), or end one (``delete``)."""
+    program = f"/{PROGRAM}"
+    authority = hashlib.sha256(pathlib.Path(f"/{DATA}/server/tls/server-ca.crt").read_bytes()).hexdigest()
+    if request.get("given"):
+        return {"authority": authority, "problem": _token_problem(request["given"], authority, program)}
+    if request.get("delete"):
+        known = request["delete"] in _token_ids(program)
+        if known:
+            run(program, "token", "delete", request["delete"])
+        left = request["delete"] in _token_ids(program)
+        return {"deleted": known, "absent": not left}
+    words = ["--ttl", f"{int(request['ttl_s'])}s", "--description", request["description"]]
+    return {"authority": authority, "token": run(program, "token", "create", *words).strip()}
+
+
+def _token_problem(given: str, authority: str, program: str) -> str | None:
+    digest, separator, rest = given.removeprefix("K10").partition("::")
+    if not given.startswith("K10") or not separator:
+        return "the token is not in K10 form (K10DIGEST::ID.SECRET)"
+    if digest != authority:
+        return "the token is for another cluster: the digest in it is not that of this server's CA"
+    if re.fullmatch(r"[a-z0-9]{6}\.[a-z0-9]{16}", rest):
+        ident = rest.partition(".")[0]
+        return None if ident in _token_ids(program) else f"the token {ident} is expired or does not exist"
+    places = [pathlib.Path(f"/{DATA}/server/{name}") for name in ("token", "node-token", "agent-token")]
+    passwords = {_text(place).strip().rpartition(":")[2] for place in places if place.exists()}
+    return None if rest.rpartition(":")[2] in passwords else "the server does not know the token"
+
+
+def _token_ids(program: str) -> list[str]:
+    listed = json.loads(run(program, "token", "list", "-o", "json") or "[]")
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    # K3s says "expires"; tokens of the tokencleaner's last seconds are no longer taken.
+    live = [item for item in listed or [] if str(item.get("expires") or now) >= now]
+    return [str(item["token"]).partition(".")[0] for item in live]
+
+
+def _record_before(request: NodeRequest, root: str) -> dict[str, t.Any]:
+    """Write down what will be made, and which of these paths were there before, and return the record."""
+    place = place_of(RECORD, root)
+    record = files.read_json(place)
+    if record is None:
+        record = {"schema": 1, "files": {}, "before": [path for path in TREES if place_of(path, root).exists()]}
+    record |= {"unit": request["unit"], "role": request["role"], "cluster": request["cluster"]}
+    folders = set(record.get("folders", []))
+    paths = [item["path"] for item in request["files"]]
+    for path in [*paths, RECORD]:
+        folders.update(str(parent) for parent in place_of(path, root).parents if not parent.exists())
+    for path in paths:
+        record["files"].setdefault(path, None)
+    record["folders"] = sorted(folders)
+    _write_record(root, record)
+    return t.cast("dict[str, t.Any]", record)
+
+
+def _write_record(root: str, record: t.Mapping[str, t.Any]) -> None:
+    place = place_of(RECORD, root)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    files.write_json(place, record)
+
+
+def _foreign(root: str) -> list[str]:
+    return [
+        f"{name} (/{path})" for name, paths in FOREIGN.items() for path in paths if _is_content(place_of(path, root))
+    ]
+
+
+def _is_content(place: pathlib.Path) -> bool:
+    """Return whether a path is a file or a folder with something in it: an empty mount point is not in use."""
+    return place.exists() and (not place.is_dir() or any(place.iterdir()))
+
+
+def _digest_of(path: str, root: str, known: t.Mapping[str, t.Any]) -> dict[str, t.Any] | None:
+    place = place_of(path, root)
+    if not place.is_file():
+        return None
+    before = known.get(path) or {}
+    stat = place.stat()
+    if [before.get("size"), before.get("changed")] == [stat.st_size, stat.st_mtime_ns]:
+        return {"sha256": before["sha256"], "mode": stat.st_mode & 0o7777}
+    return {"sha256": _sha256(place), "mode": stat.st_mode & 0o7777}
+
+
+def _signature(place: pathlib.Path) -> dict[str, t.Any]:
+    stat = place.stat()
+    return {"sha256": _sha256(place), "size": stat.st_size, "changed": stat.st_mtime_ns}
+
+
+def _sha256(place: pathlib.Path) -> str:
+    digest = hashlib.sha256()
+    with place.open("rb") as handle:
+        while data := handle.read(_CHUNK):
+            digest.update(data)
+    return digest.hexdigest()
+
+
+def _part(request: NodeRequest) -> pathlib.Path:
+    place = place_of(request["path"], request.get("root", "/"))
+    return place.with_name(f".{place.name}.part")
+
+
+def _addresses() -> list[dict[str, t.Any]]:
+    """Return the addresses of this node's own links; those of pods are left out."""
+    try:
+        links = json.loads(run("ip", "-json", "address", check=False) or "[]")
+    except ValueError:
+        return []
+    return [
+        {"interface": link["ifname"], "address": item["local"], "prefix": item["prefixlen"]}
+        for link in links
+        if not link["ifname"].startswith(("lo", "cni", "flannel", "veth", "kube", "docker", "br-"))
+        for item in link.get("addr_info", [])
+        if item.get("scope") == "global"
+    ]
+
+
+def _unit(unit: str) -> dict[str, t.Any]:
+    text = run("systemctl", "show", unit, "--property=ActiveState,UnitFileState,NRestarts", check=False)
+    found = dict(line.partition("=")[::2] for line in text.splitlines())
+    return {
+        "active": found.get("ActiveState", ""),
+        "enabled": found.get("UnitFileState") == "enabled",
+        "restarts": int(found.get("NRestarts") or 0),
+    }
+
+
+def _find_log_end(unit: str) -> str:
+    text = run("journalctl", "--unit", unit, "--lines=1", "--show-cursor", "--no-pager", check=False)
+    return text.rpartition("-- cursor: ")[2].strip() if "-- cursor: " in text else ""
+
+
+def _read_log(unit: str, since: str) -> list[str]:
+    after = [f"--after-cursor={since}"] if since else []
+    text = run("journalctl", "--unit", unit, "--output=cat", "--lines=200", "--no-pager", *after, check=False)
+    return [line for line in text.splitlines() if "level=" in line or "level:" in line]
+
+
+def _words(lines: t.Sequence[str]) -> str:
+    """Return what a line of K3s' log says."""
+    line = lines[0] if lines else "it said nothing"
+    found = re.search(r'msg="((?:[^"\\]|\\.)*)"', line)
+    return (found[1].replace('\\"', '"') if found else line)[:400]
+
+
+def run(*argv: str, check: bool = True) -> str:
+    """Run a command of the system and return its output; OSError says how it failed."""
+    path = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
+    environment = {**os.environ, "LC_ALL": "C", "PATH": path}
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_COMMAND_S, env=environment, check=False)
+    except FileNotFoundError as exc:
+        if not check:
+            return ""
+        raise OSError(f"{argv[0]} is not there") from exc
+    except subprocess.TimeoutExpired as exc:
+        raise OSError(f"{' '.join(argv[:2])} did not end within {_COMMAND_S} s") from exc
+    if check and done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()
+        raise OSError(f"{' '.join(argv[:3])} failed: {said[-1][:300]}")
+    return done.stdout
+
+
+def _text(place: pathlib.Path) -> str:
+    try:
+        return place.read_text()
+    except OSError:
+        return ""
+
+
+def _remove(request: NodeRequest) -> dict[str, t.Any]:
+    from . import host_k3s_removal
+
+    return host_k3s_removal.remove(request)
+
+
+# Folders that K3s makes. Those that were there before, empty, are emptied; all others go.
+TREES = ("etc/rancher", "etc/rancher/k3s", "etc/rancher/node", "var/lib/rancher", DATA, "var/lib/kubelet", "run/k3s",
+          "run/flannel", "var/lib/cni", "var/log/pods", "var/log/containers")  # fmt: skip
+_STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
+    "look": _read_state,
+    "begin": _begin,
+    "fetch": _fetch,
+    "piece": _piece,
+    "discard": _discard,
+    "apply": _apply,
+    "restart": _restart,
+    "token": _token,
+    "remove": _remove,
+}

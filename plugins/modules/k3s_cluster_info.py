@@ -1,0 +1,81 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the k3s_cluster_info action; the work is done in plugins/action/k3s_cluster_info.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: k3s_cluster_info
+version_added: 0.1.0
+short_description: Check that machines can make a K3s cluster
+description:
+  - Reads C(muster_k3s_role) of the hosts, looks at all of them at once, and refuses by name what makes no cluster.
+    There
+    must be one server, no two machines of one name or one machine id, no Kubernetes of another tool, and ranges of
+    pods and Services that overlap neither each other nor a network of a machine.
+  - Changes nothing. A server that C(--limit) leaves out is refused.
+options:
+  hosts:
+    description: The hosts of the cluster, all of them, whatever C(--limit) says.
+    type: list
+    elements: str
+    required: true
+  cluster_cidr:
+    description: The range of pods.
+    type: str
+    default: 10.42.0.0/16
+  service_cidr:
+    description: The range of Services.
+    type: str
+    default: 10.43.0.0/16
+extends_documentation_fragment:
+  - muster.training._attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+author:
+  - muster.training contributors (@muster-training)
+"""
+
+EXAMPLES = r"""
+- name: Check the machines of the cluster
+  muster.training.k3s_cluster_info:
+    hosts: "{{ query('ansible.builtin.inventory_hostnames', 'muster_nodes') }}"
+  register: cluster
+"""
+
+RETURN = r"""
+server:
+  description: The host that is the server.
+  returned: success
+  type: str
+agents:
+  description: The hosts that are agents.
+  returned: success
+  type: list
+  elements: str
+up:
+  description: Whether K3s is running on the server.
+  returned: success
+  type: bool
+objects:
+  description: The Nodes of all machines, as M(muster.training.kube_wait) takes them.
+  returned: success
+  type: list
+  elements: dict
+labels:
+  description: The Nodes with the labels of the variable C(k3s_labels), as M(muster.training.kube_apply) takes them.
+  returned: success
+  type: list
+  elements: dict
+nodes:
+  description: One entry for each machine, with the keys host, role, node and architecture.
+  returned: success
+  type: list
+  elements: dict
+"""

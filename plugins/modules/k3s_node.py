@@ -1,0 +1,155 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the k3s_node action; the work is done in plugins/action/k3s_node.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: k3s_node
+version_added: 0.1.0
+short_description: Install K3s on a machine as server or agent, or remove it
+description:
+  - Places the binary, archives of images, a systemd unit, C(config.yaml.d/50-muster.yaml) and C(registries.yaml). Only
+    what differs is sent. K3s' install script is never run.
+  - An agent joins with a token of its own that expires after minutes and is deleted when the agent has joined. Each
+    token has a line in the ledger of the state home.
+  - The administrator's kubeconfig is written to C(kubeconfig) in the folder of the cluster in the state home,
+    with mode 0600.
+  - With O(state=absent) everything is removed that was installed, and what K3s has made, including pods, mounts, links
+    and firewall rules. Files that were there before stay. The Node is deleted with M(muster.training.kube_node).
+  - A machine with a Kubernetes that another tool installed is refused.
+options:
+  state:
+    description:
+      - V(present) installs K3s and enables the unit. V(restarted) starts or restarts the unit and waits until the
+        machine is in the cluster. The role C(k3s) does that in a handler when V(present) has changed something.
+    type: str
+    choices: [present, restarted, absent]
+    default: present
+  role:
+    description: The part of the machine in the cluster.
+    type: str
+    choices: [server, agent]
+    required: true
+  node_name:
+    description: The name of its Node. The default is the name of the host in the inventory.
+    type: str
+  server:
+    description: The host of the inventory that is the server. Required for an agent, except with O(state=absent).
+    type: str
+  server_address:
+    description: The address by which an agent reaches the server. The default is O(server).
+    type: str
+  api_address:
+    description: The address by which the controller reaches the server, for the kubeconfig.
+    type: str
+  version:
+    description: The version of K3s. The default is the one in the collection's list of downloads.
+    type: str
+  source:
+    description:
+      - A folder of the controller that holds the files of a release, or a URL below which they are. The default is
+        the release on GitHub, from which each machine downloads.
+    type: str
+  images:
+    description:
+      - File names of archives of images in the release, which K3s imports when it starts, such as
+        C(k3s-airgap-images-amd64.tar.zst).
+    type: list
+    elements: str
+    default: []
+  lock_file:
+    description:
+      - Where the SHA-256 of a first download is written when the collection's list of downloads has none. The default
+        is
+        C(muster-downloads.lock.json) beside the inventory. A file with another digest is refused from then on.
+    type: path
+  node_ip:
+    description: The address of the machine in the cluster. Without it K3s takes the one of the default route.
+    type: str
+  flannel_iface:
+    description: The interface of the network between pods.
+    type: str
+  tls_san:
+    description: Further names and addresses of the server.
+    type: list
+    elements: str
+    default: []
+  cluster_cidr:
+    description: The range of pods.
+    type: str
+    default: 10.42.0.0/16
+  service_cidr:
+    description: The range of Services.
+    type: str
+    default: 10.43.0.0/16
+  taints:
+    description: Taints such as C(key=value:NoSchedule). They apply when the Node is registered.
+    type: list
+    elements: str
+    default: []
+  traefik:
+    description: Whether K3s deploys Traefik.
+    type: bool
+    default: false
+  servicelb:
+    description: Whether K3s deploys ServiceLB.
+    type: bool
+    default: false
+  memlock:
+    description: Whether pods may lock any amount of memory, which RDMA needs.
+    type: bool
+    default: true
+  registries:
+    description: The content of C(registries.yaml).
+    type: dict
+    default: {}
+  config:
+    description: Further options of K3s by name. They go before those that this module sets.
+    type: dict
+    default: {}
+  token:
+    description: A token in K10 form instead of a new one. It is checked with the server before anything is changed.
+    type: str
+  token_ttl_s:
+    description: How many seconds the token of an agent is valid, 60 to 86400.
+    type: int
+    default: 600
+  wait_s:
+    description: How many seconds the unit may take until it is ready.
+    type: int
+    default: 300
+extends_documentation_fragment:
+  - muster.training._attributes
+  - muster.training._state_home
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+    details: O(state=restarted) always restarts the unit.
+author:
+  - muster.training contributors (@muster-training)
+"""
+
+EXAMPLES = r"""
+- name: Install K3s as server
+  muster.training.k3s_node:
+    role: server
+  notify: Restart k3s
+"""
+
+RETURN = r"""
+files:
+  description: Paths that were or would be placed; a path that is removed starts with C(-).
+  returned: O(state=present)
+  type: list
+  elements: str
+joins:
+  description: Whether the machine is an agent that has not joined yet.
+  returned: O(state=present)
+  type: bool
+"""

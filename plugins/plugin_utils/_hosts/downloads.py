@@ -1,0 +1,89 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is downloaded: versions, addresses, and the SHA-256 that a file must have, from one data file.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import pathlib
+import urllib.parse
+
+from ...module_utils._model.errors import InputError
+
+_DATA = pathlib.Path(__file__).with_name("downloads.json")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Download:
+    """One file to download. ``sha256`` is empty where upstream's digest is not known."""
+
+    name: str
+    version: str
+    architecture: str
+    file: str
+    url: str
+    sha256: str
+
+    @property
+    def key(self) -> str:
+        """Its name in a lock file."""
+        return f"{self.name} {self.version} {self.architecture} {self.file}"
+
+
+@functools.cache
+def entries() -> tuple[Download, ...]:
+    """Return all entries of the data file."""
+    listed = json.loads(_DATA.read_text())["entries"]
+    return tuple(Download(**{**item, "sha256": item["sha256"] or ""}) for item in listed)
+
+
+@functools.cache
+def default_version(name: str) -> str:
+    """Return the version of a program that is installed when none is named."""
+    return str(json.loads(_DATA.read_text())["defaults"][name])
+
+
+def find(name: str, version: str, architecture: str, file: str = "") -> Download:
+    """Return the entry of a program; of a version that the data file does not have it is made from one that it has.
+
+    :param file: another file of the same release.
+    :raises InputError: when no version of it is known.
+    """
+    known = [item for item in entries() if item.name == name and item.architecture in (architecture, "any")]
+    if not known:
+        raise InputError(name, f"there is none for {architecture}", f"Known are: {_list_architectures(name)}")
+    exact = next((item for item in known if item.version == version and file in ("", item.file)), None)
+    if exact:
+        return exact
+    base = known[0]
+    here, wanted = (urllib.parse.quote(text, safe="") for text in (base.version, version))
+    url = base.url.replace(here, wanted)
+    name_of_file = file or base.file
+    return Download(name, version, base.architecture, name_of_file, f"{url.rpartition('/')[0]}/{name_of_file}", "")
+
+
+def locate(download: Download, source: str, base: pathlib.Path) -> str | pathlib.Path:
+    """Return where a file comes from: its own URL, one below another URL, or a file of a folder.
+
+    :param source: empty, a URL, or a folder (or the file itself) of the controller.
+    :raises InputError: when the folder does not have it.
+    """
+    if not source:
+        return download.url
+    if source.startswith(("https://", "http://")):
+        return f"{source.rstrip('/')}/{download.file}"
+    place = base / pathlib.Path(source).expanduser()
+    found = place / download.file if place.is_dir() else place
+    if not found.is_file():
+        raise InputError("source", f"{found} does not exist", f"Place {download.file} there or name a URL")
+    return found
+
+
+def _list_architectures(name: str) -> str:
+    return ", ".join(sorted({item.architecture for item in entries() if item.name == name})) or "none"

@@ -1,0 +1,248 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""K3s on one machine: what is there is read, what differs is sent, and the unit is started when that is asked for.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import pathlib
+import typing as t
+import zlib
+
+from ....module_utils._model.errors import InputError, NodeError
+from ....module_utils._model.k3s import ARCHITECTURES
+from ....module_utils._secrets.secret import Secret
+from ..._hosts import downloads, k3s_files
+from ..._hosts.node_client import PIECE_BYTES, NodeClient
+from ..shared.digest_lock import DigestLock, sha256_of
+from ..shared.state_dir import StateHome
+from . import access, tokens
+
+Result = dict[str, t.Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeOrder:
+    """What one machine shall be. ``source``: a URL or a folder of the controller instead of upstream's release.
+
+    ``images``: archives of images by their file names in the release. ``token``: one that the user gave.
+    """
+
+    settings: k3s_files.K3sSettings
+    home: StateHome
+    lock: DigestLock
+    base: pathlib.Path
+    version: str
+    source: str = ""
+    images: tuple[str, ...] = ()
+    token: Secret | None = None
+    token_ttl_s: int = 600
+    api_address: str = ""
+    wait_s: int = 300
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Piece:
+    """A file of the release with its place on the machine, the digest that it must have, and where it comes from."""
+
+    download: downloads.Download
+    path: str
+    mode: int
+    origin: str | pathlib.Path
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodePlan:
+    """What differs on a machine: texts and files of the release to place, files to remove, whether it must join."""
+
+    texts: tuple[k3s_files.NodeFile, ...]
+    pieces: tuple[Piece, ...]
+    obsolete: tuple[str, ...]
+    started_with: str
+    running: bool
+    enabled: bool
+    joins: bool
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether anything is to be done."""
+        return bool(self.texts or self.pieces or self.obsolete or self.joins) or not (self.running and self.enabled)
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths that are to be placed."""
+        return [*(item.path for item in self.pieces), *(item.path for item in self.texts)]
+
+    def summary(self) -> list[str]:
+        """Return the paths that change, for people."""
+        return [*self.paths, *(f"-{path}" for path in self.obsolete)]
+
+
+def ensure_present(remote: NodeClient, order: NodeOrder, server: NodeClient | None, check: bool) -> Result:
+    """Place what a machine lacks. The unit is started by :func:`ensure_running`, which a handler calls."""
+    wanted = k3s_files.render(order.settings)
+    facts = read_facts(remote, order, wanted)
+    refuse_machine(remote.name, facts)
+    plan = make_plan(facts, order, wanted, check)
+    if order.settings.role == "agent" and plan.joins and server is None:
+        raise InputError("server", f"{remote.name} is an agent", "Name the host that is the server")
+    if order.token is not None and server is not None and plan.joins:
+        tokens.check_token(server, order.token)
+    result: Result = {"changed": plan.has_changes, "files": plan.summary(), "joins": plan.joins}
+    if check or not plan.has_changes:
+        if not plan.has_changes and order.settings.role == "server":
+            result["changed"] = access.write_kubeconfig(order.home, facts["kubeconfig"], order.api_address, check)
+        return result
+    unit = {"unit": order.settings.unit, "role": order.settings.role, "cluster": order.home.folder.name}
+    remote.call("k3s", step="begin", files=[{"path": path} for path in plan.paths], **unit)
+    placed = [_send(remote, order, item) for item in plan.pieces]
+    texts = [{"path": item.path, "mode": item.mode, "text": item.text} for item in plan.texts]
+    if plan.joins and server is not None:
+        tokens.end_tokens(server, order.home, order.settings.node)
+        token = order.token or tokens.create_token(server, order.home, order.settings.node, order.token_ttl_s)
+        texts.append({"path": k3s_files.TOKEN, "mode": 0o600, "text": token.reveal() + "\n"})
+    remote.call("k3s", step="apply", files=[*placed, *texts], obsolete=list(plan.obsolete), **unit)
+    return result
+
+
+def ensure_running(remote: NodeClient, order: NodeOrder, server: NodeClient | None, check: bool) -> Result:
+    """Start the unit, or start it again after a change, and wait until the machine is in the cluster."""
+    if check:
+        return {"changed": True}
+    wanted = k3s_files.render(order.settings)
+    facts = read_facts(remote, order, wanted)
+    plan = make_plan(facts, order, wanted, check)
+    try:
+        values = {"unit": order.settings.unit, "wait_s": order.wait_s, "started_with": plan.started_with}
+        answer = remote.ask("k3s", step="restart", **values)
+    finally:
+        if server is not None:
+            tokens.end_tokens(server, order.home, order.settings.node)
+    if answer.get("problem"):
+        raise NodeError(remote.name, answer["problem"], _find_fix(answer["problem"], order.settings.node))
+    if order.settings.role == "server":
+        access.write_kubeconfig(order.home, read_facts(remote, order, wanted)["kubeconfig"], order.api_address, check)
+    return {"changed": True}
+
+
+def ensure_absent(remote: NodeClient, order: NodeOrder, check: bool) -> Result:
+    """Take K3s away from a machine; with the server the kubeconfig and all tokens are over."""
+    if check:
+        return {"changed": read_facts(remote, order, ())["record"] is not None}
+    removed = remote.call("k3s", step="remove")["removed"]
+    if order.settings.role == "server":
+        tokens.end_tokens(None, order.home)
+        removed = access.remove_kubeconfig(order.home) or removed
+    return {"changed": removed}
+
+
+def read_facts(remote: NodeClient, order: NodeOrder, wanted: t.Sequence[k3s_files.NodeFile]) -> dict[str, t.Any]:
+    """Return what is on the machine."""
+    paths = [
+        k3s_files.PROGRAM,
+        *(item.path for item in wanted),
+        *(f"{k3s_files.IMAGES}/{name}" for name in order.images),
+    ]
+    is_server = order.settings.role == "server"
+    return remote.call("k3s", step="look", paths=paths, unit=order.settings.unit, kubeconfig=is_server)
+
+
+def refuse_machine(name: str, facts: t.Mapping[str, t.Any]) -> None:
+    """Refuse a machine that K3s cannot be brought up on.
+
+    :raises NodeError: saying why.
+    """
+    if facts["foreign"]:
+        found = ", ".join(facts["foreign"])
+        raise NodeError(
+            name, f"has {found} that this collection did not install", "Remove it first, or use its kubeconfig"
+        )
+    if facts["architecture"] not in ARCHITECTURES:
+        raise NodeError(name, f"is a {facts['architecture']} machine", "K3s is installed on amd64 and arm64")
+    if not facts["systemd"]:
+        raise NodeError(name, "does not run systemd", "Train on it over SSH (placement.backend: hosts)")
+    if not facts["root"]:
+        raise NodeError(name, "is not managed as root", "Set ansible_become: true")
+
+
+def make_plan(
+    facts: t.Mapping[str, t.Any], order: NodeOrder, wanted: t.Sequence[k3s_files.NodeFile], check: bool
+) -> NodePlan:
+    """Return what differs between a machine and what it shall be."""
+    there, record = facts["files"], facts["record"] or {}
+    texts = [item for item in wanted if not _same(there[item.path], item.sha256, item.mode)]
+    pieces = _pieces(facts, order, check)
+    all_digests = {item.path: item.sha256 for item in pieces} | {item.path: item.sha256 for item in wanted}
+    # Archives of images are imported while K3s runs.
+    started_with = _digest([item for item in all_digests.items() if not item[0].startswith(k3s_files.IMAGES)])
+    known = {*all_digests, k3s_files.TOKEN}
+    unit = facts["unit"] or {}
+    return NodePlan(
+        tuple(texts),
+        tuple(item for item in pieces if not item.sha256 or not _same(there[item.path], item.sha256, item.mode)),
+        tuple(sorted(path for path in record.get("files", {}) if path not in known)),
+        started_with,
+        unit.get("active") == "active" and record.get("started_with") == started_with,
+        bool(unit.get("enabled")),
+        order.settings.role == "agent" and not facts["joined"],
+    )
+
+
+def _pieces(facts: t.Mapping[str, t.Any], order: NodeOrder, check: bool) -> list[Piece]:
+    architecture = ARCHITECTURES[facts["architecture"]]
+    asked = [(downloads.find("k3s", order.version, architecture), k3s_files.PROGRAM, 0o755)]
+    asked += [
+        (downloads.find("k3s-images", order.version, architecture, name), f"{k3s_files.IMAGES}/{name}", 0o644)
+        for name in order.images
+    ]
+    found = []
+    for download, path, mode in asked:
+        origin = downloads.locate(download, order.source, order.base)
+        sha256 = order.lock.find_digest(download)
+        if isinstance(origin, pathlib.Path):
+            sha256 = sha256_of(origin)
+            order.lock.hold(download, sha256, write=not check)
+        found.append(Piece(download, path, mode, origin, sha256))
+    return found
+
+
+def _send(remote: NodeClient, order: NodeOrder, item: Piece) -> dict[str, t.Any]:
+    """Bring a file of the release beside its place on the machine; return the request that places it."""
+    sha256 = item.sha256
+    if isinstance(item.origin, pathlib.Path):
+        with item.origin.open("rb") as source:
+            offset = 0
+            while (data := source.read(PIECE_BYTES)) or not offset:
+                packed = base64.b64encode(zlib.compress(data, 1)).decode()
+                offset = remote.call("k3s", step="piece", path=item.path, offset=offset, data=packed)["size"]
+                if not data:
+                    break
+    else:
+        sha256 = remote.call("k3s", step="fetch", path=item.path, url=item.origin)["sha256"]
+        try:
+            order.lock.hold(item.download, sha256)
+        except Exception:
+            remote.call("k3s", step="discard", path=item.path)
+            raise
+    return {"path": item.path, "mode": item.mode, "sha256": sha256}
+
+
+def _find_fix(problem: str, node: str) -> str:
+    if "Node password rejected" in problem:
+        return f"Delete the Node {node} (kube_node, or cluster_absent with --limit), then run again"
+    return ""
+
+
+def _same(found: t.Mapping[str, t.Any] | None, sha256: str, mode: int) -> bool:
+    return found is not None and found["sha256"] == sha256 and found["mode"] == mode
+
+
+def _digest(values: t.Sequence[tuple[str, str]]) -> str:
+    return hashlib.sha256(repr(sorted(values)).encode()).hexdigest()

@@ -1,0 +1,117 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tokens by which agents join: each has a line in the ledger before it is made, and is ended when its agent is in.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import typing as t
+
+from ....module_utils._model.errors import RefusedError
+from ....module_utils._model.ledger import Lease, LedgerEvent
+from ....module_utils._model.timestamps import format_time
+from ....module_utils._secrets.secret import Secret
+from ..._hosts.node_client import NodeClient
+from ..._provision.create import generate_token
+from ..._provision.ledger.ledger_store import LedgerWriter, read_ledger
+from ..shared.state_dir import StateHome
+
+RESOURCE: t.Final = "k3s_token"
+_LOCK_S = 60.0
+
+
+def create_token(server: NodeClient, home: StateHome, node: str, ttl_s: int) -> Secret:
+    """Return a new token for one agent; its line is in the ledger before it exists."""
+    now = time.time()
+    intent = LedgerEvent(
+        at=format_time(now),
+        cluster=home.folder.name,
+        token=generate_token(frozenset(event.token for event in read_ledger(home.folder).events)),
+        event="intent",
+        resource=RESOURCE,
+        provider="k3s",
+        account=server.name,
+        pool="agents",
+        name=node,
+        deadline=format_time(now + ttl_s),
+    )
+    _append(home, intent)
+    made = server.call("k3s", step="token", ttl_s=ttl_s, description=f"muster {intent.token} for {node}")
+    secret = Secret(made["token"], "the server's token")
+    ident = made["token"].rpartition("::")[2].partition(".")[0]
+    _append(home, dataclasses.replace(intent, at=format_time(time.time()), event="created", id=ident))
+    return secret
+
+
+def check_token(server: NodeClient, given: Secret) -> None:
+    """Ask the server whether it would take a token that the user gave.
+
+    :raises RefusedError: saying why not.
+    """
+    problem = server.ask("k3s", step="token", given=given.reveal()).get("problem")
+    if problem:
+        raise RefusedError(f"k3s_token: {problem}", "Leave it out, then each agent gets a token of its own")
+
+
+def end_tokens(server: NodeClient | None, home: StateHome, node: str | None = None) -> list[str]:
+    """End the tokens that the ledger has as open, of one node or of all; return their ids.
+
+    Without a server, which is gone with its tokens, they are over.
+    """
+    ended = []
+    for lease in [item for item in read_ledger(home.folder).leases.values() if _matches(item, node)]:
+        evidence: dict[str, t.Any] = {"server": "removed"}
+        if server is not None:
+            # A token whose answer was lost has no id here, and ends by its own time.
+            if lease.id is None and not _is_over(lease):
+                continue
+            answer = server.call("k3s", step="token", delete=lease.id) if lease.id else {"absent": True}
+            if not answer["absent"]:
+                continue
+            evidence = {"listed": False}
+        _append(home, _event(lease, "deleted"))
+        _append(home, dataclasses.replace(_event(lease, "verified"), evidence=evidence))
+        ended.append(lease.id or lease.token)
+    return ended
+
+
+def _event(lease: Lease, kind: t.Literal["deleted", "verified"]) -> LedgerEvent:
+    return LedgerEvent(
+        at=format_time(time.time()),
+        cluster=lease.cluster,
+        token=lease.token,
+        event=kind,
+        resource=lease.resource,
+        provider=lease.provider,
+        account=lease.account,
+        pool=lease.pool,
+        name=lease.name,
+        id=lease.id,
+    )
+
+
+def _matches(lease: Lease, node: str | None) -> bool:
+    return lease.resource == RESOURCE and lease.open and node in (None, lease.name)
+
+
+def _is_over(lease: Lease) -> bool:
+    return lease.deadline is not None and lease.deadline < format_time(time.time())
+
+
+def _append(home: StateHome, event: LedgerEvent) -> None:
+    """Add a line to the ledger; agents of one play come here at the same moment, so its holder is waited for."""
+    end = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            with LedgerWriter(home.folder) as writer:
+                writer.append(event)
+                return
+        except RefusedError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)

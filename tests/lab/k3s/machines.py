@@ -1,0 +1,157 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bare machines that K3s is brought up on: booted, reached over SSH, with nothing of Kubernetes running or configured.
+
+The binary is the real one that K3S_BINARY names, else the stand-in of ``program``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pathlib
+import platform
+import shutil
+import tempfile
+import typing as t
+import zipapp
+
+import yaml
+
+from .. import nodes
+from ..host import LabError
+from ..kube import images, manifests, plan
+from ..kube.binaries import Binaries
+from ..podman import Podman
+
+VARIABLE = "K3S_BINARY"
+VERSION = "v1.34.10+k3s1"
+_PROGRAM = pathlib.Path(__file__).parent / "program"
+# What the packaged manifests and the archives are called in the folder that the role takes.
+IMAGES = ("pause", "coredns", "jobset", "kueue")
+_PACKAGED = "/opt/lab/k3s"
+# Paths in which a machine's state is compared; what systemd, apt and logs keep for themselves is not part of it.
+STATE = ("/etc", "/opt", "/root", "/usr/local", "/var/lib", "/home")
+_IGNORED = ("/var/lib/systemd", "/etc/mtab", "/opt/lab", "/etc/ssh/lab", "/etc/resolv.conf", "/var/lib/containers")
+
+_STATE_PROGRAM = """
+import hashlib, json, os, subprocess, sys
+places, ignored = json.loads(sys.argv[1])
+lines = []
+for top in places:
+    for folder, names, files in os.walk(top):
+        names[:] = sorted(n for n in names if os.path.join(folder, n) not in ignored)
+        for name in sorted([*names, *files]):
+            path = os.path.join(folder, name)
+            if path in ignored or name == "__pycache__" or "__pycache__" in folder:
+                continue
+            stat = os.lstat(path)
+            text = os.readlink(path) if os.path.islink(path) else ""
+            if os.path.isfile(path) and not text:
+                text = hashlib.sha256(open(path, "rb").read()).hexdigest()
+            lines.append(f"{path} {stat.st_mode:o} {stat.st_uid}:{stat.st_gid} {text}")
+def said(*argv):
+    return subprocess.run(argv, capture_output=True, text=True).stdout
+units = said("systemctl", "list-units", "--all", "--plain", "--no-legend", "--type=service,mount,scope", "k3s*", "muster*")
+lines += ["unit " + line.split()[0] for line in units.splitlines() if line.split()]
+lines += ["link " + link for link in sorted(os.listdir("/sys/class/net"))]
+lines += ["route " + line.strip() for line in said("ip", "-4", "route").splitlines()]
+lines += ["mount " + line.split()[1] for line in open("/proc/mounts") if "/var/lib/" in line or "/run/k3s" in line]
+for rules in (said("iptables-save"),):
+    lines += ["rule " + line for line in rules.splitlines() if line.startswith("-A")]
+programs = ("k3s", "containerd", "kubelet", "kube-proxy", "pause", "labk8s", "etcd")
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        name = open(f"/proc/{pid}/comm").read().strip()
+    except OSError:
+        continue
+    if name.startswith(programs):
+        lines.append("process " + name)
+print("\\n".join(lines))
+"""
+
+
+def binary(folder: pathlib.Path) -> tuple[pathlib.Path, str]:
+    """Return the program to install, and what it is: the real K3s of K3S_BINARY, else the stand-in as one file."""
+    given = os.environ.get(VARIABLE, "")
+    if given:
+        return pathlib.Path(given), "the real K3s"
+    with tempfile.TemporaryDirectory() as name:
+        sources = pathlib.Path(name) / "k3s"
+        shutil.copytree(_PROGRAM, sources, ignore=shutil.ignore_patterns("__pycache__"))
+        # The machines have no YAML parser; the package's own one needs nothing.
+        home = pathlib.Path(yaml.__file__).parent
+        shutil.copytree(home, sources / "yaml", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        for place in sorted(sources.rglob("*")):
+            os.utime(place, (315532800, 315532800))
+        target = folder / "k3s-standin"
+        zipapp.create_archive(sources, target, "/usr/bin/env -S python3 -I", compressed=True)
+        target.chmod(0o755)
+    return target, "the stand-in"
+
+
+def release(podman: Podman, folder: pathlib.Path, say: t.Callable[[str], None] = print) -> pathlib.Path:
+    """Make a folder as a release of K3s has it: the binary, and the archives of the images that pods need."""
+    place = folder / "release"
+    place.mkdir()
+    program, _what = binary(folder)
+    shutil.copyfile(program, place / ("k3s" if platform.machine() == "x86_64" else "k3s-arm64"))
+    archives = images.Archives(podman.home, Binaries(podman.home, say), say)
+    for name in IMAGES:
+        os.link(archives.get(name), place / f"{name}.tar")
+    return place
+
+
+def controllers(podman: Podman, folder: pathlib.Path, server: str) -> dict[str, pathlib.Path]:
+    """Return the manifests of JobSet and Kueue, their pods on the node that the server is."""
+    kubectl = [str(Binaries(podman.home).get("labk8s")), "kubectl"]
+    made = {}
+    for name in ("jobset", "kueue"):
+        text = manifests.rendered(podman.home, kubectl, name).read_text()
+        made[name] = folder / f"{name}.yaml"
+        made[name].write_text(
+            text.replace(f"kubernetes.io/hostname: {plan.CONTROL}", f"kubernetes.io/hostname: {server}")
+        )
+    return made
+
+
+class BareLab(nodes.Lab):
+    """Machines without anything of Kubernetes but what the real binary has within itself, at paths nobody looks at."""
+
+    def _create(self, node: nodes.Node, root_image: str, mounts: t.Sequence[nodes.Mount]) -> None:
+        packaged = self.folder / "packaged"
+        packaged.mkdir(exist_ok=True)
+        dns = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests.dns()})
+        (packaged / "coredns.json").write_text(dns.replace(f'"{plan.CONTROL}"', f'"{self.nodes[0].name}"'))
+        binds = [
+            nodes.ssh_volume(self.folder, node),
+            f"--volume={self.podman.home / 'bin'}:{plan.BIN}:ro",
+            f"--volume={packaged}:{_PACKAGED}:ro",
+            # Real file systems of the machine's own: overlayfs does not lie on overlayfs.
+            "--volume=/var/lib/rancher",
+            "--volume=/var/lib/kubelet",
+        ]
+        nodes.start(self.podman, self.id, node, root_image, binds)
+        self._wait_ready(node)
+
+    def state(self, node: str) -> list[str]:
+        """Return what a machine is, line by line: files, units, links, routes, mounts, rules, processes."""
+        asked = json.dumps([STATE, _IGNORED])
+        return sorted(self.ask(node, "python3", "-I", "-c", _STATE_PROGRAM, asked).splitlines())
+
+    def digest(self, node: str) -> str:
+        """Return the digest of :meth:`state`."""
+        return hashlib.sha256("\n".join(self.state(node)).encode()).hexdigest()
+
+
+def prepare(podman: Podman) -> None:
+    """Make what all machines need of the cache.
+
+    :raises LabError: when something cannot be had.
+    """
+    try:
+        Binaries(podman.home).get("labk8s")
+    except OSError as exc:
+        raise LabError(f"the lab's programs cannot be had: {exc}") from exc

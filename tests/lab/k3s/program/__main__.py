@@ -1,0 +1,128 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A stand-in for the K3s binary on the lab's machines: the same command over upstream components of Kubernetes.
+
+It is strict: an option, file or word that K3s does not have is an error. What is not as in K3s is in tests/lab/README.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import typing as t
+
+import agent
+import flags
+import server
+from common import BIN, Parts, own_address, tell_systemd
+
+VERSION = "v1.34.10+k3s1"
+_TOKEN_USAGE = "usage: k3s token create [--ttl TTL] [--description TEXT] | delete TOKEN-ID | list [-o json]"
+
+
+def main(argv: list[str]) -> int:
+    """Run a command of K3s."""
+    if os.path.basename(argv[0]) in ("kubectl", "ctr", "crictl"):
+        argv = ["k3s", *argv]
+        argv[1] = os.path.basename(argv[1])
+    command, rest = (argv[1] if len(argv) > 1 else "--help"), argv[2:]
+    if command in ("--version", "-v"):
+        print(f"k3s version {VERSION} (5ta4d1n0)\ngo version go1.24.9")
+    elif command == "kubectl":
+        os.environ.setdefault("KUBECONFIG", server.KUBECONFIG)
+        os.execv(BIN, [BIN, "kubectl", *rest])
+    elif command == "ctr":
+        os.execvp("ctr", ["ctr", f"--address={agent.SOCKET}", "--namespace=k8s.io", *rest])
+    elif command == "token":
+        return _token(rest)
+    elif command in ("server", "agent"):
+        _run(command, rest)
+    else:
+        print(f"No help topic for '{command}'", file=sys.stderr)
+        return 3
+    return 0
+
+
+def _run(command: str, argv: list[str]) -> t.NoReturn:
+    try:
+        options = flags.read(command, argv)
+    except flags.UsageError as exc:
+        flags.refuse(str(exc))
+    if os.geteuid() != 0:
+        flags.refuse(f"{command} must run as root")
+    for name in ("data-dir", "write-kubeconfig"):
+        if name in options and options[name] not in (str(agent.DATA), server.KUBECONFIG):
+            flags.refuse(f"the stand-in has one {name}")
+    name = str(options.get("node-name") or socket.gethostname()).lower()
+    address = (options.get("node-ip") or [own_address()])[0]
+    parts = Parts()
+    if command == "server":
+        _serve(options, parts, name, address)
+    else:
+        if not options.get("server"):
+            flags.refuse("--server is required")
+        if not agent.token_of(options):
+            flags.refuse("--token is required")
+        agent.join(options, name, address)
+        host = str(options["server"]).removeprefix("https://").rpartition(":")[0]
+        agent.run(options, parts, name, address, host)
+    tell_systemd("READY=1")
+    parts.wait()
+
+
+def _serve(options: t.Mapping[str, t.Any], parts: Parts, name: str, address: str) -> None:
+    if options.get("server") or options.get("cluster-init"):
+        flags.refuse("the stand-in has one server")
+    try:
+        made = server.Server(options, name, address)
+        password = made.keys(agent.token_of(options))
+    except (ValueError, OSError) as exc:
+        flags.refuse(str(exc))
+    made.start(parts)
+    server.serve(made, password)
+    own = {**options, "server": f"https://{address}:{made.port}", "token": f"K10{made.digest}::server:{password}"}
+    agent.join(own, name, address)
+    agent.run(own, parts, name, address, address)
+    made.apply_manifests()
+
+
+def _token(words: list[str]) -> int:
+    options: dict[str, str] = {"ttl": "24h0m0s", "description": ""}
+    verb, *rest = words or [""]
+    plain: list[str] = []
+    while rest:
+        word = rest.pop(0)
+        key, separator, value = word.lstrip("-").partition("=")
+        if word.startswith("-") and key in ("ttl", "description", "o", "output"):
+            options[key] = value if separator else rest.pop(0)
+        elif word.startswith("-"):
+            print(f"flag provided but not defined: -{key}", file=sys.stderr)
+            return 1
+        else:
+            plain.append(word)
+    try:
+        if verb == "create" and not plain:
+            print(server.create_token(options["ttl"], options["description"]))
+        elif verb == "delete" and plain:
+            for token in plain:
+                server.delete_token(token)
+        elif verb == "list":
+            found = [
+                {"token": f"{item['token-id']}.{item['token-secret']}", "expires": item.get("expiration")}
+                for item in server.list_tokens()
+            ]
+            print(json.dumps(found))
+        else:
+            print(_TOKEN_USAGE, file=sys.stderr)
+            return 1
+    except (OSError, ValueError) as exc:
+        print(f"Error: {exc}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main([os.path.basename(sys.argv[0]), *sys.argv[1:]]))

@@ -1,0 +1,286 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The agent's part: joining, containerd, kubelet, kube-proxy, and the routes to other nodes' pods (as host-gw does it)."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import pathlib
+import re
+import socket
+import ssl
+import subprocess
+import threading
+import time
+import typing as t
+import urllib.parse
+
+from common import API_PORT, BIN, DATA, RUN, SUPERVISOR_NAME, Parts, ask_api, kubeconfig, log, random_text, write
+
+AGENT = DATA / "agent"
+SOCKET = RUN / "containerd" / "containerd.sock"
+_BOOTSTRAP = re.compile(r"[a-z0-9]{6}\.[a-z0-9]{16}\Z")
+_CONTAINERD = """version = 2
+root = "{agent}/containerd"
+state = "{run}/containerd"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{agent}/containerd"
+[grpc]
+  address = "{run}/containerd/containerd.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "localhost/muster-lab/pause:lab"
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "{agent}/etc/cni/net.d"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "{snapshotter}"
+    default_runtime_name = "runc"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+        SystemdCgroup = false
+"""
+_KUBELET: dict[str, t.Any] = {
+    "apiVersion": "kubelet.config.k8s.io/v1beta1",
+    "kind": "KubeletConfiguration",
+    "cgroupDriver": "cgroupfs",
+    "failSwapOn": False,
+    "localStorageCapacityIsolation": False,
+    "imageGCHighThresholdPercent": 100,
+    "evictionHard": {"memory.available": "100Mi"},
+    "containerRuntimeEndpoint": f"unix://{SOCKET}",
+    "authorization": {"mode": "Webhook"},
+    "nodeStatusUpdateFrequency": "5s",
+    "serializeImagePulls": False,
+}
+
+
+class Token(t.NamedTuple):
+    """A token in parts; ``authority``: the digest of the server's CA, empty in the short form."""
+
+    authority: str
+    header: str
+
+    @classmethod
+    def parse(cls, text: str) -> Token:
+        """Return the parts as pkg/clientaccess reads them; ValueError says what is wrong."""
+        if not text:
+            raise ValueError("token must not be empty")
+        if not text.startswith("K10"):
+            text = ("K10::" if _BOOTSTRAP.match(text) else "K10:::") + text
+        digest, separator, rest = text[3:].partition("::")
+        if not separator:
+            digest, rest = "", text[3:]
+        if digest and len(digest) != 64:
+            raise ValueError("invalid token CA hash length")
+        if _BOOTSTRAP.match(rest):
+            return cls(digest, f"Bearer {rest}")
+        user, separator, password = rest.partition(":")
+        if not separator or not password:
+            raise ValueError("invalid token format")
+        return cls(digest, f"Basic node:{password}")
+
+
+def token_of(options: t.Mapping[str, t.Any]) -> str:
+    """Return the token that the options name, empty when they name none."""
+    if options.get("token"):
+        return str(options["token"])
+    if options.get("token-file"):
+        return pathlib.Path(options["token-file"]).read_text().strip()
+    return ""
+
+
+def join(options: t.Mapping[str, t.Any], name: str, address: str) -> None:
+    """Fetch this node's certificates from the server, for as long as that takes, with the errors that K3s has."""
+    url = str(options["server"])
+    host = urllib.parse.urlsplit(url).hostname or ""
+    port = urllib.parse.urlsplit(url).port or 6443
+    secret = pathlib.Path("/etc/rancher/node/password")
+    if not secret.exists():
+        write(secret, random_text(32, "0123456789abcdef"))
+    asked = {"node": name, "password": secret.read_text().strip(), "address": address}
+    while True:
+        try:
+            token = Token.parse(token_of(options))
+            authority = _authority(host, port, token)
+            break
+        except (OSError, ValueError, http.client.HTTPException) as exc:
+            log("error", f"Failed to validate connection to cluster at {url}: {exc}")
+            time.sleep(2)
+    while True:
+        status, answer = _call(host, port, "POST", "/v1-k3s/join", authority, json.dumps(asked), token.header)
+        if status == 200:
+            break
+        if status == 401 and (AGENT / "client-kubelet.key").exists():
+            # The real one proves itself with its certificate once its token is over.
+            return
+        said = answer if status == 403 else f"https://127.0.0.1:6444/v1-k3s/serving-kubelet.crt: {status} {answer}"
+        log("info", f"Waiting to retrieve agent configuration; server is not ready: {said}")
+        time.sleep(2)
+    for file, text in json.loads(answer).items():
+        write(AGENT / file, text)
+
+
+def run(options: t.Mapping[str, t.Any], parts: Parts, name: str, address: str, api: str) -> None:
+    """Start the agent's parts and wait until the kubelet answers; ``api``: the server's address."""
+    settings = json.loads((AGENT / "settings.json").read_text())
+    _start_containerd(options, parts)
+    keys = {"authority": f"{AGENT}/server-ca.crt"}
+    for user in ("kubelet", "kube-proxy"):
+        pair = {"certificate": f"{AGENT}/client-{user}.crt", "key": f"{AGENT}/client-{user}.key"}
+        write(AGENT / f"{user}.kubeconfig", kubeconfig(f"https://{api}:{API_PORT}", **keys, **pair))
+    kubelet = {
+        **_KUBELET,
+        "authentication": {"x509": {"clientCAFile": f"{AGENT}/client-ca.crt"}, "webhook": {"enabled": True}},
+        "clusterDNS": [settings["dns"]],
+        "clusterDomain": "cluster.local",
+        "registerWithTaints": [_taint(text) for text in options.get("node-taint", [])],
+    }
+    write(AGENT / "etc/kubelet.json", json.dumps(kubelet))
+    flags = {
+        "config": AGENT / "etc/kubelet.json",
+        "kubeconfig": AGENT / "kubelet.kubeconfig",
+        "hostname-override": name,
+        "node-ip": address,
+        "cert-dir": AGENT,
+        "v": 1,
+    }
+    # At registration only: an existing Node keeps the labels that it has.
+    if options.get("node-label"):
+        flags["node-labels"] = ",".join(options["node-label"])
+    extra = [f"--{text}" for text in options.get("kubelet-arg", [])]
+    parts.start("kubelet", [BIN, "kubelet", *(f"--{key}={value}" for key, value in flags.items()), *extra])
+    proxy = ["--conntrack-max-per-core=0", f"--cluster-cidr={settings['pods']}", f"--hostname-override={name}"]
+    parts.start("kube-proxy", [BIN, "kube-proxy", f"--kubeconfig={AGENT}/kube-proxy.kubeconfig", *proxy])
+    routes = Routes(name, api, settings["pods"])
+    parts.at_end.append(routes.remove)
+    threading.Thread(target=routes.follow, daemon=True).start()
+    parts.until(_healthy, "kubelet")
+
+
+class Routes:
+    """A bridge for this node's pods, and one route for each other node's."""
+
+    def __init__(self, name: str, api: str, pods: str) -> None:
+        self.name, self.api, self.pods = name, api, pods
+        self.there: dict[str, str] = {}
+        subprocess.run(["mount", "--make-rshared", "/"], check=True)
+        subprocess.run(["sysctl", "-qw", "net.ipv4.ip_forward=1"], check=True)
+        comment = ["-m", "comment", "--comment", "flanneld masq"]
+        rule = ["POSTROUTING", "-s", pods, "!", "-d", pods, *comment, "-j", "MASQUERADE"]
+        if subprocess.run(["iptables", "-w", "-t", "nat", "-C", *rule], capture_output=True).returncode:
+            subprocess.run(["iptables", "-w", "-t", "nat", "-A", *rule], check=True)
+
+    def follow(self) -> None:
+        """Look at the cluster's nodes for ever."""
+        # A kubelet may read its own Node only.
+        keys = {"ca": f"{AGENT}/server-ca.crt", "certificate": f"{AGENT}/client-kube-proxy.crt"}
+        keys["key"] = f"{AGENT}/client-kube-proxy.key"
+        while True:
+            try:
+                status, answer = ask_api(self.api, "GET", "/api/v1/nodes", **keys)
+                if status == 200:
+                    self.apply(answer["items"])
+            except (OSError, http.client.HTTPException, ValueError):
+                pass
+            time.sleep(1)
+
+    def apply(self, nodes: t.Sequence[t.Mapping[str, t.Any]]) -> None:
+        """Give this machine the routes of the nodes that there are."""
+        wanted = {}
+        for node in nodes:
+            pods = node["spec"].get("podCIDR")
+            at = [item["address"] for item in node["status"].get("addresses", []) if item["type"] == "InternalIP"]
+            if pods and node["metadata"]["name"] == self.name:
+                _write_cni(pods)
+            elif pods and at:
+                wanted[pods] = at[0]
+        for pods, at in wanted.items() - self.there.items():
+            subprocess.run(["ip", "route", "replace", pods, "via", at], check=False)
+        for pods in self.there.keys() - wanted.keys():
+            subprocess.run(["ip", "route", "del", pods], check=False, capture_output=True)
+        self.there = wanted
+
+    def remove(self) -> None:
+        """Take the routes away."""
+        for pods in self.there:
+            subprocess.run(["ip", "route", "del", pods], check=False, capture_output=True)
+
+
+def _write_cni(pods: str) -> None:
+    place = AGENT / "etc/cni/net.d/10-flannel.conflist"
+    if place.exists() and pods in place.read_text():
+        return
+    ranges = {"type": "host-local", "dataDir": f"{AGENT}/cni", "ranges": [[{"subnet": pods}]]}
+    bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": False, "hairpinMode": True}
+    ports = {"type": "portmap", "capabilities": {"portMappings": True}}
+    plugins = [{**bridge, "ipam": {**ranges, "routes": [{"dst": "0.0.0.0/0"}]}}, ports]
+    write(place, json.dumps({"cniVersion": "0.4.0", "name": "cbr0", "plugins": plugins}))
+
+
+def _start_containerd(options: t.Mapping[str, t.Any], parts: Parts) -> None:
+    snapshotter = str(options.get("snapshotter", "overlayfs"))
+    text = _CONTAINERD.format(agent=AGENT, run=RUN, snapshotter=snapshotter)
+    config = write(AGENT / "etc/containerd/config.toml", text)
+    RUN.mkdir(exist_ok=True, mode=0o711)
+    parts.start("containerd", ["/usr/bin/containerd", "--config", str(config), "--log-level", "warn"])
+    ctr = ["ctr", f"--address={SOCKET}", "--namespace=k8s.io"]
+    parts.until(lambda: subprocess.run([*ctr, "version"], capture_output=True).returncode == 0, "containerd")
+    for archive in sorted((AGENT / "images").glob("*.tar")):
+        began = time.monotonic()
+        done = subprocess.run([*ctr, "images", "import", str(archive)], capture_output=True, text=True)
+        if done.returncode:
+            log("error", f"Failed to import images from {archive}: {done.stderr.strip()}")
+        else:
+            log("info", f"Imported images from {archive} in {time.monotonic() - began:.1f}s")
+
+
+def _taint(text: str) -> dict[str, str]:
+    rest, _, effect = text.rpartition(":")
+    key, _, value = rest.partition("=")
+    return {"key": key, "effect": effect, **({"value": value} if value else {})}
+
+
+def _authority(host: str, port: int, token: Token) -> str:
+    status, text = _call(host, port, "GET", "/cacerts", None)
+    if status != 200:
+        raise ValueError(f"failed to get CA certs: https://{host}:{port}/cacerts: {status}")
+    found = hashlib.sha256(text.encode()).hexdigest()
+    if token.authority and token.authority != found:
+        raise ValueError(f"token CA hash does not match the Cluster CA certificate hash: {token.authority} != {found}")
+    return text
+
+
+def _call(
+    host: str, port: int, method: str, path: str, authority: str | None, body: str = "", token: str = ""
+) -> tuple[int, str]:
+    """Call the server's own part of port 6443."""
+    context = ssl.create_default_context(cadata=authority)
+    if authority is None:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.check_hostname = False
+    connection = http.client.HTTPSConnection(host, port, context=context, timeout=10)
+    raw = socket.create_connection((host, port), timeout=10)
+    connection.sock = context.wrap_socket(raw, server_hostname=SUPERVISOR_NAME)
+    try:
+        connection.request(method, path, body, {"Authorization": token} if token else {})
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        return answer.status, text if answer.status in (200, 403) else str(answer.reason)
+    finally:
+        connection.close()
+
+
+def _healthy() -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", 10248, timeout=2)
+    try:
+        connection.request("GET", "/healthz")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,238 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From two bare machines to a cluster with JobSet and Kueue and back, over SSH, by the playbooks as users run them.
+
+The tests build on each other, in their order. K3S_BINARY names a real K3s; without it the stand-in is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import stat
+import tempfile
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.tests.lab import host, image, podman, traces
+from ansible_collections.muster.training.tests.lab.k3s import machines
+from ansible_collections.muster.training.tests.lab.k3s.operator import AGENT, SERVER, Hosts, Operator
+from ansible_collections.muster.training.tests.support.kube_lab import NOTES, not_run
+
+WRONG_TOKEN = f"K10{'0a' * 32}::abcdef.0123456789abcdef"
+
+
+@pytest.fixture(scope="module")
+def operator() -> t.Iterator[Operator]:
+    """Two machines, booted; the module fails when anything of them is left at its end."""
+    reason = host.unmet()
+    if reason:
+        not_run(reason)
+    try:
+        host.ensure_programs()
+        tool = podman.Podman(podman.cache_home())
+        traces.sweep(tool)
+        root_image = image.ensure(tool, image.KUBE)
+        machines.prepare(tool)
+    except host.LabError as error:
+        not_run(str(error))
+    lab = machines.BareLab(tool, pathlib.Path(tempfile.mkdtemp(prefix="muster-lab-")))
+    try:
+        lab.up(root_image)
+        NOTES.append(f"K3s: {machines.binary(lab.folder)[1]} is what the role installs")
+        yield Operator(lab)
+    finally:
+        left = lab.down()
+    assert left == [], "the lab left something behind"
+
+
+@pytest.fixture(scope="module")
+def before(operator: Operator) -> dict[str, list[str]]:
+    """What the machines were before anything was done."""
+    return {node.name: operator.lab.state(node.name) for node in operator.lab.nodes}
+
+
+def differences(operator: Operator, before: dict[str, list[str]], *names: str) -> list[str]:
+    """What is other than before on the machines, line by line."""
+    found = []
+    for name in names or (SERVER, AGENT):
+        now = operator.lab.state(name)
+        found += [f"{name} has {line}" for line in now if line not in before[name]]
+        found += [f"{name} lacks {line}" for line in before[name] if line not in now]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("hosts", "values", "said"),
+    [
+        ({SERVER: {"muster_k3s_role": "agent"}}, {}, "muster_k3s_role: the inventory has no server"),
+        ({AGENT: {"muster_k3s_role": "server"}}, {}, "muster_k3s_role: 2 servers (lab-1, lab-2) have no majority"),
+        ({AGENT: {"muster_k3s_role": "worker"}}, {}, "muster_k3s_role: 'worker' of lab-2 is not a role"),
+        ({AGENT: {"muster_node": {"name": SERVER}}}, {}, "muster_nodes: lab-1, lab-2 are all the node lab-1"),
+        ({}, {"k3s_service_cidr": "10.42.128.0/17"}, "k3s_service_cidr: 10.42.128.0/17 overlaps k3s_cluster_cidr"),
+        ({}, {"k3s_cluster_cidr": "10.0.0.0/8", "k3s_service_cidr": "192.168.0.0/16"}, "k3s_cluster_cidr: 10.0.0.0/8"),
+    ],
+)
+def test_what_makes_no_cluster_is_refused_in_one_line_and_changes_nothing(
+    operator: Operator, before: dict[str, list[str]], hosts: Hosts, values: dict[str, str], said: str
+) -> None:
+    result = operator.play("cluster", hosts=hosts, **values)
+    assert result.code != 0 and result.changed == 0, result.output
+    assert len(result.errors) == 1 and said in result.errors[0], result.output
+    assert differences(operator, before) == []
+
+
+def test_a_limit_without_the_server_is_refused(operator: Operator, before: dict[str, list[str]]) -> None:
+    result = operator.play("cluster", "--limit", AGENT)
+    assert result.code != 0 and "--limit: leaves out lab-1, which is the server" in result.errors[0], result.output
+    assert differences(operator, before) == []
+
+
+def test_two_machines_with_one_machine_id_are_refused(operator: Operator, before: dict[str, list[str]]) -> None:
+    own = operator.lab.ask(AGENT, "cat", "/etc/machine-id")
+    operator.lab.ask(AGENT, "sh", "-c", f"echo {operator.lab.ask(SERVER, 'cat', '/etc/machine-id')} > /etc/machine-id")
+    try:
+        result = operator.play("cluster")
+    finally:
+        operator.lab.ask(AGENT, "sh", "-c", f"echo {own} > /etc/machine-id")
+    assert len(result.errors) == 1 and "lab-1, lab-2 have one machine id" in result.errors[0], result.output
+    assert differences(operator, before) == []
+
+
+def test_somebody_elses_k3s_is_refused(operator: Operator, before: dict[str, list[str]]) -> None:
+    unit = "/etc/systemd/system/k3s-agent.service"
+    operator.lab.ask(AGENT, "sh", "-c", f"echo '[Service]' > {unit}")
+    try:
+        result = operator.play("cluster")
+    finally:
+        operator.lab.ask(AGENT, "rm", unit)
+    assert result.code != 0 and len(result.errors) == 1, result.output
+    assert f"lab-2: has K3s ({unit}) that this collection did not install" in result.errors[0]
+    assert differences(operator, before) == []
+
+
+def test_a_check_on_bare_machines_predicts_and_changes_nothing(
+    operator: Operator, before: dict[str, list[str]]
+) -> None:
+    result = operator.play("cluster", "--check")
+    assert result.code == 0 and result.recap[SERVER]["changed"] > 0 and result.recap[AGENT]["changed"] > 0, (
+        result.output
+    )
+    assert differences(operator, before) == []
+    assert not operator.state.exists() and not operator.lock.exists()
+
+
+def test_a_wrong_token_is_refused_before_the_agent_is_touched(operator: Operator, before: dict[str, list[str]]) -> None:
+    result = operator.play("cluster", hosts={AGENT: {"k3s_token": WRONG_TOKEN}})
+    assert result.code != 0 and len(result.errors) == 1, result.output
+    assert "k3s_token: the token is for another cluster" in result.errors[0]
+    assert "0123456789abcdef" not in result.output
+    assert differences(operator, before, AGENT) == []
+
+
+def test_the_machines_become_a_cluster(operator: Operator) -> None:
+    result = operator.play("cluster", hosts={AGENT: {"k3s_labels": {"example.com/pool": "a"}}})
+    assert result.code == 0, result.output
+    ready = {
+        node["metadata"]["name"]: condition["status"]
+        for node in operator.items("nodes")
+        for condition in node["status"]["conditions"]
+        if condition["type"] == "Ready"
+    }
+    assert ready == {SERVER: "True", AGENT: "True"}
+    available = {
+        item["metadata"]["name"]: item["status"].get("availableReplicas")
+        for item in operator.items("deployments", "-A")
+    }
+    assert available["jobset-controller-manager"] == available["kueue-controller-manager"] == 1
+    labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in operator.items("nodes")}
+    assert labels[AGENT]["example.com/pool"] == "a" and "example.com/pool" not in labels[SERVER]
+
+
+def test_what_is_secret_is_for_nobody_else(operator: Operator) -> None:
+    assert stat.S_IMODE((operator.state / "kubeconfig").stat().st_mode) == 0o600
+    for path in ("/etc/rancher/k3s/muster-token", "/etc/rancher/k3s/config.yaml.d/50-muster.yaml"):
+        assert operator.lab.ask(AGENT, "stat", "-c", "%a %U", path) == "600 root"
+    assert operator.lab.ask(SERVER, "stat", "-c", "%a", "/etc/rancher/k3s/k3s.yaml") == "600"
+
+
+def test_the_agents_token_is_over_and_the_ledger_says_so(operator: Operator) -> None:
+    secrets = [item["metadata"]["name"] for item in operator.items("secrets", "-n", "kube-system")]
+    assert [name for name in secrets if name.startswith("bootstrap-token-")] == []
+    assert f"{AGENT}.node-password.k3s" in secrets
+    events = ("intent", "created", "deleted", "verified")
+    assert operator.ledger() == [(event, "k3s_token", AGENT) for event in events]
+
+
+def test_the_digest_of_the_first_download_is_held(operator: Operator) -> None:
+    held = json.loads(operator.lock.read_text())
+    assert f"k3s {machines.VERSION} amd64 k3s" in held
+    program = operator.release / "k3s"
+    content = program.read_bytes()
+    program.write_bytes(content + b"\n")
+    try:
+        result = operator.play("cluster")
+    finally:
+        program.write_bytes(content)
+    assert result.code != 0 and "has the SHA-256" in result.errors[0] and "and not" in result.errors[0], result.output
+
+
+def test_again_nothing_is_changed_or_restarted(operator: Operator) -> None:
+    labelled = {AGENT: {"k3s_labels": {"example.com/pool": "a"}}}
+    started = operator.started()
+    result = operator.play("cluster", hosts=labelled)
+    assert result.code == 0 and result.changed == 0, result.output
+    assert operator.started() == started
+    NOTES.append(f"cluster.yml again: {result.seconds:.1f} s")
+    checked = operator.play("cluster", "--check", hosts=labelled)
+    assert checked.code == 0 and checked.changed == 0, checked.output
+
+
+def test_a_changed_option_restarts_the_machine_that_it_is_for(operator: Operator) -> None:
+    server, agent = operator.started()
+    result = operator.play("cluster", hosts={AGENT: {"k3s_memlock": False, "k3s_labels": {}}})
+    # The labels of the cluster are counted where they are sent from.
+    assert result.code == 0 and result.recap[SERVER]["changed"] == 1, result.output
+    now = operator.started()
+    assert now[0] == server and now[1] != agent
+    labels = next(node["metadata"]["labels"] for node in operator.items("nodes") if node["metadata"]["name"] == AGENT)
+    assert "example.com/pool" not in labels
+
+
+def test_a_machine_that_was_made_anew_under_its_name_is_refused_with_what_to_do(operator: Operator) -> None:
+    keys = "/var/lib/rancher/k3s/agent/client-kubelet"
+    forget = f"systemctl stop k3s-agent && rm -r /etc/rancher/node {keys}.crt {keys}.key"
+    operator.lab.ask(AGENT, "sh", "-c", forget)
+    result = operator.play("cluster")
+    assert result.code != 0 and len(result.errors) == 1, result.output
+    assert (
+        "lab-2: k3s-agent.service is stopped again" in result.errors[0] and "Node password rejected" in result.errors[0]
+    )
+    assert "Delete the Node lab-2" in result.errors[0]
+    assert result.seconds < 60
+    assert operator.lab.run(AGENT, "systemctl", "is-active", "k3s-agent").stdout.strip() != b"active"
+
+
+def test_one_machine_leaves_and_comes_back(operator: Operator, before: dict[str, list[str]]) -> None:
+    server = operator.started()[0]
+    left = operator.play("cluster_absent", "--limit", AGENT)
+    assert left.code == 0, left.output
+    assert differences(operator, before, AGENT) == []
+    assert [node["metadata"]["name"] for node in operator.items("nodes")] == [SERVER]
+    secrets = [item["metadata"]["name"] for item in operator.items("secrets", "-n", "kube-system")]
+    assert f"{AGENT}.node-password.k3s" not in secrets
+    back = operator.play("cluster")
+    assert back.code == 0 and back.recap[SERVER]["changed"] == 0, back.output
+    assert {node["metadata"]["name"] for node in operator.items("nodes")} == {SERVER, AGENT}
+    assert operator.started()[0] == server
+
+
+def test_removed_the_machines_are_as_they_were_found(operator: Operator, before: dict[str, list[str]]) -> None:
+    result = operator.play("cluster_absent")
+    assert result.code == 0, result.output
+    assert differences(operator, before) == []
+    assert not (operator.state / "kubeconfig").exists()
+    again = operator.play("cluster_absent")
+    assert again.code == 0 and again.changed == 0, again.output

@@ -1,0 +1,101 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which machines make a K3s cluster, and the one line that names those that do not."""
+
+from __future__ import annotations
+
+import ipaddress
+import typing as t
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils._model import k3s
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+
+PODS, SERVICES = "10.42.0.0/16", "10.43.0.0/16"
+
+
+def member(host: str, **changes: t.Any) -> k3s.K3sMember:
+    values: dict[str, t.Any] = {"role": "agent", "node": host, "machine_id": f"id-{host}", "architecture": "x86_64"}
+    return k3s.K3sMember(host, **{**values, "networks": ("192.168.1.0/24",), **changes})
+
+
+@pytest.mark.parametrize(
+    ("roles", "said"),
+    [
+        ({}, "muster_k3s_role: the inventory has no server"),
+        ({"a": "agent"}, "muster_k3s_role: the inventory has no server"),
+        ({"a": "server", "b": ""}, "muster_k3s_role: b has none. Set server or agent"),
+        ({"a": "server", "b": "master"}, "muster_k3s_role: 'master' of b is not a role"),
+        ({"a": "server", "b": "server"}, "2 servers (a, b) have no majority when one is lost"),
+        ({"a": "server", "b": "server", "c": "server"}, "3 servers are not supported yet"),
+    ],
+)
+def test_an_inventory_that_makes_no_cluster_is_refused(roles: dict[str, str], said: str) -> None:
+    with pytest.raises(InputError) as raised:
+        k3s.check_roles(roles)
+    assert said in str(raised.value)
+
+
+def test_one_server_and_agents_make_a_cluster() -> None:
+    k3s.check_roles({"a": "server"})
+    k3s.check_roles({"a": "server", "b": "agent", "c": "agent"})
+    k3s.check_members([member("a", role="server"), member("b", architecture="aarch64")], PODS, SERVICES)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"node": "a"}, "muster_nodes: a, b are all the node a. Set muster_node.name"),
+        ({"machine_id": "id-a"}, "muster_nodes: a, b have one machine id id-a"),
+        ({"foreign": ("RKE2 (/etc/rancher/rke2)",)}, "b: has RKE2 (/etc/rancher/rke2) that this collection did not"),
+        ({"architecture": "armv7l"}, "b: is a armv7l machine"),
+        ({"systemd": False}, "b: does not run systemd. Train on it over SSH"),
+        ({"root": False}, "b: is not managed as root. Set ansible_become: true"),
+        ({"networks": ("10.43.7.0/24",)}, "k3s_service_cidr: 10.43.0.0/16 overlaps the network 10.43.7.0/24 of b"),
+    ],
+)
+def test_a_machine_that_cannot_be_in_it_is_named(changes: dict[str, t.Any], said: str) -> None:
+    with pytest.raises(InputError) as raised:
+        k3s.check_members([member("a", role="server"), member("b", **changes)], PODS, SERVICES)
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["10.42.0.0", "10.42.0.1/16", "ten", "10.42.0.0/33", ""])
+def test_a_range_that_is_none_is_refused_by_its_option(text: str) -> None:
+    if text == "10.42.0.0":
+        k3s.check_ranges([], text, SERVICES)
+        return
+    with pytest.raises(InputError, match="k3s_cluster_cidr"):
+        k3s.check_ranges([], text, SERVICES)
+
+
+@given(st.ip_addresses(v=4), st.integers(8, 30), st.ip_addresses(v=4), st.integers(8, 30))
+def test_ranges_are_refused_exactly_when_they_share_an_address(
+    first: ipaddress.IPv4Address, first_bits: int, second: ipaddress.IPv4Address, second_bits: int
+) -> None:
+    one = ipaddress.IPv4Network((first, first_bits), strict=False)
+    two = ipaddress.IPv4Network((second, second_bits), strict=False)
+    shares = one[0] in two or two[0] in one
+    try:
+        k3s.check_ranges([], str(one), str(two))
+        refused = False
+    except InputError:
+        refused = True
+    assert refused == shares
+
+
+def test_a_member_is_made_of_its_agents_answer() -> None:
+    answer = {
+        "addresses": [{"interface": "eth0", "address": "192.0.2.7", "prefix": 24}],
+        "machine_id": "m",
+        "architecture": "aarch64",
+        "foreign": [],
+        "systemd": True,
+        "root": True,
+    }
+    found = k3s.K3sMember.from_answer("a", "server", "n", answer)
+    assert found.networks == ("192.0.2.0/24",) and found.node == "n" and found.architecture == "aarch64"

@@ -1,0 +1,117 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The node's side of K3s below a folder: reading, receiving files, placing them with a record. Units are the lab's."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import http.server
+import pathlib
+import threading
+import typing as t
+import zlib
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._node import files, host_agent, host_k3s
+
+UNIT = {"unit": "k3s.service", "role": "server", "cluster": "lab"}
+PROGRAM = "/usr/local/bin/k3s"
+CONTENT = b"a program" * 1000
+
+
+def ask(root: pathlib.Path, step: str, **values: t.Any) -> dict[str, t.Any]:
+    """Ask as the agent is asked."""
+    return host_agent.answer_request({"op": "k3s", "step": step, "root": str(root), "node": "n", **values})
+
+
+def piece(root: pathlib.Path, data: bytes, offset: int = 0) -> dict[str, t.Any]:
+    return ask(root, "piece", path=PROGRAM, offset=offset, data=base64.b64encode(zlib.compress(data)).decode())
+
+
+def test_a_bare_machine_has_nothing(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "var/lib/rancher/k3s").mkdir(parents=True)
+    (tmp_path / "var/lib/kubelet").mkdir()
+    found = ask(tmp_path, "look", paths=[PROGRAM])
+    assert found["foreign"] == [] and found["record"] is None and found["joined"] is False
+    assert found["files"] == {PROGRAM: None} and found["authority"] is None
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("etc/systemd/system/k3s-agent.service", "K3s (/etc/systemd/system/k3s-agent.service)"),
+        ("etc/rancher/rke2/config.yaml", "RKE2 (/etc/rancher/rke2)"),
+        ("etc/kubernetes/kubelet.conf", "kubeadm (/etc/kubernetes/kubelet.conf)"),
+        ("var/lib/kubelet/config.yaml", "a kubelet (/var/lib/kubelet)"),
+    ],
+)
+def test_another_kubernetes_is_named(tmp_path: pathlib.Path, path: str, said: str) -> None:
+    (tmp_path / path).parent.mkdir(parents=True)
+    (tmp_path / path).touch()
+    assert ask(tmp_path, "look")["foreign"] == [said]
+
+
+def test_files_are_placed_whole_with_their_modes_and_a_record(tmp_path: pathlib.Path) -> None:
+    sha256 = hashlib.sha256(CONTENT).hexdigest()
+    ask(tmp_path, "begin", files=[{"path": PROGRAM}, {"path": "/etc/rancher/k3s/x"}], **UNIT)
+    record = files.read_json(tmp_path / host_k3s.RECORD)
+    assert record["files"] == {PROGRAM: None, "/etc/rancher/k3s/x": None} and record["unit"] == "k3s.service"
+    assert piece(tmp_path, CONTENT[:100])["size"] == 100
+    assert piece(tmp_path, CONTENT[100:], 100)["size"] == len(CONTENT)
+    wanted = [
+        {"path": PROGRAM, "mode": 0o755, "sha256": sha256},
+        {"path": "/etc/rancher/k3s/x", "mode": 0o600, "text": "x\n"},
+    ]
+    assert ask(tmp_path, "apply", files=wanted, **UNIT) == {"placed": [PROGRAM, "/etc/rancher/k3s/x"]}
+    found = ask(tmp_path, "look", paths=[PROGRAM, "/etc/rancher/k3s/x"])
+    assert found["files"][PROGRAM] == {"sha256": sha256, "mode": 0o755}
+    assert found["files"]["/etc/rancher/k3s/x"]["mode"] == 0o600
+    assert found["foreign"] == []
+
+
+def test_a_piece_that_comes_again_is_not_added_twice(tmp_path: pathlib.Path) -> None:
+    piece(tmp_path, CONTENT[:100])
+    piece(tmp_path, CONTENT[100:200], 100)
+    assert piece(tmp_path, CONTENT[100:200], 100)["size"] == 200
+
+
+def test_a_file_with_another_digest_is_not_placed(tmp_path: pathlib.Path) -> None:
+    piece(tmp_path, CONTENT)
+    item = {"path": PROGRAM, "mode": 0o755, "sha256": "0" * 64}
+    assert "has the SHA-256" in ask(tmp_path, "apply", files=[item], **UNIT)["problem"]
+    assert [place.name for place in (tmp_path / "usr/local/bin").iterdir()] == []
+
+
+def test_a_file_that_was_changed_by_hand_is_seen(tmp_path: pathlib.Path) -> None:
+    ask(tmp_path, "apply", files=[{"path": "/etc/x", "mode": 0o600, "text": "x"}], **UNIT)
+    (tmp_path / "etc/x").write_text("y, longer")
+    found = ask(tmp_path, "look", paths=["/etc/x"])["files"]["/etc/x"]
+    assert found["sha256"] == hashlib.sha256(b"y, longer").hexdigest()
+
+
+def test_a_download_is_placed_only_by_its_digest(tmp_path: pathlib.Path) -> None:
+    source = tmp_path / "release"
+    source.mkdir()
+    (source / "k3s").write_bytes(CONTENT)
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(source))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        found = ask(tmp_path, "fetch", path=PROGRAM, url=f"{url}/k3s")
+        missing = ask(tmp_path, "fetch", path="/usr/local/bin/other", url=f"{url}/none")
+        server.shutdown()
+    assert found == {"sha256": hashlib.sha256(CONTENT).hexdigest(), "size": len(CONTENT)}
+    assert "cannot be downloaded: HTTP Error 404" in missing["problem"]
+    assert not (tmp_path / "usr/local/bin/k3s").exists()
+    ask(tmp_path, "discard", path=PROGRAM)
+    assert list((tmp_path / "usr/local/bin").iterdir()) == []
+
+
+def test_a_line_of_the_log_is_shown_without_its_frame() -> None:
+    line = 'time="2026-01-01T00:00:00Z" level=error msg="Failed to \\"x\\""'
+    assert host_k3s._words([line]) == 'Failed to "x"'
+    assert host_k3s._words([]) == "it said nothing"

@@ -1,0 +1,57 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The kubeconfig of a cluster that was brought up from here."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import stat
+
+import pytest
+import yaml
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.k3s_node import access
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import (
+    StateHome,
+    cluster_kubeconfig,
+)
+
+TEXT = json.dumps({"clusters": [{"name": "default", "cluster": {"server": "https://127.0.0.1:6443"}}]})
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> StateHome:
+    return StateHome({"path": str(tmp_path)}, "lab")
+
+
+@pytest.mark.parametrize(
+    ("address", "server"), [("192.0.2.1", "https://192.0.2.1:6443"), ("2001:db8::1", "https://[2001:db8::1]:6443")]
+)
+def test_it_names_the_server_as_the_controller_reaches_it(home: StateHome, address: str, server: str) -> None:
+    assert access.write_kubeconfig(home, TEXT, address, check=False) is True
+    place = cluster_kubeconfig(home)
+    assert yaml.safe_load(place.read_text())["clusters"][0]["cluster"]["server"] == server
+    assert stat.S_IMODE(place.stat().st_mode) == 0o600 and stat.S_IMODE(place.parent.stat().st_mode) == 0o700
+    assert access.write_kubeconfig(home, TEXT, address, check=False) is False
+    place.chmod(0o644)
+    assert access.write_kubeconfig(home, TEXT, address, check=False) is True
+    assert stat.S_IMODE(place.stat().st_mode) == 0o600
+
+
+def test_a_check_writes_nothing(home: StateHome) -> None:
+    assert access.write_kubeconfig(home, TEXT, "192.0.2.1", check=True) is True
+    assert not home.folder.exists()
+
+
+def test_a_server_without_one_is_told(home: StateHome) -> None:
+    with pytest.raises(RefusedError, match="the server has no /etc/rancher/k3s/k3s.yaml"):
+        access.write_kubeconfig(home, None, "192.0.2.1", check=False)
+
+
+def test_it_goes_with_the_server(home: StateHome) -> None:
+    assert access.remove_kubeconfig(home) is False
+    access.write_kubeconfig(home, TEXT, "192.0.2.1", check=False)
+    assert access.remove_kubeconfig(home) is True and not cluster_kubeconfig(home).exists()

@@ -1,0 +1,216 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One machine from nothing to K3s and back, by the agent's own code below a folder; only systemd is stood in for."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, NodeError, RefusedError
+from ansible_collections.muster.training.plugins.module_utils._node import files, host_agent, host_k3s
+from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import k3s_files
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.k3s_node import node
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import digest_lock
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+
+KUBECONFIG = '{"clusters": [{"name": "default", "cluster": {"server": "https://127.0.0.1:6443"}}]}'
+TOKEN = f"K10{'a1' * 32}::abc123.0123456789abcdef"
+
+
+class Machine:
+    """A machine below ``root``; its units are started by writing down that they are."""
+
+    def __init__(self, name: str, root: pathlib.Path) -> None:
+        self.name, self.root = name, root
+        self.active = False
+        self.steps: list[str] = []
+
+    def ask(self, op: str, **values: t.Any) -> dict[str, t.Any]:
+        self.steps.append(values["step"])
+        if values["step"] == "restart":
+            return self.start(values["started_with"])
+        if values["step"] == "token":
+            return {"token": TOKEN, "absent": True, "deleted": True, "problem": None}
+        answer = host_agent.answer_request({"op": op, "root": str(self.root), "node": self.name, **values})
+        if values["step"] == "look":
+            unit = {"active": "active" if self.active else "inactive", "enabled": self.active, "restarts": 0}
+            answer |= {"unit": unit, "systemd": True, "root": True, "architecture": "x86_64"}
+        return answer
+
+    def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
+        answer = self.ask(op, **values)
+        if answer.get("problem"):
+            raise NodeError(self.name, answer["problem"])
+        return answer
+
+    def start(self, started_with: str) -> dict[str, t.Any]:
+        record = files.read_json(self.root / host_k3s.RECORD)
+        files.write_json(self.root / host_k3s.RECORD, {**record, "started_with": started_with})
+        self.active = True
+        for path in ("etc/rancher/k3s/k3s.yaml", f"{host_k3s.DATA}/agent/client-kubelet.crt"):
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / path).write_text(KUBECONFIG)
+        return {"state": "active"}
+
+
+@pytest.fixture
+def release(tmp_path: pathlib.Path) -> pathlib.Path:
+    place = tmp_path / "release"
+    place.mkdir()
+    (place / "k3s").write_bytes(b"program" * 100)
+    (place / "pause.tar").write_bytes(b"image")
+    return place
+
+
+@pytest.fixture
+def order(tmp_path: pathlib.Path, release: pathlib.Path) -> node.NodeOrder:
+    return node.NodeOrder(
+        settings=k3s_files.K3sSettings("server", "lab-1", pods="10.42.0.0/16", services="10.43.0.0/16"),
+        home=StateHome({"path": str(tmp_path / "state")}, "lab"),
+        lock=digest_lock.DigestLock(tmp_path / "lock.json"),
+        base=tmp_path,
+        version="v1.34.10+k3s1",
+        source=str(release),
+        images=("pause.tar",),
+        api_address="192.0.2.1",
+    )
+
+
+@pytest.fixture
+def machine(tmp_path: pathlib.Path) -> t.Any:
+    root = tmp_path / "machine"
+    (root / "usr/local/bin").mkdir(parents=True)
+    return Machine("lab-1", root)
+
+
+def agent_of(order: node.NodeOrder) -> node.NodeOrder:
+    settings = k3s_files.K3sSettings("agent", "lab-2", server="https://192.0.2.1:6443")
+    return dataclasses.replace(order, settings=settings)
+
+
+def bring_up(machine: t.Any, order: node.NodeOrder, server: t.Any = None) -> list[bool]:
+    """Do what the role does: the handler runs when something has changed."""
+    changed = node.ensure_present(machine, order, server, check=False)["changed"]
+    if changed:
+        node.ensure_running(machine, order, server, check=False)
+    return [changed, node.ensure_present(machine, order, server, check=False)["changed"]]
+
+
+def test_a_check_predicts_and_writes_nothing(machine: t.Any, order: node.NodeOrder, tmp_path: pathlib.Path) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    result = node.ensure_present(machine, order, None, check=True)
+    assert result["changed"] and "/usr/local/bin/k3s" in result["files"] and k3s_files.CONFIG in result["files"]
+    assert node.ensure_running(machine, order, None, check=True) == {"changed": True}
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_server_comes_up_once(machine: t.Any, order: node.NodeOrder) -> None:
+    assert bring_up(machine, order) == [True, False]
+    assert (machine.root / "usr/local/bin/k3s").read_bytes() == b"program" * 100
+    assert (order.home.folder / "kubeconfig").exists()
+    machine.steps.clear()
+    node.ensure_present(machine, order, None, check=False)
+    assert machine.steps == ["look"]
+
+
+def test_what_was_stopped_between_writing_and_starting_is_started_by_the_next_run(
+    machine: t.Any, order: node.NodeOrder
+) -> None:
+    assert node.ensure_present(machine, order, None, check=False)["changed"]
+    again = node.ensure_present(machine, order, None, check=False)
+    assert again["changed"] and again["files"] == []
+
+
+def test_the_kubeconfig_is_written_again_where_it_was_lost(machine: t.Any, order: node.NodeOrder) -> None:
+    bring_up(machine, order)
+    (order.home.folder / "kubeconfig").unlink()
+    assert node.ensure_present(machine, order, None, check=False)["changed"] is True
+    assert (order.home.folder / "kubeconfig").exists()
+
+
+def test_a_file_that_is_not_wanted_any_more_goes(machine: t.Any, order: node.NodeOrder) -> None:
+    bring_up(machine, order)
+    drop = "/etc/systemd/system/k3s.service.d/50-memlock.conf"
+    changed = dataclasses.replace(order, settings=dataclasses.replace(order.settings, memlock=False))
+    assert node.ensure_present(machine, changed, None, check=False)["files"] == [f"-{drop}"]
+    assert not (machine.root / drop.lstrip("/")).exists()
+
+
+def test_another_binary_under_the_same_version_is_refused(
+    machine: t.Any, order: node.NodeOrder, release: pathlib.Path
+) -> None:
+    bring_up(machine, order)
+    (release / "k3s").write_bytes(b"another")
+    with pytest.raises(RefusedError, match=r"k3s v1\.34\.10\+k3s1 \(k3s\) has the SHA-256"):
+        node.ensure_present(machine, order, None, check=False)
+
+
+def test_an_agent_joins_with_a_token_that_is_over_afterwards(
+    machine: t.Any, order: node.NodeOrder, tmp_path: pathlib.Path
+) -> None:
+    server = Machine("lab-1", tmp_path / "other")
+    agent = agent_of(order)
+    assert bring_up(machine, agent, server) == [True, False]
+    place = machine.root / k3s_files.TOKEN.lstrip("/")
+    assert place.read_text() == TOKEN + "\n" and place.stat().st_mode & 0o777 == 0o600
+    assert server.steps == ["token", "token"]
+    assert not (order.home.folder / "kubeconfig").exists()
+    with pytest.raises(InputError, match="server: lab-1 is an agent"):
+        node.ensure_present(t.cast(t.Any, Machine("lab-1", tmp_path / "third")), agent, None, check=False)
+
+
+def test_a_token_that_the_server_refuses_changes_nothing(
+    machine: t.Any, order: node.NodeOrder, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server: t.Any = Machine("lab-1", tmp_path / "other")
+    monkeypatch.setattr(server, "ask", lambda *_args, **_values: {"problem": "the token is for another cluster"})
+    agent = dataclasses.replace(agent_of(order), token=Secret(TOKEN, "k3s_token"))
+    before = sorted(machine.root.rglob("*"))
+    with pytest.raises(RefusedError, match="k3s_token: the token is for another cluster"):
+        node.ensure_present(machine, agent, server, check=False)
+    assert sorted(machine.root.rglob("*")) == before
+
+
+def test_a_node_password_of_another_machine_is_explained(
+    machine: t.Any, order: node.NodeOrder, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server: t.Any = Machine("lab-1", tmp_path / "other")
+    node.ensure_present(machine, agent_of(order), server, check=False)
+    said = {"problem": "k3s-agent.service is stopped again: Node password rejected, duplicate hostname"}
+    monkeypatch.setattr(machine, "start", lambda _digest: said)
+    with pytest.raises(NodeError, match=r"Node password rejected.*\. Delete the Node lab-2 \(kube_node"):
+        node.ensure_running(machine, agent_of(order), server, check=False)
+    # Its token is over all the same.
+    assert server.steps == ["token", "token"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"foreign": ["K3s (/etc/rancher/k3s)"]}, "a: has K3s"),
+        ({"architecture": "riscv64"}, "a: is a riscv64 machine"),
+        ({"systemd": False}, "a: does not run systemd"),
+        ({"root": False}, "a: is not managed as root"),
+    ],
+)
+def test_a_machine_that_cannot_run_it_is_refused(facts: dict[str, t.Any], said: str) -> None:
+    whole = {"foreign": [], "architecture": "x86_64", "systemd": True, "root": True, **facts}
+    with pytest.raises(NodeError, match=said):
+        node.refuse_machine("a", whole)
+
+
+def test_absent_leaves_the_machine_and_the_state_home_without_it(machine: t.Any, order: node.NodeOrder) -> None:
+    before = sorted(machine.root.rglob("*"))
+    bring_up(machine, order)
+    assert node.ensure_absent(machine, order, check=True) == {"changed": True}
+    assert node.ensure_absent(machine, order, check=False) == {"changed": True}
+    left = {"etc", "etc/systemd", "etc/systemd/system", "var", "var/lib"}
+    found = {str(place.relative_to(machine.root)) for place in machine.root.rglob("*") if place not in before}
+    assert found <= left
+    assert node.ensure_absent(machine, order, check=False) == {"changed": False}
