@@ -97,9 +97,7 @@ def test_ranks_of_an_earlier_start_are_not_looked_at(tmp_path: pathlib.Path) -> 
     assert transports(tmp_path) == [] and recorder.ranks == {}
 
 
-PROGRAM = (
-    "import socket, sys; c = socket.create_connection((sys.argv[1], int(sys.argv[2]))); print('up'); sys.stdin.read()"
-)
+PROGRAM = "import socket, sys; c = socket.create_connection((sys.argv[1], int(sys.argv[2]))); print('up', flush=True); sys.stdin.read()"
 
 
 def test_sockets_of_a_rank_are_those_of_its_children_but_not_of_its_store() -> None:
