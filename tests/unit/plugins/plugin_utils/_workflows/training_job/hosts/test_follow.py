@@ -23,6 +23,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts.follower import (
     HostsFollower,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.network import NetworkPlan
 from ansible_collections.muster.training.tests.support.node_lab import eventually
 from ansible_collections.muster.training.tests.support.run_world import RunWorld, Said
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._workflows.training_job.hosts.test_run import (
@@ -82,7 +83,9 @@ class Followed:
         members = [gang.GangMember(remote, {}, {}, None, {}, {"x": 1}, 0, (), meet, meet) for remote in remotes]
         hosts = [types.SimpleNamespace(name=name, price_usd_per_hour=2.0) for name in "ab"]
         source = types.SimpleNamespace(placed=())
-        plan: t.Any = types.SimpleNamespace(job=JOB, run_id="r-1", hosts=hosts, remotes=remotes, source=source)
+        plan: t.Any = types.SimpleNamespace(
+            job=JOB, run_id="r-1", hosts=hosts, remotes=remotes, source=source, network=NetworkPlan()
+        )
         request: t.Any = types.SimpleNamespace(progress=self.said)
         record = run_record.new_record("r-1", to_yaml_names(JOB), 1.0, hosts=("a", "b"))
         return follow.follow_run(request, plan, members, self.folder, record, None, True, self.guard)
