@@ -96,7 +96,7 @@ class Pruner:
             return ""
         own = os.path.realpath(self.folder)
         path = os.path.realpath(os.path.join(own, line["path"]))
-        return os.path.relpath(path, own).split(os.sep)[0] if path.startswith(own + os.sep) else ""
+        return os.path.relpath(path, own).partition(os.sep)[0] if path.startswith(own + os.sep) else ""
 
     def _record(self, names: t.Sequence[str]) -> None:
         known = self._read_reported()

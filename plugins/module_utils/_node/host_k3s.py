@@ -98,7 +98,7 @@ def _fetch(request: NodeRequest) -> dict[str, t.Any]:
     digest, size = hashlib.sha256(), 0
     end = time.monotonic() + _DOWNLOAD_S
     try:
-        with urllib.request.urlopen(request["url"], timeout=60) as source, part.open("wb") as target:
+        with urllib.request.build_opener().open(request["url"], timeout=60) as source, part.open("wb") as target:
             while data := source.read(_CHUNK):
                 target.write(data)
                 digest.update(data)
@@ -359,7 +359,7 @@ def _remove(request: NodeRequest) -> dict[str, t.Any]:
 
 # Folders that K3s makes. Those that were there before, empty, are emptied; all others go.
 TREES = ("etc/rancher", "etc/rancher/k3s", "etc/rancher/node", "var/lib/rancher", DATA, "var/lib/kubelet", "run/k3s",
-          "run/flannel", "var/lib/cni", "var/log/pods", "var/log/containers")  # fmt: skip
+         "run/flannel", "var/lib/cni", "var/log/pods", "var/log/containers")  # fmt: skip
 _STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "look": _read_state,
     "begin": _begin,

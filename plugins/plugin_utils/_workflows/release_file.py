@@ -55,7 +55,7 @@ def run(options: t.Mapping[str, t.Any], sources: t.Sequence[str], base: pathlib.
 def _get(url: str) -> bytes:
     # Releases redirect to another host, which the client of APIs refuses; no credential is sent here.
     try:
-        with urllib.request.urlopen(url, timeout=_LIMIT_S) as source:
+        with urllib.request.build_opener().open(url, timeout=_LIMIT_S) as source:
             data: bytes = source.read(_LARGEST + 1)
     except (OSError, ValueError) as exc:
         raise TransportError(
