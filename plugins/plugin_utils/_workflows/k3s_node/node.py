@@ -120,8 +120,9 @@ def ensure_running(remote: NodeClient, order: NodeOrder, server: NodeClient | No
     facts = read_facts(remote, order, wanted)
     plan = make_plan(facts, order, wanted, check)
     try:
-        values = {"unit": order.settings.unit, "wait_s": order.wait_s, "started_with": plan.started_with}
-        answer = remote.ask("k3s", step="restart", **values)
+        answer = remote.ask(
+            "k3s", step="restart", unit=order.settings.unit, wait_s=order.wait_s, started_with=plan.started_with
+        )
     finally:
         if server is not None:
             tokens.end_tokens(server, order.home, order.settings.node)
