@@ -53,8 +53,11 @@ def interrupt(play: Play, kind: str) -> Result:
     return play.wait(30)
 
 
-def assert_ends_well(world: World, play: Play) -> None:
-    """Assert that a playbook leads to one gang of two ranks, and that the whole run tells one story."""
+def assert_ends_well(world: World, play: Play, ends: int = 1) -> None:
+    """Assert that a playbook leads to one gang of two ranks, and that the whole run tells one story.
+
+    :param ends: how often the run has ended then, with a cancellation before.
+    """
     planned = f"run {world.run_id}: 2 nodes"
     until(lambda: (planned in play.output and len(world.ranks()) == 2) or play.process.poll() is not None, "both ranks")
     assert play.process.poll() is None, play.output
@@ -64,10 +67,10 @@ def assert_ends_well(world: World, play: Play) -> None:
     assert result.code == 0 and "Traceback" not in result.output, result.output
     assert not (world.root / "duplicate").exists(), "two ranks with one number lived at the same time"
     assert world.processes() == {}
-    assert_one_story(world)
+    assert_one_story(world, ends)
 
 
-def assert_one_story(world: World) -> None:
+def assert_one_story(world: World, ends: int = 1) -> None:
     """Assert that record and events agree: no event twice, each rank once an attempt, the last attempt complete."""
     events, record = world.events(), world.record()
     assert len({json.dumps(event, sort_keys=True) for event in events}) == len(events), events
@@ -77,7 +80,7 @@ def assert_one_story(world: World) -> None:
     assert sorted(rank for attempt, rank in started if attempt == last) == [0, 1]
     exits = [event for event in events if event["kind"] == "worker_exit" and event["attempt"] == last]
     assert sorted((event["rank"], event["exit_code"]) for event in exits) == [(0, 0), (1, 0)]
-    assert [event["kind"] for event in events].count("ended") == 1
+    assert [event["kind"] for event in events].count("ended") == ends
     assert (record["state"], record["outcome"], record["exit_code"]) == ("ended", "succeeded", 0)
     assert record["world_size"] == {"asked": 2, "seen": 2}
 

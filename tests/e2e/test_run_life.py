@@ -79,7 +79,7 @@ def test_cancel_and_cancel_again(world: World) -> None:
     assert world.processes() == {}
     assert (second.code, second.changed) == (0, 0), second.output
     assert (world.record()["outcome"], world.record()["state"]) == ("cancelled", "ended")
-    assert_ends_well(world, world.start(job=job))
+    assert_ends_well(world, world.start(job=job), ends=2)
     assert world.record()["attempts"][-1]["n"] == 2
 
 

@@ -9,7 +9,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import os
 import pathlib
 import shlex
 import typing as t
@@ -32,6 +31,7 @@ from ..._provision.ledger.ledger_store import LedgerWriter, read_ledger
 from ..._provision.probe_ssh import SshProber, ssh_options
 from ..._provision.readiness import MachineRequirements
 from ..._provision.run_exit_ssh import ReadRunEnd
+from ..shared.parent_process import watch_parent
 from ..shared.state_dir import StateHome
 from .accounts import Externals, ModuleResult, Options, open_providers
 
@@ -100,7 +100,7 @@ def ensure_present(options: Options, context: Context) -> ModuleResult:
             prober=prober,
             terms=terms,
             report=lambda line: context.report(scrub(line)),
-            is_abandoned=parent_watch(),
+            is_abandoned=watch_parent(),
         )
         session.update_replica()
     warnings = [*content.warnings, *([session.replica_problem] if session.replica_problem else [])]
@@ -118,12 +118,6 @@ def require_persistent_state(options: Options, variables: t.Container[str]) -> N
             "the state directory is ephemeral (AWX job): the ledger of rented machines would be lost",
             "Set muster_reaper_host, or muster_state.path to a folder that remains after the job",
         )
-
-
-def parent_watch() -> t.Callable[[], bool]:
-    """Return whether the process that started this one has ended: a killed ansible-playbook leaves its worker."""
-    parent = os.getppid()
-    return lambda: os.getppid() != parent
 
 
 class ReadOnlyLedger:

@@ -8,7 +8,6 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import os
 import pathlib
 import time
 import typing as t
@@ -21,6 +20,7 @@ from .....module_utils._model.run_record import RunEnd
 from .....module_utils._node import files
 from ...._hosts import log_follow
 from ...._hosts.node_client import NodeClient, on_each_node
+from ...shared.parent_process import watch_parent
 from ...shared.progress import Progress
 from ..follower import Follower, RunOutcome
 
@@ -59,11 +59,11 @@ class HostsFollower(Follower):
     def run(self) -> RunOutcome:
         """Follow until the run has ended; the caller stops what is left on the nodes."""
         batch = 0.2 if self.drill else 1.0
-        parent = os.getppid()
+        is_abandoned = watch_parent()
         following = log_follow.LogFollow(list(self.remotes.values()), self.run_id, self.offsets, batch)
         try:
             for update in following.updates(_IDLE_S):
-                if os.getppid() != parent:
+                if is_abandoned():
                     # ansible-playbook was killed and left its worker: it must not hold the run's lock.
                     raise MusterError(f"run {self.run_id} is no longer followed: ansible-playbook has ended")
                 if update is not None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import pathlib
 import time
 import typing as t
@@ -28,6 +27,7 @@ from ...._kube.api.watch import WatchEvent
 from ...._kube.jobs.spec import CONTAINER
 from ...._kube.objects import events, status
 from ...shared import run_record
+from ...shared.parent_process import watch_parent
 from ...shared.progress import Progress
 from ..follower import Follower, RunOutcome, read_tail
 from .container_exits import ContainerExits
@@ -91,11 +91,11 @@ class ClusterFollower(Follower):
 
     def run(self) -> RunOutcome:
         """Follow until the run has ended and its logs are read."""
-        parent = os.getppid()
+        is_abandoned = watch_parent()
         self.sources.start()
         try:
             while True:
-                if os.getppid() != parent:
+                if is_abandoned():
                     raise MusterError(f"run {self.run_id} is no longer followed: ansible-playbook has ended")
                 self._take_news()
                 self._find_end()
