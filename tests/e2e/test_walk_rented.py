@@ -90,7 +90,10 @@ def test_from_rent_over_train_and_heal_to_teardown(walk: RentedWalk) -> None:
     assert play.process.poll() is None, play.output
     play.kill(signal.SIGKILL)
     play.wait()
-    first, second = sorted(json.loads((walk.folder / "run.json").read_text())["hosts"])
+    record = json.loads((walk.folder / "run.json").read_text())
+    first, second = sorted(record["hosts"])
+    rented = {lease.name: lease.token for lease in walk.rent.ledger.leases.values() if lease.machine}
+    assert {stay["id"]: stay["token"] for stay in record["attempts"][0]["nodes"]} == rented
     assert first.startswith("lab-h100-0-") and second.startswith("lab-h100-1-")
 
     walk.lose(second)

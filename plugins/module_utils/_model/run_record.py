@@ -143,6 +143,8 @@ class BackendRef:
 class RunRecord:
     """The record of one run. ``job`` is its YAML form; ``generation`` the number of this start's first attempt.
 
+    ``leases`` are the tokens of rented machines in the ledger, by node.
+
     ``problems`` are what keeps its result from being clean, whatever the outcome: attempts that did not resume.
     """
 
@@ -183,6 +185,7 @@ class RunRecord:
     generation: int = f.field(f.integer(0), 1)
     derived: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
     hosts: tuple[str, ...] = f.field(f.list_of(_text), ())
+    leases: t.Mapping[str, t.Any] = f.field(f.dictionary, {})
     drill: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
     extra: t.Mapping[str, object] = f.field(f.dictionary, {})
 

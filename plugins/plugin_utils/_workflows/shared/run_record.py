@@ -86,7 +86,9 @@ def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: flo
         record,
         state=record.state if record.is_ended else _running_state(story),
         first_step_at=record.first_step_at or format_time(story.first_step_at),
-        attempts=tuple(_build_attempt(attempt, resumes[attempt.n], prices) for attempt in story.attempts),
+        attempts=tuple(
+            _build_attempt(attempt, resumes[attempt.n], prices, record.leases) for attempt in story.attempts
+        ),
         problems=tuple(f"attempt {n} {item.problem}" for n, item in resumes.items() if item.problem),
         world_size=dataclasses.replace(record.world_size, seen=story.ranks_seen() if story.attempts else None),
         checkpoint=SavedCheckpoint(*story.checkpoint) if story.checkpoint else record.checkpoint,
@@ -139,7 +141,7 @@ def _running_state(story: RunHistory) -> State:
     return "restarting" if len(story.attempts) > 1 and story.attempts[-1].first_step is None else "running"
 
 
-def _build_attempt(attempt: Attempt, resume: Resume, prices: Prices) -> RunAttempt:
+def _build_attempt(attempt: Attempt, resume: Resume, prices: Prices, tokens: t.Mapping[str, str]) -> RunAttempt:
     started, ended = format_time(attempt.started_at), format_time(attempt.ended_at)
     return RunAttempt(
         n=attempt.n,
@@ -154,7 +156,7 @@ def _build_attempt(attempt: Attempt, resume: Resume, prices: Prices) -> RunAttem
         resumed=resume.resumed,
         ranks=len(attempt.ranks),
         rank_list=tuple(sorted(attempt.ranks)),
-        nodes=tuple(RunNode(name, None, started, ended, prices.get(name)) for name in attempt.node_names),
+        nodes=tuple(RunNode(name, tokens.get(name), started, ended, prices.get(name)) for name in attempt.node_names),
         logs=tuple(log_file(name) for name in attempt.node_names),
     )
 

@@ -169,6 +169,7 @@ def _open_record(plan: HostsPlan, before: RunRecord | None, attempt: int, runnin
         "generation": attempt,
         "fabric": plan.network.reference,
         "hosts": tuple(host.name for host in plan.hosts),
+        "leases": {host.name: host.record.owner.token for host in plan.hosts if host.record.owner.token},
     }
     if before is None:
         return run_record.new_record(plan.run_id, to_yaml_names(plan.job), time.time(), **values)

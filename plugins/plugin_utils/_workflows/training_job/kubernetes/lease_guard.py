@@ -81,6 +81,7 @@ class ClusterLeaseGuard:
         self._renewals: list[LeaseRenewal] = []
         self._noted: set[str] = set()
         self._prices: dict[str, float | None] = {}
+        self.tokens: dict[str, str] = {}
         self._next = self._retry = 0.0
         self._said = ""
 
@@ -167,6 +168,7 @@ class ClusterLeaseGuard:
             cluster=cluster,
             **more,
         )
+        self.tokens |= {name: item.token for name, item in mine.items()}
         # A lease of several machines has one price.
         self._prices |= {name: item.price_usd_per_hour for name, item in mine.items() if item.resource == "instance"}
         hosts = [name for name in mine if name in self._request.hostvars]

@@ -309,7 +309,8 @@ def _follow(
         cluster = t.cast(ClusterFollower, follower)
         names = sorted(set(cluster.nodes.values()))
         custody.bind_nodes(names, reference)
-        current = run_record.update_record(record, cluster.story, custody.prices(names), time.time())
+        current = dataclasses.replace(record, leases={**record.leases, **custody.tokens})
+        current = run_record.update_record(current, cluster.story, custody.prices(names), time.time())
         current = add_software(watch.update(current, cluster.story), cluster.story, cluster.image_ids)
         record = dataclasses.replace(
             current,
