@@ -15,7 +15,13 @@ import zipfile
 
 _WORKFLOWS = (
     *(f"node_pool/{name}" for name in ("reaper_main", "absent", "present", "accounts", "run_states")),
-    *("node_pool/run_status_kubernetes", "shared/state_dir", "shared/cluster_identity", "shared/kube_connection"),
+    *(
+        "node_pool/run_status_kubernetes",
+        "shared/state_dir",
+        "shared/parent_process",
+        "shared/cluster_identity",
+        "shared/kube_connection",
+    ),
 )
 PARTS = (
     "module_utils/_model",

@@ -9,6 +9,8 @@ import signal
 import time
 import typing as t
 
+import pytest
+
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.parent_process import watch_parent
 
 LIMIT_S = 10
@@ -29,6 +31,8 @@ def _start_worker(pipe: t.Any) -> None:
     signal.pause()
 
 
+# pytest's own threads hold no lock that the forked processes take.
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_parent_that_was_killed_before_is_noticed() -> None:
     ours, theirs = multiprocessing.Pipe()
     parent = multiprocessing.get_context("fork").Process(target=_start_worker, args=(theirs,))
