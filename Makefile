@@ -70,7 +70,7 @@ venv: ## .venv: development tools, the collection linked into it
 venv-torch: ## .venv-torch: PyTorch
 	$(call ensure,torch)
 
-venv-launchers: venv-torch ## .venv-launchers: Accelerate and DeepSpeed over .venv-torch
+venv-launchers: venv-torch ## .venv-launchers: Accelerate, DeepSpeed, peft, transformers and mpi4py over .venv-torch
 	$(call ensure,launchers)
 
 venv-core220: ## .venv-core220: ansible-core 2.20
