@@ -106,3 +106,15 @@ def append_text(path: pathlib.Path, text: str) -> None:
         os.write(descriptor, line)
     finally:
         os.close(descriptor)
+
+
+def sha256_of(place: pathlib.Path) -> str:
+    """Return the SHA-256 digest of a file's content, in hexadecimal; a large file is read in pieces."""
+    # Few requests to a node need it.
+    import hashlib
+
+    digest = hashlib.sha256()
+    with place.open("rb") as handle:
+        while data := handle.read(1 << 20):
+            digest.update(data)
+    return digest.hexdigest()

@@ -20,8 +20,6 @@ import zlib
 
 from . import files
 
-_CHUNK = 1 << 20
-
 
 def missing_offsets(root: pathlib.Path, shas: t.Iterable[str]) -> dict[str, int]:
     """Return for each blob that is not complete here the number of bytes received."""
@@ -136,13 +134,7 @@ def _place_blob(blob: pathlib.Path, place: pathlib.Path, mode: int, link: bool) 
 
 def _complete_blob(root: pathlib.Path, sha: str) -> bool:
     part = _part_path(root, sha)
-    import hashlib
-
-    digest = hashlib.sha256()
-    with open(part, "rb") as handle:
-        while chunk := handle.read(_CHUNK):
-            digest.update(chunk)
-    if digest.hexdigest() != sha:
+    if files.sha256_of(part) != sha:
         part.unlink()
         return False
     os.chmod(part, 0o400)

@@ -139,7 +139,7 @@ def _apply(request: NodeRequest) -> dict[str, t.Any]:
             files.write_atomic(place, item["text"].encode(), item["mode"])
         else:
             part = place.with_name(f".{place.name}.part")
-            found = _sha256(part)
+            found = files.sha256_of(part)
             if found != item["sha256"]:
                 part.unlink()
                 return {"problem": f"{item['path']} has the SHA-256 {found} and not {item['sha256']}"}
@@ -262,20 +262,12 @@ def _digest_of(path: str, root: str, known: t.Mapping[str, t.Any]) -> dict[str, 
     stat = place.stat()
     if [before.get("size"), before.get("changed")] == [stat.st_size, stat.st_mtime_ns]:
         return {"sha256": before["sha256"], "mode": stat.st_mode & 0o7777}
-    return {"sha256": _sha256(place), "mode": stat.st_mode & 0o7777}
+    return {"sha256": files.sha256_of(place), "mode": stat.st_mode & 0o7777}
 
 
 def _signature(place: pathlib.Path) -> dict[str, t.Any]:
     stat = place.stat()
-    return {"sha256": _sha256(place), "size": stat.st_size, "changed": stat.st_mtime_ns}
-
-
-def _sha256(place: pathlib.Path) -> str:
-    digest = hashlib.sha256()
-    with place.open("rb") as handle:
-        while data := handle.read(_CHUNK):
-            digest.update(data)
-    return digest.hexdigest()
+    return {"sha256": files.sha256_of(place), "size": stat.st_size, "changed": stat.st_mtime_ns}
 
 
 def _part(request: NodeRequest) -> pathlib.Path:

@@ -15,7 +15,7 @@ import urllib.request
 from ...module_utils._model.errors import TransportError
 from ...module_utils._node import files
 from .._hosts import downloads
-from .shared.digest_lock import find_lock, sha256_of
+from .shared.digest_lock import find_lock
 from .shared.state_dir import StateHome
 
 _LIMIT_S = 120
@@ -31,19 +31,19 @@ def run(options: t.Mapping[str, t.Any], sources: t.Sequence[str], base: pathlib.
     lock = find_lock(sources, base, options.get("lock_file"))
     origin = downloads.locate(download, str(options.get("source") or ""), base)
     if isinstance(origin, pathlib.Path):
-        sha256 = sha256_of(origin)
+        sha256 = files.sha256_of(origin)
         lock.hold(download, sha256, write=not check)
         return {"changed": False, "path": str(origin), "sha256": sha256, "version": version}
     cache = StateHome(options["state_home"], str(options["cluster"])).root / "downloads"
     wanted = lock.find_digest(download)
     place = cache / f"{wanted}-{download.file}"
-    if wanted and place.is_file() and sha256_of(place) == wanted:
+    if wanted and place.is_file() and files.sha256_of(place) == wanted:
         return {"changed": False, "path": str(place), "sha256": wanted, "version": version}
     if check:
         return {"changed": True, "path": None, "sha256": wanted or None, "version": version}
     part = files.private_dir(cache) / f".{download.name}-{download.file}.part"
     files.write_atomic(part, _get(origin))
-    sha256 = sha256_of(part)
+    sha256 = files.sha256_of(part)
     try:
         lock.hold(download, sha256)
         place = part.rename(cache / f"{sha256}-{download.file}")

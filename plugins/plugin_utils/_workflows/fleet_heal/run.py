@@ -30,6 +30,7 @@ from ..node_pool import present as node_pool_present
 from ..shared import run_record
 from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome, load_record
+from ..training_job.load import drop_template
 from . import facts
 from .facts import SILENT, HealFacts
 
@@ -61,7 +62,7 @@ def _build_result(state: HealFacts, actions: t.Sequence[HealAction]) -> dict[str
     run = state.facts.run
     resume: dict[str, object] | None = None
     if resuming and run:
-        shrunk = {**_plain_job(state.job), "nodes": resuming.count} if resuming.count < run.nodes else None
+        shrunk = {**drop_template(state.job), "nodes": resuming.count} if resuming.count < run.nodes else None
         hosts = [] if state.facts.kubernetes else list(resuming.nodes)
         resume = {"run_id": run.run_id, "nodes": resuming.count, "hosts": hosts, "job": shrunk}
     return {
@@ -78,10 +79,6 @@ def _build_result(state: HealFacts, actions: t.Sequence[HealAction]) -> dict[str
         "known_tokens": sorted(lease.token for lease in state.leases.values()),
         "done": [],
     }
-
-
-def _plain_job(job: t.Mapping[str, object]) -> dict[str, object]:
-    return {key: value for key, value in job.items() if value is not None and key != "template"}
 
 
 def _store_silence(home: StateHome, state: HealFacts) -> None:

@@ -17,10 +17,11 @@ import zlib
 
 from ....module_utils._model.errors import InputError, NodeError
 from ....module_utils._model.k3s import ARCHITECTURES
+from ....module_utils._node import files
 from ....module_utils._secrets.secret import Secret
 from ..._hosts import downloads, k3s_files
 from ..._hosts.node_client import PIECE_BYTES, NodeClient
-from ..shared.digest_lock import DigestLock, sha256_of
+from ..shared.digest_lock import DigestLock
 from ..shared.state_dir import StateHome
 from . import access, tokens
 
@@ -208,7 +209,7 @@ def _pieces(facts: t.Mapping[str, t.Any], order: NodeOrder, check: bool) -> list
         origin = downloads.locate(download, order.source, order.base)
         sha256 = order.lock.find_digest(download)
         if isinstance(origin, pathlib.Path):
-            sha256 = sha256_of(origin)
+            sha256 = files.sha256_of(origin)
             order.lock.hold(download, sha256, write=not check)
         found.append(Piece(download, path, mode, origin, sha256))
     return found

@@ -9,7 +9,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import pathlib
@@ -20,7 +19,6 @@ from ....module_utils._node import files
 from ..._hosts.downloads import Download
 
 LOCK = "muster-downloads.lock.json"
-_CHUNK = 1 << 20
 
 
 class DigestLock:
@@ -72,15 +70,6 @@ class DigestLock:
         except (OSError, ValueError) as exc:
             raise InputError(str(self.place), "cannot be read as JSON", "Restore it from version control") from exc
         return t.cast("dict[str, str]", value)
-
-
-def sha256_of(place: pathlib.Path) -> str:
-    """Return the digest of a file of the controller."""
-    digest = hashlib.sha256()
-    with place.open("rb") as handle:
-        while data := handle.read(_CHUNK):
-            digest.update(data)
-    return digest.hexdigest()
 
 
 def find_lock(sources: t.Sequence[str], base: pathlib.Path, given: str | None) -> DigestLock:

@@ -48,7 +48,7 @@ def load_job(request: RunRequest, home: StateHome) -> Job:
         return parse_job(options["job"], known, choose)
     if record is None:
         raise RefusedError("job: is required", "Set muster_job, or muster_run_id to continue a recorded run")
-    return parse_job(_drop_template(record.job), known, choose)
+    return parse_job(drop_template(record.job), known, choose)
 
 
 def find_drill_id(home: StateHome, run_id: str) -> str:
@@ -66,10 +66,10 @@ def find_drill_id(home: StateHome, run_id: str) -> str:
 
 def load_recorded_job(record: RunRecord) -> Job:
     """Return the job of a recorded run, on the backend that it ran on."""
-    return parse_job(_drop_template(record.job), {}, lambda _has_image: record.backend)
+    return parse_job(drop_template(record.job), {}, lambda _has_image: record.backend)
 
 
-def _drop_template(job: t.Mapping[str, object]) -> Dict:
+def drop_template(job: t.Mapping[str, object]) -> Dict:
     """Drop nulls and the resolved template: the recorded job is complete as it stands."""
     return {key: value for key, value in job.items() if value is not None and key != "template"}
 

@@ -134,3 +134,8 @@ def test_the_state_folder_of_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
     assert files.state_root("n1", "~/disk") == pathlib.Path("/home/me/disk/n1")
     monkeypatch.delenv("HOME")
     assert files.home_dir() == pathlib.Path(pwd.getpwuid(os.getuid()).pw_dir)
+
+
+def test_the_digest_of_a_file(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "x").write_bytes(b"")
+    assert files.sha256_of(tmp_path / "x").startswith("e3b0c44298fc1c14")
