@@ -243,6 +243,13 @@ def op_k3s(request: NodeRequest) -> dict[str, t.Any]:
     return host_k3s.answer(request)
 
 
+def op_mesh(request: NodeRequest) -> dict[str, t.Any]:
+    """Carry out a step of bringing the node into a tailnet or out of it (see host_mesh.py)."""
+    from . import host_mesh
+
+    return host_mesh.answer(request)
+
+
 def _take_ownership(run: pathlib.Path, claim: t.Mapping[str, t.Any]) -> str | None:
     """Record the owner of the run; return a problem that names the owner when it is another controller."""
     owner_file = run / "claim.json"
@@ -335,6 +342,7 @@ _OPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "reach": op_reach,
     "read": op_read,
     "k3s": op_k3s,
+    "mesh": op_mesh,
     "remove": op_remove,
 }
 
