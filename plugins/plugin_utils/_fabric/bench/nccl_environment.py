@@ -19,7 +19,7 @@ from ....module_utils._model.island import Island
 from ....module_utils._model.nccl_variables import FORBIDDEN
 from ....module_utils._model.node import Address, Node
 from ....module_utils._model.node_address import choose_address, find_shared_addresses
-from ....module_utils._model.node_environment import PINNED_NETWORK, bind_to_interface
+from ....module_utils._model.node_environment import PINNED_NETWORK, TOPOLOGY_FILE, bind_to_interface
 from ....module_utils._model.verdict import Verdict
 from ..rails import find_rails
 
@@ -97,6 +97,8 @@ def build_nccl_environment(
         return {}
     name = interface or find_collective_interface(node, island, peers, address)
     values = bind_to_interface(name) if name and name != "lo" else {}
+    if node.topology_file:
+        values[TOPOLOGY_FILE] = node.topology_file
     rails = find_rails(node)
     if island.rdma and rails is not None:
         chosen = [nic.name for nic in rails.nics]
