@@ -24,7 +24,7 @@ from ..._fabric.diagnosis.live_rules import diagnose_live, diagnose_text
 from ..._hosts import log_follow
 from ..._hosts.node_client import NodeClient, find_answering, on_each_node
 from ..shared.progress import Reporter
-from ..shared.state_dir import StateHome, read_record
+from ..shared.state_dir import StateHome, names_cluster, read_record
 from .logs import write_if_changed
 
 _LOG_BYTES = 4 << 20
@@ -106,7 +106,7 @@ class HostInfo:
 def run(request: DiagnoseRequest) -> dict[str, object]:
     """Return ``{changed, run_id, diagnosis, nodes, summary, file?}``; the job and the nodes are not changed."""
     record = _find_record(request)
-    if record.on_kubernetes if record else request.cluster.get("kubeconfig"):
+    if record.on_kubernetes if record else _is_of_cluster(request):
         return _diagnose_pods(request, record)
     names = _host_names(request, record)
     if not names:
@@ -179,6 +179,12 @@ def _find_record(request: DiagnoseRequest) -> RecordedRun | None:
         return RecordedRun.read(request.home.run_folder(request.run_id))
     records = [record for folder in request.home.runs() if (record := RecordedRun.read(folder)) is not None]
     return next((record for record in records if not record.ended), records[0] if records else None)
+
+
+def _is_of_cluster(request: DiagnoseRequest) -> bool:
+    """Return whether a run without a record is looked for in pods; machines of the play go before our own cluster."""
+    machines = any(name != "localhost" or request.hostvars[name].get("muster_node") for name in request.hosts)
+    return names_cluster(request.cluster) or (bool(request.cluster.get("kubeconfig")) and not machines)
 
 
 def _host_names(request: DiagnoseRequest, record: RecordedRun | None) -> list[str]:
