@@ -11,6 +11,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import time
 import typing as t
 
 from ......module_utils._model.run_history import Attempt
@@ -32,6 +33,7 @@ class RecordEvent(t.Protocol):
 class PodLosses:
     """Records each loss once. ``nodes``: the names of the pods' nodes by uid; ``local_time`` of what a cluster dated.
 
+    ``lone``: whether a gang of one pod tells who deleted it: its own deadline does so, too.
     ``known``: events that an earlier follower has recorded. ``places``: those of the logs that it has read, by uid.
     """
 
@@ -43,10 +45,18 @@ class PodLosses:
         progress: Progress,
         known: t.Iterable[Line],
         places: t.Mapping[str, Line],
+        lone: bool = True,
     ) -> None:
+        self._lone = lone
         self._nodes, self._record, self._local_time, self._progress = nodes, record, local_time, progress
         self._former_nodes = {uid: str(place["node"]) for uid, place in places.items() if place.get("node")}
         self._lost: set[str] = set()
+        # The gang of each pod, those that were told to end, and those that have ended.
+        self._gangs: dict[str, str] = {}
+        self._leaving: set[str] = set()
+        self._over: set[str] = set()
+        # Pods that left before any other one of their gang: when, their attempts and their names.
+        self._first_leaving: dict[str, tuple[float, int, str]] = {}
         self._silent = {str(line.get("pod")) for line in known if line.get("kind") == "node_not_ready"}
 
     def node_of(self, uid: str) -> str | None:
@@ -69,6 +79,7 @@ class PodLosses:
             self._record("node_lost", at, node=node, detail=f"{taken.get('reason')}: {taken.get('message')}")
             self._progress.say(f"{node}: {meta['name']} was evicted: {taken.get('reason')}")
             return
+        self._take_leaving(pod, attempt)
         # Engines, queues and the garbage collector give pods the time to end that they ask for.
         by_force = meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds") == 0
         if not by_force or is_over(pod) or uid in forced:
@@ -78,6 +89,37 @@ class PodLosses:
             # Its node confirms no end, and no rank of it tells one.
             self._record("pod_deleted", node=self.node_of(uid), detail=f"{meta['name']} was deleted by force")
             self._progress.say(f"{self.node_of(uid)}: {meta['name']} was deleted by force, and not by this collection")
+
+    def _take_leaving(self, pod: KubeObject, attempt: Attempt | None) -> None:
+        """Note a pod that is told to end; engines tell all pods of a gang to, or the others of one that has ended."""
+        meta, uid = pod["metadata"], pod["metadata"]["uid"]
+        owner = next((owner for owner in meta.get("ownerReferences") or [] if owner.get("controller")), {})
+        if owner.get("kind") != "Job":
+            # Other engines delete single pods by themselves.
+            return
+        self._gangs[uid] = str(owner.get("uid"))
+        if is_over(pod):
+            self.take_end(uid)
+        elif meta.get("deletionTimestamp") and uid not in self._leaving:
+            self._leaving.add(uid)
+            alone = not self._others(uid) & (self._leaving | self._over)
+            if alone and attempt is not None and attempt.fault is None and pod["spec"].get("nodeName"):
+                self._first_leaving[uid] = time.time(), attempt.n, meta["name"]
+
+    def take_end(self, uid: str) -> None:
+        """Note that a pod has ended or is gone. One that a user deleted ends before any other one of its gang."""
+        self._over.add(uid)
+        at, attempt, name = self._first_leaving.pop(uid, (0.0, 0, ""))
+        others = self._others(uid)
+        if not name or uid in self._lost or others & (self._leaving | self._over) or not (others or self._lone):
+            return
+        self._lost.add(uid)
+        node = self.node_of(uid)
+        self._record("pod_deleted", at, node=node, attempt=attempt, detail=f"{name} was deleted")
+        self._progress.say(f"{node}: {name} was deleted, and not by this collection")
+
+    def _others(self, uid: str) -> set[str]:
+        return {other for other, gang in self._gangs.items() if gang == self._gangs.get(uid) and other != uid}
 
     def take_forced(self, pod: KubeObject) -> None:
         """Note a pod that was deleted by force because its node does not answer."""

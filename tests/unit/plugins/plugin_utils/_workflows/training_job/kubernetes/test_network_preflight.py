@@ -56,7 +56,8 @@ def causes(*told: tuple[str, str, str], outage: bool = False) -> tuple[network_p
     said: list[str] = []
     transport = types.SimpleNamespace(is_recovering=lambda: outage)
     client = types.SimpleNamespace(watch=lambda *_a, **_k: Warnings(*told), transport=transport)
-    plan = types.SimpleNamespace(namespace="n", job=types.SimpleNamespace(image="i:1"))
+    job = types.SimpleNamespace(image="i:1", placement=types.SimpleNamespace(start_wait_s=180))
+    plan = types.SimpleNamespace(namespace="n", job=job)
     made = network_preflight._StartProblems(t.cast(t.Any, client), t.cast(t.Any, plan), MADE, t.cast(t.Any, Said(said)))
     for _ in range(200):
         if len(said) >= len({item for item in told if item[0].startswith("r-probe")}):
@@ -84,6 +85,29 @@ def test_an_image_is_given_another_try_and_then_refused() -> None:
     with pytest.raises(RefusedError, match=r"job\.image: i:1 cannot be pulled: ImagePullBackOff: no such image"):
         made.rule(pulling("ImagePullBackOff"))
     assert said == ["network test: Pod n/r-probe-0-x: its image cannot be pulled: ErrImagePull: no such image"]
+
+
+def test_an_image_without_the_program_is_named() -> None:
+    """The pods' program is started by the image's own Python."""
+    missing = 'failed to create containerd task: exec: "python3": executable file not found in $PATH'
+    made, said = causes(("r-probe-0-abcde", "Failed", f"Error: {missing}"))
+    with pytest.raises(RefusedError, match=r"job\.image: i:1 lacks the program that is to start: .*python3") as caught:
+        made.rule(JOB)
+    assert "Python 3.10 or newer" in str(caught.value) and len(said) == 1
+
+
+def test_a_registry_that_is_away_is_waited_for_as_long_as_the_job_says() -> None:
+    made, said = causes()
+    waits = [{"name": "node", "state": {"waiting": {"reason": "ErrImagePull", "message": "dial tcp: refused"}}}]
+    pod = {**pulling("ErrImagePull"), "status": {"phase": "Pending", "containerStatuses": waits}}
+    pod["metadata"] = {**pod["metadata"], "uid": "u"}
+    assert made.rule(pod).phase == "waiting" and "dial tcp: refused" in said[0]
+    made._hindrances.wait_s = -1.0
+    with pytest.raises(RefusedError, match=r"dial tcp: refused; it lasted for more than placement\.start_wait_s"):
+        made.rule(pod)
+    # Once it runs, the registry has answered.
+    running = {**pod, "status": {"phase": "Running", "containerStatuses": []}}
+    assert made.rule(running).phase == "waiting"
 
 
 def test_what_the_namespace_forbids_ends_the_wait() -> None:
@@ -123,7 +147,8 @@ def test_what_may_pass_is_told_and_waited_for() -> None:
 
 NO_MATCH = 'failed to pull and unpack image "i:1": no match for platform in manifest: not found'
 REFUSED = r"job\.image: i:1 is not made for the architecture of its node: .*"
-PLAN: t.Any = types.SimpleNamespace(namespace="n", job=types.SimpleNamespace(image="i:1", nodes=2))
+PLACE = types.SimpleNamespace(start_wait_s=180)
+PLAN: t.Any = types.SimpleNamespace(namespace="n", job=types.SimpleNamespace(image="i:1", nodes=2, placement=PLACE))
 NODES = {"uid-a", "uid-b"}
 MAIN: dict[str, t.Any] = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "r-probe", "namespace": "n"}}
 
