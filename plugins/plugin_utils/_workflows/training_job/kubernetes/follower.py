@@ -31,6 +31,7 @@ from ...shared.parent_process import watch_parent
 from ...shared.progress import Progress
 from ..follower import Follower, RunOutcome, read_tail
 from .container_exits import ContainerExits
+from .delete import is_terminating
 from .ending.last_lines import FoundEnd, is_over
 from .ending.pod_losses import PodLosses
 from .ending.run_end import EndRules
@@ -222,7 +223,8 @@ class ClusterFollower(Follower):
 
     def _end_by_deletion(self) -> None:
         self._find_engine_end()
-        gone = self.rules.deletion(self.main, self.story)
+        space = self.sources.plan.namespace
+        gone = self.rules.deletion(self.main, self.story, is_terminating(self.sources.client, space))
         self._ending = self._ending or FoundEnd(gone, saves_s=self.job.checkpoints.grace_s)
 
     def _take_pod(self, event: WatchEvent) -> None:

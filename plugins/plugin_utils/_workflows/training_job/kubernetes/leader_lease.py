@@ -49,6 +49,9 @@ class LeaderLease:
         try:
             self._take(take_over)
         except KubeError as error:
+            if error.is_terminating:
+                fix = "Wait until it is gone and create it again, or name another one in placement.namespace"
+                raise RefusedError(f"namespace {self._made.namespace} is being deleted", fix) from None
             if not error.is_forbidden:
                 raise
             self._progress.say(
