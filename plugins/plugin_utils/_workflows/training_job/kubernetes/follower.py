@@ -103,6 +103,7 @@ class ClusterFollower(Follower):
                 self._end_if_hindered()
                 if self.pending.take_attempts(len(self.story.attempts)):
                     self.rules.take_attempt()
+                    self.losses.take_attempt(self.story.attempts[-2] if len(self.story.attempts) > 1 else None)
                 if self._ending and not self._reads_on(self._ending):
                     return self._finish(self._ending.outcome)
                 self._drill_if_due()
@@ -120,7 +121,9 @@ class ClusterFollower(Follower):
         """Return where the run is; a node counts while its pod runs."""
         running = [pod for pod in self.pods.values() if pod.get("status", {}).get("phase") == "Running"]
         values = {**super().state(), "nodes": len(running), "nodes_asked": self.job.nodes}
-        return {**values, "ranks": 0, "waiting": "queued"} if self.pending.suspended else values
+        if self.pending.suspended:
+            return {**values, "ranks": 0, "waiting": "queued"}
+        return values if running or self._ending else {**values, "ranks": 0}
 
     def local_time_of(self, stamp: t.Any) -> float:
         """Return the time of something that the cluster has dated, by this controller's clock."""

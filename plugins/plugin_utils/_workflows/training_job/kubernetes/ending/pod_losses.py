@@ -55,6 +55,8 @@ class PodLosses:
         self._gangs: dict[str, str] = {}
         self._leaving: set[str] = set()
         self._over: set[str] = set()
+        # Whether pods of the newest attempt were told to end.
+        self._stopped = False
         # Pods that left before any other one of their gang: when, their attempts and their names.
         self._first_leaving: dict[str, tuple[float, int, str]] = {}
         self._silent = {str(line.get("pod")) for line in known if line.get("kind") == "node_not_ready"}
@@ -102,7 +104,10 @@ class PodLosses:
             self.take_end(uid)
         elif meta.get("deletionTimestamp") and uid not in self._leaving:
             self._leaving.add(uid)
-            alone = not self._others(uid) & (self._leaving | self._over)
+            others = self._others(uid)
+            # One that has failed has the others of its gang stopped.
+            self._stopped = self._stopped or (attempt is not None and not others & self._over)
+            alone = not others & (self._leaving | self._over)
             if alone and attempt is not None and attempt.fault is None and pod["spec"].get("nodeName"):
                 self._first_leaving[uid] = time.time(), attempt.n, meta["name"]
 
@@ -117,6 +122,14 @@ class PodLosses:
         node = self.node_of(uid)
         self._record("pod_deleted", at, node=node, attempt=attempt, detail=f"{name} was deleted")
         self._progress.say(f"{node}: {name} was deleted, and not by this collection")
+
+    def take_attempt(self, former: Attempt | None) -> None:
+        """Note that another attempt has begun. ``former``: the one before, of which all was told."""
+        left, self._stopped = self._stopped, False
+        if former is not None and former.cause is None and left:
+            # No rank of it failed, no node was lost and its place was not taken: its objects were deleted.
+            self._record("pod_deleted", attempt=former.n, detail="its pods were deleted, and none had failed")
+            self._progress.say(f"the pods of attempt {former.n} were deleted, and not by this collection")
 
     def _others(self, uid: str) -> set[str]:
         return {other for other, gang in self._gangs.items() if gang == self._gangs.get(uid) and other != uid}

@@ -140,3 +140,27 @@ def test_a_pod_that_leaves_after_a_fault_or_an_end_tells_nothing() -> None:
         world.losses.take_pod(pod("a", **JOB, **LEAVES), attempt, ())
         world.losses.take_end("a")
         assert world.recorded == []
+
+
+def test_a_gang_that_was_stopped_without_a_failure_was_deleted() -> None:
+    """With its Job, for instance: all of its pods leave, and another attempt begins."""
+    world = World()
+    for uid in "ab":
+        world.losses.take_pod(pod(uid, **JOB), ATTEMPT, ())
+    world.losses.take_attempt(None)
+    for uid in "ab":
+        world.losses.take_pod(pod(uid, **JOB, **LEAVES), ATTEMPT, ())
+    world.losses.take_attempt(ATTEMPT)
+    world.losses.take_attempt(Attempt(2, 2.0))
+    assert deletions(world) == [("pod_deleted", None)]
+    assert world.said.lines == ["the pods of attempt 1 were deleted, and not by this collection"]
+
+
+def test_a_gang_that_was_stopped_for_a_cause_was_not_deleted() -> None:
+    """A pod of it has failed, of which the log may not be read yet; or its history tells a fault."""
+    for failed in (True, False):
+        world = World()
+        world.losses.take_pod(pod("a", "Failed" if failed else "Running", **JOB), ATTEMPT, ())
+        world.losses.take_pod(pod("b", **JOB, **LEAVES), ATTEMPT, ())
+        world.losses.take_attempt(ATTEMPT if failed else Attempt(1, 1.0, fault=("preempted", None)))
+        assert world.recorded == []
