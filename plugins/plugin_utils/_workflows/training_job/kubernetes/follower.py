@@ -39,7 +39,7 @@ from .force_delete import ForcedDeletions
 from .pending import Hindrances, PendingCauses
 from .pod_logs import LineCounts, PodLogs
 from .run_events import RunWarnings
-from .timestamps import cluster_time, local_time
+from .timestamps import cluster_date, local_time
 from .watches import ClusterWatches
 
 _IDLE_S = 0.5
@@ -88,7 +88,7 @@ class ClusterFollower(Follower):
         self.restore: t.Callable[[], None] = lambda: None
         self._restore_at = 0.0
         known, lone = self.kept_events(), job.nodes > 1 or job.timeout_s is None
-        self.losses = PodLosses(self.nodes, self.record_event, self.local_time_of, progress, known, self.offsets, lone)
+        self.losses = PodLosses(self.nodes, self.record_event, self._cluster_date, progress, known, self.offsets, lone)
 
     def run(self) -> RunOutcome:
         """Follow until the run has ended and its logs are read."""
@@ -128,6 +128,9 @@ class ClusterFollower(Follower):
     def local_time_of(self, stamp: t.Any) -> float:
         """Return the time of something that the cluster has dated, by this controller's clock."""
         return local_time(stamp, self.sources.client.transport.stats.server_time())
+
+    def _cluster_date(self, stamp: t.Any) -> float:
+        return cluster_date(stamp, time.time(), self.sources.client.transport.stats.server_time())
 
     def ended_at(self) -> float | None:
         """Return when the run ended by its engine's word, None where it has said no end.
@@ -336,7 +339,7 @@ class ClusterFollower(Follower):
         wanted = ranks.get(self.drill.rank) if self.drill.rank is not None else self.drill.node
         there = [self.pods[uid]["metadata"] for uid, node in self.nodes.items() if node == wanted and uid in self.pods]
         there = there if self.drill.target == "host" else there[:1]
-        at = cluster_time(time.time(), self.sources.client.transport.stats.server_time())
+        at = self._cluster_date(None)
         killed = [str(meta["name"]) for meta in there if self._kill_pod(meta)]
         if killed:
             self._record_drill(at, str(wanted), ", ".join(killed))

@@ -29,7 +29,7 @@ from ...._kube.objects import events, status, wait
 from ...._kube.objects.apply import apply
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
-from .pending import Hindrances
+from .pending import Hindrances, PendingCauses
 
 _VALID_S = 24 * 3600.0
 _LIMIT_S = 600.0
@@ -126,10 +126,10 @@ class _StartProblems:
     """What keeps the probe's pods from starting: told once each; what no waiting mends ends the wait."""
 
     def __init__(self, client: Client, plan: KubePlan, main: KubeObject, progress: Progress) -> None:
-        self._client, self._image, self._main, self._progress = client, plan.job.image, main, progress
+        self._image, self._main, self._progress = plan.job.image, main, progress
         self._hindrances = Hindrances(plan.job.placement.start_wait_s)
         self._running: set[str] = set()
-        self._told: set[tuple[str, str, str]] = set()
+        self._news = PendingCauses(False, client.transport.is_recovering)
         self._final: RefusedError | None = None
         self._warnings = client.watch("v1/Event", plan.namespace, fields="type=Warning")
         threading.Thread(target=self._listen, daemon=True).start()
@@ -172,12 +172,10 @@ class _StartProblems:
     def _take(self, cause: events.StartProblem | None) -> None:
         if cause is None:
             return
-        if cause.key not in self._told:
-            self._told.add(cause.key)
+        if self._news.is_new(cause):
             self._progress.say(f"network test: {cause.text}")
         self._hindrances.take(cause)
-        # What answers just after an outage may not know the cluster yet.
-        if not cause.final or self._client.transport.is_recovering():
+        if not self._news.is_final(cause):
             return
         if events.is_wrong_architecture(cause.line):
             self._final = _wrong_architecture(self._image, cause.line)

@@ -309,7 +309,7 @@ def _follow(
             current,
             state="queued" if cluster.pending.suspended and not current.is_ended else current.state,
             admitted_at=current.admitted_at or run_record.format_time(cluster.admitted_at),
-            image_digest=next(iter(sorted(cluster.image_ids.values())), None),
+            image_digest=current.image_digest or next(iter(sorted(cluster.image_ids.values())), None),
             hosts=tuple(names),
             fabric=asked.network.on_nodes(names).reference or current.fabric,
         )

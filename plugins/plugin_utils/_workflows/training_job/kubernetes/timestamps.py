@@ -42,6 +42,16 @@ def cluster_time(now: float, server: float | None) -> float:
     return now if server is None or abs(server - now) < _CLOSE_S else server
 
 
+def cluster_date(stamp: t.Any, now: float, server: float | None) -> float:
+    """Return a time stamp of the cluster by the cluster's own clock, by which its nodes date what ranks do.
+
+    :param now: the controller's time, for a stamp that is missing. :param server: the API server's, None if unknown.
+    """
+    at = parse_time(stamp)
+    # Whole seconds: what a loss ended had begun before the end of its second.
+    return cluster_time(now, server) if at is None else at + 0.999
+
+
 def admission_time(story: RunHistory, admitted: float) -> float | None:
     """Return since when a run has its place, None while it waits; ``admitted``: when this start first had one."""
     # The story is of all starts of the run.

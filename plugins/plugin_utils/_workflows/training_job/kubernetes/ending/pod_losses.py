@@ -11,7 +11,6 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import time
 import typing as t
 
 from ......module_utils._model.run_history import Attempt
@@ -31,7 +30,7 @@ class RecordEvent(t.Protocol):
 
 
 class PodLosses:
-    """Records each loss once. ``nodes``: the names of the pods' nodes by uid; ``local_time`` of what a cluster dated.
+    """Records each loss once. ``nodes``: the names of the pods' nodes by uid; ``cluster_time`` of what it dated.
 
     ``lone``: whether a gang of one pod tells who deleted it: its own deadline does so, too.
     ``known``: events that an earlier follower has recorded. ``places``: those of the logs that it has read, by uid.
@@ -41,14 +40,14 @@ class PodLosses:
         self,
         nodes: t.Mapping[str, str],
         record: RecordEvent,
-        local_time: t.Callable[[t.Any], float],
+        cluster_time: t.Callable[[t.Any], float],
         progress: Progress,
         known: t.Iterable[Line],
         places: t.Mapping[str, Line],
         lone: bool = True,
     ) -> None:
         self._lone = lone
-        self._nodes, self._record, self._local_time, self._progress = nodes, record, local_time, progress
+        self._nodes, self._record, self._cluster_time, self._progress = nodes, record, cluster_time, progress
         self._former_nodes = {uid: str(place["node"]) for uid, place in places.items() if place.get("node")}
         self._lost: set[str] = set()
         # The gang of each pod, those that were told to end, and those that have ended.
@@ -77,7 +76,7 @@ class PodLosses:
             return
         if taken and taken.get("status") == "True":
             self._lost.add(uid)
-            node, at = self.node_of(uid) or meta["name"], self._local_time(taken.get("lastTransitionTime"))
+            node, at = self.node_of(uid) or meta["name"], self._cluster_time(taken.get("lastTransitionTime"))
             self._record("node_lost", at, node=node, detail=f"{taken.get('reason')}: {taken.get('message')}")
             self._progress.say(f"{node}: {meta['name']} was evicted: {taken.get('reason')}")
             return
@@ -109,7 +108,7 @@ class PodLosses:
             self._stopped = self._stopped or (attempt is not None and not others & self._over)
             alone = not others & (self._leaving | self._over)
             if alone and attempt is not None and attempt.fault is None and pod["spec"].get("nodeName"):
-                self._first_leaving[uid] = time.time(), attempt.n, meta["name"]
+                self._first_leaving[uid] = self._cluster_time(None), attempt.n, meta["name"]
 
     def take_end(self, uid: str) -> None:
         """Note that a pod has ended or is gone. One that a user deleted ends before any other one of its gang."""
@@ -147,5 +146,5 @@ class PodLosses:
         if found is None or found.name in self._silent:
             return
         self._silent.add(found.name)
-        at, detail = self._local_time(found.at), f"{found.name}: {found.words}"
+        at, detail = self._cluster_time(found.at), f"{found.name}: {found.words}"
         self._record("node_not_ready", at, node=self.node_of(found.uid), pod=found.name, detail=detail)

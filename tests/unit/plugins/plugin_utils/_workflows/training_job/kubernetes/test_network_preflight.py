@@ -17,6 +17,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch im
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects import wait
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     network_preflight,
+    pending,
 )
 
 Dict = dict[str, t.Any]
@@ -129,10 +130,31 @@ def test_what_is_refused_just_after_an_outage_is_told_and_waited_for() -> None:
     assert made.rule(JOB).phase == "waiting" and len(said) == 1
 
 
-def test_who_has_not_seen_the_owner_yet_refuses_for_a_moment_only() -> None:
-    words = 'Error creating: admission webhook "mpod.kb.io" denied the request: Job.batch "r-probe" not found'
-    made, said = causes(("r-probe", "FailedCreate", words))
-    assert made.rule(JOB).phase == "waiting" and len(said) == 1
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("FailedCreate", 'admission webhook "mpod.kb.io" denied the request: Job.batch "r-probe" not found'),
+        ("FailedMount", 'MountVolume.SetUp failed for volume "spec": failed to sync configmap cache: timed out'),
+    ],
+)
+def test_what_passes_within_seconds_is_said_only_if_it_lasts(
+    monkeypatch: pytest.MonkeyPatch, reason: str, words: str
+) -> None:
+    """Under load Kueue and kubelets are behind: that is no defect of the job."""
+    for lasts in (False, True):
+        if lasts:
+            monkeypatch.setattr(pending, "_EARLY_S", -1.0)
+        made, said = causes(("r-probe", reason, words))
+        assert made.rule(JOB).phase == "waiting" and len(said) == lasts
+
+
+def test_what_the_pods_have_in_common_is_said_once() -> None:
+    made, said = causes()
+    for name in ("a", "b"):
+        pod = pulling("ErrImagePull")
+        pod["metadata"] = {"name": f"r-probe-0-{name}", "namespace": "n", "uid": name}
+        assert made.rule(pod).phase == "waiting"
+    assert len(said) == 1
 
 
 def test_what_may_pass_is_told_and_waited_for() -> None:
