@@ -50,11 +50,11 @@ class PodLosses:
         self._nodes, self._record, self._cluster_time, self._progress = nodes, record, cluster_time, progress
         self._former_nodes = {uid: str(place["node"]) for uid, place in places.items() if place.get("node")}
         self._lost: set[str] = set()
-        # The gang of each pod, those that were told to end, and those that have ended.
+        # The gang of each pod, those that are being deleted, and those that have ended.
         self._gangs: dict[str, str] = {}
         self._leaving: set[str] = set()
         self._over: set[str] = set()
-        # Whether pods of the newest attempt were told to end.
+        # Whether pods of the newest attempt are being deleted.
         self._stopped = False
         # Pods that left before any other one of their gang: when, their attempts and their names.
         self._first_leaving: dict[str, tuple[float, int, str]] = {}
