@@ -92,7 +92,7 @@ class PodLosses:
             self._progress.say(f"{self.node_of(uid)}: {meta['name']} was deleted by force, and not by this collection")
 
     def _take_leaving(self, pod: KubeObject, attempt: Attempt | None) -> None:
-        """Note a pod that is told to end; engines tell all pods of a gang to, or the others of one that has ended."""
+        """Note a pod that is being deleted: engines delete all pods of a gang, or the others of one that failed."""
         meta, uid = pod["metadata"], pod["metadata"]["uid"]
         owner = next((owner for owner in meta.get("ownerReferences") or [] if owner.get("controller")), {})
         if owner.get("kind") != "Job":
