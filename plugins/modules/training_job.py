@@ -103,6 +103,16 @@ options:
           priority:
             description: Priority class of the job on Kubernetes.
             type: str
+          start_wait_s:
+            description:
+              - How many seconds something that can pass by itself may keep the pods from starting on Kubernetes, before
+                the run ends as failed with that cause.
+              - It counts for an image whose registry does not answer, a refusal by an admission rule that may change,
+                and a mounted object that does not exist. What no waiting mends ends the run at once.
+              - It does not count for the time that a job waits in its queue or for nodes with room.
+              - The default is long enough for five tries of a kubelet.
+            type: int
+            default: 180
       launcher:
         description:
           - The program that starts the ranks. V(ray) runs on Kubernetes only.

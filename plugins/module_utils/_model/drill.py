@@ -56,6 +56,25 @@ def parse_drill(value: t.Any, world_size: int, nodes: t.Sequence[str], nproc: in
     return dataclasses.replace(drill, node=node, rank=rank)
 
 
+def parse_pod_drill(value: t.Any, job: Job, nodes: t.Sequence[str] | None) -> Drill:
+    """Return the drill of a job in pods: where each rank will be only the scheduler knows.
+
+    :param nodes: the cluster's nodes, None where they may not be read.
+    :raises InputError: when it could prove nothing, or names what the job or the cluster does not have.
+    """
+    check_provable(job)
+    named = str(value.get("node") or "") if isinstance(value, dict) else ""
+    places = ([named] if nodes is None else nodes) if named else [""] * job.nodes
+    drill = parse_drill(value, job.world_size, places, job.nproc)
+    if drill.target == "worker":
+        raise InputError(
+            "drill.target",
+            "a single rank cannot be killed on Kubernetes",
+            "Set drill.target: agent, which kills the rank's pod",
+        )
+    return drill
+
+
 def is_due(drill: Drill, story: RunHistory, now: float) -> bool:
     """Return whether the time to inject the fault has come."""
     if drill.at_step is not None:

@@ -26,7 +26,10 @@ NAME_LIMIT = 40
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Placement:
-    """Which backend and which nodes. ``allow_slow_network`` permits a synchronous job on lane D."""
+    """Which backend and which nodes. ``allow_slow_network`` permits a synchronous job on lane D.
+
+    ``start_wait_s``: so long may what can pass by itself, such as a registry that is away, keep pods from starting.
+    """
 
     backend: str = f.field(f.choice("auto", "hosts", "kubernetes"), "auto")
     island: str | None = f.field(f.text, None)
@@ -38,6 +41,7 @@ class Placement:
     namespace: str | None = f.field(f.name(63), None)
     queue: str | None = f.field(f.name(63), None)
     priority: str | None = f.field(f.text, None)
+    start_wait_s: int = f.field(f.integer(10, 86400), 180)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

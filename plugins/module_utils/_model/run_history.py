@@ -172,14 +172,23 @@ class RunHistory:
             self._add_fault(at, "drill" if kind == "drill" else "node_lost", node if isinstance(node, str) else None)
         elif kind == "node_not_ready" and (attempt := self.attempt_at(at)):
             attempt.not_ready = attempt.not_ready or (at, node if isinstance(node, str) else None)
-        elif kind == "pod_deleted" and (attempt := self.attempt_at(at)) and attempt.cause is None:
-            self._add_fault(at, "pod_deleted", node if isinstance(node, str) else None)
+        elif kind == "pod_deleted":
+            self._add_deletion(line, at)
         elif kind == "set_back":
             # Its queue preempted or suspended it: no fault of the program or of a node.
             self._add_fault(at, "preempted" if line.get("cause") == "preempted" else "suspended", None)
             self.set_back.append(at)
         elif kind == "cancelled" and (attempt := self.attempt_at(at)):
             attempt.cancelled_at = at
+
+    def _add_deletion(self, line: Line, at: float) -> None:
+        """Add a pod that was deleted. One that names its attempt was deleted before anything of that had failed."""
+        number, node = line.get("attempt"), line.get("node")
+        named = next((attempt for attempt in self.attempts if attempt.n == number), None)
+        attempt = named or self.attempt_at(at)
+        if attempt is not None and attempt.fault is None and (named or attempt.cause is None):
+            self.faults.append((at, "pod_deleted", node if isinstance(node, str) else None))
+            attempt.fault = self.faults[-1][1:]
 
     def _take_evidence(self, line: Line) -> None:
         """Take in what carried the traffic of a rank, or which versions a node has."""

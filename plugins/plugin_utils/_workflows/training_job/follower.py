@@ -75,7 +75,8 @@ class Follower:
         self.offsets: dict[str, dict[str, t.Any]] = files.read_json(folder / "offsets.json") or {}
         self.patterns = log_patterns.compile_patterns(job.metrics.patterns)
         self.drilled_at: float | None = None
-        self.drill_problem = ""
+        # Why a drill that is due has killed nothing yet, and what to do.
+        self.drill_problem: tuple[str, str] | None = None
         self._said_at = self._saved_at = 0.0
         self._shown_attempts = 0
         # A controller that was killed may have kept lines and not yet noted that it had them: they come again.
@@ -105,6 +106,25 @@ class Follower:
         line = {"at": log_follow.now() if at is None else at, "kind": kind, **values}
         files.append_json(self.folder / "events.jsonl", line)
         self.story.event(line)
+
+    def _is_drill_due(self, now: float) -> bool:
+        """Return whether the fault is to be injected now: at its time, and not before a kill could prove a resume."""
+        if not self.drill or self.drilled_at is not None or not drills.is_due(self.drill, self.story, now):
+            return False
+        if drills.can_prove(self.story, self.job.checkpoints.interval_steps):
+            self.drill_problem = None
+            return True
+        # With the first checkpoint.
+        if self.drill_problem is None:
+            self.drill_problem = "no checkpoint was saved that a kill could prove a resume from", drills.DRILL_FIX
+            self.progress.say("drill: waiting for the first checkpoint; a kill now would prove nothing")
+        return False
+
+    def _record_drill(self, at: float, node: str, what: str) -> None:
+        """Record the fault that was injected at a time."""
+        self.drilled_at = at
+        self.record_event("drill", at, node=node, detail=f"killed {what}")
+        self.progress.say(f"drill: killed {what} on {node} at step {int(self.story.last.get('step', 0))}")
 
     def _write(self, node: str, stream: str, text: str, times: t.Sequence[float | None] = ()) -> None:
         """Keep text of a node. ``times``: when each of its lines was printed, as far as that is known."""

@@ -14,7 +14,7 @@ import time
 import typing as t
 
 from ....module_utils._model import error_line
-from ....module_utils._model.drill import DRILL_FIX, describe_time
+from ....module_utils._model.drill import describe_time
 from ....module_utils._model.errors import MusterError, one_line
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
@@ -106,9 +106,9 @@ def add_drill(result: Result, follower: Follower, record: RunRecord) -> Result:
         return result
     if follower.drilled_at is not None:
         return {**result, "drill": dict(record.drill or {})}
-    problem = follower.drill_problem or f"the run ended before {describe_time(follower.drill)}"
+    late = f"the run ended before {describe_time(follower.drill)}", "Drill an earlier step"
+    problem, fix = follower.drill_problem or late
     msg = f"run {record.run_id} {record.outcome}: nothing was killed, {problem}"
-    fix = "Drill an earlier step" if not follower.drill_problem else DRILL_FIX
     proof = {"resumed": False, "problem": f"nothing was killed, {problem}"}
     return {**_fail(result, record, f"{result.get('msg') or msg}. {fix}"), "drill": proof}
 

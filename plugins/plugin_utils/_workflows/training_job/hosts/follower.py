@@ -204,15 +204,8 @@ class HostsFollower(Follower):
         return None
 
     def _drill_if_due(self) -> None:
-        if not self.drill or self.drilled_at is not None or not drills.is_due(self.drill, self.story, log_follow.now()):
+        if self.drill is None or not self._is_drill_due(log_follow.now()):
             return
-        if not drills.can_prove(self.story, self.job.checkpoints.interval_steps):
-            # With the first checkpoint.
-            if not self.drill_problem:
-                self.drill_problem = "no checkpoint was saved that a kill could prove a resume from"
-                self.progress.say("drill: waiting for the first checkpoint; a kill now would prove nothing")
-            return
-        self.drill_problem = ""
         node = t.cast(str, self.drill.node)
         try:
             values = {"target": self.drill.target, "rank": self.drill.rank}
@@ -222,10 +215,8 @@ class HostsFollower(Follower):
             return
         if not answer["killed"]:
             return
-        self.drilled_at = float(answer["at"])
         what = f"rank {self.drill.rank}" if self.drill.target == "worker" else self.drill.target
-        self.record_event("drill", self.drilled_at, node=node, detail=f"killed {what}")
-        self.progress.say(f"drill: killed {what} on {node} at step {int(self.story.last.get('step', 0))}")
+        self._record_drill(float(answer["at"]), node, what)
 
     def state(self) -> dict[str, object]:
         """Return where the run is; a node counts while its agent runs and it answers."""

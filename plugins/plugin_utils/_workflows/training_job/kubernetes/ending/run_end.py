@@ -81,14 +81,18 @@ class EndRules:
         found = found or self._lost_budget(main, story) or self._crash_budget(main, story)
         return found or self._start_failure(story)
 
-    def deletion(self, main: KubeObject, story: RunHistory) -> RunOutcome:
-        """Return the end of a run whose object was deleted before its engine said an end."""
+    def deletion(self, main: KubeObject, story: RunHistory, with_namespace: bool = False) -> RunOutcome:
+        """Return the end of a run whose object was deleted before its engine said an end.
+
+        :param with_namespace: whether its namespace is being deleted.
+        """
         meta = main["metadata"]
         name = title(main["kind"], meta.get("namespace"), meta.get("name"))
         cancelled = bool(story.attempts and story.attempts[-1].cancelled_at is not None)
         if cancelled or is_cancelled(main):
             return RunOutcome("cancelled", 143, "cancelled", f"the run was cancelled: {name} was deleted")
-        return RunOutcome("failed", 1, "deleted", f"{name} was deleted, and not by cancel")
+        how = f"with the namespace {meta.get('namespace')}" if with_namespace else "and not by cancel"
+        return RunOutcome("failed", 1, "deleted", f"{name} was deleted, {how}")
 
     def _fatal_exit(self, story: RunHistory) -> RunOutcome | None:
         """Return the end of a run by an exit code that must not be repeated; not every engine knows exit codes."""
