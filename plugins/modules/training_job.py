@@ -423,6 +423,27 @@ options:
           max:
             description: Largest number of nodes. Only O(job.nodes) is accepted.
             type: int
+      stop_on:
+        description:
+          - What ends a run that trains nothing. The run is then failed, and its outcome names the cause.
+          - The controller that follows the run carries it out, on plain hosts and on Kubernetes. O(wait=false) is
+            refused. A run that is followed again later is judged from then on.
+        type: dict
+        suboptions:
+          nan:
+            description:
+              - Whether a reported loss that is not a number (NaN or infinite) ends the run. Otherwise it is a warning.
+              - A program that prints its steps needs a group C(loss) in O(job.metrics.step_pattern) that matches
+                C(nan), too, such as C(loss=(?P<loss>\S+)).
+            type: bool
+            default: false
+          stalled_s:
+            description:
+              - Seconds without a new step that end the run, counted from the last step, or from the start of the ranks
+                before the first one. Leave room for the first step and for saving checkpoints.
+              - Time in a queue, of a restart, and while a node or the cluster does not answer is not counted.
+              - The program has to report its steps.
+            type: int
       timeout_s:
         description: Seconds after which the job is stopped.
         type: int

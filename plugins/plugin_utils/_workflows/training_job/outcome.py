@@ -56,8 +56,11 @@ def record_end(
         ended = dataclasses.replace(ended, drill=drills.judge_drill(follower.folder, follower.drilled_at))
         run_record.write_record(follower.folder, ended)
     said = describe_state({**follower.state(), "nodes": 0, "silent": {}, "step_age_s": None})
+    since = follower.story.nan_since
     verdict = f"{outcome.outcome}, not clean" if ended.problems else outcome.outcome
-    parts = [f"run {follower.run_id} {verdict}: {outcome.detail}", *ended.problems, said]
+    verdict = verdict if since is None else f"{outcome.outcome} with a loss of NaN since step {since}"
+    problems = [problem for problem in ended.problems if problem not in outcome.detail]
+    parts = [f"run {follower.run_id} {verdict}: {outcome.detail}", *problems, said]
     follower.progress.say(" · ".join(parts))
     return ended
 

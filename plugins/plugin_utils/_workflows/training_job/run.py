@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ....module_utils._model import stop_on
 from ....module_utils._model.errors import InputError, RefusedError
 from ..shared.request import Dict, Result, RunRequest
 from ..shared.state_dir import StateHome, load_record
@@ -35,6 +36,7 @@ def run(request: RunRequest) -> Dict:
 
 def _start_or_follow(request: RunRequest, home: StateHome) -> Result:
     job = load_job(request, home)
+    stop_on.require_follower(job, bool(request.options["wait"]))
     if job.on_kubernetes:
         from .kubernetes import run as kubernetes_run
 

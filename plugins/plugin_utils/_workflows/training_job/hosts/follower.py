@@ -100,6 +100,11 @@ class HostsFollower(Follower):
         self.offsets[update.node] = dict(update.offsets)
         files.write_json(self.folder / "offsets.json", self.offsets)
 
+    def _is_seen(self) -> bool:
+        """Return whether all nodes answer and their agents run."""
+        agents = [(self.units.get(node) or {}).get("agent") or {} for node in self.remotes]
+        return not self.lost_since and all(agent.get("alive") for agent in agents)
+
     def catch_up(self) -> RunOutcome | None:
         """Take in what is new on the nodes, without following them; return how the run ended, if it has on all."""
         self.drain()

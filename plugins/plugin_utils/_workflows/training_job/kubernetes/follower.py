@@ -120,6 +120,11 @@ class ClusterFollower(Follower):
         values = {**super().state(), "nodes": len(running), "nodes_asked": self.job.nodes}
         return {**values, "ranks": 0, "waiting": "queued"} if self.pending.suspended else values
 
+    def _is_seen(self) -> bool:
+        """Return whether the run is placed, and no log of it is waited for."""
+        away = self.logs.is_away(self.pods) or self.sources.client.transport.is_recovering()
+        return not self.pending.suspended and self.story.is_placed and not away
+
     def local_time_of(self, stamp: t.Any) -> float:
         """Return the time of something that the cluster has dated, by this controller's clock."""
         return local_time(stamp, self.sources.client.transport.stats.server_time())

@@ -28,8 +28,8 @@ JOB = {"name": "x", "nodes": 1, "script": "/t.py"}
 
 
 def request(root: pathlib.Path, **options: t.Any) -> training_job.RunRequest:
-    common = {"cluster": "lab", "state": "present", "state_home": {"path": str(root)}, "template_paths": []}
-    return training_job.RunRequest({**common, **options}, ["a"], {}, root, False, lambda names: [], Said())
+    common = {"cluster": "lab", "state": "present", "template_paths": [], "wait": True}
+    return training_job.RunRequest({**common, "state_home": {"path": str(root)}, **options}, ["a"], {}, root, False, lambda names: [], Said())
 
 
 @pytest.fixture
