@@ -131,7 +131,8 @@ def run(request: DiagnoseRequest) -> dict[str, object]:
         )
     absent = {name: NodeObservation(name, None, str(error)) for name, error in errors.items()}
     world_size = record.world_size if record and record.run_id == run_id else None
-    observation = RunObservation(run_id, tuple({**nodes, **absent}[name] for name in names), world_size)
+    observed = tuple({**nodes, **absent}[name] for name in names)
+    observation = RunObservation(run_id, observed, world_size, "hosts")
     return _build_result(request, observation, diagnose_live(observation))
 
 

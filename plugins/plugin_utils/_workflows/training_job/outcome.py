@@ -13,7 +13,6 @@ import pathlib
 import time
 import typing as t
 
-from ....module_utils._model import error_line
 from ....module_utils._model.drill import DRILL_FIX, describe_time
 from ....module_utils._model.errors import MusterError, one_line
 from ....module_utils._model.job import Job
@@ -23,7 +22,7 @@ from ..._report.data import drills
 from ..shared import run_record
 from ..shared.request import Result
 from ..shared.state_dir import load_record
-from .follower import Follower, RunOutcome, describe_state, read_tail
+from .follower import Follower, RunOutcome, describe_state
 
 
 def record_end(
@@ -86,21 +85,6 @@ def check_attendance(job: Job, follower: Follower, outcome: RunOutcome) -> RunOu
     if last is None and job.on_kubernetes:
         detail += "; no events of its ranks were received, or could be recovered from the checkpoint volume"
     return RunOutcome("failed", 1, "attendance", detail)
-
-
-def add_error_line(folder: pathlib.Path, outcome: RunOutcome) -> RunOutcome:
-    """Add the last error line of the failed program to the outcome.
-
-    Its node's log comes first; mpirun prints what all ranks say where it runs itself.
-    """
-    if outcome.cause not in ("crash", "fatal_exit_code") or outcome.node is None:
-        return outcome
-    own = folder / run_record.log_file(outcome.node)
-    for place in [own, *sorted(other for other in own.parent.glob("*.log") if other != own)]:
-        said = error_line.last_error(read_tail(place))
-        if said:
-            return dataclasses.replace(outcome, detail=f"{outcome.detail}: {said}")
-    return outcome
 
 
 def add_drill(result: Result, follower: Follower, record: RunRecord) -> Result:

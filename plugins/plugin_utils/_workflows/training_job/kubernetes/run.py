@@ -31,10 +31,10 @@ from ...shared.state_dir import StateHome, delete_unstarted, load_record
 from .. import network, secrets
 from .. import source as code_source
 from ..announce import announce
+from ..explain import explain_end
 from ..follower import Follower, RunOutcome
 from ..network import NetworkPlan
 from ..outcome import (
-    add_error_line,
     add_problem,
     build_result,
     build_unfollowed_result,
@@ -366,7 +366,7 @@ def _conclude(
     else:
         delete_secret(client, made, progress)
     log_recovery.recover_logs(client, made, follower, told == "done")
-    outcome = add_error_line(folder, check_attendance(made.job, follower, outcome))
+    outcome = explain_end(folder, check_attendance(made.job, follower, outcome), "kubernetes")
     ended = record_end(follower, outcome, record, custody.prices(follower.nodes.values()), follower.ended_at())
     return custody.delete_due(add_problem(build_result(ended, folder, changed), problem), outcome.outcome)
 

@@ -20,6 +20,7 @@ import typing as t
 import pytest
 import yaml
 
+from ansible_collections.muster.training.plugins.module_utils._model.errors import UnreachableError
 from ansible_collections.muster.training.plugins.plugin_utils._ansible import connections
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live import (
     NodeObservation,
@@ -32,7 +33,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.objects impo
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.diagnose import kubernetes
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.diagnose import run as hosts
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import outcome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.explain import explain_end
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import RunOutcome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts.follower import (
     _describe_cause,
@@ -83,7 +84,7 @@ def told(diagnosis: RunDiagnosis, line: str) -> Told:
     return Told([cause.code for cause in causes], causes[0].fix if causes else "", said, line)
 
 
-def end_line(end: RunOutcome, logs: t.Mapping[str, str]) -> str:
+def end_line(end: RunOutcome, logs: t.Mapping[str, str], backend: t.Literal["hosts", "kubernetes"]) -> str:
     """Return the last line of a run that ended so, with these logs in its folder."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -91,13 +92,12 @@ def end_line(end: RunOutcome, logs: t.Mapping[str, str]) -> str:
             file = folder / run_record.log_file(place)
             file.parent.mkdir(exist_ok=True)
             file.write_text(text)
-        return outcome.add_error_line(folder, end).detail
+        return explain_end(folder, end, backend).detail
 
 
 def on_hosts(state: Dict) -> Told:
     problems = {
-        name: connections.UnreachableError(name, connections._first_line(Exception(text)), "Check its address")
-        for name, text in state.get("ssh", {}).items()
+        name: UnreachableError(name, *connections.explain_ssh(text, 0)) for name, text in state.get("ssh", {}).items()
     }
     logs = state.get("logs", {})
     observed = []
@@ -113,14 +113,14 @@ def on_hosts(state: Dict) -> Told:
         ] or [{"rank": int(name == "beta"), "world_size": 2, **STOPPED}]
         texts = hosts._diagnose_texts(name, {"units/agent/log": logs.get(name, "")})
         observed.append(NodeObservation(name, {"at": 1000.0, "ranks": ranks, "units": {}}, "", None, texts))
-    diagnosis = diagnose_live(RunObservation("x-1", tuple(observed), 2))
+    diagnosis = diagnose_live(RunObservation("x-1", tuple(observed), 2, "hosts"))
     if problems:
         return told(diagnosis, str(next(iter(problems.values()))))
     place, code = next(iter(state["exits"].values()))
     if code == 0:
         return told(diagnosis, "")
     end = RunOutcome("failed", code, "crash", _describe_cause("crash", place, code), place)
-    return told(diagnosis, end_line(end, logs))
+    return told(diagnosis, end_line(end, logs, "hosts"))
 
 
 def in_pods(state: Dict) -> Told:
@@ -132,7 +132,12 @@ def in_pods(state: Dict) -> Told:
     elif "terminated" in state:
         status, container = {"phase": "Failed"}, {"terminated": state["terminated"]}
     elif "unschedulable" in state:
-        placed = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": state["unschedulable"]}
+        placed = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": state["unschedulable"],
+        }
         status = {"phase": "Pending", "conditions": [placed]}
     elif "evicted" in state:
         status = {"phase": "Failed", "reason": "Evicted", "message": state["evicted"]}
@@ -140,7 +145,10 @@ def in_pods(state: Dict) -> Told:
     found["metadata"]["uid"] = "u1"
     warnings = [
         {"type": "Warning", "reason": reason, "message": message.replace("RUN", RUN)}
-        | {"involvedObject": {"kind": kind, "namespace": "team", "name": RUN if kind == "Job" else name}, "metadata": {}}
+        | {
+            "involvedObject": {"kind": kind, "namespace": "team", "name": RUN if kind == "Job" else name},
+            "metadata": {},
+        }
         for kind, reason, message in state.get("events", [])
     ]
     pods = [] if status == {"phase": "Pending"} and container is None else [found]
@@ -171,12 +179,14 @@ def pod_line(state: Dict, found: Dict, warnings: list[Dict]) -> str:
     problem = problem or events.find_pod_problem(found)
     logs = {"n1": state.get("log", "")}
     if problem is not None:
-        return end_line(RunOutcome("failed", 1, problem.code, problem.text), logs)
+        return end_line(RunOutcome("failed", 1, problem.code, problem.text), logs, "kubernetes")
     killed = ContainerExits("JobSet", 1).of_container(found, container, "n1", True)
     if killed:
-        return end_line(RunOutcome("failed", 137, "out_of_memory", killed[0], "n1"), logs)
+        return end_line(RunOutcome("failed", 137, "out_of_memory", killed[0], "n1"), logs, "kubernetes")
     code = state["terminated"]["exitCode"]
-    return end_line(RunOutcome("failed", code, "crash", f"a rank on n1 exited with code {code}", "n1"), logs)
+    return end_line(
+        RunOutcome("failed", code, "crash", f"a rank on n1 exited with code {code}", "n1"), logs, "kubernetes"
+    )
 
 
 @functools.cache

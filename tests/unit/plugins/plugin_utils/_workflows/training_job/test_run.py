@@ -29,7 +29,9 @@ JOB = {"name": "x", "nodes": 1, "script": "/t.py"}
 
 def request(root: pathlib.Path, **options: t.Any) -> training_job.RunRequest:
     common = {"cluster": "lab", "state": "present", "template_paths": [], "wait": True}
-    return training_job.RunRequest({**common, "state_home": {"path": str(root)}, **options}, ["a"], {}, root, False, lambda names: [], Said())
+    return training_job.RunRequest(
+        {**common, "state_home": {"path": str(root)}, **options}, ["a"], {}, root, False, lambda names: [], Said()
+    )
 
 
 @pytest.fixture
