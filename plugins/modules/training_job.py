@@ -558,9 +558,13 @@ options:
       target:
         description:
           - One rank's process, a host's agent with its ranks, or everything of the run on a host.
-          - On Kubernetes V(agent) is a pod and V(host) all pods of the run on a node; a single rank cannot be killed.
+          - V(cut) cuts a host off its network without a reset, as a pulled cable does, and restores the link after
+            O(drill.seconds). It is proven by steps after the link is back, or by a resume. It takes root and nft or
+            iptables on the host, and is refused for local hosts.
+          - On Kubernetes V(agent) is a pod and V(host) all pods of the run on a node; a single rank cannot be killed,
+            and V(cut) is refused.
         type: str
-        choices: [worker, agent, host]
+        choices: [worker, agent, host, cut]
         default: worker
       rank:
         description: The rank to kill; also chooses the host. The default is the last rank.
@@ -574,6 +578,11 @@ options:
       after_s:
         description: Kill this many seconds after the first step.
         type: float
+      seconds:
+        description:
+          - How long O(drill.target=cut) lasts, at most 86400. The default is 60.
+          - A silent host is reported after at most 30 seconds; after O(job.restart.wait_s) the run is lost.
+        type: int
   kubeconfig:
     description:
       - For a job with O(job.placement.backend=kubernetes), the kubeconfig (a path, or its content as a mapping).

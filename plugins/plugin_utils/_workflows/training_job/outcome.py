@@ -52,7 +52,7 @@ def record_end(
     ended = run_record.update_record(ended, follower.story, prices, time.time())
     run_record.write_record(follower.folder, ended)
     if follower.drilled_at is not None:
-        ended = dataclasses.replace(ended, drill=drills.judge_drill(follower.folder, follower.drilled_at))
+        ended = dataclasses.replace(ended, drill=_judge_drill(follower, follower.drilled_at))
         run_record.write_record(follower.folder, ended)
     said = describe_state({**follower.state(), "nodes": 0, "silent": {}, "step_age_s": None})
     since = follower.story.nan_since
@@ -62,6 +62,11 @@ def record_end(
     parts = [f"run {follower.run_id} {verdict}: {outcome.detail}", *problems, said]
     follower.progress.say(" · ".join(parts))
     return ended
+
+
+def _judge_drill(follower: Follower, at: float) -> dict[str, t.Any]:
+    cut_s = follower.drill.cut_s if follower.drill else None
+    return drills.judge_cut(follower.folder, at, cut_s) if cut_s else drills.judge_drill(follower.folder, at)
 
 
 def check_attendance(job: Job, follower: Follower, outcome: RunOutcome) -> RunOutcome:

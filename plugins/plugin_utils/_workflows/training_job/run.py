@@ -38,6 +38,8 @@ def _start_or_follow(request: RunRequest, home: StateHome) -> Result:
     job = load_job(request, home)
     stop_on.require_follower(job, bool(request.options["wait"]))
     if job.on_kubernetes:
+        if (request.options.get("drill") or {}).get("target") == "cut":
+            raise InputError("drill.target", "cut is for plain hosts", "In pods, use agent or host")
         from .kubernetes import run as kubernetes_run
 
         return require_trained(kubernetes_run.run(request, home, job))

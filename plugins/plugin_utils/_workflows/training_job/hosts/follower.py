@@ -211,7 +211,8 @@ class HostsFollower(Follower):
     def _drill_if_due(self) -> None:
         if not self.drill or self.drilled_at is not None or not drills.is_due(self.drill, self.story, log_follow.now()):
             return
-        if not drills.can_prove(self.story, self.job.checkpoints.interval_steps):
+        cut_s = self.drill.cut_s
+        if not cut_s and not drills.can_prove(self.story, self.job.checkpoints.interval_steps):
             # With the first checkpoint.
             if not self.drill_problem:
                 self.drill_problem = "no checkpoint was saved that a kill could prove a resume from"
@@ -220,17 +221,23 @@ class HostsFollower(Follower):
         self.drill_problem = ""
         node = t.cast(str, self.drill.node)
         try:
-            values = {"target": self.drill.target, "rank": self.drill.rank}
-            answer = self.remotes[node].call("kill", run_id=self.run_id, **values)
+            if cut_s:
+                answer = self.remotes[node].call("cut", seconds=cut_s)
+            else:
+                values = {"target": self.drill.target, "rank": self.drill.rank}
+                answer = self.remotes[node].call("kill", run_id=self.run_id, **values)
         except MusterError:
             # It is tried again with the next news.
             return
-        if not answer["killed"]:
+        if not cut_s and not answer["killed"]:
             return
         self.drilled_at = float(answer["at"])
-        what = f"rank {self.drill.rank}" if self.drill.target == "worker" else self.drill.target
-        self.record_event("drill", self.drilled_at, node=node, detail=f"killed {what}")
-        self.progress.say(f"drill: killed {what} on {node} at step {int(self.story.last.get('step', 0))}")
+        target = f"rank {self.drill.rank}" if self.drill.target == "worker" else self.drill.target
+        what = f"off its network for {cut_s} s" if cut_s else f"killed {target}"
+        # A cut that the gang survives is no fault of an attempt.
+        self.record_event("cut" if cut_s else "drill", self.drilled_at, node=node, detail=what)
+        said = f"cut {node} {what}" if cut_s else f"{what} on {node}"
+        self.progress.say(f"drill: {said} at step {int(self.story.last.get('step', 0))}")
 
     def state(self) -> dict[str, object]:
         """Return where the run is; a node counts while its agent runs and it answers."""

@@ -204,12 +204,17 @@ def test_a_control_path_of_the_user_is_kept(tmp_path: pathlib.Path) -> None:
     assert option(ssh_program.calls()[0], "ControlPath") == str(tmp_path / "mine")
 
 
+KEY_CHANGED = """Data could not be sent: @@@@@
+@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @
+ED25519 host key for [10.0.0.2]:2222 has changed and you have requested strict checking.
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "problem", "fix"),
     [
         (
-            "Data could not be sent: @@@@@\r\n@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\r\n"
-            "ED25519 host key for [10.0.0.2]:2222 has changed and you have requested strict checking.\r\n",
+            KEY_CHANGED,
             "host key has changed",
             "ssh-keygen -R '[10.0.0.2]:2222'",
         ),
