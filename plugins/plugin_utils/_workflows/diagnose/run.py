@@ -14,6 +14,7 @@ import dataclasses
 import pathlib
 import typing as t
 
+from ....module_utils._model.error_line import without_launcher
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.node import Node
 from ....module_utils._model.run_record import SCHEMA
@@ -219,7 +220,7 @@ def _observe_node(remote: NodeClient, run_id: str, node: Node, request: Diagnose
 
 
 def _diagnose_texts(node: str, logs: t.Mapping[str, str]) -> tuple[FileDiagnosis, ...]:
-    return tuple(diagnose_text(text, f"{node}/{path}") for path, text in sorted(logs.items()) if text)
+    return tuple(diagnose_text(without_launcher(text), f"{node}/{path}") for path, text in sorted(logs.items()) if text)
 
 
 def _read_steps(texts: t.Iterable[str]) -> t.Iterator[tuple[float, int]]:

@@ -53,7 +53,7 @@ def explain_end(folder: pathlib.Path, outcome: RunOutcome, backend: Backend) -> 
 
 def _find_code(text: str) -> str | None:
     """Return the cause that a log names, one that stopped a job before one that followed from it."""
-    found = diagnose_text(text, "log").causes if text else ()
+    found = diagnose_text(error_line.without_launcher(text), "log").causes if text else ()
     order = {"fatal": 0, "secondary": 1}
     codes = sorted((order[cause_weight(item.code)], item.code) for item in found if cause_weight(item.code) in order)
     return codes[0][1] if codes else None
