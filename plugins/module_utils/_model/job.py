@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import job_backends, job_checkpoints, job_templates, launchers, parallel_sizes
+from . import job_backends, job_checkpoints, job_templates, launchers, parallel_sizes, stop_on
 from . import validators as f
 from .errors import InputError
 from .launchers import LAUNCHERS, TORCHRUN_FAMILY
@@ -220,6 +220,7 @@ class Job:
     requires: dict[str, str] = f.field(f.dictionary, {})
     restart: Restart = f.field(f.section(Restart), Restart())
     elastic: Elastic = f.field(f.section(Elastic), Elastic())
+    stop_on: stop_on.StopOn = f.field(f.section(stop_on.StopOn), stop_on.StopOn())
     timeout_s: int | None = f.field(f.integer(1), None)
     ttl_after_finished_s: int | None = f.field(f.integer(0), None)
     release: str = f.field(f.choice("never", "success", "always"), "never")
@@ -299,6 +300,7 @@ def _plain_value(value: t.Any) -> t.Any:
 def _check_job(job: Job) -> None:
     job_backends.check_backend(job)
     job_checkpoints.check_checkpoints(job)
+    stop_on.check_stop_on(job)
     if job.groups:
         raise InputError(
             "job.groups",

@@ -136,6 +136,7 @@ class RunHistory:
     :ivar attempts: ordered by time. :ivar checkpoint: (step, path) of the newest one. :ivar last: figures of the last
         step. :ivar faults: (time, cause, node) of each. :ivar set_back: when the run lost its placement. :ivar starts:
         numbers of the first attempts of its starts. :ivar not_resumed: attempts that were reported as not resumed.
+    :ivar nan_since: the first step since when the loss is not a number, None while its last value is one.
     :ivar transport: (gang, rank) -> the event that says what carried its traffic. :ivar versions: node -> package ->
         version.
     """
@@ -144,6 +145,7 @@ class RunHistory:
         self.attempts: list[Attempt] = []
         self.checkpoint: tuple[int, str] | None = None
         self.last: dict[str, float] = {}
+        self.nan_since: int | None = None
         self.faults: list[tuple[float, str, str | None]] = []
         self.set_back: list[float] = []
         self.transport: dict[tuple[str, int], Line] = {}
@@ -230,6 +232,9 @@ class RunHistory:
                 attempt.first_step, attempt.first_step_at = step, at
             attempt.last_step, attempt.last_step_at = step, at
             self.last = {key: value for key, value in line.items() if _is_figure(value)}
+            if line.get("loss") is not None:
+                is_number = parse_finite(line["loss"]) is not None
+                self.nan_since = None if is_number else (step if self.nan_since is None else self.nan_since)
         if isinstance(saved, int):
             self.checkpoint = (saved, str(line.get("path", "")))
             known = attempt.saved_steps or (saved, saved)

@@ -124,6 +124,8 @@ class StartProblem:
             return _WRONG_ARCHITECTURE_TEXT
         if self.code == "container" and _NO_PROGRAM.search(self.line):
             return _NO_PROGRAM_TEXT
+        if self.code == "quota" and "must specify" in self.line:
+            return "the namespace's quota asks for requests and limits"
         return (_describe_size(self.line) if self.never_fits else "") or _WORDS[self.code]
 
     @property

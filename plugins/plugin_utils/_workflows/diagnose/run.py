@@ -14,6 +14,7 @@ import dataclasses
 import pathlib
 import typing as t
 
+from ....module_utils._model.error_line import without_launcher
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.node import Node
 from ....module_utils._model.run_record import SCHEMA
@@ -44,7 +45,7 @@ class DiagnoseRequest:
     home: StateHome
     run_id: str | None
     hosts: t.Sequence[str]
-    hostvars: t.Container[str]
+    hostvars: t.Mapping[str, t.Any]
     connect: t.Callable[[t.Sequence[str]], list[NodeClient]]
     progress: Reporter
     window_s: float = 1.0
@@ -131,7 +132,8 @@ def run(request: DiagnoseRequest) -> dict[str, object]:
         )
     absent = {name: NodeObservation(name, None, str(error)) for name, error in errors.items()}
     world_size = record.world_size if record and record.run_id == run_id else None
-    observation = RunObservation(run_id, tuple({**nodes, **absent}[name] for name in names), world_size)
+    observed = tuple({**nodes, **absent}[name] for name in names)
+    observation = RunObservation(run_id, observed, world_size, "hosts")
     return _build_result(request, observation, diagnose_live(observation))
 
 
@@ -224,7 +226,7 @@ def _observe_node(remote: NodeClient, run_id: str, node: Node, request: Diagnose
 
 
 def _diagnose_texts(node: str, logs: t.Mapping[str, str]) -> tuple[FileDiagnosis, ...]:
-    return tuple(diagnose_text(text, f"{node}/{path}") for path, text in sorted(logs.items()) if text)
+    return tuple(diagnose_text(without_launcher(text), f"{node}/{path}") for path, text in sorted(logs.items()) if text)
 
 
 def _read_steps(texts: t.Iterable[str]) -> t.Iterator[tuple[float, int]]:

@@ -125,6 +125,11 @@ class ClusterFollower(Follower):
             return {**values, "ranks": 0, "waiting": "queued"}
         return values if running or self._ending else {**values, "ranks": 0}
 
+    def _is_seen(self) -> bool:
+        """Return whether the run is placed, and no log of it is waited for."""
+        away = self.logs.is_away(self.pods) or self.sources.client.transport.is_recovering()
+        return not self.pending.suspended and self.story.is_placed and not away
+
     def local_time_of(self, stamp: t.Any) -> float:
         """Return the time of something that the cluster has dated, by this controller's clock."""
         return local_time(stamp, self.sources.client.transport.stats.server_time())
@@ -342,7 +347,7 @@ class ClusterFollower(Follower):
         at = self._cluster_date(None)
         killed = [str(meta["name"]) for meta in there if self._kill_pod(meta)]
         if killed:
-            self._record_drill(at, str(wanted), ", ".join(killed))
+            self._record_drill(at, str(wanted), f"killed {', '.join(killed)}")
         else:
             # It is tried again with the next news.
             self.drill_problem = f"no pod of the run was on {wanted}", "Name a node that runs a pod of it"

@@ -31,12 +31,12 @@ from ...shared.state_dir import StateHome, delete_unstarted, load_record
 from .. import network, secrets
 from .. import source as code_source
 from ..announce import announce
+from ..explain import explain_end
 from ..follower import Follower, RunOutcome
 from ..load import find_drill_id
 from ..network import NetworkPlan
 from ..outcome import (
     add_drill,
-    add_error_line,
     add_problem,
     build_result,
     build_unfollowed_result,
@@ -359,7 +359,7 @@ def _conclude(
     else:
         delete_secret(client, made, progress)
     log_recovery.recover_logs(client, made, follower, told == "done")
-    outcome = add_error_line(folder, check_attendance(made.job, follower, outcome))
+    outcome = explain_end(folder, check_attendance(made.job, follower, outcome), "kubernetes")
     ended = record_end(follower, outcome, record, custody.prices(follower.nodes.values()), follower.ended_at())
     result = add_drill(build_result(ended, folder, changed), follower, ended)
     return custody.delete_due(add_problem(result, problem), outcome.outcome)

@@ -151,7 +151,8 @@ def test_what_a_rank_printed_is_judged_and_an_end_is_told(world: RunWorld) -> No
     world.play(world.job(sys.executable, "-c", program + "\nsys.exit(1)\n"))
     found = look(world, "home", run_id=world.run_id)["diagnosis"]
     codes = [item["code"] for item in found["causes"]]
-    assert found["state"] == "ended" and found["outcome"] == "fail" and "oom_gpu" in codes and "rank_ended" in codes
+    assert found["state"] == "ended" and found["outcome"] == "fail" and set(codes) == {"oom_gpu"}
+    assert "rank_ended" in [item["code"] for item in found["also"]], "its log says why it ended"
     assert next(i["evidence"] for i in found["causes"] if i["code"] == "oom_gpu").startswith("a/units/agent/log:1: ")
 
 
