@@ -176,13 +176,6 @@ def require_trained(result: Result) -> Result:
     return {**result, "failed": True, "msg": f"run {result['run_id']} cancelled: {run.get('detail')}"}
 
 
-def interrupted_message(run_id: str) -> str:
-    """Return what a follower says that is interrupted."""
-    return (
-        f"Stopped following run {run_id}; it keeps running. Run this command again to follow it, or cancel to stop it"
-    )
-
-
 def add_problem(value: Result, problem: MusterError | None) -> Result:
     """Return a result that also reports a problem, where there was one."""
     if problem is None:

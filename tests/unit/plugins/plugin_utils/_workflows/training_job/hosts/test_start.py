@@ -95,7 +95,7 @@ class Gang:
         meet = {"host": "127.0.0.1"}
         return [gang.GangMember(remote, {}, {}, None, {}, {}, 0, (), meet, meet) for remote in plan.remotes]
 
-    def prepare(self, members: list[gang.GangMember], *_rest: t.Any, fresh: bool, proof: Dict) -> None:
+    def prepare(self, members: list[gang.GangMember], *_rest: t.Any, fresh: bool, proof: Dict, say: object) -> None:
         assert proof["name"].startswith(".muster-shared-")
         self.note("prepare", [member.remote for member in members], fresh)
         self.members = [{"meet": member.meet, "reach": member.reach} for member in members]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lists recorded runs with their live state, and reads their logs; what the controller keeps needs no node.
+"""Lists recorded runs with their live state; what the controller keeps needs no node.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import time
 import typing as t
 
-from ...module_utils._model.errors import RefusedError, UnreachableError
-from ...module_utils._model.run_record import RunRecord
-from ...module_utils._node import files
-from .._hosts.node_client import NodeClient, on_each_node
-from .shared.progress import Progress
-from .shared.state_dir import StateHome, read_record
+from ....module_utils._model.errors import RefusedError, UnreachableError
+from ....module_utils._model.run_record import RunRecord
+from ..._hosts.node_client import NodeClient, on_each_node
+from ..shared.progress import Progress
+from ..shared.state_dir import StateHome, read_record
+from . import table
 
-Record = t.Mapping[str, t.Any]
+Record = table.Record
 Connect = t.Callable[[t.Sequence[str]], list[NodeClient]]
 # Returns what a run's cluster reports of it: ``{phase, detail}``.
 ReadCluster = t.Callable[[Record], dict[str, object]]
@@ -27,7 +28,6 @@ _SUMMARY_FIELDS = (
     *("run_id", "state", "outcome", "submitted_at", "duration_s", "exit_code"),
     *("problems", "steps_lost", "checkpoint", "cost", "world_size"),
 )
-_LARGEST_LOG = 4 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,13 +47,28 @@ class LiveSource:
     silent: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-def read_runs(home: StateHome, run_id: str | None, live: LiveSource | None = None) -> dict[str, object]:
-    """Return ``{runs, summary}``: the named record, or all of them with the newest first."""
-    folders = [_find_run_folder(home, run_id)] if run_id else home.runs()
-    records: list[Record] = [record for folder in folders if (record := read_record(folder)) is not None]
-    if live is not None:
-        records = [_read_live(home, record, live) for record in records]
-    return {"changed": False, "runs": records, "summary": [summarize_record(record) for record in records]}
+def read_runs(
+    home: StateHome,
+    run_id: str | None,
+    live: LiveSource | None = None,
+    limit: int | None = None,
+    query: str | None = None,
+    now: float | None = None,
+) -> dict[str, object]:
+    """Return ``{runs, summary, table}``: the named record, or all of them (the ``limit`` newest) with the newest first.
+
+    :param query: a JMESPath expression on these; what it selects is returned as ``selected``.
+    """
+    folders = [find_run_folder(home, run_id)] if run_id else home.runs()
+    found = [(record, folder) for folder in folders[:limit] if (record := read_record(folder)) is not None]
+    entries = [(read_live(home, record, live) if live is not None else record, folder) for record, folder in found]
+    records = [record for record, _folder in entries]
+    result: dict[str, object] = {"runs": records, "summary": [summarize_record(record) for record in records]}
+    if query:
+        result["selected"] = table.search(query, result)
+    lines = table.build_table(entries, time.time() if now is None else now)
+    left_out = [f"{len(folders) - len(found)} older runs are not shown"] if len(folders) > len(found) else []
+    return {"changed": False, **result, "table": [*lines, *left_out]}
 
 
 def summarize_record(record: Record) -> dict[str, object]:
@@ -71,36 +86,8 @@ def summarize_record(record: Record) -> dict[str, object]:
     return summary
 
 
-def read_logs(home: StateHome, run_id: str | None, lines: int, ranks: bool, live: LiveSource) -> dict[str, object]:
-    """Return the last lines of each node's log; with ``ranks`` fetch the files of every rank and attempt first.
-
-    Of a run that has not ended, what is new on its hosts is fetched before.
-    """
-    folder = _find_run_folder(home, run_id)
-    record: Record = read_record(folder) or {}
-    problems: dict[str, str] = {}
-    names = [name for name in record.get("hosts", []) if name in live.hosts]
-    if record["state"] != "ended" and record.get("backend") != "kubernetes":
-        record = _read_live(home, record, live)
-        problems = dict(record["live"]["unreachable"])
-    if ranks:
-        reached = [name for name in names if name not in problems]
-        problems |= _fetch_rank_logs(folder, record, live.connect(reached))
-    logs = folder / "logs"
-    tails = {str(path.relative_to(logs)): read_last_lines(path, lines) for path in sorted(logs.glob("**/*.log"))}
-    return {"changed": False, "run_id": record["run_id"], "logs": tails, "problems": problems, "folder": str(folder)}
-
-
-def read_last_lines(path: pathlib.Path, count: int) -> list[str]:
-    """Return the last ``count`` lines of a text file, reading only its end."""
-    with open(path, "rb") as handle:
-        handle.seek(0, 2)
-        size = handle.tell()
-        handle.seek(max(0, size - 512 * max(count, 1)))
-        return handle.read().decode(errors="replace").splitlines()[-count:] if count else []
-
-
-def _find_run_folder(home: StateHome, run_id: str | None) -> pathlib.Path:
+def find_run_folder(home: StateHome, run_id: str | None) -> pathlib.Path:
+    """Return the folder of a run, of the newest one by default; raise RefusedError where it does not exist."""
     runs = home.runs()
     if run_id is None:
         if not runs:
@@ -113,7 +100,7 @@ def _find_run_folder(home: StateHome, run_id: str | None) -> pathlib.Path:
     return folder
 
 
-def _read_live(home: StateHome, record: Record, live: LiveSource) -> Record:
+def read_live(home: StateHome, record: Record, live: LiveSource) -> Record:
     """Return a record with what the nodes or the cluster of its run report now under ``live``, None if it has ended."""
     if record["state"] == "ended":
         return {**record, "live": None}
@@ -136,7 +123,7 @@ def _refresh(home: StateHome, record: Record, answering: t.Sequence[NodeClient],
     if live.hostvars is None or live.progress is None or not answering:
         return record
     # Late: a list of runs that have ended needs nothing of this.
-    from .training_job.hosts.refresh import refresh_record
+    from ..training_job.hosts.refresh import refresh_record
 
     run = RunRecord.from_dict({key: value for key, value in record.items() if key != "live"})
     return refresh_record(home, run, answering, live.hostvars, live.progress).to_dict()
@@ -144,35 +131,10 @@ def _refresh(home: StateHome, record: Record, answering: t.Sequence[NodeClient],
 
 def _renew_leases(remotes: t.Sequence[NodeClient], hostvars: t.Mapping[str, t.Any]) -> dict[str, object]:
     """Renew the leases of the rented machines among ``remotes``; return ``{leases}``, nothing where none is rented."""
-    from .node_pool import lease_renewal
+    from ..node_pool import lease_renewal
 
     rented = lease_renewal.select_rented(remotes, hostvars) if hostvars else []
     if not rented:
         return {}
     problems = lease_renewal.renew_leases(rented)
     return {"leases": {remote.name: str(problems.get(remote.name, "renewed")) for remote in rented}}
-
-
-def _fetch_rank_logs(folder: pathlib.Path, record: Record, remotes: t.Sequence[NodeClient]) -> dict[str, str]:
-    """Copy the logs of every rank and unit into the run's folder; return the problem of each node that has one."""
-
-    def fetch(remote: NodeClient) -> None:
-        for pattern in ("ranks/**/std*.log", "units/*/log", "units/*/supervisor.log"):
-            answer = remote.call("read", run_id=record["run_id"], pattern=pattern, limit=_LARGEST_LOG)
-            for log in answer["files"]:
-                _write_rank_log(folder / "logs" / remote.name, log["path"], log["text"])
-
-    _unused, errors = on_each_node(remotes, fetch)
-    return {name: str(error) for name, error in errors.items()}
-
-
-def _write_rank_log(folder: pathlib.Path, path: str, text: str) -> None:
-    name = pathlib.PurePosixPath(path)
-    if name.is_absolute() or ".." in name.parts:
-        # A node must not choose a path outside the run's folder on the controller.
-        return
-    target = folder / name
-    if target.suffix != ".log":
-        target = target.with_suffix(".log")
-    files.private_dir(target.parent)
-    files.write_atomic(target, text.encode())
