@@ -214,6 +214,7 @@ class Job:
     checkpoints: Checkpoints = f.field(f.section(Checkpoints), Checkpoints())
     deepspeed_config: dict[str, t.Any] = f.field(f.dictionary, {})
     requires: dict[str, str] = f.field(f.dictionary, {})
+    requirements: tuple[str, ...] = f.field(f.list_of(f.text), ())
     restart: Restart = f.field(f.section(Restart), Restart())
     elastic: Elastic = f.field(f.section(Elastic), Elastic())
     timeout_s: int | None = f.field(f.integer(1), None)

@@ -116,7 +116,7 @@ def send_files(
 ) -> int:
     """Send the blobs that the node lacks (sha256 -> bytes it has) in pieces; return the bytes sent.
 
-    :param count: is told the bytes of each request that arrived.
+    :param count: takes the bytes of each request that arrived.
 
     :raises RefusedError: when the node has no room for them.
     """
@@ -173,7 +173,7 @@ def _walk(
 ) -> t.Iterator[tuple[pathlib.Path, str]]:
     """Yield the files below ``root`` with their relative paths; ``above`` are the rules of ``.gitignore`` above it.
 
-    What these leave out is added to ``ignored``; without any rules, not even an empty tuple, nothing is left out.
+    Names that these leave out are added to ``ignored``. With ``above: None`` all files are yielded.
     """
     if root.is_file():
         yield root, root.name

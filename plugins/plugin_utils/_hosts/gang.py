@@ -66,7 +66,7 @@ def prepare_gang(
 
     :param fresh: the run has never run: when a node fails, its folders are removed again.
     :param proof: ``{name, content}`` of the file by which the members' ``shared`` folder is proven to be one.
-    :param say: is told now and then how much of the files was sent.
+    :param say: takes a line about how much of the files was sent, now and then.
     :raises MusterError: the reason of the first node that failed; no process of the run is left running.
     """
     by_name = {member.remote.name: member for member in members}

@@ -125,7 +125,7 @@ def build_result(record: RunRecord, folder: pathlib.Path, changed: bool) -> Resu
 def _fail(result: Result, record: RunRecord, msg: str) -> Result:
     """Return a result as failed. Ansible prints all of it: the line that matters must not drown in the record."""
     values = record.to_dict()
-    short = {key: values[key] for key in ("state", "outcome", "cause", "detail", "exit_code", "world_size")}
+    short = {key: values[key] for key in ("state", "outcome", "cause", "detail", "exit_code", "world_size", "ended_at")}
     return {**result, "failed": True, "run": short, "msg": msg}
 
 

@@ -17,8 +17,8 @@ import typing as t
 from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._node import files
 from ..._hosts.node_client import NodeClient, on_each_node
-from ..shared.state_dir import StateHome, read_record
-from .read import LiveSource, Record, find_run_folder, read_live
+from ..shared.state_dir import StateHome, find_run_folder, read_record
+from .read import LiveSource, Record, read_live
 
 _LARGEST_LOG = 4 << 20
 _POLL_S = 1.0

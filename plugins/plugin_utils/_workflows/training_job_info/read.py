@@ -9,15 +9,14 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 import time
 import typing as t
 
-from ....module_utils._model.errors import RefusedError, UnreachableError
+from ....module_utils._model.errors import UnreachableError
 from ....module_utils._model.run_record import RunRecord
 from ..._hosts.node_client import NodeClient, on_each_node
 from ..shared.progress import Progress
-from ..shared.state_dir import StateHome, read_record
+from ..shared.state_dir import StateHome, find_run_folder, read_record
 from . import table
 
 Record = table.Record
@@ -84,20 +83,6 @@ def summarize_record(record: Record) -> dict[str, object]:
     if state.get("unreachable"):
         summary["unreachable"] = state["unreachable"]
     return summary
-
-
-def find_run_folder(home: StateHome, run_id: str | None) -> pathlib.Path:
-    """Return the folder of a run, of the newest one by default; raise RefusedError where it does not exist."""
-    runs = home.runs()
-    if run_id is None:
-        if not runs:
-            raise RefusedError(f"no run exists in {home.folder}", "Start one with the train playbook")
-        return runs[0]
-    folder = home.run_folder(run_id)
-    if read_record(folder) is None:
-        names = ", ".join(path.name for path in runs[:5]) or "none"
-        raise RefusedError(f"run {run_id} does not exist in {home.folder}", f"The newest runs are: {names}")
-    return folder
 
 
 def read_live(home: StateHome, record: Record, live: LiveSource) -> Record:

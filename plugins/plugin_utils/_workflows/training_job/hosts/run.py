@@ -30,6 +30,7 @@ from ..load import find_drill_id
 from ..outcome import build_result, record_cancelled
 from . import addresses, lease_guard
 from . import plan as hosts_plan
+from .environments import ensure_environments
 from .refresh import refresh_record, wait_for_follower
 from .start import require_same_job, start_or_join
 from .state import AGENTS_FILE, HostsPlan, build_owner_mark, is_running
@@ -64,6 +65,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             )
         resolved = secrets.resolve_secrets(job)
         drilling = _parse_drill(request, job, found)
+        found = ensure_environments(request, job, found, source)
         if request.check:
             plan = _build_plan(request, home, job, found, source, run_id)
             require_same_job(plan, before)
