@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import http.server
 import json
+import pathlib
+import subprocess
 import sys
 import threading
 
-from ansible_collections.muster.training.tests.e2e.playbook_world import NODES, World
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
+from ansible_collections.muster.training.tests.e2e.playbook_world import NODES, ROOT, World
 
 PROGRAM = (
     "import os, pathlib\n"
@@ -85,3 +89,25 @@ def test_requirements_are_installed_once_for_nodes_that_share_a_path(world: Worl
     assert world.record()["versions"]["tiny-thing"] == "1.0"
     refused = world.play(job=world.job(requirements=["--no-index", "surely-not-there"]), muster_run_id="other-1")
     assert refused.code != 0 and "job.requirements: pip: ERROR" in refused.output, refused.output
+
+
+def test_the_report_is_of_the_run_that_the_variables_of_the_hosts_name(world: World) -> None:
+    job = to_yaml_names(parse_job({"name": "net", "script": "/t.py"}))
+    folder = world.root / "elsewhere" / "lab" / "runs"
+    for name in ("net-1", "net-2"):
+        (folder / name).mkdir(parents=True)
+        values = {"state": "ended", "outcome": "failed"}
+        run_record.write_record(folder / name, run_record.new_record(name, job, 1000.0, **values))
+    # The newest one is net-2.
+    variables = {
+        "muster_cluster": "lab",
+        "muster_state": {"path": str(world.root / "elsewhere")},
+        "muster_run_id": "net-1",
+    }
+    nodes = {"hosts": {"n1": {"ansible_connection": "local"}}, "vars": variables}
+    inventory = world.root / "inventory.json"
+    inventory.write_text(json.dumps({"all": {"children": {"muster_nodes": nodes}}}))
+    program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
+    argv = [program, "-i", str(inventory), "muster.training.report"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=90)
+    assert done.returncode == 0 and f"{folder}/net-1/report/report.html" in done.stdout, done.stdout

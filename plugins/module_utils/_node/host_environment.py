@@ -23,7 +23,7 @@ import subprocess
 import time
 import typing as t
 
-from . import files
+from . import files, host_preflight
 
 # Beside the folders of the nodes, whose names never begin with a dot.
 FOLDER = ".envs"
@@ -39,25 +39,33 @@ def answer(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.A
     """Make the environment unless it is there; return ``{python, made, folder}``, or a ``problem`` with its ``fix``.
 
     :param request: ``python``, ``requirements`` (lines as pip takes them), ``check`` (make nothing; ``python`` is then
-        null where it is not there).
+        null where it is not there). With ``folder`` it is that environment that gets the packages, without those of its
+        interpreter. ``background``: return at once; the same request without it then waits, and has the reason.
     """
-    base = shutil.which(os.path.expanduser(str(request["python"])))
+    began = time.time()
+    base = host_preflight.find_python(str(request["python"]))
     if base is None:
         return {"problem": f"{request['python']} does not exist", "fix": "Set muster_training_python or job.python"}
     found = json.loads(_run([base, "-c", _BASE]))
     wanted = [str(line) for line in request["requirements"]]
     digest = hashlib.sha256(json.dumps([wanted, base, found[1]]).encode()).hexdigest()[:16]
-    folder = state.parent / FOLDER / digest
+    own = request.get("folder")
+    folder = pathlib.Path(own).expanduser() if own else state.parent / FOLDER / digest
     python = str(folder / "bin" / "python")
     result = {"python": python, "made": False, "folder": str(folder)}
-    if (folder / _COMPLETE).exists():
+    if not own and (folder / _COMPLETE).exists():
         return result
     if request.get("check"):
         return {**result, "python": None}
-    with _lock(files.private_dir(folder.parent) / f"{digest}.lock"):
-        if (folder / _COMPLETE).exists():
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if request.get("background"):
+        # Whoever takes the lock first makes it: the request that waits for it finds it there, or does it itself.
+        _in_background(lambda: answer(state, {**request, "background": False}))
+        return {**result, "made": True}
+    with _lock(folder.with_name(f".{folder.name}.lock")):
+        if _is_complete(folder, wanted, began if own else 0.0):
             return result
-        problem = _make(folder, base, found[2], wanted)
+        problem = _make(folder, base, [] if own else found[2], wanted)
         if problem:
             return problem
         files.write_json(folder / _COMPLETE, {"requirements": wanted, "base": base, "at": time.time()})
@@ -67,13 +75,16 @@ def answer(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.A
 def _make(folder: pathlib.Path, base: str, paths: t.Sequence[str], wanted: t.Sequence[str]) -> dict[str, t.Any] | None:
     """Make the environment; return the problem, if there is one. A folder that was left unfinished is made anew."""
     try:
-        _run([base, "-m", "venv", "--clear", str(folder)])
-        _see_base(folder, paths)
+        if paths or not (folder / "bin" / "python").exists():
+            _run([base, "-m", "venv", "--clear", str(folder)])
+        if paths:
+            _see_base(folder, paths)
         (folder / "requirements.txt").write_text("".join(f"{line}\n" for line in wanted))
         pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
         _run([*pip, "--requirement", str(folder / "requirements.txt")])
     except subprocess.CalledProcessError as error:
-        shutil.rmtree(folder, ignore_errors=True)
+        if paths:
+            shutil.rmtree(folder, ignore_errors=True)
         return _explain(base, str(error.output or ""))
     except subprocess.TimeoutExpired:
         return {"problem": f"job.requirements: not installed within {_RUN_S:.0f} s", "fix": "Check the package index"}
@@ -97,6 +108,30 @@ def _explain(base: str, output: str) -> dict[str, t.Any]:
     # The index may be named with a password.
     reason = re.sub(r"//[^/@\s]+@", "//", errors[0])[:300]
     return {"problem": f"job.requirements: pip: {reason}", "fix": "Check the names, versions and the package index"}
+
+
+def _is_complete(folder: pathlib.Path, wanted: t.Sequence[str], since: float) -> bool:
+    """Return whether the environment was made, after ``since``: by another node while this one waited for the lock."""
+    mark = files.read_json(folder / _COMPLETE) or {}
+    return bool(mark) and mark["requirements"] == list(wanted) and mark["at"] >= since
+
+
+def _in_background(work: t.Callable[[], object]) -> None:
+    """Do the work in a process that outlives this request and its connection."""
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    try:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for descriptor in range(3):
+            os.dup2(nowhere, descriptor)
+        work()
+    finally:
+        os._exit(0)
 
 
 @contextlib.contextmanager

@@ -25,7 +25,8 @@ def write_run_report(
     """
     if names:
         return _write_comparison(home, names, out, check)
-    folder = find_run_folder(home, run_id)
+    # A check of site asks for the report of a run that does not exist yet.
+    folder = home.run_folder(run_id) if check and run_id else find_run_folder(home, run_id)
     target = pathlib.Path(out).expanduser() if out else folder / "report"
     if check:
         return {"changed": True, "html": str(target / "report.html")}

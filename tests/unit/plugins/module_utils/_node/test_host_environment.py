@@ -65,3 +65,20 @@ def test_the_reason_is_told_apart_and_holds_no_password() -> None:
     assert "python3-venv" in advice["fix"]
     said = host_environment._explain("/py", "ERROR: could not open https://me:pa55@index.example/simple")
     assert said["problem"].endswith("ERROR: could not open https://index.example/simple")
+
+
+def test_an_environment_of_its_own_is_made_in_the_background_and_waited_for(
+    tmp_path: pathlib.Path, package: pathlib.Path
+) -> None:
+    folder = tmp_path / "env"
+    wanted = f"tiny-thing @ file://{package}"
+    started = make(tmp_path / "a", wanted, folder=str(folder), background=True)
+    assert started["made"] and started["python"] == str(folder / "bin" / "python")
+    make(tmp_path / "b", wanted, folder=str(folder))
+    code = "import tiny_thing; print(tiny_thing.value)"
+    run = [str(folder / "bin" / "python"), "-c", code]
+    assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == "7\n"
+    own = subprocess.run([run[0], "-c", "import yaml"], capture_output=True, check=False)
+    assert own.returncode == 1, "what its interpreter has is not seen"
+    failed = make(tmp_path / "a", "--no-index", "surely-not-there", folder=str(folder))
+    assert "surely-not-there" in failed["problem"] and folder.exists(), "what was there stays"

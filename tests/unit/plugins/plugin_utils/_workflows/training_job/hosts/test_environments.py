@@ -68,7 +68,7 @@ def test_the_job_runs_in_the_environment_of_each_node(code: pathlib.Path) -> Non
 
 def test_check_mode_makes_nothing(code: pathlib.Path) -> None:
     pythons, _said = ensure(code, [{"python": None, "made": False}] * 2, check=True)
-    assert pythons == ["/v/python", "python3"]
+    assert pythons == ["/v/python", "~/.local/share/muster/env/bin/python:python3"]
 
 
 def test_the_reason_of_a_node_that_could_not_make_it(code: pathlib.Path) -> None:
