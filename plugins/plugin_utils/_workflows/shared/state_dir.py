@@ -150,7 +150,7 @@ def find_run_folder(home: StateHome, run_id: str | None) -> pathlib.Path:
             raise RefusedError(f"no run exists in {home.folder}", "Start one with the train playbook")
         return runs[0]
     folder = home.run_folder(run_id)
-    if read_record(folder) is None:
+    if not (folder / "run.json").is_file():
         names = ", ".join(path.name for path in runs[:5]) or "none"
         raise RefusedError(f"run {run_id} does not exist in {home.folder}", f"The newest runs are: {names}")
     return folder
