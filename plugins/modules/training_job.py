@@ -385,6 +385,15 @@ options:
           - On Kubernetes the image brings them, and nothing is compared.
         type: dict
         default: {}
+      requirements:
+        description:
+          - Packages to install beside those that the interpreter has, as pip names them, such as C(einops>=0.8).
+            C(-r FILE) stands for the lines of a file in the code.
+          - Each set gets a virtual environment of its own on every node, on all nodes at once, and once where nodes
+            share the path. Refused on Kubernetes, where the image has the packages.
+        type: list
+        elements: str
+        default: []
       restart:
         description: Limits of restarts, with separate budgets for crashes and for lost nodes.
         type: dict
@@ -560,6 +569,15 @@ options:
       - For plain hosts. Name the run by O(run_id), because another job has another default.
     type: bool
     default: false
+  notify:
+    description:
+      - Who is told of the end of the run, by one line with its outcome and reason. What fails here is a warning.
+      - C(webhook) is an address to which a JSON object is posted, with the keys C(text), C(run_id), C(outcome) and
+        C(cause). It is treated as a secret.
+      - C(mail) has the keys C(to), C(from), C(host), and optionally C(port), C(user), C(password) and C(tls)
+        (C(starttls), C(implicit) or C(none)).
+      - C(on) is C(end) or C(failure).
+    type: dict
   drill:
     description:
       - Kill a process on purpose while following, and prove the resume from the step counter.

@@ -218,6 +218,7 @@ class Job:
     checkpoints: Checkpoints = f.field(f.section(Checkpoints), Checkpoints())
     deepspeed_config: dict[str, t.Any] = f.field(f.dictionary, {})
     requires: dict[str, str] = f.field(f.dictionary, {})
+    requirements: tuple[str, ...] = f.field(f.list_of(f.text), ())
     restart: Restart = f.field(f.section(Restart), Restart())
     elastic: Elastic = f.field(f.section(Elastic), Elastic())
     stop_on: stop_on.StopOn = f.field(f.section(stop_on.StopOn), stop_on.StopOn())

@@ -185,6 +185,12 @@ def is_below(path: str, folder: str) -> bool:
 def _check_kubernetes(job: Job) -> None:
     if job.image is None:
         raise InputError("job.image", "is required on Kubernetes", "Name the image that the job's pods run")
+    if job.requirements:
+        raise InputError(
+            "job.requirements",
+            "is not supported in pods, whose packages are the image's",
+            "Install them in the image, and name it in job.image",
+        )
     if job.launcher not in ENGINE_LAUNCHERS[job.engine]:
         fitting = [engine for engine, launchers in ENGINE_LAUNCHERS.items() if job.launcher in launchers]
         raise InputError(

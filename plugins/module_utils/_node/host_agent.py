@@ -240,6 +240,20 @@ def op_mesh(request: NodeRequest) -> dict[str, t.Any]:
     return host_mesh.answer(request)
 
 
+def op_environment(request: NodeRequest) -> dict[str, t.Any]:
+    """Make the environment of a job's requirements (see host_environment.py)."""
+    from . import host_environment
+
+    return host_environment.answer(_state_dir(request), request)
+
+
+def op_results(request: NodeRequest) -> dict[str, t.Any]:
+    """List, read and remove what runs leave (see host_results.py)."""
+    from . import host_results
+
+    return host_results.answer(_state_dir(request), request)
+
+
 def _take_ownership(run: pathlib.Path, claim: t.Mapping[str, t.Any]) -> str | None:
     """Record the owner of the run; return a problem that names the owner when it is another controller."""
     owner_file = run / "claim.json"
@@ -310,6 +324,8 @@ _OPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "read": op_read,
     "k3s": op_k3s,
     "mesh": op_mesh,
+    "environment": op_environment,
+    "results": op_results,
     "remove": op_remove,
 }
 

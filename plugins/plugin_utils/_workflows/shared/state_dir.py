@@ -149,6 +149,20 @@ def read_record(folder: pathlib.Path) -> dict[str, t.Any] | None:
     return record.to_dict() if record else None
 
 
+def find_run_folder(home: StateHome, run_id: str | None) -> pathlib.Path:
+    """Return the folder of a run, of the newest one by default; raise RefusedError where it does not exist."""
+    runs = home.runs()
+    if run_id is None:
+        if not runs:
+            raise RefusedError(f"no run exists in {home.folder}", "Start one with the train playbook")
+        return runs[0]
+    folder = home.run_folder(run_id)
+    if not (folder / "run.json").is_file():
+        names = ", ".join(path.name for path in runs[:5]) or "none"
+        raise RefusedError(f"run {run_id} does not exist in {home.folder}", f"The newest runs are: {names}")
+    return folder
+
+
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CREAT, 0o600)
 

@@ -117,7 +117,7 @@ def build_result(record: RunRecord, folder: pathlib.Path, changed: bool) -> Resu
 def _fail(result: Result, record: RunRecord, msg: str) -> Result:
     """Return a result as failed. Ansible prints all of it: the line that matters must not drown in the record."""
     values = record.to_dict()
-    short = {key: values[key] for key in ("state", "outcome", "cause", "detail", "exit_code", "world_size")}
+    short = {key: values[key] for key in ("state", "outcome", "cause", "detail", "exit_code", "world_size", "ended_at")}
     return {**result, "failed": True, "run": short, "msg": msg}
 
 
@@ -166,13 +166,6 @@ def require_trained(result: Result) -> Result:
     if result.get("failed") or not isinstance(run, dict) or run.get("outcome") != "cancelled":
         return result
     return {**result, "failed": True, "msg": f"run {result['run_id']} cancelled: {run.get('detail')}"}
-
-
-def interrupted_message(run_id: str) -> str:
-    """Return what a follower says that is interrupted."""
-    return (
-        f"Stopped following run {run_id}; it keeps running. Run this command again to follow it, or cancel to stop it"
-    )
 
 
 def add_problem(value: Result, problem: MusterError | None) -> Result:

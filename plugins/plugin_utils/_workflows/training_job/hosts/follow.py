@@ -14,7 +14,7 @@ import pathlib
 import time
 import typing as t
 
-from .....module_utils._model import drill
+from .....module_utils._model import commands, drill
 from .....module_utils._model.run_record import RunRecord
 from ...._hosts import gang
 from ...._hosts.node_client import NodeClient
@@ -27,7 +27,6 @@ from ..outcome import (
     add_drill,
     build_result,
     check_attendance,
-    interrupted_message,
     record_end,
 )
 from ..software import add_software
@@ -69,7 +68,7 @@ def follow_run(
     try:
         outcome = follower.run()
     except KeyboardInterrupt:
-        request.progress.say(interrupted_message(plan.run_id))
+        request.progress.say(commands.describe_unfollowed(plan.run_id, record.inventory, ", ".join(record.hosts)))
         raise
     gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
     follower.drain()

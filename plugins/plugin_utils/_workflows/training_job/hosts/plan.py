@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from .....module_utils._model import job_checkpoints
+from .....module_utils._model import interpreters, job_checkpoints
 from .....module_utils._model.errors import InputError, RefusedError
 from .....module_utils._model.job import Job
 from .....module_utils._model.node import Node
@@ -226,7 +226,7 @@ def _build_host(name: str, variables: t.Mapping[str, t.Any], job: Job) -> Traini
             "Set placement.backend: kubernetes and muster_train_hosts: localhost, or leave it out of the play",
         )
     connection = str(variables.get("ansible_connection") or "ssh")
-    python = str(job.python or variables.get("muster_training_python") or "python3")
+    python = str(job.python or interpreters.default_interpreter(variables))
     declared = variables.get("muster_address")
     chosen = choose_address(record, job.placement.required_network_types)
     address = str(declared or (chosen.address if chosen else variables.get("ansible_host") or name))

@@ -15,7 +15,7 @@ import tempfile
 import time
 import typing as t
 
-from .....module_utils._model import advice, drill, job_backends, job_checkpoints
+from .....module_utils._model import advice, commands, drill, job_backends, job_checkpoints
 from .....module_utils._model.errors import MusterError, TransportError
 from .....module_utils._model.job import Job, to_yaml_names
 from .....module_utils._model.run_record import BackendRef, RunRecord
@@ -41,7 +41,6 @@ from ..outcome import (
     build_result,
     build_unfollowed_result,
     check_attendance,
-    interrupted_message,
     record_end,
 )
 from ..software import add_software
@@ -112,7 +111,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
     lease_guard.require_follower(job, bool(request.options["wait"]))
     with tempfile.TemporaryDirectory(prefix="muster-") as nowhere:
         cache = pathlib.Path(nowhere) if request.check else home.folder / "git"
-        source = code_source.read_source(job, request.base, cache)
+        source = code_source.read_source(job, request.base, cache, request.progress.say)
         run_id = str(request.options.get("run_id") or code_source.derive_run_id(job, source))
         if request.options.get("drill"):
             run_id = find_drill_id(home, run_id)
@@ -328,7 +327,7 @@ def _follow(
     try:
         outcome = follower.run()
     except KeyboardInterrupt:
-        request.progress.say(interrupted_message(made.run_id))
+        request.progress.say(commands.describe_unfollowed(made.run_id))
         raise
     except TransportError as error:
         # The cluster does not let it be followed any more: the run knows nothing of that.
