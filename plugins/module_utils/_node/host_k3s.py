@@ -48,6 +48,8 @@ _REFUSALS = (
 )
 _CHUNK = 1 << 20
 _COMMAND_S = 60
+# An image of tens of gigabytes is unpacked on its import.
+IMPORT_S = 1800
 _DOWNLOAD_S = 900
 
 
@@ -93,7 +95,7 @@ def _begin(request: NodeRequest) -> dict[str, t.Any]:
 
 def _fetch(request: NodeRequest) -> dict[str, t.Any]:
     """Download a file beside its place; the controller decides by its digest whether it may be placed."""
-    part = _part(request)
+    part = find_part(request)
     part.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
     end = time.monotonic() + _DOWNLOAD_S
@@ -113,7 +115,7 @@ def _fetch(request: NodeRequest) -> dict[str, t.Any]:
 
 def _piece(request: NodeRequest) -> dict[str, t.Any]:
     """Add a piece to a file beside its place."""
-    part = _part(request)
+    part = find_part(request)
     part.parent.mkdir(parents=True, exist_ok=True)
     with part.open("r+b" if request["offset"] and part.exists() else "wb") as target:
         target.truncate(request["offset"])
@@ -124,7 +126,7 @@ def _piece(request: NodeRequest) -> dict[str, t.Any]:
 
 def _discard(request: NodeRequest) -> dict[str, t.Any]:
     """Remove a file that was downloaded and may not be placed."""
-    _part(request).unlink(missing_ok=True)
+    find_part(request).unlink(missing_ok=True)
     return {}
 
 
@@ -270,7 +272,8 @@ def _signature(place: pathlib.Path) -> dict[str, t.Any]:
     return {"sha256": files.sha256_of(place), "size": stat.st_size, "changed": stat.st_mtime_ns}
 
 
-def _part(request: NodeRequest) -> pathlib.Path:
+def find_part(request: NodeRequest) -> pathlib.Path:
+    """Return where a file is before it is placed: beside its path."""
     place = place_of(request["path"], request.get("root", "/"))
     return place.with_name(f".{place.name}.part")
 
@@ -318,18 +321,18 @@ def _words(lines: t.Sequence[str]) -> str:
     return (found[1].replace('\\"', '"') if found else line)[:400]
 
 
-def run(*argv: str, check: bool = True) -> str:
+def run(*argv: str, check: bool = True, within_s: float = _COMMAND_S) -> str:
     """Run a command of the system and return its output; OSError says how it failed."""
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
     environment = {**os.environ, "LC_ALL": "C", "PATH": path}
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_COMMAND_S, env=environment, check=False)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=within_s, env=environment, check=False)
     except FileNotFoundError as exc:
         if not check:
             return ""
         raise OSError(f"{argv[0]} is not there") from exc
     except subprocess.TimeoutExpired as exc:
-        raise OSError(f"{' '.join(argv[:2])} did not end within {_COMMAND_S} s") from exc
+        raise OSError(f"{' '.join(argv[:2])} did not end within {within_s:.0f} s") from exc
     if check and done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()
         raise OSError(f"{' '.join(argv[:3])} failed: {said[-1][:300]}")
@@ -349,6 +352,18 @@ def _remove(request: NodeRequest) -> dict[str, t.Any]:
     return host_k3s_removal.remove(request)
 
 
+def _find_image(request: NodeRequest) -> dict[str, t.Any]:
+    from . import host_images
+
+    return host_images.find(request)
+
+
+def _load_image(request: NodeRequest) -> dict[str, t.Any]:
+    from . import host_images
+
+    return host_images.load(request)
+
+
 # Folders that K3s makes. Those that were there before, empty, are emptied; all others go.
 TREES = ("etc/rancher", "etc/rancher/k3s", "etc/rancher/node", "var/lib/rancher", DATA, "var/lib/kubelet", "run/k3s",
          "run/flannel", "var/lib/cni", "var/log/pods", "var/log/containers")  # fmt: skip
@@ -361,5 +376,7 @@ _STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "apply": _apply,
     "restart": _restart,
     "token": _token,
+    "find_image": _find_image,
+    "load_image": _load_image,
     "remove": _remove,
 }

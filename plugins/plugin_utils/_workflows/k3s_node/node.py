@@ -8,19 +8,17 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import hashlib
 import pathlib
 import typing as t
-import zlib
 
 from ....module_utils._model.errors import InputError, NodeError
 from ....module_utils._model.k3s import ARCHITECTURES
 from ....module_utils._node import files
 from ....module_utils._secrets.secret import Secret
-from ..._hosts import downloads, k3s_files
-from ..._hosts.node_client import PIECE_BYTES, NodeClient
+from ..._hosts import downloads, k3s_files, k3s_push
+from ..._hosts.node_client import NodeClient
 from ..shared.digest_lock import DigestLock
 from ..shared.state_dir import StateHome
 from . import access, tokens
@@ -219,13 +217,7 @@ def _send(remote: NodeClient, order: NodeOrder, item: Piece) -> dict[str, t.Any]
     """Bring a file of the release beside its place on the machine; return the request that places it."""
     sha256 = item.sha256
     if isinstance(item.origin, pathlib.Path):
-        with item.origin.open("rb") as source:
-            offset = 0
-            while (data := source.read(PIECE_BYTES)) or not offset:
-                packed = base64.b64encode(zlib.compress(data, 1)).decode()
-                offset = remote.call("k3s", step="piece", path=item.path, offset=offset, data=packed)["size"]
-                if not data:
-                    break
+        k3s_push.push_file(remote, item.path, item.origin)
     else:
         sha256 = remote.call("k3s", step="fetch", path=item.path, url=item.origin)["sha256"]
         try:
