@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import re
 import typing as t
 
 import pytest
@@ -26,7 +25,7 @@ from ansible_collections.muster.training.tests.support.kube_lab import NOTES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 IMAGE = manifests.image_name(images.TRAINING)
-INTERVAL = 20
+INTERVAL = 10
 PHASES = ["preflight", "cluster", "jobs", "fabric", "train", "report"]
 AUDIT = [f"audit-policy-file={machines.AUDIT_POLICY}", f"audit-log-path={machines.AUDIT_LOG}"]
 
@@ -53,7 +52,7 @@ def operator() -> t.Iterator[Operator]:
 
 def job() -> dict[str, t.Any]:
     """Return a job of two pods that train by DDP over gloo, with checkpoints on the claim."""
-    words = {"--steps": 120, "--checkpoint-every": INTERVAL, "--batch-size": 8, "--timeout": 60}
+    words = {"--steps": 50, "--checkpoint-every": INTERVAL, "--batch-size": 8, "--timeout": 60}
     words["--data"] = "{run_dir}/data/text/LICENSE"
     return {
         "name": "char-lm",
@@ -97,7 +96,7 @@ def test_from_bare_machines_to_a_trained_job_and_back(operator: Operator) -> Non
     assert refused.code != 0 and f"--limit: leaves out {SERVER}, which is the server" in refused.errors[0]
     assert find_differences(operator, before) == []
 
-    first = operator.play("site", muster_drill={"target": "agent", "rank": 1, "at_step": 50})
+    first = operator.play("site", muster_drill={"target": "agent", "rank": 1, "at_step": 25})
     assert first.code == 0, first.output
     (folder,) = (operator.state / "runs").iterdir()
     record = json.loads((folder / "run.json").read_text())
@@ -110,7 +109,7 @@ def test_from_bare_machines_to_a_trained_job_and_back(operator: Operator) -> Non
     phases = json.loads((operator.state / "site.json").read_text())["phases"]
     assert [item["name"] for item in phases] == PHASES and all(item["seconds"] > 0 for item in phases)
     page = (folder / "report" / "report.html").read_text()
-    assert all(re.search(rf">{name}<", page) for name in PHASES[:-1])
+    assert all(f"<span>{name}</span>" in page for name in PHASES[:-1])
 
     started, running, writes = operator.started(), pods_of(operator), written(operator)
     assert writes, "the audit log does not show what the first play wrote"
