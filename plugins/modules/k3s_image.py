@@ -22,8 +22,9 @@ options:
     required: true
   archive:
     description:
-      - An archive of the controller as C(docker save), C(podman save) or C(skopeo copy) writes it. Relative to the
-        playbook's folder; with a playbook of this collection, to the working directory.
+      - An archive of the controller as C(docker save), C(podman save) or C(skopeo copy) writes it, or a folder that
+        M(muster.training.release_bundle) has made. Relative to the playbook's folder; with a playbook of this
+        collection, to the working directory.
     type: path
     required: true
 extends_documentation_fragment:

@@ -26,6 +26,7 @@ from ansible_collections.muster.training.tests.support.kube_lab import NOTES
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 IMAGE = manifests.image_name(images.TRAINING)
 INTERVAL = 10
+ISLAND = "muster.training/island"
 PHASES = ["preflight", "cluster", "jobs", "fabric", "train", "report"]
 AUDIT = [f"audit-policy-file={machines.AUDIT_POLICY}", f"audit-log-path={machines.AUDIT_LOG}"]
 
@@ -106,6 +107,9 @@ def test_from_bare_machines_to_a_trained_job_and_back(operator: Operator) -> Non
         {"asked": 2, "seen": 2},
     )
     assert record["drill"]["resumed"] is True and record["steps_lost"] <= INTERVAL, record["drill"]
+    (load,) = operator.items("workloads.kueue.x-k8s.io", "-n", "training")
+    (pods,) = load["status"]["admission"]["podSetAssignments"]
+    assert pods["topologyAssignment"]["levels"] and load["spec"]["podSets"][0]["topologyRequest"]["required"] == ISLAND
     phases = json.loads((operator.state / "site.json").read_text())["phases"]
     assert [item["name"] for item in phases] == PHASES and all(item["seconds"] > 0 for item in phases)
     page = (folder / "report" / "report.html").read_text()

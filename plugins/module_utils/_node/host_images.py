@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations
 
+import os
 import typing as t
 
 from . import files, host_k3s
@@ -23,7 +24,8 @@ def find(request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Return the digest of the image ``name`` in containerd, and what the record says of its import."""
     if not host_k3s.place_of(host_k3s.RECORD).exists():
         return {"problem": "K3s is not installed by this collection", "fix": "Run the playbook cluster first"}
-    return {"digest": _digests().get(request["name"]), "record": _read_record().get(request["name"])}
+    name, architecture = request["name"], os.uname().machine
+    return {"digest": _digests().get(name), "record": _read_record().get(name), "architecture": architecture}
 
 
 def load(request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:

@@ -13,7 +13,9 @@ import typing as t
 
 from ...module_utils._model.errors import InputError
 from ...module_utils._model.image_name import full_name
+from ...module_utils._model.k3s import ARCHITECTURES
 from ...module_utils._node import files
+from .._hosts import bundle
 from .._hosts.k3s_push import push_file
 from .._hosts.node_client import NodeClient
 
@@ -26,11 +28,14 @@ def run(options: t.Mapping[str, t.Any], remote: NodeClient, base: pathlib.Path, 
 
     :raises InputError: naming an archive that cannot be read.
     """
-    archive = base / pathlib.Path(str(options["archive"])).expanduser()
+    archive, name = base / pathlib.Path(str(options["archive"])).expanduser(), full_name(str(options["name"]))
+    found = remote.call("k3s", step="find_image", name=name)
+    if archive.is_dir():
+        architecture = ARCHITECTURES.get(found["architecture"], found["architecture"])
+        archive = archive / bundle.find_image(archive, name, architecture).path
     if not archive.is_file():
         raise InputError("archive", f"{archive} does not exist", "Write it with docker save or podman save")
-    name, sha256 = full_name(str(options["name"])), files.sha256_of(archive)
-    found = remote.call("k3s", step="find_image", name=name)
+    sha256 = files.sha256_of(archive)
     record = found["record"] or {}
     if record.get("archive") == sha256 and found["digest"] == record.get("digest"):
         return {"changed": False, "image": name, "digest": found["digest"], "archive_sha256": sha256}

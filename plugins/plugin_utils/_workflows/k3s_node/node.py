@@ -17,7 +17,7 @@ from ....module_utils._model.errors import InputError, NodeError
 from ....module_utils._model.k3s import ARCHITECTURES
 from ....module_utils._node import files
 from ....module_utils._secrets.secret import Secret
-from ..._hosts import downloads, k3s_files, k3s_push
+from ..._hosts import bundle, downloads, k3s_files, k3s_push
 from ..._hosts.node_client import NodeClient
 from ..shared.digest_lock import DigestLock
 from ..shared.state_dir import StateHome
@@ -44,6 +44,13 @@ class NodeOrder:
     token_ttl_s: int = 600
     api_address: str = ""
     wait_s: int = 300
+
+    def list_archives(self, architecture: str = "") -> list[str]:
+        """Return the file names of the archives of images: those that were named, else those of a bundle."""
+        folder = bundle.find_folder(self.source, self.base)
+        if self.images or folder is None:
+            return list(self.images)
+        return [pathlib.PurePath(item.path).name for item in bundle.list_archives(folder, architecture)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -148,7 +155,7 @@ def read_facts(remote: NodeClient, order: NodeOrder, wanted: t.Sequence[k3s_file
     paths = [
         k3s_files.PROGRAM,
         *(item.path for item in wanted),
-        *(f"{k3s_files.IMAGES}/{name}" for name in order.images),
+        *(f"{k3s_files.IMAGES}/{name}" for name in order.list_archives()),
     ]
     is_server = order.settings.role == "server"
     return remote.call("k3s", step="look", paths=paths, unit=order.settings.unit, kubeconfig=is_server)
@@ -200,7 +207,7 @@ def _pieces(facts: t.Mapping[str, t.Any], order: NodeOrder, check: bool) -> list
     asked = [(downloads.find("k3s", order.version, architecture), k3s_files.PROGRAM, 0o755)]
     asked += [
         (downloads.find("k3s-images", order.version, architecture, name), f"{k3s_files.IMAGES}/{name}", 0o644)
-        for name in order.images
+        for name in order.list_archives(architecture)
     ]
     found = []
     for download, path, mode in asked:
@@ -208,6 +215,7 @@ def _pieces(facts: t.Mapping[str, t.Any], order: NodeOrder, check: bool) -> list
         sha256 = order.lock.find_digest(download)
         if isinstance(origin, pathlib.Path):
             sha256 = files.sha256_of(origin)
+            bundle.check_digest(order.source, order.base, origin, sha256)
             order.lock.hold(download, sha256, write=not check)
         found.append(Piece(download, path, mode, origin, sha256))
     return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import pathlib
 import typing as t
 
@@ -57,12 +58,13 @@ def place_part(folder: pathlib.Path, content: bytes = ARCHIVE) -> pathlib.Path:
 
 
 def test_an_import_is_pinned_and_recorded(tmp_path: pathlib.Path, containerd: Containerd) -> None:
-    assert ask("find_image") == {"digest": None, "record": None}
+    machine = {"architecture": os.uname().machine}
+    assert ask("find_image") == {"digest": None, "record": None, **machine}
     part = place_part(tmp_path)
     assert ask("load_image", path="/data/image.tar", sha256=SHA) == {"digest": "sha256:bb"}
     assert not part.exists()
     assert ("ctr", "images", "label", NAME, "io.cri-containerd.pinned=pinned") in containerd.calls
-    assert ask("find_image") == {"digest": "sha256:bb", "record": {"archive": SHA, "digest": "sha256:bb"}}
+    assert ask("find_image") == {"digest": "sha256:bb", "record": {"archive": SHA, "digest": "sha256:bb"}, **machine}
     assert json.loads((tmp_path / host_images.RECORD).read_text()) == {NAME: {"archive": SHA, "digest": "sha256:bb"}}
 
 

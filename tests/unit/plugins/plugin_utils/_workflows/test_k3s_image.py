@@ -12,6 +12,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import bundle
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows import k3s_image
 
@@ -29,7 +30,7 @@ class Machine(NodeClient):
         self.steps.append(values["step"])
         if values["step"] == "load_image":
             self.digest, self.record = "sha256:bb", {"archive": values["sha256"], "digest": "sha256:bb"}
-        return {"digest": self.digest, "record": self.record, "size": 1 << 30}
+        return {"digest": self.digest, "record": self.record, "size": 1 << 30, "architecture": "aarch64"}
 
 
 def bring(machine: Machine, base: pathlib.Path, check: bool = False) -> dict[str, t.Any]:
@@ -66,3 +67,19 @@ def test_what_differs_is_sent_again(tmp_path: pathlib.Path, what: str) -> None:
 def test_an_archive_that_is_not_there_is_named(tmp_path: pathlib.Path) -> None:
     with pytest.raises(InputError, match=r"train\.tar does not exist"):
         bring(Machine(), tmp_path)
+
+
+def test_a_bundle_gives_the_archive_of_the_machines_architecture(tmp_path: pathlib.Path) -> None:
+    image = "docker.io/library/train:1"
+    (tmp_path / "bundle").mkdir()
+    for architecture in ("amd64", "arm64"):
+        (tmp_path / "bundle" / f"{architecture}.tar").write_bytes(architecture.encode())
+    entries = [
+        bundle.BundleEntry(image, "", architecture, f"{architecture}.tar", "", "job")
+        for architecture in ("amd64", "arm64")
+    ]
+    bundle.write_index(tmp_path / "bundle", entries)
+    found = k3s_image.run({"name": "train:1", "archive": "bundle"}, Machine(), tmp_path, False)
+    assert found["archive_sha256"] == hashlib.sha256(b"arm64").hexdigest()
+    with pytest.raises(InputError, match="does not hold the image docker.io/library/other:latest for arm64. It has"):
+        k3s_image.run({"name": "other", "archive": "bundle"}, Machine(), tmp_path, False)
