@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ..plugin_utils._ansible.base import WorkflowAction
-from ..plugin_utils._workflows import k3s_image
+from ..plugin_utils._workflows.k3s_image import run as k3s_image
 
 
 class ActionModule(WorkflowAction):

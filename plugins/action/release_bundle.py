@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ..plugin_utils._ansible.base import WorkflowAction
-from ..plugin_utils._workflows import release_bundle
+from ..plugin_utils._workflows.release_bundle import run as release_bundle
 
 
 class ActionModule(WorkflowAction):

@@ -9,7 +9,7 @@ import time
 import typing as t
 
 from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
-from ..plugin_utils._workflows import site_phase
+from ..plugin_utils._workflows.site_phase import run as site_phase
 
 
 class ActionModule(WorkflowAction):

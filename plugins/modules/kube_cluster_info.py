@@ -45,7 +45,8 @@ nodes:
   type: list
   elements: str
 allocatable:
-  description: Their resources together, such as C({cpu: 64000m, memory: 257400Mi, nvidia.com/gpu: '8'}).
+  description: >-
+    Their resources together, such as C({cpu: 64000m, memory: 257400Mi, nvidia.com/gpu: '8'}).
   returned: success
   type: dict
 storage:

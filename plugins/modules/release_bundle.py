@@ -29,7 +29,8 @@ options:
     choices: [amd64, arm64]
     default: [amd64]
   versions:
-    description: Versions by program, such as C({k3s: v1.36.4+k3s1}). The others have the versions of the list.
+    description: >-
+      Versions by program, such as C({k3s: v1.36.4+k3s1}). The others have the versions of the list.
     type: dict
     default: {}
   images:

@@ -22,7 +22,7 @@ FETCHING_WORDS = re.compile(
 # Each holds what it fetches against a digest; the tests of the same names show it.
 HOLDING = {
     "plugins/plugin_utils/_workflows/release_file.py",
-    "plugins/plugin_utils/_workflows/release_bundle.py",
+    "plugins/plugin_utils/_workflows/release_bundle/run.py",
     "plugins/plugin_utils/_hosts/registry_images.py",
     "plugins/module_utils/_node/host_k3s.py",
 }

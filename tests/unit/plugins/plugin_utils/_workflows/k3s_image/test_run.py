@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import bundle
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
-from ansible_collections.muster.training.plugins.plugin_utils._workflows import k3s_image
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.k3s_image import run as k3s_image
 
 
 class Machine(NodeClient):

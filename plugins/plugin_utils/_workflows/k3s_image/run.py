@@ -11,13 +11,13 @@ from __future__ import annotations
 import pathlib
 import typing as t
 
-from ...module_utils._model.errors import InputError
-from ...module_utils._model.image_name import full_name
-from ...module_utils._model.k3s import ARCHITECTURES
-from ...module_utils._node import files
-from .._hosts import bundle
-from .._hosts.k3s_push import push_file
-from .._hosts.node_client import NodeClient
+from ....module_utils._model.errors import InputError
+from ....module_utils._model.image_name import full_name
+from ....module_utils._model.k3s import ARCHITECTURES
+from ....module_utils._node import files
+from ..._hosts import bundle
+from ..._hosts.k3s_push import push_file
+from ..._hosts.node_client import NodeClient
 
 # Where the archive is while it is imported, on the disk that holds the images.
 _PLACE = "/var/lib/rancher/k3s/agent/muster-image.tar"

@@ -9,7 +9,7 @@ import pathlib
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._workflows import kube_cluster_info as subject
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.kube_cluster_info import run as subject
 from ansible_collections.muster.training.tests.support.scripted_client import scripted_client
 from ansible_collections.muster.training.tests.support.scripted_http import Call, Script
 

@@ -13,8 +13,8 @@ import pathlib
 import typing as t
 from collections.abc import Mapping
 
-from .._kube.nodes import capacity
-from .shared.kube_connection import open_client
+from ..._kube.nodes import capacity
+from ..shared.kube_connection import open_client
 
 
 def run(options: Mapping[str, t.Any], base: pathlib.Path) -> dict[str, object]:

@@ -17,7 +17,8 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     TransportError,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import bundle, downloads
-from ansible_collections.muster.training.plugins.plugin_utils._workflows import release_bundle, release_file
+from ansible_collections.muster.training.plugins.plugin_utils._workflows import release_file
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.release_bundle import run as release_bundle
 from ansible_collections.muster.training.tests.support.release_host import ReleaseHost, release_host
 
 

@@ -18,13 +18,13 @@ import urllib.request
 
 import yaml
 
-from ...module_utils._model.errors import InputError, TransportError
-from ...module_utils._model.image_name import full_name
-from ...module_utils._node import files
-from .._hosts import bundle, downloads, registry_images
-from .._hosts.bundle import BundleEntry
-from .._hosts.downloads import Download
-from .shared.digest_lock import DigestLock, find_lock
+from ....module_utils._model.errors import InputError, TransportError
+from ....module_utils._model.image_name import full_name
+from ....module_utils._node import files
+from ..._hosts import bundle, downloads, registry_images
+from ..._hosts.bundle import BundleEntry
+from ..._hosts.downloads import Download
+from ..shared.digest_lock import DigestLock, find_lock
 
 _LIMIT_S = 120
 _CHUNK = 1 << 20
@@ -121,19 +121,19 @@ def find_images(manifests: str) -> list[str]:
     """Return the full names of the images that the objects of a YAML text run."""
     names: dict[str, None] = {}
 
-    def look(value: t.Any) -> None:
+    def collect(value: t.Any) -> None:
         if isinstance(value, dict):
             for key, item in value.items():
                 if key == "image" and isinstance(item, str):
                     names[full_name(item)] = None
-                look(item)
+                collect(item)
         elif isinstance(value, list):
             for item in value:
-                look(item)
+                collect(item)
 
     for document in yaml.safe_load_all(manifests):
         if isinstance(document, dict) and document.get("kind") != "CustomResourceDefinition":
-            look(document)
+            collect(document)
     return list(names)
 
 

@@ -12,9 +12,9 @@ import os
 import pathlib
 import typing as t
 
-from ...module_utils._node import files
-from .shared.run_record import format_time
-from .shared.state_dir import StateHome
+from ....module_utils._node import files
+from ..shared.run_record import format_time
+from ..shared.state_dir import StateHome
 
 Dict = dict[str, t.Any]
 FILE = "site.json"

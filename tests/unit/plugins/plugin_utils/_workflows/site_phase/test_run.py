@@ -9,7 +9,7 @@ import json
 import pathlib
 import typing as t
 
-from ansible_collections.muster.training.plugins.plugin_utils._workflows import site_phase
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.site_phase import run as site_phase
 
 
 def note(base: pathlib.Path, name: str, now: float, check: bool = False, **more: t.Any) -> dict[str, t.Any]:
