@@ -24,7 +24,7 @@ HOLDING = {
     "plugins/plugin_utils/_workflows/release_file.py",
     "plugins/plugin_utils/_workflows/release_bundle/run.py",
     "plugins/plugin_utils/_hosts/registry_images.py",
-    "plugins/module_utils/_node/host_k3s.py",
+    "plugins/module_utils/_node/placed_files.py",
 }
 OPENING = re.compile(r"\burlopen\(|\bbuild_opener\(|\burlretrieve\(")
 

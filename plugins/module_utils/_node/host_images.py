@@ -12,17 +12,19 @@ from __future__ import annotations
 import os
 import typing as t
 
-from . import files, host_k3s
+from . import commands, files, host_k3s, placed_files
 
 # Below K3s' own data, with which images and this record go.
 RECORD = f"{host_k3s.DATA}/agent/muster-images.json"
+# An image of tens of gigabytes is unpacked on its import.
+_IMPORT_S = 1800
 # The label by which kubelet never removes an image to free disk space.
 _PINNED = "io.cri-containerd.pinned=pinned"
 
 
 def find(request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Return the digest of the image ``name`` in containerd, and what the record says of its import."""
-    if not host_k3s.place_of(host_k3s.RECORD).exists():
+    if not placed_files.place_of(host_k3s.RECORD).exists():
         return {"problem": "K3s is not installed by this collection", "fix": "Run the playbook cluster first"}
     name, architecture = request["name"], os.uname().machine
     return {"digest": _digests().get(name), "record": _read_record().get(name), "architecture": architecture}
@@ -30,31 +32,31 @@ def find(request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 def load(request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Import the archive that was sent beside ``path``, and record its digest and that of the image ``name``."""
-    part = host_k3s.find_part(request)
+    part = placed_files.part_of(request["path"])
     try:
         found = files.sha256_of(part)
         if found != request["sha256"]:
             return {"problem": f"the archive arrived with the SHA-256 {found} and not {request['sha256']}"}
         before = _digests()
-        host_k3s.run(f"/{host_k3s.PROGRAM}", "ctr", "images", "import", str(part), within_s=host_k3s.IMPORT_S)
+        commands.run(f"/{host_k3s.PROGRAM}", "ctr", "images", "import", str(part), limit_s=_IMPORT_S)
     finally:
         part.unlink(missing_ok=True)
     after = _digests()
     if request["name"] not in after:
         new = ", ".join(sorted(set(after) - set(before))) or "none that was not there"
         return {"problem": f"the archive does not hold the image {request['name']} (but {new})"}
-    host_k3s.run(f"/{host_k3s.PROGRAM}", "ctr", "images", "label", request["name"], _PINNED)
+    commands.run(f"/{host_k3s.PROGRAM}", "ctr", "images", "label", request["name"], _PINNED)
     entry = {"archive": request["sha256"], "digest": after[request["name"]]}
-    files.write_json(host_k3s.place_of(RECORD), {**_read_record(), request["name"]: entry})
+    files.write_json(placed_files.place_of(RECORD), {**_read_record(), request["name"]: entry})
     return {"digest": entry["digest"]}
 
 
 def _digests() -> dict[str, str]:
     """Return the digests of the images by their names, from the columns REF TYPE DIGEST."""
-    lines = host_k3s.run(f"/{host_k3s.PROGRAM}", "ctr", "images", "list").splitlines()[1:]
+    lines = commands.run(f"/{host_k3s.PROGRAM}", "ctr", "images", "list").splitlines()[1:]
     return {words[0]: words[2] for words in map(str.split, lines) if len(words) > 2}
 
 
 def _read_record() -> dict[str, t.Any]:
-    record = files.read_json(host_k3s.place_of(RECORD))
+    record = files.read_json(placed_files.place_of(RECORD))
     return record if isinstance(record, dict) else {}

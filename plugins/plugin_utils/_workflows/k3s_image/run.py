@@ -16,8 +16,8 @@ from ....module_utils._model.image_name import full_name
 from ....module_utils._model.k3s import ARCHITECTURES
 from ....module_utils._node import files
 from ..._hosts import bundle
-from ..._hosts.k3s_push import push_file
 from ..._hosts.node_client import NodeClient
+from ..shared.release_files import push_file
 
 # Where the archive is while it is imported, on the disk that holds the images.
 _PLACE = "/var/lib/rancher/k3s/agent/muster-image.tar"
@@ -41,6 +41,6 @@ def run(options: t.Mapping[str, t.Any], remote: NodeClient, base: pathlib.Path, 
         return {"changed": False, "image": name, "digest": found["digest"], "archive_sha256": sha256}
     if check:
         return {"changed": True, "image": name, "digest": None, "archive_sha256": sha256}
-    push_file(remote, _PLACE, archive)
+    push_file(remote, "k3s", _PLACE, archive)
     digest = remote.call("k3s", step="load_image", path=_PLACE, name=name, sha256=sha256)["digest"]
     return {"changed": True, "image": name, "digest": digest, "archive_sha256": sha256}

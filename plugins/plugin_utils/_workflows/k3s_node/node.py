@@ -15,11 +15,11 @@ import typing as t
 
 from ....module_utils._model.errors import InputError, NodeError
 from ....module_utils._model.k3s import ARCHITECTURES
-from ....module_utils._node import files
 from ....module_utils._secrets.secret import Secret
-from ..._hosts import bundle, downloads, k3s_files, k3s_push
+from ..._hosts import bundle, downloads, k3s_files
 from ..._hosts.node_client import NodeClient
 from ..shared.digest_lock import DigestLock
+from ..shared.release_files import ReleaseFile, find_file, send_file
 from ..shared.state_dir import StateHome
 from . import access, tokens
 
@@ -54,22 +54,11 @@ class NodeOrder:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Piece:
-    """A file of the release with its place on the machine, the digest that it must have, and where it comes from."""
-
-    download: downloads.Download
-    path: str
-    mode: int
-    origin: str | pathlib.Path
-    sha256: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class NodePlan:
     """What differs on a machine: texts and files of the release to place, files to remove, whether it must join."""
 
     texts: tuple[k3s_files.NodeFile, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ReleaseFile, ...]
     obsolete: tuple[str, ...]
     started_with: str
     running: bool
@@ -108,7 +97,7 @@ def ensure_present(remote: NodeClient, order: NodeOrder, server: NodeClient | No
         return result
     unit = {"unit": order.settings.unit, "role": order.settings.role, "cluster": order.home.folder.name}
     remote.call("k3s", step="begin", files=[{"path": path} for path in plan.paths], **unit)
-    placed = [_send(remote, order, item) for item in plan.pieces]
+    placed = [send_file(remote, "k3s", order.lock, item) for item in plan.pieces]
     texts = [{"path": item.path, "mode": item.mode, "text": item.text} for item in plan.texts]
     if plan.joins and server is not None:
         tokens.end_tokens(server, order.home, order.settings.node)
@@ -202,38 +191,14 @@ def make_plan(
     )
 
 
-def _pieces(facts: t.Mapping[str, t.Any], order: NodeOrder, check: bool) -> list[Piece]:
+def _pieces(facts: t.Mapping[str, t.Any], order: NodeOrder, check: bool) -> list[ReleaseFile]:
     architecture = ARCHITECTURES[facts["architecture"]]
     asked = [(downloads.find("k3s", order.version, architecture), k3s_files.PROGRAM, 0o755)]
     asked += [
         (downloads.find("k3s-images", order.version, architecture, name), f"{k3s_files.IMAGES}/{name}", 0o644)
         for name in order.list_archives(architecture)
     ]
-    found = []
-    for download, path, mode in asked:
-        origin = downloads.locate(download, order.source, order.base)
-        sha256 = order.lock.find_digest(download)
-        if isinstance(origin, pathlib.Path):
-            sha256 = files.sha256_of(origin)
-            bundle.check_digest(order.source, order.base, origin, sha256)
-            order.lock.hold(download, sha256, write=not check)
-        found.append(Piece(download, path, mode, origin, sha256))
-    return found
-
-
-def _send(remote: NodeClient, order: NodeOrder, item: Piece) -> dict[str, t.Any]:
-    """Bring a file of the release beside its place on the machine; return the request that places it."""
-    sha256 = item.sha256
-    if isinstance(item.origin, pathlib.Path):
-        k3s_push.push_file(remote, item.path, item.origin)
-    else:
-        sha256 = remote.call("k3s", step="fetch", path=item.path, url=item.origin)["sha256"]
-        try:
-            order.lock.hold(item.download, sha256)
-        except Exception:
-            remote.call("k3s", step="discard", path=item.path)
-            raise
-    return {"path": item.path, "mode": item.mode, "sha256": sha256}
+    return [find_file(item, path, mode, order.source, order.base, order.lock, check) for item, path, mode in asked]
 
 
 def _find_fix(problem: str, node: str) -> str:

@@ -13,7 +13,14 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node import files, host_agent, host_images, host_k3s
+from ansible_collections.muster.training.plugins.module_utils._node import (
+    commands,
+    files,
+    host_agent,
+    host_images,
+    host_k3s,
+    placed_files,
+)
 
 NAME, ARCHIVE = "localhost/train:1", b"an archive"
 SHA = hashlib.sha256(ARCHIVE).hexdigest()
@@ -41,8 +48,8 @@ def containerd(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Conta
     (tmp_path / "var/lib/muster").mkdir(parents=True)
     files.write_json(tmp_path / host_k3s.RECORD, {})
     (tmp_path / host_images.RECORD).parent.mkdir(parents=True)
-    monkeypatch.setattr(host_k3s, "run", lambda *argv, **how: made.run(*argv, **how))
-    monkeypatch.setattr(host_k3s, "place_of", lambda path, root="/": tmp_path / path.lstrip("/"))
+    monkeypatch.setattr(commands, "run", lambda *argv, **how: made.run(*argv, **how))
+    monkeypatch.setattr(placed_files, "place_of", lambda path, root="/": tmp_path / path.lstrip("/"))
     return made
 
 

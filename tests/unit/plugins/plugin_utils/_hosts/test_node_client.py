@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     NodeError,
     UnreachableError,
 )
-from ansible_collections.muster.training.plugins.module_utils._node import host_agent, host_k3s
+from ansible_collections.muster.training.plugins.module_utils._node import host_agent, placed_files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import agent_package, node_client
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import (
     NodeClient,
@@ -151,5 +151,5 @@ def test_every_request_has_a_deadline(op: str) -> None:
     assert 7 <= answer_deadline_s(op, values) <= 900
     assert answer_deadline_s("watch", values) == 18 and answer_deadline_s("info", {"run_id": "r"}) == 7
     assert answer_deadline_s("stop", values) >= 2 * 50
-    assert answer_deadline_s("k3s", {"step": "fetch"}) > host_k3s._DOWNLOAD_S
+    assert answer_deadline_s("k3s", {"step": "fetch"}) > placed_files._DOWNLOAD_S
     assert answer_deadline_s("k3s", {"step": "restart", "wait_s": 300}) >= 330
