@@ -73,6 +73,9 @@ def differences(operator: Operator, before: dict[str, list[str]], *names: str) -
         ({AGENT: {"muster_node": {"name": SERVER}}}, {}, "muster_nodes: lab-1, lab-2 are all the node lab-1"),
         ({}, {"k3s_service_cidr": "10.42.128.0/17"}, "k3s_service_cidr: 10.42.128.0/17 overlaps k3s_cluster_cidr"),
         ({}, {"k3s_cluster_cidr": "10.0.0.0/8", "k3s_service_cidr": "192.168.0.0/16"}, "k3s_cluster_cidr: 10.0.0.0/8"),
+        ({AGENT: {"k3s_flannel_iface": "eth7"}}, {}, "lab-2: has no interface eth7 (k3s_flannel_iface). It has eth0"),
+        ({AGENT: {"k3s_node_ip": "192.0.2.9"}}, {}, "lab-2: has no interface with the address 192.0.2.9"),
+        ({AGENT: {"ansible_become": False}}, {}, "lab-2: is not managed as root. Set ansible_become: true"),
     ],
 )
 def test_what_makes_no_cluster_is_refused_in_one_line_and_changes_nothing(
@@ -110,6 +113,53 @@ def test_somebody_elses_k3s_is_refused(operator: Operator, before: dict[str, lis
         operator.lab.ask(AGENT, "rm", unit)
     assert result.code != 0 and len(result.errors) == 1, result.output
     assert f"lab-2: has K3s ({unit}) that this collection did not install" in result.errors[0]
+    assert differences(operator, before) == []
+
+
+@pytest.mark.parametrize(
+    ("break_it", "mend_it", "said"),
+    [
+        (
+            "echo 'muster ALL=(ALL:ALL) ALL' > /etc/sudoers.d/lab",
+            "echo 'muster ALL=(ALL:ALL) NOPASSWD: ALL' > /etc/sudoers.d/lab",
+            "lab-2: sudo asks for a password. Give it with --ask-become-pass",
+        ),
+        ("mount --bind /etc /etc && mount -o remount,bind,ro /etc", "umount /etc", "lab-2: /etc is read-only"),
+        (
+            "systemd-run --unit=other --quiet python3 -c 'import socket, time; s = socket.create_server((str(), 10250));"
+            " time.sleep(600)' && for i in $(seq 50); do ss -tln | grep -q :10250 && break; sleep 0.1; done",
+            "systemctl stop other",
+            "lab-2: another program has port 10250/tcp. Stop it, K3s needs the port",
+        ),
+        (
+            "touch /usr/local/bin/k3s",
+            "rm /usr/local/bin/k3s",
+            "lab-2: has K3s (/usr/local/bin/k3s) that this collection",
+        ),
+        (
+            "mv /dev/kmsg /dev/kmsg.away",
+            "mv /dev/kmsg.away /dev/kmsg",
+            "lab-2: cannot run K3s: is a podman container, has no",
+        ),
+        (
+            "cp /var/lib/dpkg/status /root/status && printf 'Package: docker-ce\\nStatus: install ok half-installed\\n\\n'"
+            " >> /var/lib/dpkg/status",
+            "mv /root/status /var/lib/dpkg/status",
+            "lab-2: half-installed packages: docker-ce (half-installed)",
+        ),
+    ],
+    ids=["sudo", "read-only", "port", "half-installed", "kmsg", "packages"],
+)
+def test_a_machine_that_cannot_take_part_is_named_and_nothing_is_changed(
+    operator: Operator, before: dict[str, list[str]], break_it: str, mend_it: str, said: str
+) -> None:
+    operator.lab.ask(AGENT, "bash", "-c", break_it)
+    try:
+        result = operator.play("cluster")
+    finally:
+        operator.lab.ask(AGENT, "bash", "-c", mend_it)
+    assert result.code != 0 and result.changed == 0 and len(result.errors) == 1, result.output
+    assert said in result.errors[0], result.output
     assert differences(operator, before) == []
 
 

@@ -15,8 +15,9 @@ import pathlib
 import typing as t
 import zlib
 
+from ....module_utils._model import checks, cluster_checks
 from ....module_utils._model.errors import InputError, NodeError
-from ....module_utils._model.k3s import ARCHITECTURES
+from ....module_utils._model.k3s import K3sMember
 from ....module_utils._node import files
 from ....module_utils._secrets.secret import Secret
 from ..._hosts import downloads, k3s_files
@@ -90,7 +91,7 @@ def ensure_present(remote: NodeClient, order: NodeOrder, server: NodeClient | No
     """Place what a machine lacks. The unit is started by :func:`ensure_running`, which a handler calls."""
     wanted = k3s_files.render(order.settings)
     facts = read_facts(remote, order, wanted)
-    refuse_machine(remote.name, facts)
+    refuse_machine(remote.name, facts, order)
     plan = make_plan(facts, order, wanted, check)
     if order.settings.role == "agent" and plan.joins and server is None:
         raise InputError("server", f"{remote.name} is an agent", "Name the host that is the server")
@@ -156,22 +157,15 @@ def read_facts(remote: NodeClient, order: NodeOrder, wanted: t.Sequence[k3s_file
     return remote.call("k3s", step="look", paths=paths, unit=order.settings.unit, kubeconfig=is_server)
 
 
-def refuse_machine(name: str, facts: t.Mapping[str, t.Any]) -> None:
+def refuse_machine(name: str, facts: t.Mapping[str, t.Any], order: NodeOrder) -> None:
     """Refuse a machine that K3s cannot be brought up on.
 
-    :raises NodeError: saying why.
+    :raises RefusedError: saying why.
     """
-    if facts["foreign"]:
-        found = ", ".join(facts["foreign"])
-        raise NodeError(
-            name, f"has {found} that this collection did not install", "Remove it first, or use its kubeconfig"
-        )
-    if facts["architecture"] not in ARCHITECTURES:
-        raise NodeError(name, f"is a {facts['architecture']} machine", "K3s is installed on amd64 and arm64")
-    if not facts["systemd"]:
-        raise NodeError(name, "does not run systemd", "Train on it over SSH (placement.backend: hosts)")
-    if not facts["root"]:
-        raise NodeError(name, "is not managed as root", "Set ansible_become: true")
+    settings = order.settings
+    asked = {"version": order.version, "node_ip": settings.node_ip, "flannel_iface": settings.flannel_iface}
+    member = K3sMember.from_answer(name, settings.role, settings.node, facts, **asked)
+    checks.raise_first_failure(cluster_checks.check_install(member))
 
 
 def make_plan(
@@ -198,7 +192,7 @@ def make_plan(
 
 
 def _pieces(facts: t.Mapping[str, t.Any], order: NodeOrder, check: bool) -> list[Piece]:
-    architecture = ARCHITECTURES[facts["architecture"]]
+    architecture = cluster_checks.ARCHITECTURES[facts["architecture"]]
     asked = [(downloads.find("k3s", order.version, architecture), k3s_files.PROGRAM, 0o755)]
     asked += [
         (downloads.find("k3s-images", order.version, architecture, name), f"{k3s_files.IMAGES}/{name}", 0o644)

@@ -21,6 +21,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.
 
 KUBECONFIG = '{"clusters": [{"name": "default", "cluster": {"server": "https://127.0.0.1:6443"}}]}'
 TOKEN = f"K10{'a1' * 32}::abc123.0123456789abcdef"
+ABLE = {"systemd": "1", "cap_eff": "000001ffffffffff", "kmsg": "1", "tun": "1", "cgroup_rw": "1"}
 
 
 class Machine:
@@ -40,7 +41,7 @@ class Machine:
         answer = host_agent.answer_request({"op": op, "root": str(self.root), "node": self.name, **values})
         if values["step"] == "look":
             unit = {"active": "active" if self.active else "inactive", "enabled": self.active, "restarts": 0}
-            answer |= {"unit": unit, "systemd": True, "root": True, "architecture": "x86_64"}
+            answer |= {"unit": unit, "ability": ABLE, "root": True, "architecture": "x86_64"}
         return answer
 
     def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
@@ -195,14 +196,16 @@ def test_a_node_password_of_another_machine_is_explained(
     [
         ({"foreign": ["K3s (/etc/rancher/k3s)"]}, "a: has K3s"),
         ({"architecture": "riscv64"}, "a: is a riscv64 machine"),
-        ({"systemd": False}, "a: does not run systemd"),
+        ({"ability": {**ABLE, "systemd": "0"}}, "a: cannot run K3s: systemd is not running"),
         ({"root": False}, "a: is not managed as root"),
     ],
 )
-def test_a_machine_that_cannot_run_it_is_refused(facts: dict[str, t.Any], said: str) -> None:
-    whole = {"foreign": [], "architecture": "x86_64", "systemd": True, "root": True, **facts}
-    with pytest.raises(NodeError, match=said):
-        node.refuse_machine("a", whole)
+def test_a_machine_that_cannot_run_it_is_refused(order: node.NodeOrder, facts: dict[str, t.Any], said: str) -> None:
+    whole = {"foreign": [], "architecture": "x86_64", "ability": ABLE, "root": True, "addresses": []}
+    whole |= {"machine_id": "m", "record": None, "authority": None}
+    node.refuse_machine("a", whole, order)
+    with pytest.raises(RefusedError, match=said):
+        node.refuse_machine("a", {**whole, **facts}, order)
 
 
 def test_absent_leaves_the_machine_and_the_state_home_without_it(machine: t.Any, order: node.NodeOrder) -> None:
