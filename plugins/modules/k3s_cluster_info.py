@@ -88,8 +88,15 @@ labels:
   type: list
   elements: dict
 nodes:
-  description: One entry for each machine, with the keys host, role, node and architecture.
+  description:
+    - One entry for each machine, with the keys host, role, node, architecture, addresses, and client, the address
+      from which it is managed over SSH.
   returned: success
   type: list
   elements: dict
+firewalls:
+  description: The hosts on which a firewall is active, or was opened for the cluster.
+  returned: success
+  type: list
+  elements: str
 """

@@ -21,6 +21,11 @@ from ansible_collections.muster.training.tests.lab.k3s import machines
 from ansible_collections.muster.training.tests.lab.k3s.operator import AGENT, SERVER, Hosts, Operator
 from ansible_collections.muster.training.tests.support.kube_lab import NOTES, not_run
 
+LISTEN = """
+systemd-run --unit=other --quiet python3 -c 'import socket, time; s = socket.create_server((str(), 10250)); time.sleep(600)'
+for turn in $(seq 50); do ss -tln | grep -q :10250 && break; sleep 0.1; done
+"""
+BROKEN = r"Package: docker-ce\nStatus: install ok half-installed\n\n"
 WRONG_TOKEN = f"K10{'0a' * 32}::abcdef.0123456789abcdef"
 
 
@@ -126,8 +131,7 @@ def test_somebody_elses_k3s_is_refused(operator: Operator, before: dict[str, lis
         ),
         ("mount --bind /etc /etc && mount -o remount,bind,ro /etc", "umount /etc", "lab-2: /etc is read-only"),
         (
-            "systemd-run --unit=other --quiet python3 -c 'import socket, time; s = socket.create_server((str(), 10250));"
-            " time.sleep(600)' && for i in $(seq 50); do ss -tln | grep -q :10250 && break; sleep 0.1; done",
+            LISTEN,
             "systemctl stop other",
             "lab-2: another program has port 10250/tcp. Stop it, K3s needs the port",
         ),
@@ -142,8 +146,7 @@ def test_somebody_elses_k3s_is_refused(operator: Operator, before: dict[str, lis
             "lab-2: cannot run K3s: is a podman container, has no",
         ),
         (
-            "cp /var/lib/dpkg/status /root/status && printf 'Package: docker-ce\\nStatus: install ok half-installed\\n\\n'"
-            " >> /var/lib/dpkg/status",
+            f"cp /var/lib/dpkg/status /root/status && printf '{BROKEN}' >> /var/lib/dpkg/status",
             "mv /root/status /var/lib/dpkg/status",
             "lab-2: half-installed packages: docker-ce (half-installed)",
         ),

@@ -90,7 +90,10 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
         "unit": _unit(request["unit"]) if request.get("unit") else None,
     }
     if request.get("machine"):
+        from . import host_firewall
+
         found["machine"] = facts_cluster.read_machine(FactsSource({"root": root}), request["machine"])
+        found["machine"]["firewall"] = host_firewall.read_state() if root == "/" else None
     if request.get("facts"):
         from . import facts
 

@@ -80,11 +80,25 @@ def check_cluster(
             for host, machine in machines.items()
             if "k3s_labels" in machine.variables
         ],
-        "nodes": [
-            {"host": item.host, "role": item.role, "node": item.node, "architecture": item.architecture}
-            for item in members
-        ],
+        "nodes": [_describe_node(item) for item in members],
+        "firewalls": sorted(item.host for item in members if any(_read_firewall(item, "tool", "opened"))),
     }
+
+
+def _describe_node(member: k3s.K3sMember) -> dict[str, t.Any]:
+    return {
+        "host": member.host,
+        "role": member.role,
+        "node": member.node,
+        "architecture": member.architecture,
+        "addresses": [item["address"] for item in member.addresses],
+        "client": _read_firewall(member, "client")[0],
+    }
+
+
+def _read_firewall(member: k3s.K3sMember, *names: str) -> list[t.Any]:
+    found = member.machine.get("firewall") or {}
+    return [found.get(name) for name in names]
 
 
 def _ask(remote: NodeClient, machine: ClusterMachine) -> dict[str, t.Any]:
