@@ -127,7 +127,7 @@ def test_somebody_elses_k3s_is_refused(operator: Operator, before: dict[str, lis
         (
             "echo 'muster ALL=(ALL:ALL) ALL' > /etc/sudoers.d/lab",
             "echo 'muster ALL=(ALL:ALL) NOPASSWD: ALL' > /etc/sudoers.d/lab",
-            "lab-2: sudo asks for a password. Give it with --ask-become-pass",
+            "lab-2: Missing sudo password. Give it with --ask-become-pass",
         ),
         ("mount --bind /etc /etc && mount -o remount,bind,ro /etc", "umount /etc", "lab-2: /etc is read-only"),
         (

@@ -20,12 +20,11 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import sys
 import time
 import typing as t
 
-from . import files, host_blobs, host_log_follow, host_preflight, host_units, processes, shared_folder
+from . import files, host_blobs, host_log_follow, host_preflight, host_rendezvous, host_units, processes, shared_folder
 
 NodeRequest = t.Mapping[str, t.Any]
 MARK = "\x1emuster\x1e"
@@ -120,23 +119,13 @@ def _prepare_steps(run: pathlib.Path, request: NodeRequest) -> tuple[str | None,
         if not problem and request.get("store"):
             # Early: it imports torch while the files are placed.
             host_units.start_unit(request["store"], pathlib.Path(request["program"]), wait=False)
-        problem = problem or _place_files(run, request) or _reach_gang(request)
+        problem = problem or _place_files(run, request) or host_rendezvous.reach_gang(request)
         if not problem and shared and not shared.get("writes"):
             problem = shared_folder.take_part(run, shared)
             return problem, shared_folder.ADVICE if problem else ""
     except OSError as exc:
         problem = f"{exc.filename or 'node'}: {exc.strerror or exc}"
     return problem, ""
-
-
-def _reach_gang(request: NodeRequest) -> str | None:
-    """Wait until the rendezvous of the gang can be reached: here, or from here."""
-    problem = _wait_for_store(request["store"]) if request.get("store") else None
-    if not problem and request.get("meet"):
-        problem = _wait_for_peers(**request["meet"])
-    if not problem and request.get("reach"):
-        problem = _reach_first_node(**request["reach"])
-    return problem
 
 
 def op_take_over(request: NodeRequest) -> dict[str, t.Any]:
@@ -287,45 +276,6 @@ def _place_files(run: pathlib.Path, request: NodeRequest) -> str | None:
         problem = host_preflight.try_write(pathlib.Path(folder_name).expanduser())
         if problem:
             return f"{folder_name} {problem}"
-    return None
-
-
-def _wait_for_store(spec: t.Mapping[str, t.Any]) -> str | None:
-    end = time.monotonic() + 10
-    status = host_units.unit_status(pathlib.Path(spec["folder"]))
-    while (not status["alive"] or status["state"] is None) and status["exit"] is None and time.monotonic() < end:
-        time.sleep(0.01)
-        status = host_units.unit_status(pathlib.Path(spec["folder"]))
-    if status["exit"] is not None or status["state"] != "running" or not status["alive"]:
-        return status["detail"] or "the rendezvous store did not start"
-    return None
-
-
-def _reach_first_node(host: str, port: int, seconds: float) -> str | None:
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            socket.create_connection((host, port), timeout=2).close()
-            return None
-        except OSError as exc:
-            if time.monotonic() > end:
-                return f"cannot reach the first node at {host}:{port} ({exc.strerror or exc})"
-        time.sleep(0.02)
-
-
-def _wait_for_peers(host: str, port: int, peers: int, seconds: float) -> str | None:
-    """Listen in place of a rendezvous store on a first node without one, until every other node has connected once."""
-    busy = host_preflight.port_problem(host, port)
-    if busy:
-        return f"cannot listen on {host}:{port}: {busy['reason']}"
-    end = time.monotonic() + seconds
-    with socket.create_server((host, port), backlog=1024, reuse_port=False) as server:
-        for connected in range(peers):
-            server.settimeout(max(0.01, end - time.monotonic()))
-            try:
-                server.accept()[0].close()
-            except TimeoutError:
-                return f"only {connected} of {peers} other nodes could reach {host}:{port}"
     return None
 
 

@@ -16,7 +16,8 @@ import shlex
 import typing as t
 import xml.sax.saxutils
 
-from . import files, host_k3s
+from . import files
+from .commands import run
 
 Rule = t.Mapping[str, t.Any]
 _MARK = "muster"
@@ -61,7 +62,7 @@ def find_active() -> str | None:
 
 
 def _ufw_is_active() -> bool:
-    return "Status: active" in host_k3s.run("ufw", "status", check=False)
+    return "Status: active" in run("ufw", "status", check=False)
 
 
 def render_ufw(rules: t.Sequence[Rule]) -> list[str]:
@@ -80,7 +81,7 @@ def render_ufw(rules: t.Sequence[Rule]) -> list[str]:
 
 
 def _list_ufw() -> list[str]:
-    lines = host_k3s.run("ufw", "show", "added", check=False).splitlines()
+    lines = run("ufw", "show", "added", check=False).splitlines()
     return [line.strip() for line in lines if line.strip().endswith(f"comment '{_MARK}'")]
 
 
@@ -94,7 +95,7 @@ def _open_ufw(wanted: t.Sequence[str]) -> str | None:
         if line not in present:
             # Before rules of the user that may deny the same port to all.
             try:
-                host_k3s.run(*_insert_ufw(line, "prepend"))
+                run(*_insert_ufw(line, "prepend"))
             except OSError as exc:
                 return str(exc)
     _close_ufw([line for line in present if line not in wanted])
@@ -105,7 +106,7 @@ def _close_ufw(lines: t.Sequence[str]) -> None:
     present = _list_ufw()
     for line in lines:
         if line in present:
-            host_k3s.run(*_insert_ufw(line.rpartition(" comment ")[0], "delete"))
+            run(*_insert_ufw(line.rpartition(" comment ")[0], "delete"))
 
 
 def _insert_ufw(line: str, word: str) -> list[str]:
@@ -118,7 +119,7 @@ def _insert_ufw(line: str, word: str) -> list[str]:
 
 
 def _firewalld_is_active() -> bool:
-    return host_k3s.run("firewall-cmd", "--state", check=False).strip() == "running"
+    return run("firewall-cmd", "--state", check=False).strip() == "running"
 
 
 def render_firewalld(rules: t.Sequence[Rule]) -> list[str]:
@@ -154,7 +155,7 @@ def _firewalld_files(texts: t.Sequence[str]) -> dict[pathlib.Path, str]:
 
 
 def _firewalld_is_in_force(wanted: t.Sequence[str]) -> bool:
-    known = host_k3s.run("firewall-cmd", "--get-policies", check=False).split()
+    known = run("firewall-cmd", "--get-policies", check=False).split()
     return all(_read(place) == text and place.stem in known for place, text in _firewalld_files(wanted).items())
 
 
@@ -163,8 +164,8 @@ def _open_firewalld(wanted: t.Sequence[str]) -> str | None:
     for place, text in _firewalld_files(wanted).items():
         files.write_atomic(place, text.encode(), 0o640)
     try:
-        host_k3s.run("firewall-cmd", "--check-config")
-        host_k3s.run("firewall-cmd", "--reload")
+        run("firewall-cmd", "--check-config")
+        run("firewall-cmd", "--reload")
     except OSError as exc:
         return str(exc)
     return None
@@ -174,7 +175,7 @@ def _close_firewalld(texts: t.Sequence[str]) -> None:
     for place in _firewalld_files(texts):
         place.unlink(missing_ok=True)
     if _firewalld_is_active():
-        host_k3s.run("firewall-cmd", "--reload")
+        run("firewall-cmd", "--reload")
 
 
 # nftables: an accept in a table of one's own does not spare a packet from the user's chains, so these are given a jump.
@@ -209,7 +210,7 @@ _SAME = (("family", "family"), ("table", "table"), ("chain", "name"))
 
 
 def _ruleset() -> tuple[list[dict[str, str]], list[dict[str, t.Any]]]:
-    return read_ruleset(host_k3s.run("nft", "--json", "list", "ruleset", check=False))
+    return read_ruleset(run("nft", "--json", "list", "ruleset", check=False))
 
 
 def _nftables_is_active() -> bool:
@@ -255,35 +256,35 @@ def _nftables_matches(rule: Rule, family: str) -> list[str]:
 
 def _nftables_is_in_force(wanted: t.Sequence[str]) -> bool:
     chains, jumps = _ruleset()
-    enabled = host_k3s.run("systemctl", "is-enabled", _UNIT.name, check=False).strip() == "enabled"
+    enabled = run("systemctl", "is-enabled", _UNIT.name, check=False).strip() == "enabled"
     return enabled and len(jumps) == len(chains) and [_read(_SCRIPT), _read(_UNIT)] == [wanted[0], _UNIT_TEXT]
 
 
 def _open_nftables(wanted: t.Sequence[str]) -> str | None:
     files.write_atomic(_SCRIPT, wanted[0].encode(), 0o600)
     files.write_atomic(_UNIT, _UNIT_TEXT.encode(), 0o644)
-    host_k3s.run("systemctl", "daemon-reload")
+    run("systemctl", "daemon-reload")
     try:
-        host_k3s.run("sh", "-e", str(_SCRIPT))
-        host_k3s.run("systemctl", "enable", "--quiet", _UNIT.name)
-        host_k3s.run("systemctl", "restart", _UNIT.name)
+        run("sh", "-e", str(_SCRIPT))
+        run("systemctl", "enable", "--quiet", _UNIT.name)
+        run("systemctl", "restart", _UNIT.name)
     except OSError as exc:
         return str(exc)
     return None
 
 
 def _close_nftables(texts: t.Sequence[str]) -> None:
-    host_k3s.run("systemctl", "disable", "--now", "--quiet", _UNIT.name, check=False)
+    run("systemctl", "disable", "--now", "--quiet", _UNIT.name, check=False)
     _UNIT.unlink(missing_ok=True)
     _SCRIPT.unlink(missing_ok=True)
-    host_k3s.run("systemctl", "daemon-reload")
+    run("systemctl", "daemon-reload")
     own = set()
     for jump in _ruleset()[1]:
         place = (jump["family"], jump["table"])
-        host_k3s.run("nft", "delete", "rule", *place, jump["chain"], "handle", str(jump["handle"]))
+        run("nft", "delete", "rule", *place, jump["chain"], "handle", str(jump["handle"]))
         own.add((*place, next(word["jump"]["target"] for word in jump["expr"] if "jump" in word)))
     for chain in sorted(own):
-        host_k3s.run("nft", "delete", "chain", *chain)
+        run("nft", "delete", "chain", *chain)
 
 
 def _read(place: pathlib.Path) -> str | None:

@@ -8,21 +8,19 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import hashlib
 import pathlib
 import typing as t
-import zlib
 
 from ....module_utils._model import checks, cluster_checks
 from ....module_utils._model.errors import InputError, NodeError
 from ....module_utils._model.k3s import K3sMember
-from ....module_utils._node import files
 from ....module_utils._secrets.secret import Secret
 from ..._hosts import downloads, k3s_files
-from ..._hosts.node_client import PIECE_BYTES, NodeClient
+from ..._hosts.node_client import NodeClient
 from ..shared.digest_lock import DigestLock
+from ..shared.release_files import ReleaseFile, find_file, send_file
 from ..shared.state_dir import StateHome
 from . import access, tokens
 
@@ -50,22 +48,11 @@ class NodeOrder:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Piece:
-    """A file of the release with its place on the machine, the digest that it must have, and where it comes from."""
-
-    download: downloads.Download
-    path: str
-    mode: int
-    origin: str | pathlib.Path
-    sha256: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class NodePlan:
     """What differs on a machine: texts and files of the release to place, files to remove, whether it must join."""
 
     texts: tuple[k3s_files.NodeFile, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ReleaseFile, ...]
     obsolete: tuple[str, ...]
     started_with: str
     running: bool
@@ -104,7 +91,7 @@ def ensure_present(remote: NodeClient, order: NodeOrder, server: NodeClient | No
         return result
     unit = {"unit": order.settings.unit, "role": order.settings.role, "cluster": order.home.folder.name}
     remote.call("k3s", step="begin", files=[{"path": path} for path in plan.paths], **unit)
-    placed = [_send(remote, order, item) for item in plan.pieces]
+    placed = [send_file(remote, "k3s", order.lock, item) for item in plan.pieces]
     texts = [{"path": item.path, "mode": item.mode, "text": item.text} for item in plan.texts]
     if plan.joins and server is not None:
         tokens.end_tokens(server, order.home, order.settings.node)
@@ -191,43 +178,14 @@ def make_plan(
     )
 
 
-def _pieces(facts: t.Mapping[str, t.Any], order: NodeOrder, check: bool) -> list[Piece]:
+def _pieces(facts: t.Mapping[str, t.Any], order: NodeOrder, check: bool) -> list[ReleaseFile]:
     architecture = cluster_checks.ARCHITECTURES[facts["architecture"]]
     asked = [(downloads.find("k3s", order.version, architecture), k3s_files.PROGRAM, 0o755)]
     asked += [
         (downloads.find("k3s-images", order.version, architecture, name), f"{k3s_files.IMAGES}/{name}", 0o644)
         for name in order.images
     ]
-    found = []
-    for download, path, mode in asked:
-        origin = downloads.locate(download, order.source, order.base)
-        sha256 = order.lock.find_digest(download)
-        if isinstance(origin, pathlib.Path):
-            sha256 = files.sha256_of(origin)
-            order.lock.hold(download, sha256, write=not check)
-        found.append(Piece(download, path, mode, origin, sha256))
-    return found
-
-
-def _send(remote: NodeClient, order: NodeOrder, item: Piece) -> dict[str, t.Any]:
-    """Bring a file of the release beside its place on the machine; return the request that places it."""
-    sha256 = item.sha256
-    if isinstance(item.origin, pathlib.Path):
-        with item.origin.open("rb") as source:
-            offset = 0
-            while (data := source.read(PIECE_BYTES)) or not offset:
-                packed = base64.b64encode(zlib.compress(data, 1)).decode()
-                offset = remote.call("k3s", step="piece", path=item.path, offset=offset, data=packed)["size"]
-                if not data:
-                    break
-    else:
-        sha256 = remote.call("k3s", step="fetch", path=item.path, url=item.origin)["sha256"]
-        try:
-            order.lock.hold(item.download, sha256)
-        except Exception:
-            remote.call("k3s", step="discard", path=item.path)
-            raise
-    return {"path": item.path, "mode": item.mode, "sha256": sha256}
+    return [find_file(item, path, mode, order.source, order.base, order.lock, check) for item, path, mode in asked]
 
 
 def _find_fix(problem: str, node: str) -> str:
