@@ -16,6 +16,7 @@ _VARIABLES = (
     "muster_k3s_role",
     "muster_node",
     "k3s_labels",
+    "k3s_taints",
     "k3s_version",
     "k3s_node_ip",
     "k3s_flannel_iface",

@@ -87,6 +87,10 @@ labels:
   returned: success
   type: list
   elements: dict
+taints:
+  description: By name of the Node the variable C(k3s_taints), as M(muster.training.kube_node) takes it.
+  returned: success
+  type: dict
 nodes:
   description:
     - One entry for each machine, with the keys host, role, node, architecture, addresses, and client, the address

@@ -254,6 +254,22 @@ def test_a_changed_option_restarts_the_machine_that_it_is_for(operator: Operator
     assert "example.com/pool" not in labels
 
 
+def test_taints_are_changed_and_removed_and_nothing_is_started_again(operator: Operator) -> None:
+    def taints() -> list[str]:
+        node = next(item for item in operator.items("nodes") if item["metadata"]["name"] == AGENT)
+        return [f"{item['key']}={item['value']}:{item['effect']}" for item in node["spec"].get("taints", [])]
+
+    started = operator.started()
+    common: dict[str, t.Any] = {"k3s_memlock": False, "k3s_labels": {}}
+    for wanted in (["example.com/gpu=a:NoSchedule"], ["example.com/gpu=b:NoSchedule"], []):
+        result = operator.play("cluster", hosts={AGENT: {**common, "k3s_taints": wanted}})
+        assert result.code == 0 and result.recap[SERVER]["changed"] == 1, result.output
+        assert taints() == wanted
+    again = operator.play("cluster", hosts={AGENT: {**common, "k3s_taints": []}})
+    assert again.code == 0 and again.changed == 0, again.output
+    assert operator.started() == started
+
+
 def test_a_machine_that_was_made_anew_under_its_name_is_refused_with_what_to_do(operator: Operator) -> None:
     keys = "/var/lib/rancher/k3s/agent/client-kubelet"
     forget = f"systemctl stop k3s-agent && rm -r /etc/rancher/node {keys}.crt {keys}.key"

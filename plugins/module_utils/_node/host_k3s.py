@@ -77,6 +77,7 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
         "files": {path: recorder.digest_of(path) for path in request.get("paths", [])},
         "joined": place_of(f"{DATA}/agent/client-kubelet.crt", root).exists(),
         "authority": hashlib.sha256(authority.read_bytes()).hexdigest() if authority.exists() else None,
+        "driver": facts_cluster.read_driver(FactsSource({"root": root})),
         "unit": _unit(request["unit"]) if request.get("unit") else None,
     }
     if request.get("machine"):

@@ -80,6 +80,11 @@ def check_cluster(
             for host, machine in machines.items()
             if "k3s_labels" in machine.variables
         ],
+        "taints": {
+            nodes[host]: [str(item) for item in machine.variables["k3s_taints"]]
+            for host, machine in machines.items()
+            if "k3s_taints" in machine.variables
+        },
         "nodes": [_describe_node(item) for item in members],
         "firewalls": sorted(item.host for item in members if any(_read_firewall(item, "tool", "opened"))),
     }

@@ -31,7 +31,8 @@ Result = dict[str, t.Any]
 class NodeOrder:
     """What one machine shall be. ``source``: a URL or a folder of the controller instead of upstream's release.
 
-    ``images``: archives of images by their file names in the release. ``token``: one that the user gave.
+    ``images``: archives of images by their file names in the release. ``token``: one that the user gave. ``runtime``:
+    the default one of containers; ``auto`` is NVIDIA's where a GPU and that runtime are.
     """
 
     settings: k3s_files.K3sSettings
@@ -45,6 +46,7 @@ class NodeOrder:
     token_ttl_s: int = 600
     api_address: str = ""
     wait_s: int = 300
+    runtime: str = "auto"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,8 +78,7 @@ class NodePlan:
 
 def ensure_present(remote: NodeClient, order: NodeOrder, server: NodeClient | None, check: bool) -> Result:
     """Place what a machine lacks. The unit is started by :func:`ensure_running`, which a handler calls."""
-    wanted = k3s_files.render(order.settings)
-    facts = read_facts(remote, order, wanted)
+    facts, wanted = read_machine(remote, order)
     refuse_machine(remote.name, facts, order)
     plan = make_plan(facts, order, wanted, check)
     if order.settings.role == "agent" and plan.joins and server is None:
@@ -102,12 +103,16 @@ def ensure_present(remote: NodeClient, order: NodeOrder, server: NodeClient | No
 
 
 def ensure_running(remote: NodeClient, order: NodeOrder, server: NodeClient | None, check: bool) -> Result:
-    """Start the unit, or start it again after a change, and wait until the machine is in the cluster."""
+    """Start the unit, or start it again after a change, and wait until the machine is in the cluster.
+
+    One that is running with what lies on the disk is not started again.
+    """
     if check:
         return {"changed": True}
-    wanted = k3s_files.render(order.settings)
-    facts = read_facts(remote, order, wanted)
+    facts, wanted = read_machine(remote, order)
     plan = make_plan(facts, order, wanted, check)
+    if plan.running:
+        return {"changed": False}
     try:
         answer = remote.ask(
             "k3s", step="restart", unit=order.settings.unit, wait_s=order.wait_s, started_with=plan.started_with
@@ -131,6 +136,22 @@ def ensure_absent(remote: NodeClient, order: NodeOrder, check: bool) -> Result:
         tokens.end_tokens(None, order.home)
         removed = access.remove_kubeconfig(order.home) or removed
     return {"changed": removed}
+
+
+def read_machine(remote: NodeClient, order: NodeOrder) -> tuple[dict[str, t.Any], list[k3s_files.NodeFile]]:
+    """Return what is on the machine, and the files that it shall have.
+
+    :raises NodeError: when it lacks the runtime that was asked for.
+    """
+    facts = read_facts(remote, order, k3s_files.render(order.settings))
+    driver = facts["driver"]
+    has_gpu = bool(driver["module"] or driver["gpus"])
+    if order.runtime == "nvidia" and not driver["runtime"]:
+        fix = "Install the NVIDIA container toolkit, or set k3s_default_runtime to auto"
+        raise NodeError(remote.name, "nvidia-container-runtime is not installed", fix)
+    is_nvidia = order.runtime == "nvidia" or (order.runtime == "auto" and has_gpu and driver["runtime"])
+    chosen = "nvidia" if is_nvidia else "" if order.runtime == "auto" else order.runtime
+    return facts, k3s_files.render(dataclasses.replace(order.settings, default_runtime=chosen))
 
 
 def read_facts(remote: NodeClient, order: NodeOrder, wanted: t.Sequence[k3s_files.NodeFile]) -> dict[str, t.Any]:
@@ -163,8 +184,9 @@ def make_plan(
     texts = [item for item in wanted if not _same(there[item.path], item.sha256, item.mode)]
     pieces = _pieces(facts, order, check)
     all_digests = {item.path: item.sha256 for item in pieces} | {item.path: item.sha256 for item in wanted}
-    # Archives of images are imported while K3s runs.
-    started_with = _digest([item for item in all_digests.items() if not item[0].startswith(k3s_files.IMAGES)])
+    # Archives of images are imported while K3s runs, and taints are changed through the API.
+    while_running = (k3s_files.IMAGES, k3s_files.TAINTS)
+    started_with = _digest([item for item in all_digests.items() if not item[0].startswith(while_running)])
     known = {*all_digests, k3s_files.TOKEN}
     unit = facts["unit"] or {}
     return NodePlan(
