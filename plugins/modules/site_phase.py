@@ -43,7 +43,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 phases:
-  description: The steps so far, with the keys name, started (seconds since 1970) and seconds (null while it is running).
+  description: The steps so far, with the keys name, started (Unix seconds) and seconds (null while it is running).
   returned: success
   type: list
   elements: dict

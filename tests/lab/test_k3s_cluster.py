@@ -19,6 +19,11 @@ from ansible_collections.muster.training.tests.lab.k3s.operator import AGENT, SE
 from ansible_collections.muster.training.tests.lab.k3s.session import find_differences, open_operator
 from ansible_collections.muster.training.tests.support.kube_lab import NOTES
 
+LISTEN = """
+systemd-run --unit=other --quiet python3 -c 'import socket, time; s = socket.create_server((str(), 10250)); time.sleep(600)'
+for turn in $(seq 50); do ss -tln | grep -q :10250 && break; sleep 0.1; done
+"""
+BROKEN = r"Package: docker-ce\nStatus: install ok half-installed\n\n"
 WRONG_TOKEN = f"K10{'0a' * 32}::abcdef.0123456789abcdef"
 
 
@@ -44,6 +49,9 @@ def before(operator: Operator) -> dict[str, list[str]]:
         ({AGENT: {"muster_node": {"name": SERVER}}}, {}, "muster_nodes: lab-1, lab-2 are all the node lab-1"),
         ({}, {"k3s_service_cidr": "10.42.128.0/17"}, "k3s_service_cidr: 10.42.128.0/17 overlaps k3s_cluster_cidr"),
         ({}, {"k3s_cluster_cidr": "10.0.0.0/8", "k3s_service_cidr": "192.168.0.0/16"}, "k3s_cluster_cidr: 10.0.0.0/8"),
+        ({AGENT: {"k3s_flannel_iface": "eth7"}}, {}, "lab-2: has no interface eth7 (k3s_flannel_iface). It has eth0"),
+        ({AGENT: {"k3s_node_ip": "192.0.2.9"}}, {}, "lab-2: has no interface with the address 192.0.2.9"),
+        ({AGENT: {"ansible_become": False}}, {}, "lab-2: is not managed as root. Set ansible_become: true"),
     ],
 )
 def test_what_makes_no_cluster_is_refused_in_one_line_and_changes_nothing(
@@ -82,6 +90,51 @@ def test_somebody_elses_k3s_is_refused(operator: Operator, before: dict[str, lis
     assert result.code != 0 and len(result.errors) == 1, result.output
     assert f"lab-2: has K3s ({unit}) that this collection did not install" in result.errors[0]
     assert find_differences(operator, before) == []
+
+
+@pytest.mark.parametrize(
+    ("break_it", "mend_it", "said"),
+    [
+        (
+            "echo 'muster ALL=(ALL:ALL) ALL' > /etc/sudoers.d/lab",
+            "echo 'muster ALL=(ALL:ALL) NOPASSWD: ALL' > /etc/sudoers.d/lab",
+            "lab-2: Missing sudo password. Give it with --ask-become-pass",
+        ),
+        ("mount --bind /etc /etc && mount -o remount,bind,ro /etc", "umount /etc", "lab-2: /etc is read-only"),
+        (
+            LISTEN,
+            "systemctl stop other",
+            "lab-2: another program has port 10250/tcp. Stop it, K3s needs the port",
+        ),
+        (
+            "touch /usr/local/bin/k3s",
+            "rm /usr/local/bin/k3s",
+            "lab-2: has K3s (/usr/local/bin/k3s) that this collection",
+        ),
+        (
+            "mv /dev/kmsg /dev/kmsg.away",
+            "mv /dev/kmsg.away /dev/kmsg",
+            "lab-2: cannot run K3s: is a podman container, has no",
+        ),
+        (
+            f"cp /var/lib/dpkg/status /root/status && printf '{BROKEN}' >> /var/lib/dpkg/status",
+            "mv /root/status /var/lib/dpkg/status",
+            "lab-2: half-installed packages: docker-ce (half-installed)",
+        ),
+    ],
+    ids=["sudo", "read-only", "port", "half-installed", "kmsg", "packages"],
+)
+def test_a_machine_that_cannot_take_part_is_named_and_nothing_is_changed(
+    operator: Operator, before: dict[str, list[str]], break_it: str, mend_it: str, said: str
+) -> None:
+    operator.lab.ask(AGENT, "bash", "-c", break_it)
+    try:
+        result = operator.play("cluster")
+    finally:
+        operator.lab.ask(AGENT, "bash", "-c", mend_it)
+    assert result.code != 0 and result.changed == 0 and len(result.errors) == 1, result.output
+    assert said in result.errors[0], result.output
+    assert differences(operator, before) == []
 
 
 def test_a_check_on_bare_machines_predicts_and_changes_nothing(
@@ -170,6 +223,22 @@ def test_a_changed_option_restarts_the_machine_that_it_is_for(operator: Operator
     assert now[0] == server and now[1] != agent
     labels = next(node["metadata"]["labels"] for node in operator.items("nodes") if node["metadata"]["name"] == AGENT)
     assert "example.com/pool" not in labels
+
+
+def test_taints_are_changed_and_removed_and_nothing_is_started_again(operator: Operator) -> None:
+    def taints() -> list[str]:
+        node = next(item for item in operator.items("nodes") if item["metadata"]["name"] == AGENT)
+        return [f"{item['key']}={item['value']}:{item['effect']}" for item in node["spec"].get("taints", [])]
+
+    started = operator.started()
+    common: dict[str, t.Any] = {"k3s_memlock": False, "k3s_labels": {}}
+    for wanted in (["example.com/gpu=a:NoSchedule"], ["example.com/gpu=b:NoSchedule"], []):
+        result = operator.play("cluster", hosts={AGENT: {**common, "k3s_taints": wanted}})
+        assert result.code == 0 and result.recap[SERVER]["changed"] == 1, result.output
+        assert taints() == wanted
+    again = operator.play("cluster", hosts={AGENT: {**common, "k3s_taints": []}})
+    assert again.code == 0 and again.changed == 0, again.output
+    assert operator.started() == started
 
 
 def test_a_machine_that_was_made_anew_under_its_name_is_refused_with_what_to_do(operator: Operator) -> None:

@@ -25,7 +25,15 @@ ANSWER_S = 7.0
 _WATCH_S = 10.0
 # Steps of K3s that take long: a download has 900 s on the node, a removal ends all pods, an image is unpacked.
 _K3S_S: t.Final = {"fetch": 960.0, "remove": 600.0, "apply": 300.0, "load_image": 2000.0}
-_DEADLINES_S = {"put": 300.0, "install": 120.0, "prepare": 900.0, "start": 60.0, "read": 120.0, "examine": 300.0}
+_DEADLINES_S = {
+    "put": 300.0,
+    "install": 120.0,
+    "prepare": 900.0,
+    "start": 60.0,
+    "read": 120.0,
+    "examine": 300.0,
+    "firewall": 300.0,
+}
 _LONGEST_S = 300.0
 # What info looks into outside its own files: an interpreter on a slow network disk, drivers.
 _SLOW_FACTS = ("facts", "python", "tools", "paths", "files", "blobs")

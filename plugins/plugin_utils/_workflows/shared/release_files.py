@@ -78,7 +78,7 @@ def send_file(remote: NodeClient, op: str, lock: DigestLock, item: ReleaseFile) 
 
 
 def push_file(remote: NodeClient, op: str, path: str, origin: pathlib.Path) -> None:
-    """Send a file beside ``path`` of the machine, in pieces; what an interrupted transfer has left there is replaced."""
+    """Send a file beside ``path`` of the machine, in pieces; what an earlier transfer has left is replaced."""
     with origin.open("rb") as source:
         offset = 0
         while (data := source.read(PIECE_BYTES)) or not offset:
