@@ -134,7 +134,7 @@ def test_a_machine_that_cannot_take_part_is_named_and_nothing_is_changed(
         operator.lab.ask(AGENT, "bash", "-c", mend_it)
     assert result.code != 0 and result.changed == 0 and len(result.errors) == 1, result.output
     assert said in result.errors[0], result.output
-    assert differences(operator, before) == []
+    assert find_differences(operator, before) == []
 
 
 def test_a_check_on_bare_machines_predicts_and_changes_nothing(

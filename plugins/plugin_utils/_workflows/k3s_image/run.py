@@ -11,9 +11,9 @@ from __future__ import annotations
 import pathlib
 import typing as t
 
+from ....module_utils._model.cluster_checks import ARCHITECTURES
 from ....module_utils._model.errors import InputError
 from ....module_utils._model.image_name import full_name
-from ....module_utils._model.k3s import ARCHITECTURES
 from ....module_utils._node import files
 from ..._hosts import bundle
 from ..._hosts.node_client import NodeClient

@@ -141,8 +141,8 @@ def _list_images(order: BundleOrder, entries: t.Sequence[BundleEntry]) -> list[t
     found: dict[str, bundle.Use] = {}
     for item in entries if order.controller_images else ():
         if item.name in _MANIFESTS:
-            found |= dict.fromkeys(find_images((order.folder / item.path).read_text()), t.cast("bundle.Use", "cluster"))
-    found |= dict.fromkeys(order.images, t.cast("bundle.Use", "job"))
+            found |= dict.fromkeys(find_images((order.folder / item.path).read_text()), "cluster")
+    found |= dict.fromkeys(order.images, "job")
     return list(found.items())
 
 
