@@ -68,6 +68,13 @@ options:
       - For scheduled checks, which must not slow a job down.
     type: bool
     default: false
+  max_age_s:
+    description:
+      - Verdicts that are not older than this are kept and nothing is tested, if they are for exactly these nodes and
+        none of them failed. An unproven verdict is kept only with O(allow_unproven=true).
+      - With V(0) every call tests.
+    type: int
+    default: 0
   allow_unproven:
     description:
       - Whether to succeed when an island is V(unproven). The verdict itself does not change.

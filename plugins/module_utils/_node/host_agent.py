@@ -14,6 +14,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import os
 import pathlib
@@ -226,20 +227,6 @@ def op_read(request: NodeRequest) -> dict[str, t.Any]:
     return {"files": found}
 
 
-def op_k3s(request: NodeRequest) -> dict[str, t.Any]:
-    """Carry out a step of bringing K3s up or taking it away (see host_k3s.py)."""
-    from . import host_k3s
-
-    return host_k3s.answer(request)
-
-
-def op_mesh(request: NodeRequest) -> dict[str, t.Any]:
-    """Carry out a step of bringing the node into a tailnet or out of it (see host_mesh.py)."""
-    from . import host_mesh
-
-    return host_mesh.answer(request)
-
-
 def op_environment(request: NodeRequest) -> dict[str, t.Any]:
     """Make the environment of a job's requirements (see host_environment.py)."""
     from . import host_environment
@@ -322,18 +309,21 @@ _OPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "examine": op_examine,
     "reach": op_reach,
     "read": op_read,
-    "k3s": op_k3s,
-    "mesh": op_mesh,
     "environment": op_environment,
     "results": op_results,
     "remove": op_remove,
 }
+# Operations on the machine itself: each has a module of its own, with a function ``answer``.
+_MODULES = {"k3s": ".host_k3s", "firewall": ".host_firewall", "mesh": ".host_mesh"}
 
 
 def answer_request(request: NodeRequest) -> dict[str, t.Any]:
     """Carry out one request; an error of this node is returned as ``problem``, never as a traceback."""
     os.umask(0o077)
     try:
+        if request["op"] in _MODULES:
+            answer: dict[str, t.Any] = importlib.import_module(_MODULES[request["op"]], __package__).answer(request)
+            return answer
         return _OPS[request["op"]](request)
     except OSError as exc:
         return {"problem": f"{exc.filename or 'node'}: {exc.strerror or exc}"}

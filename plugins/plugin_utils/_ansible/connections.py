@@ -27,6 +27,7 @@ from .._hosts.node_client import NodeClient
 
 _AUTO_INTERPRETERS = ("auto", "auto_silent", "auto_legacy", "auto_legacy_silent")
 # A host that has sent nothing for 20 seconds is not there: 3 questions, 5 seconds apart, and 5 for the last answer.
+_PASSWORD_FIX = "Give it with --ask-become-pass, or let the user become root without a password"
 _KEEP_ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 
 
@@ -106,7 +107,8 @@ class HostShell:
         except AnsibleConnectionFailure as exc:
             raise UnreachableError(self._host, *explain_ssh(str(exc), 0)) from exc
         except AnsibleError as exc:
-            raise UnreachableError(self._host, _first_line(exc)) from exc
+            fix = _PASSWORD_FIX if "password" in str(exc).lower() else ""
+            raise UnreachableError(self._host, _first_line(exc), fix) from exc
         text = to_text(err, errors="surrogate_or_replace")
         if code == 255 and self._kind.endswith("ssh"):
             raise UnreachableError(self._host, *explain_ssh(text, -1))

@@ -131,6 +131,11 @@ class KubernetesTarget:
             raise RefusedError(f"no node of the cluster could be tested: {problems_text}")
         return TargetNodes(tuple(nodes), frozenset(self._busy_nodes()), tuple(absent))
 
+    def names(self) -> t.Collection[str]:
+        """Return the nodes to test, and those that are not ready: an earlier verdict does not stand for them."""
+        usable, absent = self._usable_nodes()
+        return [*usable, *(f"{node.name} is not ready" for node in absent)]
+
     def find_paths(self, nodes: t.Sequence[Node]) -> list[PairPath]:
         """Return nothing: pods reach each other by the cluster's rules, and the tests show how fast."""
         return []

@@ -5,22 +5,40 @@
 
 from __future__ import annotations
 
+import time
 import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, NodeError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import (
+    InputError,
+    MusterError,
+    NodeError,
+    RefusedError,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._workflows import k3s_cluster_info as cluster
 
 ROLES = {"a": "server", "b": "agent"}
-NODES = {"a": "node-a", "b": "b"}
+ABLE = {"systemd": "1", "cap_eff": "000001ffffffffff", "kmsg": "1", "tun": "1", "cgroup_rw": "1"}
+MACHINE: dict[str, t.Any] = {
+    "cgroup": {"version": 2, "missing": []},
+    "swap_gib": 1.0,
+    "free_bytes": 40 << 30,
+    "read_only": [],
+    "ports": [],
+    "broken_packages": [],
+    "driver": {"gpus": 0, "module": None, "libraries": None},
+}
 FACTS: dict[str, t.Any] = {
     "architecture": "x86_64",
-    "addresses": [{"address": "192.0.2.1", "prefix": 24}],
+    "addresses": [{"interface": "eth0", "address": "192.0.2.1", "prefix": 24}],
     "foreign": [],
-    "systemd": True,
+    "ability": ABLE,
     "root": True,
+    "record": None,
+    "authority": None,
     "unit": {"active": "active"},
+    "facts": {"k3s_ability": ABLE, "cpu": {"count": 8, "arch": "x86_64"}, "memory_gib": 32.0},
 }
 
 
@@ -33,14 +51,19 @@ class Machine:
         assert (op, values["step"]) == ("k3s", "look")
         if self.changes.get("problem"):
             raise NodeError(self.name, self.changes["problem"])
-        return {**FACTS, "machine_id": self.name, **self.changes}
+        assert values["machine"] == ROLES[self.name] and values["facts"] is True
+        machine = {**MACHINE, "time": time.time() + self.changes.pop("ahead_s", 0)}
+        return {**FACTS, "machine_id": self.name, "machine": machine, **self.changes}
+
+
+def inventory(roles: dict[str, str]) -> dict[str, cluster.ClusterMachine]:
+    own: dict[str, dict[str, t.Any]] = {"a": {"muster_node": {"name": "node-a"}}, "b": {"k3s_labels": {"x": "y"}}}
+    return {host: cluster.ClusterMachine({"muster_k3s_role": role, **own[host]}) for host, role in roles.items()}
 
 
 def check(chosen: t.Collection[str] = ("a", "b"), roles: t.Any = None, **changes: t.Any) -> dict[str, t.Any]:
     machines: t.Any = [Machine("a"), Machine("b", **changes)]
-    return cluster.check_cluster(
-        lambda: machines, roles or ROLES, NODES, {"b": {"x": "y"}}, chosen, "10.42.0.0/16", "10.43.0.0/16"
-    )
+    return cluster.check_cluster(lambda: machines, inventory(roles or ROLES), chosen, "10.42.0.0/16", "10.43.0.0/16")
 
 
 def test_who_is_what() -> None:
@@ -58,7 +81,7 @@ def test_what_is_refused_by_the_inventory_contacts_no_machine() -> None:
 
     for roles, chosen in (({"a": "agent"}, ["a"]), (ROLES, ["b"])):
         with pytest.raises(InputError):
-            cluster.check_cluster(connect, roles, NODES, {}, chosen, "10.42.0.0/16", "10.43.0.0/16")
+            cluster.check_cluster(connect, inventory(roles), chosen, "10.42.0.0/16", "10.43.0.0/16")
 
 
 def test_a_limit_without_the_server_is_refused_by_name() -> None:
@@ -72,5 +95,24 @@ def test_a_machine_that_does_not_answer_is_named() -> None:
 
 
 def test_a_foreign_kubernetes_is_named() -> None:
-    with pytest.raises(InputError, match="b: has K3s"):
+    with pytest.raises(RefusedError, match="b: has K3s"):
         check(foreign=["K3s (/etc/rancher/k3s)"])
+
+
+def test_the_machines_are_shown_with_what_is_worth_knowing() -> None:
+    found = check()
+    assert found["table"][0].startswith("name") and found["table"][1].startswith("a  ") and "yes" in found["table"][1]
+    assert found["notes"] == [f"{host}: swap is on (1 GiB): memory of pods can be swapped out" for host in "ab"]
+
+
+def test_a_clock_that_is_off_is_named() -> None:
+    with pytest.raises(RefusedError, match="b: the clock is 90 s ahead of the controller's"):
+        check(ahead_s=90)
+
+
+def test_an_option_of_a_host_is_checked_on_it() -> None:
+    machines = inventory(ROLES)
+    machines["b"] = cluster.ClusterMachine({**machines["b"].variables, "k3s_flannel_iface": "eth7"})
+    clients: t.Any = [Machine("a"), Machine("b")]
+    with pytest.raises(RefusedError, match=r"b: has no interface eth7 \(k3s_flannel_iface\). It has eth0"):
+        cluster.check_cluster(lambda: clients, machines, ["a", "b"], "10.42.0.0/16", "10.43.0.0/16")
