@@ -24,6 +24,13 @@ options:
     type: list
     elements: str
     required: true
+  joining:
+    description:
+      - Hosts of O(hosts) that join a cluster that is up. One without C(muster_k3s_role) is an agent. The server must be
+        running, whatever C(--limit) says; other agents that do not answer are left out, with a line in RV(notes).
+    type: list
+    elements: str
+    default: []
   cluster_cidr:
     description: The range of pods.
     type: str

@@ -292,9 +292,12 @@ def test_one_machine_leaves_and_comes_back(operator: Operator, before: dict[str,
     assert [node["metadata"]["name"] for node in operator.items("nodes")] == [SERVER]
     secrets = [item["metadata"]["name"] for item in operator.items("secrets", "-n", "kube-system")]
     assert f"{AGENT}.node-password.k3s" not in secrets
-    back = operator.play("cluster")
-    assert back.code == 0 and back.recap[SERVER]["changed"] == 0, back.output
+    back = operator.play("join", muster_join_hosts=AGENT)
+    assert back.code == 0 and back.recap[AGENT]["changed"] > 0 and SERVER not in back.recap, back.output
     assert {node["metadata"]["name"] for node in operator.items("nodes")} == {SERVER, AGENT}
+    for playbook, values in (("join", {"muster_join_hosts": AGENT}), ("cluster", {})):
+        again = operator.play(playbook, **values)
+        assert again.code == 0 and again.changed == 0, again.output
     assert operator.started()[0] == server
 
 
