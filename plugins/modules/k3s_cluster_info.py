@@ -100,11 +100,16 @@ taints:
   type: dict
 nodes:
   description:
-    - One entry for each machine, with the keys host, role, node, architecture, addresses, and client, the address
-      from which it is managed over SSH.
+    - One entry for each machine, with the keys host, role, node, architecture, addresses, address, the one by which K3s
+      reaches it, and client, from which it is managed over SSH.
   returned: success
   type: list
   elements: dict
+unconnected:
+  description: The hosts on which K3s is not installed yet, as M(muster.training.k3s_network_info) takes them.
+  returned: success
+  type: list
+  elements: str
 firewalls:
   description: The hosts on which a firewall is active, or was opened for the cluster.
   returned: success

@@ -81,8 +81,38 @@ def check_cluster(
         "notes": [*absent, *(line for item in members for line in cluster_checks.describe(item))],
         **_list_objects(meant),
         "nodes": [_describe_node(item) for item in members],
+        "unconnected": sorted(item.host for item in members if not item.installed),
         "firewalls": sorted(item.host for item in members if any(_read_firewall(item, "tool", "opened"))),
     }
+
+
+def check_network(
+    connect: t.Callable[[t.Sequence[str]], t.Sequence[NodeClient]], nodes: t.Mapping[str, str], wait_s: int, run: str
+) -> Result:
+    """Prove that VXLAN passes between machines on which K3s is not running yet; ``nodes``: addresses by host.
+
+    :param run: tells the datagrams of this check from others.
+    :raises RefusedError: naming the first pair between which nothing passes.
+    """
+    if len(nodes) < 2:
+        return {"changed": False}
+
+    def exchange(remote: NodeClient) -> dict[str, t.Any]:
+        peers = {host: address for host, address in nodes.items() if host != remote.name}
+        return remote.call("vxlan", own=remote.name, peers=peers, wait_s=wait_s, run=run)
+
+    answers, errors = on_each_node(connect(list(nodes)), exchange)
+    if errors:
+        raise most_telling_error(errors)
+    asked = [host for host in nodes if not answers[host]["busy"]]
+    missing = [(one, other) for other in asked for one in asked if one != other and one not in answers[other]["heard"]]
+    if missing:
+        more = f" (and {len(missing) - 1} more pairs)" if len(missing) > 1 else ""
+        raise RefusedError(
+            f"{missing[0][1]}: no datagram of {missing[0][0]} arrives on port 8472/udp (VXLAN){more}",
+            "Open it between the machines, in the firewall of the site or the security group of the cloud",
+        )
+    return {"changed": False}
 
 
 def _as_agent(machine: ClusterMachine) -> ClusterMachine:
@@ -120,8 +150,16 @@ def _describe_node(member: k3s.K3sMember) -> dict[str, t.Any]:
         "node": member.node,
         "architecture": member.architecture,
         "addresses": [item["address"] for item in member.addresses],
+        "address": _find_cluster_address(member),
         "client": _read_firewall(member, "client")[0],
     }
+
+
+def _find_cluster_address(member: k3s.K3sMember) -> str:
+    """Return the address by which K3s will reach a machine: as K3s chooses it."""
+    on_interface = [item["address"] for item in member.addresses if item["interface"] == member.flannel_iface]
+    known = [item["address"] for item in member.addresses]
+    return next((str(address) for address in [member.node_ip, *on_interface, *known] if address), "")
 
 
 def _read_firewall(member: k3s.K3sMember, *names: str) -> list[t.Any]:

@@ -139,3 +139,40 @@ def test_a_machine_joins_only_what_is_up() -> None:
         clients = [Machine(name, **({"problem": "no answer"} if name == lost else {})) for name in "abc"]
         with pytest.raises(MusterError, match=f"{lost}: no answer"):
             join(["c"], *clients)
+
+
+class Peer:
+    """A machine that hears whom it is told to."""
+
+    def __init__(self, name: str, hears: t.Sequence[str], busy: bool = False) -> None:
+        self.name, self.answer = name, {"heard": list(hears), "busy": busy}
+
+    def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
+        assert op == "vxlan" and values["own"] == self.name and self.name not in values["peers"]
+        assert values["run"] == "r" and values["wait_s"] == 9
+        return self.answer
+
+
+def probe(*peers: Peer) -> dict[str, t.Any]:
+    given: t.Any = peers
+    nodes = {peer.name: f"192.0.2.{number}" for number, peer in enumerate(peers)}
+    return cluster.check_network(lambda names: [peer for peer in given if peer.name in names], nodes, 9, "r")
+
+
+def test_the_network_passes_where_all_hear_each_other_or_run_k3s_already() -> None:
+    assert probe(Peer("a", "bc"), Peer("b", "ac"), Peer("c", "ab")) == {"changed": False}
+    assert probe(Peer("a", "b"), Peer("b", "a"), Peer("c", "", busy=True)) == {"changed": False}
+    assert probe(Peer("a", "")) == {"changed": False}
+
+
+def test_a_pair_between_which_nothing_passes_is_named() -> None:
+    with pytest.raises(RefusedError) as raised:
+        probe(Peer("a", "b"), Peer("b", ""))
+    assert "b: no datagram of a arrives on port 8472/udp (VXLAN). Open it between the machines" in str(raised.value)
+    with pytest.raises(RefusedError, match=r"\(and 1 more pairs\)"):
+        probe(Peer("a", ""), Peer("b", ""))
+
+
+def test_the_address_in_the_cluster_is_the_one_that_k3s_takes() -> None:
+    assert check()["nodes"][0]["address"] == "192.0.2.1" and check()["unconnected"] == ["a", "b"]
+    assert check(record={"role": "agent"})["unconnected"] == ["a"]
