@@ -139,6 +139,8 @@ def answer_deadline_s(op: str, values: t.Mapping[str, t.Any]) -> float:
         return 2 * float(values.get("within_s", 60)) + ANSWER_S
     if op == "reach":
         return float(values.get("seconds", 0)) + 60.0
+    if op == "vxlan":
+        return float(values.get("wait_s", 0)) + 60.0
     if op in ("k3s", "mesh"):
         return _STEPS_S.get(str(values.get("step")), 120.0) + float(values.get("wait_s", 0))
     if op == "info" and not any(values.get(name) for name in _SLOW_FACTS):
