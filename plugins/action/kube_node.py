@@ -19,7 +19,8 @@ class ActionModule(WorkflowAction):
         **CONNECTION,
         **STATE_HOME,
         "names": {"type": "list", "elements": "str", "required": True},
-        "state": {"type": "str", "choices": ["absent", "cordoned", "schedulable"], "default": "absent"},
+        "state": {"type": "str", "choices": ["absent", "cordoned", "schedulable", "tainted"], "default": "absent"},
+        "taints": {"type": "dict", "default": {}},
         "drain_timeout_s": {"type": "int", "default": 120},
     }
 

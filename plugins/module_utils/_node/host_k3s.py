@@ -20,8 +20,9 @@ import socket
 import time
 import typing as t
 
-from . import placed_files
+from . import facts_cluster, placed_files
 from .commands import run
+from .facts_source import FactsSource
 from .placed_files import Recorder, place_of
 
 NodeRequest = t.Mapping[str, t.Any]
@@ -30,7 +31,14 @@ DATA = "var/lib/rancher/k3s"
 PROGRAM = "usr/local/bin/k3s"
 # What another Kubernetes leaves where this one would be.
 FOREIGN = {
-    "K3s": ("etc/systemd/system/k3s.service", "etc/systemd/system/k3s-agent.service", "etc/rancher/k3s", DATA),
+    "K3s": (
+        "etc/systemd/system/k3s.service",
+        "etc/systemd/system/k3s-agent.service",
+        "etc/rancher/k3s",
+        DATA,
+        PROGRAM,
+        "usr/local/bin/k3s-uninstall.sh",
+    ),
     "RKE2": ("etc/rancher/rke2", "var/lib/rancher/rke2"),
     "kubeadm": ("etc/kubernetes/kubelet.conf", "etc/kubernetes/admin.conf"),
     "MicroK8s": ("var/snap/microk8s",),
@@ -55,10 +63,11 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
     root = request.get("root", "/")
     recorder = _recorder(request)
     record = recorder.read()
-    authority = place_of(f"{DATA}/server/tls/server-ca.crt", root)
+    is_agent = (record or {}).get("role") == "agent"
+    authority = place_of(f"{DATA}/{'agent' if is_agent else 'server/tls'}/server-ca.crt", root)
     found: dict[str, t.Any] = {
         "architecture": os.uname().machine,
-        "systemd": pathlib.Path("/run/systemd/system").is_dir(),
+        "ability": facts_cluster.read_ability(FactsSource({"root": root})),
         "root": os.geteuid() == 0,
         "hostname": socket.gethostname(),
         "machine_id": _text(place_of("etc/machine-id", root)).strip(),
@@ -68,8 +77,18 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
         "files": {path: recorder.digest_of(path) for path in request.get("paths", [])},
         "joined": place_of(f"{DATA}/agent/client-kubelet.crt", root).exists(),
         "authority": hashlib.sha256(authority.read_bytes()).hexdigest() if authority.exists() else None,
+        "driver": facts_cluster.read_driver(FactsSource({"root": root})),
         "unit": _unit(request["unit"]) if request.get("unit") else None,
     }
+    if request.get("machine"):
+        from . import host_firewall
+
+        found["machine"] = facts_cluster.read_machine(FactsSource({"root": root}), request["machine"])
+        found["machine"]["firewall"] = host_firewall.read_state() if root == "/" else None
+    if request.get("facts"):
+        from . import facts
+
+        found["facts"] = facts.gather_facts({"peers": request.get("peers", [])})
     if request.get("kubeconfig"):
         found["kubeconfig"] = _text(place_of("etc/rancher/k3s/k3s.yaml", root)) or None
     return found
@@ -172,15 +191,18 @@ def _is_content(place: pathlib.Path) -> bool:
 
 
 def _addresses() -> list[dict[str, t.Any]]:
-    """Return the addresses of this node's own links; those of pods are left out."""
+    """Return the addresses of this node's own links, those of the default route first; those of pods are left out."""
     try:
         links = json.loads(run("ip", "-json", "address", check=False) or "[]")
     except ValueError:
         return []
+    rows = [line.split() for line in _text(pathlib.Path("/proc/net/route")).splitlines()[1:]]
+    default = next((row[0] for row in rows if row[1:2] == ["00000000"]), None)
+    links.sort(key=lambda link: link["ifname"] != default)
     return [
         {"interface": link["ifname"], "address": item["local"], "prefix": item["prefixlen"]}
         for link in links
-        if not link["ifname"].startswith(("lo", "cni", "flannel", "veth", "kube", "docker", "br-"))
+        if not link["ifname"].startswith(("lo", "cni", "flannel", "veth", "kube"))
         for item in link.get("addr_info", [])
         if item.get("scope") == "global"
     ]
@@ -227,6 +249,18 @@ def _remove(request: NodeRequest) -> dict[str, t.Any]:
     return host_k3s_removal.remove(request)
 
 
+def _find_image(request: NodeRequest) -> dict[str, t.Any]:
+    from . import host_images
+
+    return host_images.find(request)
+
+
+def _load_image(request: NodeRequest) -> dict[str, t.Any]:
+    from . import host_images
+
+    return host_images.load(request)
+
+
 # Folders that K3s makes. Those that were there before, empty, are emptied; all others go.
 TREES = ("etc/rancher", "etc/rancher/k3s", "etc/rancher/node", "var/lib/rancher", DATA, "var/lib/kubelet", "run/k3s",
          "run/flannel", "var/lib/cni", "var/log/pods", "var/log/containers")  # fmt: skip
@@ -239,5 +273,7 @@ _STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "apply": _apply,
     "restart": _restart,
     "token": _token,
+    "find_image": _find_image,
+    "load_image": _load_image,
     "remove": _remove,
 }

@@ -145,7 +145,7 @@ def test_hosts_that_answer_are_told_from_those_that_do_not(monkeypatch: pytest.M
     shell.over.set()
 
 
-@pytest.mark.parametrize("op", sorted(host_agent._OPS))
+@pytest.mark.parametrize("op", sorted({**host_agent._OPS, **host_agent._MODULES}))
 def test_every_request_has_a_deadline(op: str) -> None:
     values = {"wait_s": 8.0, "seconds": 5.0, "within_s": 50.0}
     assert 7 <= answer_deadline_s(op, values) <= 900

@@ -10,6 +10,7 @@ import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.nodes.drain import NodeRemoval
 from ansible_collections.muster.training.plugins.plugin_utils._workflows import kube_node as subject
 
@@ -52,3 +53,18 @@ def test_a_removal_is_changed_when_a_node_was(monkeypatch: pytest.MonkeyPatch) -
     ]
     monkeypatch.setattr(subject.drain, "remove_node", lambda _client, name, *_args: NodeRemoval(name))
     assert not subject.run({**OPTIONS, "state": "absent"}, pathlib.Path(), False, print)["changed"]
+
+
+def test_each_node_gets_its_own_taints(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(
+        subject.taints, "set_taints", lambda _client, name, own, _check: calls.append((name, own)) or name == "a"
+    )
+    options = {**OPTIONS, "state": "tainted", "taints": {"a": ["k:NoSchedule"], "c": None}}
+    result = subject.run(options, pathlib.Path(), False, print)
+    assert sorted(calls) == [("a", ["k:NoSchedule"]), ("b", [])]
+    assert result["changed"] and result["nodes"][0] == {"node": "a", "taints": ["k:NoSchedule"]}
+    calls.clear()
+    with pytest.raises(InputError, match="taints: 'k' is not a taint"):
+        subject.run({**options, "taints": {"b": ["k"]}}, pathlib.Path(), False, print)
+    assert calls == []
