@@ -9,16 +9,14 @@ The tests build on each other, in their order.
 from __future__ import annotations
 
 import json
-import pathlib
-import tempfile
 import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.tests.lab import headscale, host, image, podman, traces
-from ansible_collections.muster.training.tests.lab.k3s import machines
+from ansible_collections.muster.training.tests.lab import headscale
 from ansible_collections.muster.training.tests.lab.k3s.operator import AGENT, SERVER, Operator
-from ansible_collections.muster.training.tests.support.kube_lab import NOTES, not_run
+from ansible_collections.muster.training.tests.lab.k3s.session import find_differences, open_operator
+from ansible_collections.muster.training.tests.support.kube_lab import NOTES
 
 OWNERS_NAME = "owners-name"
 
@@ -41,43 +39,18 @@ class World(t.NamedTuple):
     def tailscale(self, node: str, *words: str) -> str:
         return self.operator.lab.ask(node, "/usr/local/bin/tailscale", *words)
 
-    def differences(self, *names: str) -> list[str]:
+    def differences(self) -> list[str]:
         """What is other than before on the machines, line by line."""
-        found = []
-        for name in names or (SERVER, AGENT):
-            now = self.operator.lab.state(name)
-            found += [f"{name} has {line}" for line in now if line not in self.before[name]]
-            found += [f"{name} lacks {line}" for line in self.before[name] if line not in now]
-        return found
+        return find_differences(self.operator, self.before)
 
 
 @pytest.fixture(scope="module")
 def world() -> t.Iterator[World]:
-    reason = host.unmet()
-    if reason:
-        not_run(reason)
-    try:
-        host.ensure_programs()
-        tool = podman.Podman(podman.cache_home())
-        traces.sweep(tool)
-        root_image = image.ensure(tool, image.KUBE)
-        machines.prepare(tool)
-    except host.LabError as error:
-        not_run(str(error))
-    lab = machines.BareLab(tool, pathlib.Path(tempfile.mkdtemp(prefix="muster-lab-")))
-    try:
-        lab.up(root_image)
-        operator = Operator(lab)
-        operator.values |= {
-            "mesh_source": str(headscale.release(lab, operator.folder)),
-            "mesh_version": headscale.VERSION,
-        }
-        before = {node.name: lab.state(node.name) for node in lab.nodes}
-        server = headscale.Headscale(lab, SERVER)
-        yield World(operator, server, before)
-    finally:
-        left = lab.down()
-    assert left == [], "the lab left something behind"
+    with open_operator() as operator:
+        release = headscale.release(operator.lab, operator.folder)
+        operator.values |= {"mesh_source": str(release), "mesh_version": headscale.VERSION}
+        before = {node.name: operator.lab.state(node.name) for node in operator.lab.nodes}
+        yield World(operator, headscale.Headscale(operator.lab, SERVER), before)
 
 
 def test_without_a_key_nothing_is_done(world: World) -> None:
