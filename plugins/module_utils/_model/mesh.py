@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The mesh (a tailnet) of one machine: what it has, what it shall have, and what differs.
 
-Preferences have the names of ``tailscale debug prefs`` (ipn.Prefs). Only those that somebody asked for are compared:
+Preferences have the names of ``tailscale debug prefs`` (ipn.Prefs). Only those that were asked for are compared:
 a machine that its owner has put into the tailnet keeps all others.
 
 This is a private utility of the collection; it may change without notice.
@@ -139,7 +139,7 @@ class MeshPlan:
 def make_plan(state: MeshState, settings: MeshSettings, version: str) -> MeshPlan:
     """Return what differs between a machine and what it shall have.
 
-    :param version: of Tailscale; one that somebody else installed keeps its own.
+    :param version: of Tailscale; one that the owner of the machine installed keeps its own.
     """
     install = not state.program or (state.is_ours and (not state.intact or state.version != version))
     return MeshPlan(
@@ -156,13 +156,13 @@ def find_changes(present: Prefs, wanted: Prefs) -> dict[str, t.Any]:
     return {
         name: value
         for name, value in wanted.items()
-        if name not in present or _normalized(present[name]) != _normalized(value)
+        if name not in present or _to_comparable(present[name]) != _to_comparable(value)
     }
 
 
 def to_flags(prefs: Prefs) -> list[str]:
     """Return options of ``tailscale set`` without their dashes: ``accept-dns=false``."""
-    return [f"{_FLAGS[name]}={_shown(value)}" for name, value in prefs.items() if name in _FLAGS]
+    return [f"{_FLAGS[name]}={_to_text(value)}" for name, value in prefs.items() if name in _FLAGS]
 
 
 def architecture_of(name: str, state: MeshState) -> str:
@@ -212,12 +212,12 @@ def require_key(name: str, plan: MeshPlan, has_key: bool) -> None:
         )
 
 
-def _normalized(value: t.Any) -> t.Any:
+def _to_comparable(value: t.Any) -> t.Any:
     """Return a value for comparing: the order of routes says nothing, and without any there is null or a list."""
     return (sorted(value) or None) if isinstance(value, (list, tuple)) else value
 
 
-def _shown(value: t.Any) -> str:
+def _to_text(value: t.Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return ",".join(value) if isinstance(value, (list, tuple)) else str(value or "")

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tailscale on this node: what is there, placing its programs, joining a tailnet, preferences, and leaving again.
+"""Tailscale on this node: reading its state, placing its programs, joining a tailnet, preferences, leaving.
 
-What the owner of the node has set up is kept: preferences are changed one by one with ``tailscale set``, never reset,
+Settings of the node's owner stay: preferences are changed one by one with ``tailscale set``, never reset,
 and their former values are in the record, from which a removal restores them.
 
 This is a private utility of the collection; it may change without notice.

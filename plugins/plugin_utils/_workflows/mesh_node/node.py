@@ -122,7 +122,7 @@ def read_order(
 
 def ensure_present(remote: NodeClient, order: MeshOrder, check: bool) -> Result:
     """Install, start, set and join, each only where it differs."""
-    answer = _look(remote, order)
+    answer = _read_state(remote, order)
     state = mesh.MeshState.from_dict(answer)
     settings = order.settings
     if settings.hostname is None and not state.is_in_mesh:
@@ -146,13 +146,13 @@ def ensure_present(remote: NodeClient, order: MeshOrder, check: bool) -> Result:
     if plan.connect:
         remote.call("mesh", step="connect", wait_s=order.wait_s)
     if plan.has_changes:
-        result |= _describe(_look(remote, order))
+        result |= _describe(_read_state(remote, order))
     return {**result, "joined": True}
 
 
 def ensure_absent(remote: NodeClient, order: MeshOrder, check: bool) -> Result:
     """Leave the tailnet that was joined for the cluster, restore preferences, remove what was installed."""
-    answer = _look(remote, order)
+    answer = _read_state(remote, order)
     state = mesh.MeshState.from_dict(answer)
     if state.record is None:
         return {"changed": False, "steps": [], "joined": state.is_in_mesh, **_describe(answer)}
@@ -170,7 +170,7 @@ def ensure_absent(remote: NodeClient, order: MeshOrder, check: bool) -> Result:
     return {"changed": True, "steps": steps, "joined": state.is_in_mesh and not leaves, **_describe({})}
 
 
-def _look(remote: NodeClient, order: MeshOrder) -> dict[str, t.Any]:
+def _read_state(remote: NodeClient, order: MeshOrder) -> dict[str, t.Any]:
     digest = hashlib.sha256(order.unit_text.encode()).hexdigest()
     wanted = [{"path": _UNIT_FILE, "sha256": digest}, *({"path": path} for path in _PROGRAMS.values())]
     return remote.call("mesh", step="look", files=wanted)

@@ -134,7 +134,7 @@ class Follower:
         """Record the fault that was injected at a time: ``killed rank 1``, or ``off its network for 30 s``."""
         self.drilled_at = at
         is_cut = bool(self.drill and self.drill.cut_s)
-        # A cut that the gang survives is no fault of an attempt.
+        # The gang may survive a cut: it counts as no attempt's fault.
         self.record_event("cut" if is_cut else "drill", at, node=node, detail=what)
         said = f"cut {node} {what}" if is_cut else f"{what} on {node}"
         self.progress.say(f"drill: {said} at step {int(self.story.last.get('step', 0))}")

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.status import State
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.wait import WaitOutcome, WaitTarget
-from ansible_collections.muster.training.plugins.plugin_utils._workflows import kube_wait as subject
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.kube_objects import kube_wait as subject
 from ansible_collections.muster.training.tests.support.scripted_client import scripted_client
 from ansible_collections.muster.training.tests.support.scripted_http import Script
 

@@ -12,7 +12,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.nodes.drain import NodeRemoval
-from ansible_collections.muster.training.plugins.plugin_utils._workflows import kube_node as subject
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.kube_objects import kube_node as subject
 
 OPTIONS: dict[str, t.Any] = {"names": ["a", "b", "a"], "cluster_id": "u", "drain_timeout_s": 60}
 

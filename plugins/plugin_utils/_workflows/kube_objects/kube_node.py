@@ -14,11 +14,11 @@ import typing as t
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from .._kube.api.client import Client
-from .._kube.nodes import drain, taints
-from .shared import cluster_identity
-from .shared.kube_connection import open_client
-from .shared.state_dir import StateHome
+from ..._kube.api.client import Client
+from ..._kube.nodes import drain, taints
+from ..shared import cluster_identity
+from ..shared.kube_connection import open_client
+from ..shared.state_dir import StateHome
 
 _AT_ONCE = 8
 

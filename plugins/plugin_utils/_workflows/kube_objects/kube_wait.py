@@ -12,12 +12,12 @@ import pathlib
 import typing as t
 from collections.abc import Callable, Mapping
 
-from ...module_utils._model.errors import InputError
-from .._kube.api.client import Client
-from .._kube.objects import status
-from .._kube.objects.status import State
-from .._kube.objects.wait import WaitOutcome, WaitTarget, wait
-from .shared.kube_connection import open_client
+from ....module_utils._model.errors import InputError
+from ..._kube.api.client import Client
+from ..._kube.objects import status
+from ..._kube.objects.status import State
+from ..._kube.objects.wait import WaitOutcome, WaitTarget, wait
+from ..shared.kube_connection import open_client
 
 
 def run(

@@ -12,12 +12,12 @@ import pathlib
 import typing as t
 from collections.abc import Mapping
 
-from ...module_utils._model.errors import InputError
-from .._kube.api.kinds import KubeObject
-from .._kube.objects import manifests
-from .._kube.objects.apply import apply
-from .._kube.objects.apply_plan import Prune
-from .shared.kube_connection import ReportLine, open_client
+from ....module_utils._model.errors import InputError
+from ..._kube.api.kinds import KubeObject
+from ..._kube.objects import manifests
+from ..._kube.objects.apply import apply
+from ..._kube.objects.apply_plan import Prune
+from ..shared.kube_connection import ReportLine, open_client
 
 
 def run(

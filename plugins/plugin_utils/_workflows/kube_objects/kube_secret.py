@@ -12,11 +12,11 @@ import pathlib
 import typing as t
 from collections.abc import Mapping
 
-from .._kube.api.client import Client
-from .._kube.api.kinds import KubeObject, ObjectMeta
-from .._kube.objects.apply import apply
-from .._kube.objects.secrets import build_secret, keyed_hash
-from .shared.kube_connection import open_client
+from ..._kube.api.client import Client
+from ..._kube.api.kinds import KubeObject, ObjectMeta
+from ..._kube.objects.apply import apply
+from ..._kube.objects.secrets import build_secret, keyed_hash
+from ..shared.kube_connection import open_client
 
 
 def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, want_diff: bool) -> dict[str, object]:

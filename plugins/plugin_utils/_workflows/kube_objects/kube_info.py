@@ -12,10 +12,10 @@ import pathlib
 import typing as t
 from collections.abc import Mapping
 
-from ...module_utils._secrets.scrubber import MASK
-from .._kube.api.kinds import KubeObject, ObjectMeta
-from .._kube.objects import status
-from .shared.kube_connection import open_client
+from ....module_utils._secrets.scrubber import MASK
+from ..._kube.api.kinds import KubeObject, ObjectMeta
+from ..._kube.objects import status
+from ..shared.kube_connection import open_client
 
 # kubectl keeps the whole object in this annotation, its values included.
 _LAST_APPLIED = "/last-applied-configuration"

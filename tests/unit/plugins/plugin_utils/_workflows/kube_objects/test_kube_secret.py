@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._workflows import kube_secret as subject
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.kube_objects import kube_secret as subject
 from ansible_collections.muster.training.tests.support.scripted_client import scripted_client
 from ansible_collections.muster.training.tests.support.scripted_http import Call, Script
 

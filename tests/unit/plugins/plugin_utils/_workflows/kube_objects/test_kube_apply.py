@@ -12,7 +12,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
-from ansible_collections.muster.training.plugins.plugin_utils._workflows import kube_apply as subject
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.kube_objects import kube_apply as subject
 from ansible_collections.muster.training.tests.support.scripted_client import scripted_client
 from ansible_collections.muster.training.tests.support.scripted_http import Call, Script
 
