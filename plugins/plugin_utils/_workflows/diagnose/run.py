@@ -44,7 +44,7 @@ class DiagnoseRequest:
     home: StateHome
     run_id: str | None
     hosts: t.Sequence[str]
-    hostvars: t.Container[str]
+    hostvars: t.Mapping[str, t.Any]
     connect: t.Callable[[t.Sequence[str]], list[NodeClient]]
     progress: Reporter
     window_s: float = 1.0
