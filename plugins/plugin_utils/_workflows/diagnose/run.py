@@ -185,8 +185,10 @@ def _find_record(request: DiagnoseRequest) -> RecordedRun | None:
 
 def _is_of_cluster(request: DiagnoseRequest) -> bool:
     """Return whether a run without a record is looked for in pods; machines of the play go before our own cluster."""
-    machines = any(name != "localhost" or request.hostvars[name].get("muster_node") for name in request.hosts)
-    return names_cluster(request.cluster) or (bool(request.cluster.get("kubeconfig")) and not machines)
+    if names_cluster(request.cluster) or not request.cluster.get("kubeconfig"):
+        return names_cluster(request.cluster)
+    known = [name for name in request.hosts if name in request.hostvars]
+    return not any(name != "localhost" or request.hostvars[name].get("muster_node") for name in known)
 
 
 def _host_names(request: DiagnoseRequest, record: RecordedRun | None) -> list[str]:
