@@ -37,6 +37,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for part in TOTALS.values():
         total.update(part)
     rows = {name: part for name, part in sorted(TOTALS.items()) if part["cases"]}
+    if not rows:
+        return
     terminalreporter.section("faults")
     for name, part in {**rows, "all": total}.items():
         words = [*FIGURES, *sorted(part.keys() - set(FIGURES))]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Sixty faults that others have reported, each from its table through rent, reap, the reaper unit, teardown and heal.
+"""Faults that others have reported, each from its table through rent, reap, the reaper unit, teardown and heal.
 
 Their sources are issues of other projects, the providers' own documents and error lists. What must hold whatever
 happens: nothing bills at the end, nothing of others is touched, no order beyond what may be replaced, and no output
@@ -17,13 +17,14 @@ from collections.abc import Iterator
 import pytest
 
 from ansible_collections.muster.training.tests.fakes.cycle import Server
+from ansible_collections.muster.training.tests.faults.reported_changes import CHANGES
 from ansible_collections.muster.training.tests.faults.reported_lambda import LAMBDA
 from ansible_collections.muster.training.tests.faults.reported_runpod import RUNPOD
 from ansible_collections.muster.training.tests.faults.reported_shadeform import SHADEFORM
 from ansible_collections.muster.training.tests.faults.reported_vastai import VASTAI
 from ansible_collections.muster.training.tests.faults.reported_world import Life, Reported
 
-CASES = (*LAMBDA, *RUNPOD, *VASTAI, *SHADEFORM)
+CASES = (*LAMBDA, *RUNPOD, *VASTAI, *SHADEFORM, *CHANGES)
 FIGURES: collections.Counter[str] = collections.Counter()
 
 

@@ -124,7 +124,8 @@ class QueuedDeletion:
     """An instance to delete; ``retry_at`` is when the next attempt is due.
 
     It bills ``price`` until it is absent from listings: it was ``acknowledged_at``, and first absent at ``absent_at``.
-    One that is ``stuck`` cannot be deleted by this call.
+    One that is ``unknown`` to its provider must be absent for as long as a listing may miss one that exists; one that
+    is ``stuck`` cannot be deleted by this call.
     """
 
     instance: Instance
@@ -134,6 +135,7 @@ class QueuedDeletion:
     price: float | None = None
     acknowledged_at: float | None = None
     absent_at: float | None = None
+    unknown: bool = False
     stuck: bool = False
 
     @property
@@ -313,11 +315,12 @@ class MachineProbed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeletionAnswered:
-    """A delete call was answered; ``problem`` says why it failed."""
+    """A delete call was answered; ``problem`` says why it failed, ``existed`` whether its provider knew the id."""
 
     at: float
     deletion: QueuedDeletion
     problem: str = ""
+    existed: bool = True
 
 
 CreateEvent = OrderSent | OrderAnswered | AccountListed | MachineProbed | DeletionAnswered
