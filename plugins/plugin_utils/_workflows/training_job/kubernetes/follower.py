@@ -119,11 +119,12 @@ class ClusterFollower(Follower):
 
     def state(self) -> dict[str, object]:
         """Return where the run is; a node counts while its pod runs."""
-        running = [pod for pod in self.pods.values() if pod.get("status", {}).get("phase") == "Running"]
-        values = {**super().state(), "nodes": len(running), "nodes_asked": self.job.nodes}
+        phases = [pod.get("status", {}).get("phase") for pod in self.pods.values()]
+        values = {**super().state(), "nodes": phases.count("Running"), "nodes_asked": self.job.nodes}
         if self.pending.suspended:
             return {**values, "ranks": 0, "waiting": "queued"}
-        return values if running or self._ending else {**values, "ranks": 0}
+        # Between two attempts there are none, whatever ranks the last one had.
+        return values if self._ending or {"Running", "Succeeded"} & {*phases} else {**values, "ranks": 0}
 
     def local_time_of(self, stamp: t.Any) -> float:
         """Return the time of something that the cluster has dated, by this controller's clock."""
