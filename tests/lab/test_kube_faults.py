@@ -33,6 +33,7 @@ def controller(kube_lab: KubeLab, team: Team, tmp_path: pathlib.Path) -> Control
 
 
 LONG_LINES = """
+import time
 for step in range(1, 31):
     print("y" * 1_000_000)
     print(f"step={step}", flush=True)
