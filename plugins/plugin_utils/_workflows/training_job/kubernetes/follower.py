@@ -36,7 +36,7 @@ from .ending.last_lines import FoundEnd, is_over
 from .ending.pod_losses import PodLosses
 from .ending.run_end import EndRules
 from .force_delete import ForcedDeletions
-from .pending import Hindrances, PendingCauses
+from .pending import Hindrances, PendingCauses, keeps_waiting
 from .pod_logs import LineCounts, PodLogs
 from .run_events import RunWarnings
 from .timestamps import cluster_date, local_time
@@ -119,11 +119,12 @@ class ClusterFollower(Follower):
 
     def state(self) -> dict[str, object]:
         """Return where the run is; a node counts while its pod runs."""
-        running = [pod for pod in self.pods.values() if pod.get("status", {}).get("phase") == "Running"]
-        values = {**super().state(), "nodes": len(running), "nodes_asked": self.job.nodes}
+        phases = [pod.get("status", {}).get("phase") for pod in self.pods.values()]
+        values = {**super().state(), "nodes": phases.count("Running"), "nodes_asked": self.job.nodes}
         if self.pending.suspended:
             return {**values, "ranks": 0, "waiting": "queued"}
-        return values if running or self._ending else {**values, "ranks": 0}
+        # Between two attempts there are none, whatever ranks the last one had.
+        return values if self._ending or {"Running", "Succeeded"} & {*phases} else {**values, "ranks": 0}
 
     def _is_seen(self) -> bool:
         """Return whether the run is placed, and no log of it is waited for."""
@@ -375,18 +376,11 @@ class ClusterFollower(Follower):
 
     def _end_if_hindered(self) -> None:
         """End a run whose pods were kept from starting for too long, at its first start or at a later one."""
-        cause = self.hindrances.overdue(self._is_hindered)
+        begun, queued = bool(self.story.attempts), self.pending.suspended
+        cause = self.hindrances.overdue(lambda item: not queued and keeps_waiting(item, self.pods, begun))
         if cause is not None and self._ending is None:
             detail = self.hindrances.describe(cause)
             self._ending = FoundEnd(RunOutcome("failed", 1, cause.code, detail), reads_s=0.0)
-
-    def _is_hindered(self, cause: events.StartProblem) -> bool:
-        """Return whether a cause still keeps the run from starting: where a pod of a later start runs, others wait."""
-        alive = {uid: pod for uid, pod in self.pods.items() if not is_over(pod)}
-        if self.pending.suspended or cause.uid not in alive:
-            return not (self.pending.suspended or alive)
-        running = {uid for uid, pod in alive.items() if pod["status"].get("phase") == "Running"}
-        return cause.uid not in running and not (running and self.story.attempts and not cause.misses_object)
 
     def _read_log(self, node: str) -> str:
         return read_tail(self.folder / run_record.log_file(node))

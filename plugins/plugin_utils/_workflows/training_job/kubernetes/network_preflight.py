@@ -152,7 +152,8 @@ class _StartProblems:
             raise self._final
         late = self._hindrances.overdue(lambda cause: cause.uid not in self._running)
         if late is not None:
-            raise RefusedError(self._hindrances.describe(late), _ADVICE[late.code])
+            advice = "Check that the nodes reach its registry" if late.code == "image" else _ADVICE[late.code]
+            raise RefusedError(self._hindrances.describe(late), advice)
         return now
 
     def _listen(self) -> None:

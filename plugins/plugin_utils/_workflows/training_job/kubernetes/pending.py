@@ -11,10 +11,11 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ...._kube.api.kinds import KubeObject, title
 from ...._kube.objects import events, status
+from .ending.last_lines import is_over
 
 # Kueue makes a Workload of a job within moments.
 _UNQUEUED_S = 8.0
@@ -130,3 +131,15 @@ class Hindrances:
     def describe(self, cause: events.StartProblem) -> str:
         """Return why a run ends by a cause that lasted, one line."""
         return f"{cause.text}; it lasted for more than placement.start_wait_s ({self.wait_s:g} s)"
+
+
+def keeps_waiting(cause: events.StartProblem, pods: Mapping[str, KubeObject], begun: bool) -> bool:
+    """Return whether a cause still keeps a run from starting that has its place.
+
+    :param pods: the run's pods by uid. :param begun: whether it has begun before: then a pod that runs may train.
+    """
+    alive = {uid: pod for uid, pod in pods.items() if not is_over(pod)}
+    if cause.uid not in alive:
+        return not alive
+    running = {uid for uid, pod in alive.items() if pod["status"].get("phase") == "Running"}
+    return cause.uid not in running and not (running and begun and not cause.misses_object)

@@ -114,8 +114,10 @@ class PodLosses:
         """Note that a pod has ended or is gone. One that a user deleted ends before any other one of its gang."""
         self._over.add(uid)
         at, attempt, name = self._first_leaving.pop(uid, (0.0, 0, ""))
+        if not name or uid in self._lost:
+            return
         others = self._others(uid)
-        if not name or uid in self._lost or others & (self._leaving | self._over) or not (others or self._lone):
+        if others & (self._leaving | self._over) or not (others or self._lone):
             return
         self._lost.add(uid)
         node = self.node_of(uid)

@@ -392,3 +392,21 @@ def test_a_broken_source_ends_following_with_its_reason(tmp_path: pathlib.Path, 
     told.heard.put(("error", ("event", RuntimeError("x"))))
     with pytest.raises(RuntimeError):
         follow(tmp_path, told)
+
+
+def test_ranks_of_an_attempt_that_is_over_are_not_shown(tmp_path: pathlib.Path, told: Told) -> None:
+    """Its pods are gone and no others may come for long: its ranks do not run."""
+    follower, _ = follower_of(tmp_path, told)
+    told.tell_pod("a")
+    told.tell_rank("a", 1, 0, world_size=2)
+    shown: list[Dict] = []
+
+    def end() -> None:
+        shown.append(follower.state())
+        told.tell_main("Completed")
+
+    threading.Timer(0.3, lambda: (shown.append(follower.state()), told.tell_pod("a", kind="DELETED"))).start()
+    threading.Timer(0.6, end).start()
+    follower.run()
+    assert [(state["nodes"], state["ranks"]) for state in shown] == [(1, 1), (0, 0)]
+    assert follower.story.ranks_seen() == 1

@@ -104,8 +104,11 @@ def test_a_registry_that_is_away_is_waited_for_as_long_as_the_job_says() -> None
     pod["metadata"] = {**pod["metadata"], "uid": "u"}
     assert made.rule(pod).phase == "waiting" and "dial tcp: refused" in said[0]
     made._hindrances.wait_s = -1.0
-    with pytest.raises(RefusedError, match=r"dial tcp: refused; it lasted for more than placement\.start_wait_s"):
+    with pytest.raises(
+        RefusedError, match=r"dial tcp: refused; it lasted for more than placement\.start_wait_s"
+    ) as end:
         made.rule(pod)
+    assert "Check that the nodes reach its registry" in str(end.value)
     # Once it runs, the registry has answered.
     running = {**pod, "status": {"phase": "Running", "containerStatuses": []}}
     assert made.rule(running).phase == "waiting"
