@@ -21,6 +21,8 @@ from ..._launch import environment
 from ..._launch.base import RunContext
 
 _PORT_FIRST, _PORT_PAIRS = 20_000, 5_000
+# A script is compiled on the nodes before the start; a larger one is no program by hand.
+_SCRIPT_LIMIT = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,6 +83,23 @@ def build_context(job: Job, identity: str, attempt: int) -> RunContext:
     """Return what launchers know of a run whose first attempt has the number ``attempt``."""
     folder, part = job_checkpoints.checkpoint_folder(job, identity), job_checkpoints.folder_of_start(job, attempt)
     return RunContext(identity, rendezvous_port(identity), attempt, folder, part)
+
+
+def read_script(job: Job, found: CodeSource) -> tuple[str, str] | None:
+    """Return the name and text of the job's Python script, None where it is not sent along or is large."""
+    if not job.script or job.script.startswith("/") or job.code is None:
+        return None
+    wanted = str(pathlib.PurePosixPath(job.code.workdir, job.script))
+    files = {
+        file.path: file for item in found.placed if item.target == environment.CODE_DIR for file in item.tree.files
+    }
+    file = files.get(wanted)
+    if file is None or not wanted.endswith(".py") or file.size > _SCRIPT_LIMIT:
+        return None
+    try:
+        return job.script, file.source.read_bytes().decode("utf-8", "surrogateescape")
+    except OSError:
+        return None
 
 
 def _require_script(job: Job, tree: file_sync.FileTree) -> None:

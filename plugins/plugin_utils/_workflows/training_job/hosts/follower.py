@@ -20,13 +20,17 @@ from .....module_utils._model.run_record import RunEnd
 from .....module_utils._node import files
 from ...._hosts import log_follow
 from ...._hosts.node_client import NodeClient, on_each_node
+from ...shared import run_record
 from ...shared.parent_process import watch_parent
 from ...shared.progress import Progress
-from ..follower import Follower, RunOutcome
+from ..follower import Follower, RunOutcome, read_tail
 
 _IDLE_S = 1.0
 # With on_lost_node: fail, a node that is silent for so long is lost; shorter is a hiccup of the connection.
 _SILENT_S = 10
+_LINE_LIMIT = 160
+# So long after its last rank ended a gang that does start again has begun to.
+_UNEVEN_S = 10.0
 _MISSING_UNIT: dict[str, t.Any] = {"alive": False, "exit": None, "state": "gone"}
 
 
@@ -161,7 +165,7 @@ class HostsFollower(Follower):
         if any(self.behind.get(node) for node in ended):
             # The last lines say why it ended.
             return None
-        fault = self._failed_outcome(ended) or self._budget_outcome()
+        fault = self._failed_outcome(ended) or self._uneven_outcome() or self._budget_outcome()
         if fault:
             return fault
         first = next(iter(self.remotes))
@@ -181,7 +185,34 @@ class HostsFollower(Follower):
         where = failure[2] if failure else node
         code = failure[1] if failure and end["cause"] == "crash" else end["exit_code"]
         outcome: RunEnd = "lost" if end["cause"] in ("node_lost", "rendezvous_unreachable") else "failed"
-        return RunOutcome(outcome, code, end["cause"], _describe_cause(end["cause"], where, code), where)
+        detail = _describe_cause(end["cause"], where, code)
+        if end["cause"] == "timeout":
+            detail = f"timeout_s ({self.job.timeout_s} s) has passed {self._where_it_stood(where)}"
+        return RunOutcome(outcome, code, end["cause"], detail, where)
+
+    def _where_it_stood(self, node: str) -> str:
+        """Return the last step of the run, and what a node printed last."""
+        step = self.story.last.get("step")
+        lines = read_tail(self.folder / run_record.log_file(node)).splitlines()
+        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        where = "before the first step" if step is None else f"at step {int(step)}"
+        return f"{where}; last line of {node}: {said[:_LINE_LIMIT]}" if said else where
+
+    def _uneven_outcome(self) -> RunOutcome | None:
+        """Return the end of a gang of which some ranks succeeded and another failed: it cannot start again.
+
+        An agent whose ranks have succeeded does not come back; torchrun waits minutes for the others at its exit.
+        """
+        attempt = self.story.attempts[-1] if self.story.attempts else None
+        if attempt is None or self.job.launcher not in TORCHRUN_FAMILY or len(attempt.exits) < self.job.world_size:
+            return None
+        codes = {end.exit_code for end in attempt.exits.values()}
+        failure = attempt.first_failure
+        settled = log_follow.now() - max(end.at for end in attempt.exits.values()) > _UNEVEN_S
+        if failure is None or 0 not in codes or not settled:
+            return None
+        detail = f"a rank on {failure.node} exited with code {failure.exit_code} and others succeeded"
+        return RunOutcome("failed", failure.exit_code, "crash", detail, failure.node)
 
     def _budget_outcome(self) -> RunOutcome | None:
         allowed = self.job.restart

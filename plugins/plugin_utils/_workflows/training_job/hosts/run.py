@@ -69,6 +69,9 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             _check_cut(plan, drilling)
             require_same_job(plan, before)
             changed = not is_running(plan)
+            names = ", ".join(host.name for host in found)
+            would = "would be started" if changed else "is running and would be followed"
+            request.progress.say(f"run {run_id} {would} on {names}: world size {job.world_size}; nothing was changed")
             return {
                 "changed": changed,
                 "run_id": run_id,
@@ -117,9 +120,20 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
         record, _unused = record_cancelled(folder, record)
     if errors:
         raise most_telling_error(errors)
+    request.progress.say(_describe_cancel(record, was_ended, answers))
     return lease_guard.delete_after_end(
         request, home, run_id, build_result(record, folder, changed=stopped or not was_ended), str(record.outcome)
     )
+
+
+def _describe_cancel(record: RunRecord, was_ended: bool, answers: t.Mapping[str, t.Mapping[str, t.Any]]) -> str:
+    """Return what a cancel did, and from where the run can continue."""
+    stopped = sorted(name for name, answer in answers.items() if answer["stopped"])
+    where = f"stopped on {', '.join(stopped)}" if stopped else "nothing of it was running"
+    state = f"had ended before ({record.outcome})" if was_ended else str(record.outcome)
+    step = record.checkpoint.step if record.checkpoint else None
+    ahead = f" The same command (train) continues it from the checkpoint of step {step}" if step is not None else ""
+    return f"run {record.run_id} {state}: {where}.{ahead}"
 
 
 def _half_cancelled(run_id: str, stopped: t.Sequence[str], errors: t.Mapping[str, MusterError]) -> MusterError:
@@ -185,7 +199,7 @@ def _build_plan(
     infos = {host.name: answers[host.name][0] for host in found if host.name in answers}
     try:
         if errors:
-            raise most_telling_error(errors)
+            raise _with_way_around(request, job, errors)
         found = _settle_addresses(job, found, remotes, run_id, source, infos)
         reserved = infos[found[0].name].get("reserved")
         if reserved:
@@ -198,6 +212,16 @@ def _build_plan(
     except MusterError:
         _remove_owner_mark(remotes[0], infos.get(found[0].name), run_id)
         raise
+
+
+def _with_way_around(request: RunRequest, job: Job, errors: t.Mapping[str, MusterError]) -> MusterError:
+    """Return the error of hosts that cannot take part, with how to run on others where the play has enough."""
+    problem = most_telling_error(errors)
+    if len(request.hosts) - len(errors) >= job.nodes:
+        left_out = ":".join(f"!{name}" for name in sorted(errors))
+        way = f"leave out what does not answer: --limit 'all:{left_out}'"
+        problem.fix = f"{problem.fix.rstrip('.')}, or {way}" if problem.fix else f"Or {way}"
+    return problem
 
 
 def _settle_addresses(
