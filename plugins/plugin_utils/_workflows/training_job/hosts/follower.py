@@ -8,6 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import time
 import typing as t
@@ -18,17 +19,19 @@ from .....module_utils._model.job import Job
 from .....module_utils._model.launchers import TORCHRUN_FAMILY
 from .....module_utils._model.run_record import RunEnd
 from .....module_utils._node import files
+from .....module_utils._secrets.scrubber import scrub
 from ...._hosts import log_follow
 from ...._hosts.node_client import NodeClient, on_each_node
 from ...shared import run_record
 from ...shared.parent_process import watch_parent
 from ...shared.progress import Progress
-from ..follower import Follower, RunOutcome, read_tail
+from ..follower import Follower, RunOutcome, error_file, read_tail
 
 _IDLE_S = 1.0
 # With on_lost_node: fail, a node that is silent for so long is lost; shorter is a hiccup of the connection.
 _SILENT_S = 10
 _LINE_LIMIT = 160
+_ERROR_BYTES = 64 << 10
 # So long after its last rank ended a gang that does start again has begun to.
 _UNEVEN_S = 10.0
 _MISSING_UNIT: dict[str, t.Any] = {"alive": False, "exit": None, "state": "gone"}
@@ -123,6 +126,24 @@ class HostsFollower(Follower):
         )
         for update in [update for updates in reads.values() for update in updates]:
             self._keep(update)
+
+    def keep_errors(self, node: str | None) -> None:
+        """Keep what the ranks of a node wrote last to standard error; beside much output the log has it late or never.
+
+        The rank that ended first comes last, where the error line of a log is looked for.
+        """
+        remote = self.remotes.get(node or "")
+        if remote is None or node in self.lost_since:
+            return
+        with contextlib.suppress(MusterError):
+            answer = remote.call("read", run_id=self.run_id, pattern="ranks/**/stderr.log", limit=_ERROR_BYTES)
+            began = self.story.attempts[-1].started_at - 1 if self.story.attempts else 0.0
+            newest = [file for file in answer["files"] if file["modified_at"] >= began]
+            newest.sort(key=lambda file: -float(file["modified_at"]))
+            text = scrub("\n".join(str(file["text"]) for file in newest))
+            place = error_file(self.folder, remote.name)
+            files.private_dir(place.parent)
+            files.write_atomic(place, text.encode("utf-8", "replace"))
 
     def has_attempt(self, generation: int) -> bool:
         """Return whether what the nodes say is of the start that has this number, and not of one before."""

@@ -443,3 +443,21 @@ def test_a_time_limit_says_how_long_it_was_and_where_the_run_stood(world: World)
     assert outcome.detail == (
         "timeout_s (60 s) has passed before the first step; last line of a: loading the tokenizer"
     )
+
+
+def test_the_errors_of_a_nodes_ranks_are_kept_the_first_one_last(world: World) -> None:
+    follower = world.follower()
+    follower.record_event("worker_started", T0, rank=0, node="a", attempt=1)
+    world.kill_answer = {
+        "files": [
+            {"text": "ValueError: first", "modified_at": T0 + 5},
+            {"text": "RuntimeError: the peer is gone", "modified_at": T0 + 6},
+            {"text": "KeyError: of an earlier start", "modified_at": T0 - 50},
+        ]
+    }
+    follower.keep_errors("a")
+    kept = (world.folder / "logs" / "a.err").read_text()
+    assert kept == "RuntimeError: the peer is gone\nValueError: first"
+    follower.keep_errors(None)
+    follower.keep_errors("of-another-run")
+    assert [item["op"] for item in world.killed] == ["read"]
