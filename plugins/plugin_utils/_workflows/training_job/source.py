@@ -21,7 +21,7 @@ from ..._launch import environment
 from ..._launch.base import RunContext
 
 _PORT_FIRST, _PORT_PAIRS = 20_000, 5_000
-# A script is compiled on the nodes before the start; a larger one is no program by hand.
+# A script is compiled on the nodes before the start; a larger one is sent unread.
 _SCRIPT_LIMIT = 1 << 20
 
 

@@ -286,7 +286,7 @@ class HostsFollower(Follower):
         self.drilled_at = float(answer["at"])
         target = f"rank {self.drill.rank}" if self.drill.target == "worker" else self.drill.target
         what = f"off its network for {cut_s} s" if cut_s else f"killed {target}"
-        # A cut that the gang survives is no fault of an attempt.
+        # A cut that the gang survives is not counted as a fault of an attempt.
         self.record_event("cut" if cut_s else "drill", self.drilled_at, node=node, detail=what)
         said = f"cut {node} {what}" if cut_s else f"{what} on {node}"
         self.progress.say(f"drill: {said} at step {int(self.story.last.get('step', 0))}")
