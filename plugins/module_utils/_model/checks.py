@@ -17,6 +17,7 @@ from .job import Job
 
 MAX_SKEW_S = 60.0
 _MIN_FREE = 64 << 20
+_MAX_NAMES = 8
 NodeInfo = t.Mapping[str, t.Any]
 
 
@@ -49,9 +50,20 @@ def raise_first_failure(checks: t.Sequence[Check]) -> None:
     failures = [check for check in checks if not check.ok]
     if failures:
         first = failures[0]
-        more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         where = f"{first.node}: " if first.node else ""
-        raise RefusedError(f"{where}{first.problem}{more}", first.fix)
+        raise RefusedError(f"{where}{first.problem}{_describe_others(first, failures[1:])}", first.fix)
+
+
+def _describe_others(first: Check, others: t.Sequence[Check]) -> str:
+    """Return which checks failed beside the first one: the same on which nodes, and how many others."""
+    same = [str(check.node) for check in others if check.name == first.name and check.node]
+    different = [check for check in others if check.name != first.name]
+    parts = [f"the same on {', '.join(same[:_MAX_NAMES])}{'…' if len(same) > _MAX_NAMES else ''}"] if same else []
+    if different:
+        where = f"{different[0].node}: " if different[0].node else ""
+        more = f", and {len(different) - 1} more checks" if len(different) > 1 else ""
+        parts.append(f"also {where}{different[0].problem}{more}")
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def check_gang(
@@ -72,6 +84,7 @@ def check_gang(
         ]
         checks += [
             _check_interpreter(name, info),
+            *_check_syntax(name, info),
             *_check_packages(job, name, info),
             *_check_tools(name, info),
             *_check_files(name, info),
@@ -172,6 +185,15 @@ def _check_interpreter(node: str, info: NodeInfo) -> Check:
     return _build_check("python", node, not problem, training.get("version"), "runs", problem, fix)
 
 
+def _check_syntax(node: str, info: NodeInfo) -> list[Check]:
+    """Return whether the job's interpreter on a node takes the script; nothing where it was not sent along."""
+    if "syntax" not in info:
+        return []
+    problem = info["syntax"] or ""
+    fix = "Correct the line; the node's Python may be older than the script needs"
+    return [_build_check("syntax", node, not problem, problem or None, "compiles", f"job.script: {problem}", fix)]
+
+
 def _check_packages(job: Job, node: str, info: NodeInfo) -> list[Check]:
     training = info.get("training") or {}
     checks = []
@@ -180,7 +202,12 @@ def _check_packages(job: Job, node: str, info: NodeInfo) -> list[Check]:
         missing = f"package {package} is not installed for {training.get('executable')}"
         problem = missing if version is None else f"{package} {version} does not satisfy {wanted}"
         ok = version is not None and satisfies(version, wanted)
-        fix = f"Install it on the node: {training.get('executable')} -m pip install '{package}{wanted}'"
+        exact = "" if wanted in ("", "*") else wanted
+        install = f"{training.get('executable')} -m pip install '{package}{exact}'"
+        fix = (
+            "Name the interpreter that has it (host variable muster_training_python, python3 where it is not set; the "
+            f"bootstrap playbook makes one), or install it: {install}"
+        )
         checks.append(_build_check(f"package_{package}", node, ok, version, wanted or "any", problem, fix))
     return checks
 

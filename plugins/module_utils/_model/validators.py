@@ -33,7 +33,7 @@ def describe_type(value: t.Any) -> str:
     """Return a plain word for the type of ``value`` (the value itself is never shown)."""
     names = {bool: "a boolean", int: "a number", float: "a number", str: "text", list: "a list", dict: "a mapping"}
     if value is None:
-        return "nothing"
+        return "null"
     return next((word for base, word in names.items() if isinstance(value, base)), type(value).__name__)
 
 

@@ -52,6 +52,9 @@ def op_info(request: NodeRequest) -> dict[str, t.Any]:
         answer["training"] = host_preflight.inspect_python(
             request["python"], request.get("packages", []), request.get("env", {})
         )
+    if request.get("script"):
+        executable = answer["training"].get("executable")
+        answer["syntax"] = host_preflight.find_syntax_error(executable, *request["script"])
     answer["tools"] = {name: shutil.which(name, path=_tool_path()) for name in request.get("tools", [])}
     answer["ports"] = {str(port): host_preflight.port_problem(host, port) for host, port in request.get("ports", [])}
     answer["paths"] = {

@@ -25,6 +25,15 @@ from . import files, host_blobs, host_units
 # Run by the job's own interpreter, with the job's environment: versions without importing the (slow) packages. The
 # folders of installed packages are named after package and version; importlib.metadata, which knows every other way of
 # installing, is asked only when no folder is found, because importing it takes longer than all the rest.
+_SYNTAX = """
+import sys
+try:
+    compile(sys.stdin.buffer.read(), sys.argv[1], "exec", dont_inherit=True)
+except SyntaxError as exc:
+    print("%s, line %s: %s: %s" % (sys.argv[1], exc.lineno, type(exc).__name__, exc.msg))
+except ValueError as exc:
+    print("%s: %s" % (sys.argv[1], exc))
+"""
 _PACKAGES = """
 import os, sys
 def listed(place):
@@ -81,6 +90,18 @@ def inspect_python(python: str, packages: t.Sequence[str], env: t.Mapping[str, s
         }
     # Not sys.executable: inside a virtual environment it may be resolved past the link that makes it one.
     return {**value, "executable": executable, "problem": None}
+
+
+def find_syntax_error(executable: str | None, name: str, source: str) -> str | None:
+    """Return where a script is not valid for an interpreter, None where it is or the interpreter does not run."""
+    if not executable:
+        return None
+    try:
+        argv, text = [executable, "-I", "-S", "-c", _SYNTAX, name], source.encode("utf-8", "surrogateescape")
+        done = subprocess.run(argv, input=text, capture_output=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode(errors="replace").strip() or None if done.returncode == 0 else None
 
 
 def port_problem(host: str, number: int) -> dict[str, t.Any] | None:

@@ -45,6 +45,11 @@ from .hosts_target import FabricTarget, HostsTarget, TargetNodes
 _SCHEMA = 1
 _FILE = "fabric.json"
 _MAX_NAMES = 8
+# What lets a fabric pass, or a play continue, that has nothing to compare with, such as nodes that share one machine.
+_WAYS_ON = (
+    "Declare the link (muster_islands) or the expected bandwidth (muster_expectations), or set "
+    "muster_fabric_allow_unproven: true to continue without proof"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -313,6 +318,8 @@ def _build_result(
         lines = _result_lines(work, results)
         failed = [line for item, line in zip(results, lines, strict=False) if item.verdict.exit_code]
         message = "; ".join([*failed, *lines[len(results) :]])
+        if outcome == "unproven" and message:
+            message += f". {_WAYS_ON}"
         result.update(failed=True, msg=message or f"nothing was tested, and the last verdict is {outcome}")
     return result
 

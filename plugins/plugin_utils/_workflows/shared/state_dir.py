@@ -97,7 +97,7 @@ class StateHome:
                 handle.close()
                 raise RefusedError(
                     f"run {run_id} is being followed by {holder} on this controller",
-                    "Wait for it, end it, or look with the status playbook",
+                    "Wait for it, end it, or look with the status playbook; a task of your own needs run_once: true",
                 ) from exc
         handle.truncate(0)
         try:

@@ -305,6 +305,11 @@ def _bound_log(place: pathlib.Path) -> None:
         return
 
 
+def error_file(folder: pathlib.Path, node: str) -> pathlib.Path:
+    """Return where a run's folder keeps what the ranks of a node wrote last to standard error."""
+    return (folder / run_record.log_file(node)).with_suffix(".err")
+
+
 def read_tail(place: pathlib.Path) -> str:
     """Return the end of a kept log, empty when there is none."""
     try:

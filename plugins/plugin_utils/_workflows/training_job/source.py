@@ -23,6 +23,8 @@ from ..._launch.base import RunContext
 
 _SHOWN = 5
 _PORT_FIRST, _PORT_PAIRS = 20_000, 5_000
+# A script is compiled on the nodes before the start; a larger one is sent unread.
+_SCRIPT_LIMIT = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -94,6 +96,23 @@ def _describe_ignored(placed: t.Iterable[gang.PlacedTree]) -> list[str]:
     ignored = [name for item in placed for name in item.tree.ignored]
     more = f" and {len(ignored) - _SHOWN} more" if len(ignored) > _SHOWN else ""
     return [f"left out of the code by .gitignore: {', '.join(ignored[:_SHOWN])}{more}"] if ignored else []
+
+
+def read_script(job: Job, found: CodeSource) -> tuple[str, str] | None:
+    """Return the name and text of the job's Python script, None where it is not sent along or is large."""
+    if not job.script or job.script.startswith("/") or job.code is None:
+        return None
+    wanted = str(pathlib.PurePosixPath(job.code.workdir, job.script))
+    files = {
+        file.path: file for item in found.placed if item.target == environment.CODE_DIR for file in item.tree.files
+    }
+    file = files.get(wanted)
+    if file is None or not wanted.endswith(".py") or file.size > _SCRIPT_LIMIT:
+        return None
+    try:
+        return job.script, file.source.read_bytes().decode("utf-8", "surrogateescape")
+    except OSError:
+        return None
 
 
 def _require_script(job: Job, tree: file_sync.FileTree) -> None:

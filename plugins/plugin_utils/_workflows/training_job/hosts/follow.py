@@ -72,6 +72,7 @@ def follow_run(
         raise
     gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
     follower.drain()
+    follower.keep_errors(outcome.node if outcome.outcome == "failed" else None)
     outcome = explain_end(folder, check_attendance(plan.job, follower, outcome), "hosts")
     ended = record_end(follower, outcome, record, prices)
     result = add_drill(build_result(ended, folder, changed), follower, ended)

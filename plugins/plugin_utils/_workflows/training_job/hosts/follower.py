@@ -8,6 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import time
 import typing as t
@@ -18,15 +19,21 @@ from .....module_utils._model.job import Job
 from .....module_utils._model.launchers import TORCHRUN_FAMILY
 from .....module_utils._model.run_record import RunEnd
 from .....module_utils._node import files
+from .....module_utils._secrets.scrubber import scrub
 from ...._hosts import log_follow
 from ...._hosts.node_client import NodeClient, on_each_node
+from ...shared import run_record
 from ...shared.parent_process import watch_parent
 from ...shared.progress import Progress
-from ..follower import Follower, RunOutcome
+from ..follower import Follower, RunOutcome, error_file, read_tail
 
 _IDLE_S = 1.0
 # With on_lost_node: fail, a node that is silent for so long is lost; shorter is a hiccup of the connection.
 _SILENT_S = 10
+_LINE_LIMIT = 160
+_ERROR_BYTES = 64 << 10
+# So long after its last rank ended a gang that does start again has begun to.
+_UNEVEN_S = 10.0
 _MISSING_UNIT: dict[str, t.Any] = {"alive": False, "exit": None, "state": "gone"}
 
 
@@ -120,6 +127,24 @@ class HostsFollower(Follower):
         for update in [update for updates in reads.values() for update in updates]:
             self._keep(update)
 
+    def keep_errors(self, node: str | None) -> None:
+        """Keep what the ranks of a node wrote last to standard error; beside much output the log has it late or never.
+
+        The rank that ended first comes last, where the error line of a log is looked for.
+        """
+        remote = self.remotes.get(node or "")
+        if remote is None or node in self.lost_since:
+            return
+        with contextlib.suppress(MusterError):
+            answer = remote.call("read", run_id=self.run_id, pattern="ranks/**/stderr.log", limit=_ERROR_BYTES)
+            began = self.story.attempts[-1].started_at - 1 if self.story.attempts else 0.0
+            newest = [file for file in answer["files"] if file["modified_at"] >= began]
+            newest.sort(key=lambda file: -float(file["modified_at"]))
+            text = scrub("\n".join(str(file["text"]) for file in newest))
+            place = error_file(self.folder, remote.name)
+            files.private_dir(place.parent)
+            files.write_atomic(place, text.encode("utf-8", "replace"))
+
     def has_attempt(self, generation: int) -> bool:
         """Return whether what the nodes say is of the start that has this number, and not of one before."""
         found = [(units.get("agent") or {}).get("generation") for units in self.units.values()]
@@ -161,7 +186,7 @@ class HostsFollower(Follower):
         if any(self.behind.get(node) for node in ended):
             # The last lines say why it ended.
             return None
-        fault = self._failed_outcome(ended) or self._budget_outcome()
+        fault = self._failed_outcome(ended) or self._uneven_outcome() or self._budget_outcome()
         if fault:
             return fault
         first = next(iter(self.remotes))
@@ -181,7 +206,34 @@ class HostsFollower(Follower):
         where = failure[2] if failure else node
         code = failure[1] if failure and end["cause"] == "crash" else end["exit_code"]
         outcome: RunEnd = "lost" if end["cause"] in ("node_lost", "rendezvous_unreachable") else "failed"
-        return RunOutcome(outcome, code, end["cause"], _describe_cause(end["cause"], where, code), where)
+        detail = _describe_cause(end["cause"], where, code)
+        if end["cause"] == "timeout":
+            detail = f"timeout_s ({self.job.timeout_s} s) has passed {self._where_it_stood(where)}"
+        return RunOutcome(outcome, code, end["cause"], detail, where)
+
+    def _where_it_stood(self, node: str) -> str:
+        """Return the last step of the run, and what a node printed last."""
+        step = self.story.last.get("step")
+        lines = read_tail(self.folder / run_record.log_file(node)).splitlines()
+        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        where = "before the first step" if step is None else f"at step {int(step)}"
+        return f"{where}; last line of {node}: {said[:_LINE_LIMIT]}" if said else where
+
+    def _uneven_outcome(self) -> RunOutcome | None:
+        """Return the end of a gang of which some ranks succeeded and another failed: it cannot start again.
+
+        An agent whose ranks have succeeded does not come back; torchrun waits minutes for the others at its exit.
+        """
+        attempt = self.story.attempts[-1] if self.story.attempts else None
+        if attempt is None or self.job.launcher not in TORCHRUN_FAMILY or len(attempt.exits) < self.job.world_size:
+            return None
+        codes = {end.exit_code for end in attempt.exits.values()}
+        failure = attempt.first_failure
+        settled = log_follow.now() - max(end.at for end in attempt.exits.values()) > _UNEVEN_S
+        if failure is None or 0 not in codes or not settled:
+            return None
+        detail = f"a rank on {failure.node} exited with code {failure.exit_code} and others succeeded"
+        return RunOutcome("failed", failure.exit_code, "crash", detail, failure.node)
 
     def _budget_outcome(self) -> RunOutcome | None:
         allowed = self.job.restart

@@ -54,7 +54,7 @@ def select_hosts(names: t.Sequence[str], hostvars: t.Mapping[str, t.Any], job: J
     if job.nodes > len(names):
         raise InputError(
             "job.nodes",
-            f"requests {job.nodes} nodes, the play has {len(names)} hosts",
+            f"requests {job.nodes} nodes, the play has {len(names)} host{'' if len(names) == 1 else 's'}",
             "Add hosts or request fewer nodes",
         )
     return [_build_host(name, hostvars[name], job) for name in names[: job.nodes]]
@@ -83,6 +83,7 @@ def build_info_request(
         "python": host.python,
         "packages": list(registry.required_packages(job)),
         "env": {key: job.env[key] for key in ("PYTHONPATH",) if key in job.env},
+        "script": code_source.read_script(job, found),
         "address": host.address,
         "ports": [[host.address, wanted]]
         if index == 0

@@ -86,6 +86,7 @@ def _refresh(
     for remote in ordered:
         remote.owner = home.owner(create=False)["owner"]
     gang.stop_gang(ordered, record.run_id, job.checkpoints.grace_s + 20)
+    follower.keep_errors(outcome.node if outcome.outcome == "failed" else None)
     outcome = explain_end(folder, check_attendance(job, follower, outcome), "hosts")
     return record_end(follower, outcome, record, prices, follower.ended_at())
 

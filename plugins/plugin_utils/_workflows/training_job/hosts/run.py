@@ -71,6 +71,9 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             _check_cut(plan, drilling)
             require_same_job(plan, before)
             changed = not is_running(plan)
+            names = ", ".join(host.name for host in found)
+            would = "would be started" if changed else "is running and would be followed"
+            request.progress.say(f"run {run_id} {would} on {names}: world size {job.world_size}; nothing was changed")
             return {
                 "changed": changed,
                 "run_id": run_id,
@@ -203,7 +206,7 @@ def _build_plan(
     infos = {host.name: answers[host.name][0] for host in found if host.name in answers}
     try:
         if errors:
-            raise most_telling_error(errors)
+            raise _with_way_around(request, job, errors)
         found = _settle_addresses(job, found, remotes, run_id, source, infos)
         reserved = infos[found[0].name].get("reserved")
         if reserved:
@@ -216,6 +219,16 @@ def _build_plan(
     except MusterError:
         _remove_owner_mark(remotes[0], infos.get(found[0].name), run_id)
         raise
+
+
+def _with_way_around(request: RunRequest, job: Job, errors: t.Mapping[str, MusterError]) -> MusterError:
+    """Return the error of hosts that cannot take part, with how to run on others where the play has enough."""
+    problem = most_telling_error(errors)
+    if len(request.hosts) - len(errors) >= job.nodes:
+        left_out = ":".join(f"!{name}" for name in sorted(errors))
+        way = f"leave out what does not answer: --limit 'all:{left_out}'"
+        problem.fix = f"{problem.fix.rstrip('.')}, or {way}" if problem.fix else f"Or {way}"
+    return problem
 
 
 def _settle_addresses(

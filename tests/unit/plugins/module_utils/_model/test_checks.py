@@ -174,7 +174,7 @@ def test_versions_are_compared_over_the_nodes_without_their_build() -> None:
 
 def test_a_refusal_counts_what_else_is_wrong() -> None:
     bad = answer(files={"/t.py": False}, ports={"20000": {**TAKEN, "reason": "busy"}})
-    with pytest.raises(RefusedError, match=r"^a: port 20000 cannot be used: busy \(and 1 more\)\. Another program"):
+    with pytest.raises(RefusedError, match=r"busy \(also a: cannot read /t.py\)\. Another program"):
         checks.raise_first_failure(preflight(bad))
     checks.raise_first_failure([])
 
@@ -265,3 +265,17 @@ def test_a_memory_limit_that_cannot_be_enforced_is_refused(manager: str, gpus: i
     found = [check for check in preflight(answer(manager=manager), wanted=wanted) if not check.ok]
     assert [check.name for check in found] == failed
     assert all("the node runs no systemd" in check.problem and check.fix for check in found)
+
+
+def test_the_same_problem_on_other_nodes_is_told_with_their_names() -> None:
+    bad = answer(training={"executable": "/p", "version": None, "packages": {}, "problem": "/p does not run"})
+    with pytest.raises(RefusedError, match=r"^a: /p does not run \(the same on b\)"):
+        checks.raise_first_failure(preflight(bad, bad))
+
+
+def test_a_script_that_the_nodes_python_does_not_take_is_refused_with_its_line() -> None:
+    fine, bad = answer(syntax=None), answer(syntax="train.py, line 3: SyntaxError: invalid syntax")
+    assert not [check for check in preflight(fine, fine) if not check.ok]
+    (failed,) = [check for check in preflight(fine, bad) if not check.ok]
+    assert (failed.name, failed.node) == ("syntax", "b")
+    assert failed.problem == "job.script: train.py, line 3: SyntaxError: invalid syntax"

@@ -116,7 +116,7 @@ UNITS = "Units are Ki, Mi, Gi, Ti and k, M, G, T, behind the number without a sp
         ("choice", 1, "must be one of alpha, beta"),
         ("text", "", "must not be empty"),
         ("text", "a\nb", "must not contain control characters"),
-        ("text", None, "must be text, not nothing"),
+        ("text", None, "must be text, not null"),
         ("argument", "a\0b", "must not contain NUL"),
         ("argument", [1], "must be text or a number, not a list"),
         ("name", "Upper", "must be lower-case letters, digits and '-', and start and end with one of the first two"),
@@ -186,7 +186,7 @@ def test_quantities_are_ordered_by_number_and_binary_units_are_larger(number: in
 def test_the_word_for_a_kind_never_echoes_the_value() -> None:
     values = (None, True, 1, 1.5, "secret", ["secret"], {"a": "secret"}, b"secret")
     words = [f.describe_type(value) for value in values]
-    assert words == ["nothing", "a boolean", "a number", "a number", "text", "a list", "a mapping", "bytes"]
+    assert words == ["null", "a boolean", "a number", "a number", "text", "a list", "a mapping", "bytes"]
 
 
 @pytest.mark.parametrize(("name", "digits"), [("decimal", 400), ("quantity", 400), ("argument", 5000), ("text", 5000)])

@@ -137,3 +137,23 @@ def test_basics_are_json_of_this_machine() -> None:
     found = host_preflight.read_basics()
     assert found["python"] == ".".join(map(str, sys.version_info[:3])) and found["cpus"] >= 1
     assert found["user"] == f"uid {os.getuid()}" and found["manager"] in ("system", "user", "detached")
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("print(1)\n", None),
+        ("x = 1\nprint(1\n", "train.py, line 2: SyntaxError: '(' was never closed"),
+        ("if True:\nprint(1)\n", "train.py, line 2: IndentationError: expected an indented block"),
+        ("x = '\udcff'\n", "train.py"),
+    ],
+)
+def test_a_script_is_compiled_by_the_interpreter_of_the_job(source: str, problem: str | None) -> None:
+    found = host_preflight.find_syntax_error(sys.executable, "train.py", source)
+    assert found is None if problem is None else (found or "").startswith(problem), found
+
+
+def test_a_script_that_nothing_can_compile_is_not_refused() -> None:
+    assert host_preflight.find_syntax_error(None, "t.py", "(") is None
+    assert host_preflight.find_syntax_error("/nowhere/python", "t.py", "(") is None
+    assert host_preflight.find_syntax_error("/bin/false", "t.py", "(") is None

@@ -28,6 +28,12 @@ def test_the_own_nodes_log_comes_first(tmp_path: pathlib.Path) -> None:
     assert explain_end(tmp_path, CRASH, "hosts").detail.endswith("exited with code 3: KeyError: 'own'")
 
 
+def test_what_the_ranks_wrote_to_standard_error_comes_before_the_log(tmp_path: pathlib.Path) -> None:
+    log(tmp_path, "n1", "noise\nRuntimeError: of the launcher\n")
+    (tmp_path / "logs" / "n1.err").write_text("Traceback\nValueError: the real reason\n")
+    assert explain_end(tmp_path, CRASH, "hosts").detail.endswith("exited with code 3: ValueError: the real reason")
+
+
 def test_a_killed_rank_is_not_given_the_words_of_another_node(tmp_path: pathlib.Path) -> None:
     log(tmp_path, "n0", "RuntimeError: [gloo/transport/tcp/pair.cc:525] Connection closed by peer\n")
     killed = RunOutcome("failed", 137, "crash", "a rank on n1 exited with code 137", "n1")

@@ -168,7 +168,7 @@ def test_mpi_has_ended_with_its_first_node(world: World) -> None:
             ("failed", 65),
             "a rank on b exited with code 65, which restart.fatal_exit_codes names",
         ),
-        ("timeout", 124, ("failed", 124), "timeout_s has passed"),
+        ("timeout", 124, ("failed", 124), "timeout_s (None s) has passed before the first step"),
         ("node_lost", 137, ("lost", 137), "b was lost, restart.max_lost_nodes is exceeded"),
         ("rendezvous_unreachable", 111, ("lost", 111), "b could not reach the rendezvous store"),
         ("odd", 4, ("failed", 4), "b: odd (exit code 4)"),
@@ -418,3 +418,46 @@ def test_a_drill_waits_for_the_first_checkpoint(world: World) -> None:
     assert world.killed == [] and sum("waiting for the first checkpoint" in line for line in world.said) == 1
     world.run(begun, *steps, None, *ends, drill=drill, checkpoints={"interval_steps": 2})
     assert len(world.killed) == 1
+
+
+@pytest.mark.parametrize(("age_s", "over"), [(11.0, True), (3.0, False)])
+def test_a_gang_of_which_one_rank_failed_and_others_succeeded_cannot_start_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, age_s: float, over: bool
+) -> None:
+    """Its agents run on: torchrun waits at its exit. ``T0 + 9`` is when the ranks ended."""
+    monkeypatch.setattr(log_follow, "now", lambda: T0 + 9 + age_s)
+    lines = [started("a", 0), started("b", 1), ended("a", 0, 0), ended("b", 1, 3)]
+    more = [] if over else [news("a", unit(exit_code=0)), news("b", unit(exit_code=0))]
+    outcome = world.run(news("a", events=lines), news("b"), *more)
+    if over:
+        assert (outcome.outcome, outcome.exit_code, outcome.cause, outcome.node) == ("failed", 3, "crash", "b")
+        assert outcome.detail == "a rank on b exited with code 3 and others succeeded"
+    else:
+        assert "others succeeded" not in outcome.detail
+
+
+def test_a_time_limit_says_how_long_it_was_and_where_the_run_stood(world: World) -> None:
+    over = unit(exit_code=124, cause="timeout")
+    text = "loading the tokenizer\n\n"
+    outcome = world.run(news("a", over, events=[started("a", 0)], log=text), news("b", over), timeout_s=60)
+    assert outcome.detail == (
+        "timeout_s (60 s) has passed before the first step; last line of a: loading the tokenizer"
+    )
+
+
+def test_the_errors_of_a_nodes_ranks_are_kept_the_first_one_last(world: World) -> None:
+    follower = world.follower()
+    follower.record_event("worker_started", T0, rank=0, node="a", attempt=1)
+    world.kill_answer = {
+        "files": [
+            {"text": "ValueError: first", "modified_at": T0 + 5},
+            {"text": "RuntimeError: the peer is gone", "modified_at": T0 + 6},
+            {"text": "KeyError: of an earlier start", "modified_at": T0 - 50},
+        ]
+    }
+    follower.keep_errors("a")
+    kept = (world.folder / "logs" / "a.err").read_text()
+    assert kept == "RuntimeError: the peer is gone\nValueError: first"
+    follower.keep_errors(None)
+    follower.keep_errors("of-another-run")
+    assert [item["op"] for item in world.killed] == ["read"]
