@@ -24,7 +24,7 @@ ANSWER_S = 7.0
 # And for a watch, which may find the node busy, beyond the time that it waits by itself.
 _WATCH_S = 10.0
 # Steps of K3s that take long: a download has 900 s on the node, a removal ends all pods, an image is unpacked.
-_K3S_S: t.Final = {"fetch": 960.0, "remove": 600.0, "apply": 300.0, "load_image": 2000.0}
+_K3S_S: t.Final = {"fetch": 960.0, "remove": 600.0, "apply": 300.0, "load_image": 2000.0, "piece": 600.0}
 _DEADLINES_S = {
     "put": 300.0,
     "install": 120.0,
