@@ -73,7 +73,7 @@ class UserJob:
 
 
 def leave_island_queue(job: Job, facts: ClusterFacts) -> tuple[Job, ClusterFacts]:
-    """Return a test without its queue where that one chooses islands: it admits only to islands that a test has found."""
+    """Return a test without its queue where that one chooses islands: it admits to islands that were found."""
     if not facts.by_queue:
         return job, facts
     placement = dataclasses.replace(job.placement, queue=None, priority=None)

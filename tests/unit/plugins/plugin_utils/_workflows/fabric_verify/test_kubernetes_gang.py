@@ -111,6 +111,7 @@ def _fields(value: t.Any) -> dict[str, t.Any]:
 
 def test_a_queue_that_chooses_islands_does_not_get_the_test_that_finds_them() -> None:
     given = {**job("gloo"), "placement": {"backend": "kubernetes", "queue": "main", "priority": "high"}}
+    given["resources"] = {"cpu": 1, "memory": "1Gi"}
     parsed = parse_job(given)
     for queue, kept in ((Queue("main"), "main"), (Queue("main", topology=True, island_level="x/island"), None)):
         facts = ClusterFacts(nodes=[], queues=("main",), queue=queue, claims=None, policies=[])
