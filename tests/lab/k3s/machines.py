@@ -203,7 +203,7 @@ def make_bundle(
     for name, version, architecture, path, use, origin in wanted:
         target = place / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(origin, target)
+        os.link(origin, target)
         entries.append(bundle.BundleEntry(name, version, architecture, path, _digest_of(target), use))
     bundle.write_index(place, entries)
     return place

@@ -38,6 +38,7 @@ def run(options: t.Mapping[str, t.Any], remote: NodeClient, base: pathlib.Path, 
     if not archive.is_file():
         raise InputError("archive", f"{archive} does not exist", "Write it with docker save or podman save")
     sha256 = files.sha256_of(archive)
+    bundle.check_digest(str(options["archive"]), base, archive, sha256)
     record = found["record"] or {}
     if record.get("archive") == sha256 and found["digest"] == record.get("digest"):
         return {"changed": False, "image": name, "digest": found["digest"], "archive_sha256": sha256}
