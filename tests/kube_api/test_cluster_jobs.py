@@ -153,7 +153,7 @@ def test_a_claim_of_another_tool_is_used_as_it_is(
 ) -> None:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     meta = {"name": "checkpoints", "namespace": namespace}
-    client.create(t.cast(t.Any, {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": spec}))
+    apply(client, [{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": spec}], "terraform")
     assert changed(roles.play("storage_claim", storage_claim_namespace=namespace)) == 0
     assert spec_of(client, "v1/PersistentVolumeClaim", "checkpoints", namespace)["accessModes"] == ["ReadWriteOnce"]
 
