@@ -118,7 +118,20 @@ STEPS: t.Final[tuple[Step, ...]] = (
     Step(
         "faults",
         "provider faults, all cases",
-        (("{python}", "-m", "pytest", "--quiet", "-rsfE", "--tb=short", "tests/faults"),),
+        (
+            (
+                "{python}",
+                "-m",
+                "pytest",
+                "--quiet",
+                "-rsfE",
+                "--tb=short",
+                "--numprocesses=2",
+                # What a file counts is judged by its last test.
+                "--dist=loadfile",
+                "tests/faults",
+            ),
+        ),
         ("tests/faults/*.py",),
         counted=True,
     ),
@@ -190,7 +203,8 @@ STEPS: t.Final[tuple[Step, ...]] = (
         counted=True,
         empty_status=5,
     ),
-    Step("molecule", "molecule scenarios", (("{bin}/molecule", "test", "--all"),), ("molecule/*/molecule.yml",)),
+    # The scenarios of machines are run by tests/lab/test_molecule.py, which has some.
+    Step("molecule", "molecule scenario default", (("{bin}/molecule", "test"),), ("molecule/default/molecule.yml",)),
     Step(
         "test-units",
         "ansible-test units",

@@ -31,6 +31,7 @@ class ActionModule(WorkflowAction):
 
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
         "hosts": {"type": "list", "elements": "str", "required": True},
+        "joining": {"type": "list", "elements": "str", "default": []},
         "cluster_cidr": {"type": "str", "default": "10.42.0.0/16"},
         "service_cidr": {"type": "str", "default": "10.43.0.0/16"},
     }
@@ -49,4 +50,5 @@ class ActionModule(WorkflowAction):
             variables.get("ansible_play_hosts_all") or [],
             options["cluster_cidr"],
             options["service_cidr"],
+            options["joining"],
         )

@@ -55,12 +55,12 @@ options:
     description:
       - V(torch) runs the collection's bench under torchrun with the interpreter of the training jobs.
       - V(nccl_tests) runs nccl-tests under mpirun; it needs GPUs, Open MPI and sshd on the hosts.
-        A cluster is refused.
+        On a cluster it needs them in the image, and the MPI operator.
     type: str
     choices: [torch, nccl_tests]
     default: torch
   nccl_tests:
-    description: Folder of the programs of nccl-tests on the hosts; the default searches C(PATH).
+    description: Folder of the programs of nccl-tests on the hosts or in the pods; the default searches C(PATH).
     type: str
   idle_only:
     description:

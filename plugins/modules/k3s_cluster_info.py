@@ -24,6 +24,13 @@ options:
     type: list
     elements: str
     required: true
+  joining:
+    description:
+      - Hosts of O(hosts) that join a cluster that is up. One without C(muster_k3s_role) is an agent. The server must be
+        running, whatever C(--limit) says; other agents that do not answer are left out, with a line in RV(notes).
+    type: list
+    elements: str
+    default: []
   cluster_cidr:
     description: The range of pods.
     type: str
@@ -93,11 +100,16 @@ taints:
   type: dict
 nodes:
   description:
-    - One entry for each machine, with the keys host, role, node, architecture, addresses, and client, the address
-      from which it is managed over SSH.
+    - One entry for each machine, with the keys host, role, node, architecture, addresses, address, the one by which K3s
+      reaches it, and client, from which it is managed over SSH.
   returned: success
   type: list
   elements: dict
+unconnected:
+  description: The hosts on which K3s is not installed yet, as M(muster.training.k3s_network_info) takes them.
+  returned: success
+  type: list
+  elements: str
 firewalls:
   description: The hosts on which a firewall is active, or was opened for the cluster.
   returned: success

@@ -148,6 +148,23 @@ def test_a_check_on_bare_machines_predicts_and_changes_nothing(
     assert not operator.state.exists() and not operator.lock.exists()
 
 
+def test_vxlan_that_does_not_pass_is_named_and_nothing_is_changed(
+    operator: Operator, before: dict[str, list[str]]
+) -> None:
+    rule = (
+        "nft add table netdev cut; nft 'add chain netdev cut in { type filter hook ingress device eth0 priority 0; }'"
+    )
+    operator.lab.ask(AGENT, "sh", "-c", f"{rule}; nft add rule netdev cut in udp dport 8472 drop")
+    try:
+        result = operator.play("cluster")
+    finally:
+        operator.lab.ask(AGENT, "nft", "delete", "table", "netdev", "cut")
+    assert result.code != 0 and result.changed == 0 and len(result.errors) == 1, result.output
+    said = "lab-2: no datagram of lab-1 arrives on port 8472/udp (VXLAN). Open it between the machines"
+    assert said in result.errors[0] and result.seconds < 60, result.output
+    assert find_differences(operator, before) == []
+
+
 def test_a_wrong_token_is_refused_before_the_agent_is_touched(operator: Operator, before: dict[str, list[str]]) -> None:
     result = operator.play("cluster", hosts={AGENT: {"k3s_token": WRONG_TOKEN}})
     assert result.code != 0 and len(result.errors) == 1, result.output
@@ -263,9 +280,12 @@ def test_one_machine_leaves_and_comes_back(operator: Operator, before: dict[str,
     assert [node["metadata"]["name"] for node in operator.items("nodes")] == [SERVER]
     secrets = [item["metadata"]["name"] for item in operator.items("secrets", "-n", "kube-system")]
     assert f"{AGENT}.node-password.k3s" not in secrets
-    back = operator.play("cluster")
-    assert back.code == 0 and back.recap[SERVER]["changed"] == 0, back.output
+    back = operator.play("join", muster_join_hosts=AGENT)
+    assert back.code == 0 and back.recap[AGENT]["changed"] > 0 and SERVER not in back.recap, back.output
     assert {node["metadata"]["name"] for node in operator.items("nodes")} == {SERVER, AGENT}
+    for playbook, values in (("join", {"muster_join_hosts": AGENT}), ("cluster", {})):
+        again = operator.play(playbook, **values)
+        assert again.code == 0 and again.changed == 0, again.output
     assert operator.started()[0] == server
 
 

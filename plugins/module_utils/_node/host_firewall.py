@@ -49,6 +49,8 @@ def _open(rules: t.Sequence[t.Mapping[str, t.Any]], check: bool) -> dict[str, t.
         if tool:
             _write_record(str(active), wanted, record if not moved else None)
             problem = tool.open(wanted)
+            if not problem and not tool.is_in_force(wanted):
+                problem = "they are not in force afterwards (firewalld must be 0.9 or newer)"
             if problem:
                 _remove(files.read_json(RECORD) or {})
                 return {"problem": f"{active} refuses the rules: {problem}"}

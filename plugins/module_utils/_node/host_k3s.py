@@ -191,11 +191,14 @@ def _is_content(place: pathlib.Path) -> bool:
 
 
 def _addresses() -> list[dict[str, t.Any]]:
-    """Return the addresses of this node's own links; those of pods are left out."""
+    """Return the addresses of this node's own links, those of the default route first; those of pods are left out."""
     try:
         links = json.loads(run("ip", "-json", "address", check=False) or "[]")
     except ValueError:
         return []
+    rows = [line.split() for line in _text(pathlib.Path("/proc/net/route")).splitlines()[1:]]
+    default = next((row[0] for row in rows if row[1:2] == ["00000000"]), None)
+    links.sort(key=lambda link: link["ifname"] != default)
     return [
         {"interface": link["ifname"], "address": item["local"], "prefix": item["prefixlen"]}
         for link in links

@@ -64,7 +64,7 @@ def find(name: str, version: str, architecture: str, file: str = "") -> Download
     base = known[0]
     here, wanted = (urllib.parse.quote(text, safe="") for text in (base.version, version))
     url = base.url.replace(here, wanted)
-    name_of_file = file or base.file
+    name_of_file = file or base.file.replace(base.version, version)
     return Download(name, version, base.architecture, name_of_file, f"{url.rpartition('/')[0]}/{name_of_file}", "")
 
 

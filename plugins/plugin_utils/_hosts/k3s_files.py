@@ -17,7 +17,7 @@ import yaml
 
 PROGRAM = "/usr/local/bin/k3s"
 CONFIG = "/etc/rancher/k3s/config.yaml.d/50-muster.yaml"
-# Apart: they apply when a node is registered, and a change of them is no reason to start K3s again.
+# Apart: they apply when a node is registered, and K3s is not started again for a change of them.
 TAINTS = "/etc/rancher/k3s/config.yaml.d/60-muster-taints.yaml"
 TOKEN = "/etc/rancher/k3s/muster-token"
 REGISTRIES = "/etc/rancher/k3s/registries.yaml"

@@ -145,7 +145,7 @@ def delete_events(old: DeleteState, event: DeleteEvent, new: DeleteState, at: fl
 
 
 def _found_events(before: Termination | None, now: Termination, at: float) -> list[LedgerEvent]:
-    """Return the events of ids that were found for a machine, and of ids that turned out to be somebody else's."""
+    """Return the events of ids that were found for a machine, and of ids that belong to another account's machine."""
     if before is None:
         return [termination_event(now, at, "orphan" if now.lease.state == "orphan" else "adopted", now.ids[0])]
     events = [termination_event(now, at, "adopted", item) for item in now.ids if item not in before.ids]

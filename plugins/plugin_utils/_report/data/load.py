@@ -26,6 +26,8 @@ Line = t.Mapping[str, object]
 TAIL_BYTES = 64 * 1024
 TAIL_LINES = 14
 MAX_LOGS = 400
+_RATE = "_per_s"
+_OWN_KEYS = ("at", "step", "loss", "attempt", "rank", "world_size", "checkpoint_step", "resumed_from_step", "printed")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class RunEvent:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One line of training figures; ``throughput`` in the unit named by :attr:`RunFolder.unit`.
+    """One line of training figures; ``throughput`` in the unit named by :attr:`RunFolder.unit`, ``extras`` all others.
 
     :ivar has_bad_loss: the program wrote a loss that is not a number (NaN, infinite); ``loss`` is None then.
     """
@@ -53,6 +55,7 @@ class StepRecord:
     loss: float | None
     throughput: float | None
     has_bad_loss: bool = False
+    extras: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -218,13 +221,14 @@ def parse_usage(lines: t.Iterable[Line]) -> tuple[Usage, ...]:
 def parse_metrics(
     lines: t.Iterable[Line], notes: list[str], history: RunHistory | None = None
 ) -> tuple[tuple[Segment, ...], str | None]:
-    """Return the segments in order, and the unit of their throughput (``tokens_per_s``, ``samples_per_s``) or None.
+    """Return the segments in order, and the unit of their throughput (``tokens_per_s``, ``images_per_s``) or None.
 
     A segment starts with a ``resumed_from_step`` line, where the step falls back without one, and with each attempt.
     """
     groups = list(_split_metrics(lines, history))
     step_lines = [line for group in groups for line in group if _read_step(line) is not None]
-    unit = next((key for line in step_lines for key in ("tokens_per_s", "samples_per_s") if key in line), None)
+    keys = dict.fromkeys(key for line in step_lines for key in line if key.endswith(_RATE))
+    unit = next((key for key in ("tokens_per_s", "samples_per_s", *keys) if key in keys), None)
     losses = [line.get("loss") for line in step_lines]
     bad_losses = sum(loss is not None and parsing.read_number(loss) is None for loss in losses)
     if bad_losses:
@@ -261,7 +265,13 @@ def _build_segment(lines: t.Sequence[Line], unit: str | None) -> Segment:
         at, step, saved = parsing.read_time(line.get("at")), _read_step(line), line.get("checkpoint_step")
         if step is not None:
             loss, throughput = parsing.read_number(line.get("loss")), parsing.read_number(line.get(unit or ""))
-            steps.append(StepRecord(at, step, loss, throughput, line.get("loss") is not None and loss is None))
+            extras = {
+                key: value
+                for key in line
+                if key not in (*_OWN_KEYS, unit) and (value := parsing.read_number(line[key])) is not None
+            }
+            bad = line.get("loss") is not None and loss is None
+            steps.append(StepRecord(at, step, loss, throughput, bad, extras))
         if "resumed_from_step" not in line and (saved_step := parsing.read_integer(saved)) is not None:
             checkpoints.append(Checkpoint(at, saved_step, parsing.read_text(line.get("path"))))
     start = parsing.read_time(lines[0].get("at"))

@@ -49,7 +49,7 @@ def end_join_tokens(
 
 
 def _find_evidence(lease: Lease, client: Client | None, now: float, problems: list[str]) -> dict[str, t.Any] | None:
-    """Return the proof that a token lets nobody in any more, None where there is none."""
+    """Return the proof that a token is not valid any more, None where there is none."""
     if client is not None and lease.id:
         name = f"bootstrap-token-{lease.id}"
         try:

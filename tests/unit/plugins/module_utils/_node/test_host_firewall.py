@@ -26,6 +26,7 @@ class Firewall:
     def __init__(self) -> None:
         self.active = True
         self.rules: list[str] = []
+        self.forgetful = False
         self.refusal: str | None = None
         self.recorded: list[t.Any] = []
 
@@ -40,7 +41,7 @@ class Firewall:
 
     def open(self, wanted: t.Sequence[str]) -> str | None:
         self.recorded.append(json.loads(host_firewall.RECORD.read_text())["rules"])
-        self.rules = [*wanted]
+        self.rules = [] if self.forgetful else [*wanted]
         return self.refusal
 
 
@@ -79,6 +80,12 @@ def test_what_the_firewall_refuses_is_taken_back(first: Firewall, tmp_path: path
     first.refusal = "a rule is wrong"
     assert ask()["problem"] == "first refuses the rules: a rule is wrong"
     assert first.rules == [] and list(tmp_path.iterdir()) == []
+
+
+def test_rules_that_are_taken_and_not_in_force_are_told(first: Firewall, tmp_path: pathlib.Path) -> None:
+    first.forgetful = True
+    assert "are not in force afterwards" in ask()["problem"]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_another_firewall_takes_over(first: Firewall, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ class Machine:
         assert (op, values["step"]) == ("k3s", "look")
         if self.changes.get("problem"):
             raise NodeError(self.name, self.changes["problem"])
-        assert values["machine"] == ROLES[self.name] and values["facts"] is True
+        assert values["machine"] == ROLES.get(self.name, "agent") and values["facts"] is True
         machine = {**MACHINE, "time": time.time() + self.changes.pop("ahead_s", 0)}
         return {**FACTS, "machine_id": self.name, "machine": machine, **self.changes}
 
@@ -116,3 +116,63 @@ def test_an_option_of_a_host_is_checked_on_it() -> None:
     clients: t.Any = [Machine("a"), Machine("b")]
     with pytest.raises(RefusedError, match=r"b: has no interface eth7 \(k3s_flannel_iface\). It has eth0"):
         cluster.check_cluster(lambda: clients, machines, ["a", "b"], "10.42.0.0/16", "10.43.0.0/16")
+
+
+def join(joining: t.Sequence[str], *clients: Machine) -> dict[str, t.Any]:
+    machines = {**inventory(ROLES), "c": cluster.ClusterMachine({})}
+    given: t.Any = clients
+    return cluster.check_cluster(lambda: given, machines, ["c"], "10.42.0.0/16", "10.43.0.0/16", joining)
+
+
+def test_a_machine_joins_a_cluster_of_which_another_one_is_lost() -> None:
+    found = join(["c"], Machine("a"), Machine("b", problem="no answer"), Machine("c"))
+    assert found["server"] == "a" and [item["name"] for item in found["objects"]] == ["c"]
+    assert [(item["host"], item["role"]) for item in found["nodes"]] == [("a", "server"), ("c", "agent")]
+    assert found["notes"][0] == "b: left out, it does not answer" and found["labels"] == []
+
+
+def test_a_machine_joins_only_what_is_up() -> None:
+    down = Machine("a", unit={"active": "inactive"})
+    with pytest.raises(RefusedError, match="a: K3s is not running. Bring the cluster up first"):
+        join(["c"], down, Machine("b"), Machine("c"))
+    for lost in ("a", "c"):
+        clients = [Machine(name, **({"problem": "no answer"} if name == lost else {})) for name in "abc"]
+        with pytest.raises(MusterError, match=f"{lost}: no answer"):
+            join(["c"], *clients)
+
+
+class Peer:
+    """A machine that hears whom it is told to."""
+
+    def __init__(self, name: str, hears: t.Sequence[str], busy: bool = False) -> None:
+        self.name, self.answer = name, {"heard": list(hears), "busy": busy}
+
+    def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
+        assert op == "vxlan" and values["own"] == self.name and self.name not in values["peers"]
+        assert values["run"] == "r" and values["wait_s"] == 9
+        return self.answer
+
+
+def probe(*peers: Peer) -> dict[str, t.Any]:
+    given: t.Any = peers
+    nodes = {peer.name: f"192.0.2.{number}" for number, peer in enumerate(peers)}
+    return cluster.check_network(lambda names: [peer for peer in given if peer.name in names], nodes, 9, "r")
+
+
+def test_the_network_passes_where_all_hear_each_other_or_run_k3s_already() -> None:
+    assert probe(Peer("a", "bc"), Peer("b", "ac"), Peer("c", "ab")) == {"changed": False}
+    assert probe(Peer("a", "b"), Peer("b", "a"), Peer("c", "", busy=True)) == {"changed": False}
+    assert probe(Peer("a", "")) == {"changed": False}
+
+
+def test_a_pair_between_which_nothing_passes_is_named() -> None:
+    with pytest.raises(RefusedError) as raised:
+        probe(Peer("a", "b"), Peer("b", ""))
+    assert "b: no datagram of a arrives on port 8472/udp (VXLAN). Open it between the machines" in str(raised.value)
+    with pytest.raises(RefusedError, match=r"\(and 1 more pairs\)"):
+        probe(Peer("a", ""), Peer("b", ""))
+
+
+def test_the_address_in_the_cluster_is_the_one_that_k3s_takes() -> None:
+    assert check()["nodes"][0]["address"] == "192.0.2.1" and check()["unconnected"] == ["a", "b"]
+    assert check(record={"role": "agent"})["unconnected"] == ["a"]

@@ -1,0 +1,138 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Reading runs back: lists and live state, with and without the nodes."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError, UnreachableError
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._node import files
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_info import (
+    read as training_job_info,
+)
+
+Dict = dict[str, t.Any]
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> StateHome:
+    return StateHome({"path": str(tmp_path)}, "lab")
+
+
+def place(home: StateHome, run_id: str, age: int, **values: t.Any) -> pathlib.Path:
+    folder = files.private_dir(home.run_folder(run_id))
+    job = to_yaml_names(parse_job({"name": run_id.split("-")[0], "script": "/t.py"}))
+    files.write_json(folder / "run.json", {**run_record.new_record(run_id, job, 1000.0).to_dict(), **values})
+    os.utime(folder / "run.json", (1_000_000 - age, 1_000_000 - age))
+    return folder
+
+
+class Node(NodeClient):
+    """A node that gives scripted answers or an error."""
+
+    def __init__(self, name: str, answers: dict[str, t.Any]) -> None:
+        super().__init__(name, lambda command, data: (0, "", ""))
+        self.answers = answers
+
+    def call(self, op: str, **values: t.Any) -> Dict:
+        answer = self.answers[op]
+        if isinstance(answer, Exception):
+            raise answer
+        return t.cast(Dict, answer(values) if callable(answer) else answer)
+
+
+def connect(answers: dict[str, Dict]) -> t.Callable[[t.Sequence[str]], list[NodeClient]]:
+    return lambda names: [Node(name, answers[name]) for name in names]
+
+
+def test_runs_are_listed_with_the_newest_first(home: StateHome) -> None:
+    place(home, "old-1", 100, state="ended", outcome="failed", exit_code=3)
+    place(home, "new-1", 0, attempts=[{"n": 1}, {"n": 2}, {"n": 3}])
+    found = training_job_info.read_runs(home, None)
+    assert [item["run_id"] for item in found["runs"]] == ["new-1", "old-1"] and found["changed"] is False
+    first, second = found["summary"]
+    assert (first["name"], first["restarts"], first["world_size"]["asked"]) == ("new", 2, 1)
+    assert (second["outcome"], second["exit_code"], second["restarts"]) == ("failed", 3, 0)
+    place(home, "lost-1", 0, attempts=[{"n": 2}])
+    assert training_job_info.read_runs(home, "lost-1")["summary"][0]["restarts"] == 1, (
+        "no rank of the first one started"
+    )
+    assert [item["run_id"] for item in training_job_info.read_runs(home, "old-1")["runs"]] == ["old-1"]
+    assert training_job_info.read_runs(StateHome({"path": str(home.root)}, "empty"), None)["runs"] == []
+
+
+def test_a_run_that_is_not_there_is_answered_with_those_that_are(home: StateHome) -> None:
+    with pytest.raises(RefusedError, match="run x-1 does not exist in .*/lab. The newest runs are: none$"):
+        training_job_info.read_runs(home, "x-1")
+    place(home, "new-1", 0)
+    with pytest.raises(RefusedError, match="The newest runs are: new-1$"):
+        training_job_info.read_runs(home, "x-1")
+
+
+def test_live_is_what_known_nodes_say_now(home: StateHome) -> None:
+    place(home, "run-1", 0, state="running", hosts=["a", "b", "gone"])
+    place(home, "done-1", 9, state="ended", hosts=["a"])
+    answers: dict[str, Dict] = {
+        "a": {"info": {"units": {"agent": {"alive": True}}}},
+        "b": {"info": UnreachableError("b", "timed out")},
+    }
+    running, done = training_job_info.read_runs(home, None, training_job_info.LiveSource(connect(answers), {"a", "b"}))[
+        "runs"
+    ]
+    assert running["live"] == {"units": {"a": {"agent": {"alive": True}}}, "unreachable": {"b": "b: timed out"}}
+    assert done["live"] is None
+
+
+def test_asking_for_a_run_that_lives_renews_the_leases_of_its_rented_machines(home: StateHome) -> None:
+    place(home, "run-1", 0, state="running", hosts=["a", "b", "c"])
+    alive = {"info": {"units": {"agent": {"alive": True}}}}
+    asked: list[str] = []
+
+    def found(names: t.Sequence[str]) -> list[NodeClient]:
+        nodes: list[NodeClient] = [Node(name, alive if name != "c" else {"info": {"units": {}}}) for name in names]
+        for node in nodes:
+            node.shell = lambda command, _data, name=node.name: (asked.append(f"{name} {command}"), (0, "", ""))[1]
+        return nodes
+
+    rented, owned = {"muster_node": {"ownership": "rented"}}, {"muster_node": {"ownership": "owned"}}
+    hostvars = {"a": rented, "b": owned, "c": rented}
+    (run,) = training_job_info.read_runs(home, None, training_job_info.LiveSource(found, set(hostvars), hostvars))[
+        "runs"
+    ]
+    assert run["live"]["leases"] == {"a": "renewed"}, "neither an owned machine nor one where nothing runs"
+    assert [line.split()[0] for line in asked] == ["a"] and "muster-lease" in asked[0]
+
+
+def test_a_run_in_pods_is_asked_of_its_cluster(home: StateHome) -> None:
+    ref = {"api_version": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "far-1", "namespace": "team"}
+    place(home, "far-1", 0, backend="kubernetes", backend_ref=ref)
+    place(home, "done-1", 10, backend="kubernetes", state="ended")
+    asked: list[str] = []
+
+    def ask(record: t.Mapping[str, t.Any]) -> Dict:
+        asked.append(record["run_id"])
+        return {"phase": "done", "detail": "JobSet team/far-1: all jobs are done"}
+
+    found = training_job_info.read_runs(home, None, training_job_info.LiveSource(connect({}), (), None, ask))
+    assert asked == ["far-1"] and found["runs"][0]["live"]["phase"] == "done"
+    assert [item.get("live") for item in found["summary"]] == ["JobSet team/far-1: all jobs are done", None]
+
+
+def test_only_the_newest_runs_and_what_a_query_selects_of_them(home: StateHome) -> None:
+    for age in range(4):
+        place(home, f"run-{age}", age * 100, state="ended", outcome="failed" if age % 2 else "succeeded")
+    found = training_job_info.read_runs(home, None, None, 3, "runs[?outcome=='failed'].run_id")
+    assert [item["run_id"] for item in t.cast("list[Dict]", found["runs"])] == ["run-0", "run-1", "run-2"]
+    assert found["selected"] == ["run-1"]
+    table = t.cast("list[str]", found["table"])
+    assert table[-1] == "1 older runs are not shown" and len(table) == 5
