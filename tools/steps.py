@@ -71,12 +71,14 @@ ON_ANSIBLE = (
     "tests/unit/plugins/plugin_utils/_inventory/",
 )
 # What a cluster does every time: a gang, a kill and its resume, competing gangs, a member's rights, denied networks.
+# The last one goes from bare machines to a trained job and back.
 SHORT_PASS = (
     "tests/lab/test_kube_training.py::test_a_gang_runs_once_and_leaves_its_record",
     "tests/lab/test_kube_training.py::test_a_killed_pod_resumes_from_the_checkpoint",
     "tests/lab/test_kube_cluster.py::test_second_gang_has_no_pod_until_the_first_has_finished[plain]",
     "tests/lab/test_team.py::test_a_member_submits_follows_and_cancels",
     "tests/lab/test_kube_policy.py::test_a_gang_trains_to_its_end_where_all_is_denied",
+    "tests/lab/test_k3s_site.py",
 )
 SANITY = ("--exclude", "tests/", "--exclude", "tools/", "--exclude", "examples/")
 # From cheap to dear, so that the first answer comes early.

@@ -37,10 +37,16 @@ def operator() -> t.Iterator[Operator]:
     with open_operator() as made:
         home = made.lab.podman.home
         archive = images.Archives(home, Binaries(home)).get(images.TRAINING)
+        # All files and images come from a bundle: no machine needs a network.
+        sources = {
+            name: pathlib.Path(made.values.pop(f"gang_scheduling_{name}_source")) for name in ("jobset", "kueue")
+        }
+        folder = machines.make_bundle(made.lab.folder, made.release, sources, (IMAGE, archive))
+        del made.values["k3s_source"]
         made.hosts = {**made.hosts, SERVER: {**made.hosts[SERVER], "k3s_config": {"kube-apiserver-arg": AUDIT}}}
         made.values |= {
             "muster_job": job(),
-            "muster_image_archive": str(archive),
+            "muster_bundle": str(folder),
             "storage_claim_host_path": nodes.SHARED,
             "storage_claim_host_path_shared": True,
             # Torch of this machine is a folder of the nodes.

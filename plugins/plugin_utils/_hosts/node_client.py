@@ -25,7 +25,7 @@ ANSWER_S = 7.0
 _WATCH_S = 10.0
 # Steps of installing programs that take long: a download has 900 s on the node, a removal of K3s ends all pods, an
 # image is unpacked.
-_STEPS_S: t.Final = {"fetch": 960.0, "remove": 600.0, "apply": 300.0, "load_image": 2000.0}
+_STEPS_S: t.Final = {"fetch": 960.0, "remove": 600.0, "apply": 300.0, "load_image": 2000.0, "piece": 600.0}
 _DEADLINES_S = {
     "put": 300.0,
     "install": 120.0,

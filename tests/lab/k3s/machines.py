@@ -20,6 +20,8 @@ import zipapp
 
 import yaml
 
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import bundle, downloads
+
 from .. import nodes
 from ..host import LabError
 from ..kube import images, manifests, plan, torch
@@ -176,3 +178,37 @@ def prepare(podman: Podman) -> None:
         Binaries(podman.home).get("labk8s")
     except OSError as exc:
         raise LabError(f"the lab's programs cannot be had: {exc}") from exc
+
+
+def make_bundle(
+    folder: pathlib.Path,
+    release_folder: pathlib.Path,
+    manifests_of: t.Mapping[str, pathlib.Path],
+    image: tuple[str, pathlib.Path],
+) -> pathlib.Path:
+    """Make a bundle as the playbook of that name does, of what the lab has; ``image``: name and archive of a job's."""
+    place = folder / "bundle"
+    program = downloads.find("k3s", VERSION, "amd64")
+    wanted: list[tuple[str, str, str, str, bundle.Use, pathlib.Path]] = [
+        ("k3s", VERSION, "amd64", downloads.bundle_path(program), "file", release_folder / "k3s")
+    ]
+    for name, origin in manifests_of.items():
+        known = downloads.find(name, downloads.default_version(name), "any")
+        wanted.append((name, known.version, "any", downloads.bundle_path(known), "file", origin))
+    for name in IMAGES:
+        archive = release_folder / f"{name}.tar"
+        wanted.append((manifests.image_name(name), "", "amd64", f"images/{name}.tar", "cluster", archive))
+    wanted.append((image[0], "", "amd64", "images/job.tar", "job", image[1]))
+    entries = []
+    for name, version, architecture, path, use, origin in wanted:
+        target = place / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.link(origin, target)
+        entries.append(bundle.BundleEntry(name, version, architecture, path, _digest_of(target), use))
+    bundle.write_index(place, entries)
+    return place
+
+
+def _digest_of(place: pathlib.Path) -> str:
+    with place.open("rb") as source:
+        return hashlib.file_digest(source, "sha256").hexdigest()

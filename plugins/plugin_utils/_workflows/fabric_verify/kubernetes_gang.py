@@ -30,7 +30,7 @@ from ..training_job import source as code_source
 from ..training_job.follower import RunOutcome
 from ..training_job.kubernetes import network_preflight
 from ..training_job.kubernetes import plan as kubernetes_plan
-from ..training_job.kubernetes.cluster_facts import read_cluster_facts, settle_network
+from ..training_job.kubernetes.cluster_facts import ClusterFacts, read_cluster_facts, settle_network
 from ..training_job.kubernetes.ending.last_lines import FoundEnd
 from ..training_job.kubernetes.follower import ClusterFollower
 from ..training_job.kubernetes.watches import ClusterWatches
@@ -73,6 +73,14 @@ class UserJob:
         )
 
 
+def leave_island_queue(job: Job, facts: ClusterFacts) -> tuple[Job, ClusterFacts]:
+    """Return a test without its queue where that one chooses islands: it admits to islands that were found."""
+    if not facts.by_queue:
+        return job, facts
+    placement = dataclasses.replace(job.placement, queue=None, priority=None)
+    return dataclasses.replace(job, placement=placement), dataclasses.replace(facts, queue=None)
+
+
 @dataclasses.dataclass(frozen=True)
 class BenchGangs:
     """What all gangs of one verification share. ``hostnames``: node -> value of its hostname label."""
@@ -103,7 +111,7 @@ class BenchGangs:
     def plan(self, group: tuple[str, ...], stage: BenchStage, bench: Bench, run_id: str) -> tuple[Job, KubePlan]:
         """Return the bench as a job on exactly these nodes, placed by the cluster's own facts."""
         job = parse_job(build_gang_job(self.user_job, group, stage, bench, self.options))
-        facts = read_cluster_facts(self.client, job, self.namespace)
+        job, facts = leave_island_queue(job, read_cluster_facts(self.client, job, self.namespace))
         job = settle_network(self.client, job, facts, self.namespace)
         placement = kubernetes_plan.decide_placement(job, facts, fabric=False)
         kubernetes_plan.require_runnable(job, facts, placement, self.namespace)

@@ -77,11 +77,11 @@ def send_file(remote: NodeClient, op: str, lock: DigestLock, item: ReleaseFile) 
     return {"path": item.path, "mode": item.mode, "sha256": sha256}
 
 
-def push_file(remote: NodeClient, op: str, path: str, origin: pathlib.Path) -> None:
+def push_file(remote: NodeClient, op: str, path: str, origin: pathlib.Path, piece_bytes: int = 0) -> None:
     """Send a file beside ``path`` of the machine, in pieces; what an earlier transfer has left is replaced."""
     with origin.open("rb") as source:
         offset = 0
-        while (data := source.read(PIECE_BYTES)) or not offset:
+        while (data := source.read(piece_bytes or PIECE_BYTES)) or not offset:
             packed = base64.b64encode(zlib.compress(data, 1)).decode()
             offset = remote.call(op, step="piece", path=path, offset=offset, data=packed)["size"]
             if not data:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.plan import BenchStage
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import EligibleNodes
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import EligibleNodes, Queue
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify import (
     bench_group,
     kubernetes_gang,
@@ -107,6 +107,17 @@ def test_an_api_server_takes_the_gang_and_it_runs_on_these_nodes_alone() -> None
 
 def _fields(value: t.Any) -> dict[str, t.Any]:
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def test_a_queue_that_chooses_islands_does_not_get_the_test_that_finds_them() -> None:
+    given = {**job("gloo"), "placement": {"backend": "kubernetes", "queue": "main", "priority": "high"}}
+    given["resources"] = {"cpu": 1, "memory": "1Gi"}
+    parsed = parse_job(given)
+    for queue, kept in ((Queue("main"), "main"), (Queue("main", topology=True, island_level="x/island"), None)):
+        facts = ClusterFacts(nodes=[], queues=("main",), queue=queue, claims=None, policies=[])
+        left, without = kubernetes_gang.leave_island_queue(parsed, facts)
+        assert (left.placement.queue, without.queue and without.queue.name) == (kept, kept)
+        assert (left.placement.priority is None) is (kept is None)
 
 
 def test_other_expressions_of_the_fleet_stay() -> None:

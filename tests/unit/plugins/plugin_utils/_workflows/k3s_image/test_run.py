@@ -11,7 +11,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import bundle
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.k3s_image import run as k3s_image
@@ -69,13 +69,17 @@ def test_an_archive_that_is_not_there_is_named(tmp_path: pathlib.Path) -> None:
         bring(Machine(), tmp_path)
 
 
+def sha256_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def test_a_bundle_gives_the_archive_of_the_machines_architecture(tmp_path: pathlib.Path) -> None:
     image = "docker.io/library/train:1"
     (tmp_path / "bundle").mkdir()
     for architecture in ("amd64", "arm64"):
         (tmp_path / "bundle" / f"{architecture}.tar").write_bytes(architecture.encode())
     entries = [
-        bundle.BundleEntry(image, "", architecture, f"{architecture}.tar", "", "job")
+        bundle.BundleEntry(image, "", architecture, f"{architecture}.tar", sha256_of(architecture), "job")
         for architecture in ("amd64", "arm64")
     ]
     bundle.write_index(tmp_path / "bundle", entries)
@@ -83,3 +87,6 @@ def test_a_bundle_gives_the_archive_of_the_machines_architecture(tmp_path: pathl
     assert found["archive_sha256"] == hashlib.sha256(b"arm64").hexdigest()
     with pytest.raises(InputError, match="does not hold the image docker.io/library/other:latest for arm64. It has"):
         k3s_image.run({"name": "other", "archive": "bundle"}, Machine(), tmp_path, False)
+    (tmp_path / "bundle" / "arm64.tar").write_bytes(b"damaged")
+    with pytest.raises(RefusedError, match=r"which bundle\.json has"):
+        k3s_image.run({"name": "train:1", "archive": "bundle"}, Machine(), tmp_path, False)

@@ -15,7 +15,7 @@ import yaml
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, NodeError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._node import facts_cluster, files, host_agent, host_k3s
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
-from ansible_collections.muster.training.plugins.plugin_utils._hosts import k3s_files
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import bundle, k3s_files
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.k3s_node import node
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import digest_lock
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
@@ -119,6 +119,33 @@ def test_a_server_comes_up_once(machine: t.Any, order: node.NodeOrder) -> None:
     machine.steps.clear()
     node.ensure_present(machine, order, None, check=False)
     assert machine.steps == ["look"]
+
+
+def test_the_archives_of_a_bundle_are_placed_for_the_machines_architecture(
+    machine: t.Any, order: node.NodeOrder, tmp_path: pathlib.Path
+) -> None:
+    folder = tmp_path / "bundle"
+    entries = []
+    for name, architecture, path, use in (
+        ("k3s", "amd64", f"k3s/{order.version}/k3s", "file"),
+        ("pause", "amd64", "images/pause-amd64.tar", "cluster"),
+        ("pause", "arm64", "images/pause-arm64.tar", "cluster"),
+        ("train", "amd64", "images/train-amd64.tar", "job"),
+    ):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(path)
+        entries.append(
+            bundle.BundleEntry(name, "", architecture, path, files.sha256_of(folder / path), t.cast(t.Any, use))
+        )
+    bundle.write_index(folder, entries)
+    bundled = dataclasses.replace(order, source=str(folder), images=())
+    assert bring_up(machine, bundled) == [True, False]
+    placed = machine.root / k3s_files.IMAGES.lstrip("/")
+    assert [item.name for item in placed.iterdir()] == ["pause-amd64.tar"]
+    (folder / "images/pause-amd64.tar").write_text("damaged")
+    (tmp_path / "lock.json").unlink()
+    with pytest.raises(RefusedError, match=r"which bundle\.json has"):
+        node.ensure_present(machine, bundled, None, check=False)
 
 
 def test_what_was_stopped_between_writing_and_starting_is_started_by_the_next_run(
