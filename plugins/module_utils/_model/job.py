@@ -281,15 +281,7 @@ def parse_job(
 
 def to_yaml_names(job: Job) -> dict[str, t.Any]:
     """Return the job as a mapping with the keys that users write, for the run record."""
-    return t.cast("dict[str, t.Any]", _plain_value(job))
-
-
-def _plain_value(value: t.Any) -> t.Any:
-    if dataclasses.is_dataclass(value):
-        return {key: _plain_value(getattr(value, item.name)) for key, item in f.fields_by_key(type(value)).items()}
-    if isinstance(value, tuple):
-        return [_plain_value(item) for item in value]
-    return value
+    return t.cast("dict[str, t.Any]", f.plain_value(job))
 
 
 def _check_job(job: Job) -> None:

@@ -254,6 +254,13 @@ def op_k3s(request: NodeRequest) -> dict[str, t.Any]:
     return host_k3s.answer(request)
 
 
+def op_s3(request: NodeRequest) -> dict[str, t.Any]:
+    """Carry out a step with an object store (see host_s3.py)."""
+    from . import host_s3
+
+    return host_s3.answer(request, _state_dir(request))
+
+
 def _take_ownership(run: pathlib.Path, claim: t.Mapping[str, t.Any]) -> str | None:
     """Record the owner of the run; return a problem that names the owner when it is another controller."""
     owner_file = run / "claim.json"
@@ -385,6 +392,7 @@ _OPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "reach": op_reach,
     "read": op_read,
     "k3s": op_k3s,
+    "s3": op_s3,
     "remove": op_remove,
 }
 

@@ -25,6 +25,8 @@ ANSWER_S = 7.0
 _WATCH_S = 10.0
 # Steps of K3s that take long: a download has 900 s on the node, a removal ends all pods and mounts.
 _K3S_S: t.Final = {"fetch": 960.0, "remove": 600.0, "apply": 300.0}
+# Steps with an object store: a node gives up by itself when a store is silent, so these only end what hangs.
+_S3_S: t.Final = {"restore": 6 * 3600.0, "stage": 6 * 3600.0}
 _DEADLINES_S = {"put": 300.0, "install": 120.0, "prepare": 900.0, "start": 60.0, "read": 120.0, "examine": 300.0}
 _LONGEST_S = 300.0
 # What info looks into outside its own files: an interpreter on a slow network disk, drivers.
@@ -130,6 +132,8 @@ def answer_deadline_s(op: str, values: t.Mapping[str, t.Any]) -> float:
         return float(values.get("seconds", 0)) + 60.0
     if op == "k3s":
         return _K3S_S.get(str(values.get("step")), 120.0) + float(values.get("wait_s", 0))
+    if op == "s3":
+        return _S3_S.get(str(values.get("step")), 180.0)
     if op == "info" and not any(values.get(name) for name in _SLOW_FACTS):
         return ANSWER_S
     return _DEADLINES_S.get(op, _LONGEST_S if op == "info" else 60.0)

@@ -8,6 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import pathlib
 import tempfile
@@ -28,7 +29,7 @@ from .. import source as code_source
 from ..changes import describe_changes
 from ..load import find_drill_id
 from ..outcome import build_result, record_cancelled
-from . import addresses, lease_guard
+from . import addresses, checkpoint_binding, lease_guard
 from . import plan as hosts_plan
 from .refresh import refresh_record, wait_for_follower
 from .start import require_same_job, start_or_join
@@ -64,6 +65,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             )
         resolved = secrets.resolve_secrets(job)
         drilling = _parse_drill(request, job, found)
+        bound = checkpoint_binding.open_bound(home, job, [host.name for host in found], run_id)
         if request.check:
             plan = _build_plan(request, home, job, found, source, run_id)
             require_same_job(plan, before)
@@ -76,7 +78,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             }
         with home.lock(run_id):
             try:
-                plan = _build_plan(request, home, job, found, source, run_id)
+                plan = dataclasses.replace(_build_plan(request, home, job, found, source, run_id), bound=bound)
                 return start_or_join(request, home, plan, before, resolved, drilling)
             finally:
                 delete_unstarted(folder)
