@@ -86,7 +86,6 @@ def test_two_services_of_one_name_and_a_service_on_a_rented_node_are_refused(
     services: ServiceWorld, store: Store
 ) -> None:
     refused(services, play(services, [services.bind(store), services.bind(store)]), "'store' is listed twice")
-    placed = {"name": "store", "kind": "object_store", "mode": "deploy", "host": "node-2", "source": "weed"}
-    placed |= {"sha256": "0" * 64, "resources": [{"purpose": "datasets", "ref": "data"}]}
-    hosts = {"node-2": {"muster_node": {"name": "node-2", "ownership": "rented"}}}
-    refused(services, play(services, placed, hosts=hosts), "node-2 is rented", "Name a host that you own")
+    hosts = {"node-2": {"muster_node": {"name": "node-2", "ownership": "rented"}, "muster_address": "127.0.0.1"}}
+    result = play(services, services.bind(store), hosts=hosts)
+    refused(services, result, "127.0.0.1 is the node node-2, which is rented", "on a machine that you own")

@@ -73,7 +73,6 @@ class Binding:
     endpoint: str = f.field(f.text)
     provider: str | None = f.field(f.text, None)
     site: str | None = f.field(f.text, None)
-    host: str | None = f.field(f.text, None)
     resources: tuple[BindingResource, ...] = f.field(f.list_of(f.section(BindingResource)), ())
     access_modes: tuple[str, ...] = f.field(f.list_of(f.choice("read", "write")), ("read", "write"))
     addressing: str = f.field(f.choice("path", "virtual"), "path")
@@ -103,8 +102,8 @@ class Binding:
 
     def is_same_service(self, other: Binding) -> bool:
         """Return whether two bindings differ in nothing but what checks saw."""
-        unchecked = {"reachable_from": (), "checked_at": None}
-        return dataclasses.replace(self, **unchecked) == dataclasses.replace(other, **unchecked)  # type: ignore[arg-type]
+        mine, others = (dataclasses.replace(item, reachable_from=(), checked_at=None) for item in (self, other))
+        return mine == others
 
 
 def describe_matrix(rows: t.Sequence[Reachability], limit: int = 12) -> str:

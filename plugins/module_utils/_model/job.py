@@ -76,7 +76,8 @@ class Resources:
 class SecretRef:
     """A secret by reference. For ``env``, ``key`` is the variable on the controller; for ``file``, ``path``.
 
-    For ``kubernetes``, ``path`` is the name of a Secret in the job's namespace and ``key`` the key in it.
+    For ``kubernetes``, ``path`` is the name of a Secret in the job's namespace and ``key`` the key in it. For ``vault``
+    and ``openbao``, ``path`` is ``MOUNT/PATH``, ``key`` the key there, and ``binding`` the service that is asked.
     """
 
     name: str = f.field(f.text)
@@ -86,6 +87,7 @@ class SecretRef:
     path: str | None = f.field(f.text, None)
     key: str | None = f.field(f.text, None)
     deliver: str = f.field(f.choice("env", "file", "registry"), "env", key="as")
+    binding: str | None = f.field(f.text, None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ _NOT_YET_ANYWHERE: tuple[UnsupportedOption, ...] = (
     ("job.code.from", lambda j: j.code is not None and j.code.source == "binding", "service bindings"),
     (
         "job.secret_refs.from",
-        lambda j: any(s.source not in ("env", "file", "kubernetes") for s in j.secret_refs),
+        lambda j: any(s.source in ("aws_secrets_manager", "infisical") for s in j.secret_refs),
         "the secrets service",
     ),
     ("job.datasets.mode", lambda j: any(d.mode != "stage" for d in j.datasets), "service bindings"),

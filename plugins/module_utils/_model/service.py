@@ -17,10 +17,8 @@ from . import validators as f
 from .binding import COMPONENTS, MODES, NAME_LIMIT, Binding, BindingResource, SecretPointer
 from .errors import InputError, RefusedError
 
-# What this release binds and deploys; the other components have their names in the contract already.
+# What this release binds; the other components have their names in the contract already.
 _BOUND: t.Final = ("object_store", "secrets")
-_DEPLOYED: t.Final = ("object_store",)
-_DEFAULT_PORT: t.Final = 8333
 # Amazon S3, "Bucket naming rules".
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
 _SECRET_KEYS: t.Final = {"object_store": ("access_key", "secret_key", "session_token"), "secrets": ("token",)}
@@ -28,7 +26,7 @@ _SECRET_KEYS: t.Final = {"object_store": ("access_key", "secret_key", "session_t
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Service:
-    """One entry of ``muster_services``. ``host`` and the fields behind it are for mode deploy."""
+    """One entry of ``muster_services``."""
 
     name: str = f.field(f.name(NAME_LIMIT))
     kind: str = f.field(f.choice(*COMPONENTS))
@@ -44,34 +42,22 @@ class Service:
     ca: str | None = f.field(f.text, None)
     secret_ref: SecretPointer | None = f.field(f.section(SecretPointer), None)
     env: dict[str, str] = f.field(f.environment, {})
-    host: str | None = f.field(f.text, None)
-    address: str | None = f.field(f.text, None)
-    port: int = f.field(f.integer(1, 65535), _DEFAULT_PORT)
-    data_dir: str = f.field(f.text, "/var/lib/muster/object-store")
-    source: str | None = f.field(f.text, None)
-    sha256: str | None = f.field(f.text, None)
 
-    @property
-    def buckets(self) -> list[str]:
-        """The names of its buckets, each once."""
-        return list(dict.fromkeys(item.ref.partition("/")[0] for item in self.resources))
-
-    def to_binding(self, endpoint: str, ca: str | None, pointer: SecretPointer | None) -> Binding:
-        """Return what this service leaves for its users."""
+    def to_binding(self, ca: str | None) -> Binding:
+        """Return what this service leaves for its users; ``ca`` are the certificates that its ``ca`` names."""
         return Binding(
             name=self.name,
             component=self.kind,
             mode=self.mode,
-            endpoint=endpoint.rstrip("/"),
-            provider=self.provider or ("seaweedfs" if self.mode == "deploy" else None),
+            endpoint=str(self.endpoint).rstrip("/"),
+            provider=self.provider,
             site=self.site,
-            host=self.host,
             resources=self.resources,
             access_modes=self.access_modes,
             addressing=self.addressing,
             region=self.region,
             ca=ca,
-            secret_ref=pointer,
+            secret_ref=self.secret_ref,
             env=self.env,
         )
 
@@ -91,58 +77,32 @@ def parse_services(value: t.Any) -> tuple[Service, ...]:
     return tuple(service for service in found if service.mode != "none")
 
 
-def refuse_rented(service: Service, ownership: t.Mapping[str, str | None]) -> None:
-    """Refuse to place a service on a machine that will be terminated.
+def refuse_rented(service: Service, rented: t.Mapping[str, str]) -> None:
+    """Refuse a service on a machine that will be terminated.
 
-    :param ownership: what the inventory says of each host; None where it says nothing.
-    :raises RefusedError: also for a host that the inventory does not have.
+    :param rented: address or name -> the node of the inventory that is not the user's own.
+    :raises RefusedError: naming the node.
     """
-    host = str(service.host)
-    if host not in ownership:
+    host = urllib.parse.urlsplit(str(service.endpoint)).hostname or ""
+    if host in rented:
         raise RefusedError(
-            f"muster_services.{service.name}.host: '{host}' is not in the inventory", "Name a host that you own"
-        )
-    if ownership[host] not in (None, "owned"):
-        raise RefusedError(
-            f"muster_services.{service.name}.host: {host} is {ownership[host]}, and its disk is gone when it is "
-            "terminated",
-            "Name a host that you own, or bind a store of your provider (mode: bind)",
+            f"muster_services.{service.name}.endpoint: {host} is the node {rented[host]}, which is rented: what it "
+            "stores is gone when it is terminated",
+            "Use a service on a machine that you own, or one of your provider",
         )
 
 
 def _check_service(service: Service, where: str) -> None:
     if service.kind not in _BOUND:
         raise InputError(f"{where}.kind", f"{service.kind} is not available yet", f"Use {' or '.join(_BOUND)}")
-    if service.mode == "bind" and not service.endpoint:
-        raise InputError(f"{where}.endpoint", "is required to bind a service", "Write its address, https://HOST:PORT")
-    if service.endpoint:
-        check_endpoint(service.endpoint, f"{where}.endpoint")
     if service.mode == "deploy":
-        _check_deploy(service, where)
+        raise InputError(f"{where}.mode", "deploy is not available yet", "Install the service and use mode: bind")
+    if not service.endpoint:
+        raise InputError(f"{where}.endpoint", "is required to bind a service", "Write its address, https://HOST:PORT")
+    check_endpoint(service.endpoint, f"{where}.endpoint")
     if service.kind == "object_store":
         _check_buckets(service, where)
     _check_secret_keys(service, where)
-
-
-def _check_deploy(service: Service, where: str) -> None:
-    if service.kind not in _DEPLOYED:
-        raise InputError(f"{where}.mode", f"{service.kind} cannot be deployed yet", "Bind one that is there")
-    if not service.host:
-        raise InputError(f"{where}.host", "is required to deploy a service", "Name a host that you own")
-    if service.endpoint:
-        raise InputError(f"{where}.endpoint", "follows from host, address and port", "Leave it out")
-    if service.addressing != "path":
-        raise InputError(f"{where}.addressing", "a deployed store has no names for its buckets in DNS", "Use path")
-    if service.state == "present" and not (service.source and service.sha256):
-        raise InputError(
-            f"{where}.source",
-            "and sha256 are required: no program is downloaded without its digest",
-            "Name SeaweedFS' program `weed`, a file of the controller or a URL, and its SHA-256",
-        )
-    if service.sha256 and not re.fullmatch(r"[0-9a-f]{64}", service.sha256):
-        raise InputError(f"{where}.sha256", "is not a SHA-256 digest (64 hexadecimal digits)")
-    if not service.data_dir.startswith("/") or service.data_dir.count("/") < 2:
-        raise InputError(f"{where}.data_dir", "must be an absolute folder that is the service's own")
 
 
 def _check_buckets(service: Service, where: str) -> None:

@@ -25,7 +25,7 @@ from ..shared import bindings, credentials
 from ..shared.progress import Progress
 from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome
-from . import deploy_address, store_check
+from . import store_check
 
 Result = dict[str, t.Any]
 
@@ -47,10 +47,10 @@ def run(request: RunRequest) -> Result:
     wanted = parse_services(options["services"])
     home = StateHome(options["state_home"], options["cluster"])
     order = BindOrder(home, request.base, request.check, bool(options["require_all"]), request.progress)
-    owners = {name: request.node(name).ownership for name in request.hostvars}
+    rented = _list_rented(request)
     for service in wanted:
-        if service.mode == "deploy" and service.state == "present":
-            refuse_rented(service, owners)
+        if service.state == "present":
+            refuse_rented(service, rented)
     remotes = request.connect(request.hosts)
     made: list[Binding] = []
     changed = False
@@ -58,7 +58,7 @@ def run(request: RunRequest) -> Result:
         if service.state == "absent":
             changed = _remove(order, service) or changed
             continue
-        binding = build_binding(order, service, request)
+        binding = build_binding(order, service)
         rows = _check(order, binding, remotes)
         current, new = _keep(order, binding, rows)
         made.append(current)
@@ -78,7 +78,7 @@ def list_all(options: t.Mapping[str, t.Any]) -> Result:
     }
 
 
-def build_binding(order: BindOrder, service: Service, request: RunRequest) -> Binding:
+def build_binding(order: BindOrder, service: Service) -> Binding:
     """Return what a service leaves for its users; nothing is checked yet.
 
     :raises InputError: when its CA cannot be read.
@@ -90,11 +90,21 @@ def build_binding(order: BindOrder, service: Service, request: RunRequest) -> Bi
             f"muster_services.{service.name}: a binding of {before.component} has this name",
             "Name the new one otherwise, or remove the old one (state: absent)",
         )
-    pointer, endpoint = service.secret_ref, str(service.endpoint)
-    if service.mode == "deploy":
-        endpoint = deploy_address.endpoint_of(service, request.node(str(service.host)), request.hostvars)
-        pointer = pointer or deploy_address.own_pointer(order.home, service.name)
-    return service.to_binding(endpoint, _read_ca(order, service), pointer)
+    return service.to_binding(_read_ca(order, service))
+
+
+def _list_rented(request: RunRequest) -> dict[str, str]:
+    """Return the names and addresses of the inventory's machines that are not the user's own, with the node of each."""
+    found: dict[str, str] = {}
+    for name in request.hostvars:
+        record = request.node(name)
+        if record.ownership in (None, "owned"):
+            continue
+        listed = record.addresses
+        addresses = [item.address for item in (*listed.mesh, *listed.lan, *listed.public)]
+        own = [request.hostvars[name].get(key) for key in ("ansible_host", "muster_address")]
+        found |= {str(item): name for item in (name, *addresses, *own) if item}
+    return found
 
 
 def _read_ca(order: BindOrder, service: Service) -> str | None:

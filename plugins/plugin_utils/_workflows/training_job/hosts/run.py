@@ -63,7 +63,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             return lease_guard.delete_after_end(
                 request, home, run_id, build_result(before, folder, changed=False), "succeeded"
             )
-        resolved = secrets.resolve_secrets(job)
+        resolved = secrets.resolve_secrets(job, home)
         drilling = _parse_drill(request, job, found)
         bound = checkpoint_binding.open_bound(home, job, [host.name for host in found], run_id)
         if request.check:

@@ -20,7 +20,6 @@ BIND: dict[str, t.Any] = {
     "endpoint": "https://s3.example/",
     "resources": BUCKETS,
 }
-DEPLOY = {**BIND, "mode": "deploy", "endpoint": None, "host": "n", "source": "weed", "sha256": "0" * 64}
 
 
 def parse(*values: dict[str, t.Any]) -> tuple[service.Service, ...]:
@@ -29,10 +28,9 @@ def parse(*values: dict[str, t.Any]) -> tuple[service.Service, ...]:
 
 def test_services_become_bindings_and_mode_none_is_left_out() -> None:
     (found,) = parse(BIND, {**BIND, "name": "off", "mode": "none", "endpoint": None})
-    made = found.to_binding("https://s3.example/", None, None)
+    made = found.to_binding(None)
     assert (made.name, made.endpoint, made.provider, made.mode) == ("store", "https://s3.example", None, "bind")
-    assert found.buckets == ["bucket"] and service.parse_services(None) == ()
-    assert parse(DEPLOY)[0].to_binding("http://n:1", None, None).provider == "seaweedfs"
+    assert service.parse_services(None) == ()
 
 
 @pytest.mark.parametrize(
@@ -43,6 +41,7 @@ def test_services_become_bindings_and_mode_none_is_left_out() -> None:
         ({"endpoint": "ftp://s3.example"}, "is not the address of a server"),
         ({"endpoint": "https://user:hidden@s3.example"}, "must not contain a user"),
         ({"endpoint": "https://s3.example:port"}, "is not the address of a server"),
+        ({"mode": "deploy"}, "deploy is not available yet"),
         ({"kind": "registry"}, "registry is not available yet"),
         ({"kind": "objectstore"}, "Did you mean 'object_store'?"),
         ({"resources": []}, "store.resources: is required"),
@@ -59,34 +58,13 @@ def test_what_is_wrong_with_a_bound_service_is_named(changes: dict[str, t.Any], 
     assert words in str(caught.value) and "hidden" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"host": None}, "store.host: is required"),
-        ({"endpoint": "http://x"}, "follows from host"),
-        ({"sha256": None}, "sha256 are required"),
-        ({"sha256": "abc"}, "is not a SHA-256"),
-        ({"addressing": "virtual"}, "Use path"),
-        ({"data_dir": "relative"}, "must be an absolute folder"),
-        ({"data_dir": "/srv"}, "must be an absolute folder"),
-        ({"kind": "secrets", "resources": []}, "cannot be deployed yet"),
-    ],
-)
-def test_what_is_wrong_with_a_deployed_service_is_named(changes: dict[str, t.Any], words: str) -> None:
-    with pytest.raises(InputError) as caught:
-        parse({**DEPLOY, **changes})
-    assert words in str(caught.value)
-
-
 def test_two_services_of_one_name_are_refused() -> None:
     with pytest.raises(InputError, match="'store' is listed twice"):
         parse(BIND, BIND)
 
 
-def test_a_service_is_never_placed_on_a_machine_that_is_terminated() -> None:
-    (found,) = parse(DEPLOY)
-    service.refuse_rented(found, {"n": "owned"})
-    service.refuse_rented(found, {"n": None})
-    for owners, words in (({"n": "rented"}, "n is rented"), ({"n": "managed"}, "n is managed"), ({}, "not in the inv")):
-        with pytest.raises(RefusedError, match=words):
-            service.refuse_rented(found, owners)
+def test_a_service_on_a_machine_that_is_terminated_is_refused() -> None:
+    (found,) = parse({**BIND, "endpoint": "http://10.0.0.7:8333"})
+    service.refuse_rented(found, {"10.0.0.8": "gpu-8"})
+    with pytest.raises(RefusedError, match=r"10\.0\.0\.7 is the node gpu-7, which is rented"):
+        service.refuse_rented(found, {"10.0.0.7": "gpu-7"})

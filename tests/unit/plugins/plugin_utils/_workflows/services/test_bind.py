@@ -105,10 +105,9 @@ def test_a_name_of_another_kind_an_unreadable_ca_and_a_rented_host_are_refused(w
         world.bind(vaults)
     with pytest.raises(InputError, match=r"store\.ca: cannot read"):
         world.bind(world.service(ca="none.pem"))
-    placed = world.service(mode="deploy", endpoint=None, host="b", source="weed", sha256="0" * 64)
     world.ownership["b"] = "rented"
-    with pytest.raises(RefusedError, match="b is rented"):
-        world.bind(placed)
+    with pytest.raises(RefusedError, match=r"127\.0\.0\.2 is the node b, which is rented"):
+        world.bind(world.service(endpoint="http://127.0.0.2:8333"))
 
 
 def test_a_secrets_service_is_asked_from_the_controller_alone(
