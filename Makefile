@@ -12,6 +12,7 @@ DEV := .venv/bin/python
 ARGS ?=
 export MUSTER_TORCH_PYTHON ?= $(CURDIR)/.venv-torch/bin/python
 export MUSTER_LAUNCHERS_PYTHON ?= $(CURDIR)/.venv-launchers/bin/python
+export MUSTER_SERVICES_PYTHON ?= $(CURDIR)/.venv-services/bin/python
 ifneq ($(wildcard ../shared/lab/bin),)
 export MUSTER_LAB_BIN ?= $(abspath ../shared/lab/bin)
 endif
@@ -21,7 +22,7 @@ define ensure
 @base="$$(tools/python.sh)" && "$$base" -m tools.venv $(1)
 endef
 
-.PHONY: help demo test test-all bench lab drill e2e venv venv-torch venv-launchers venv-core220 venv-core222 \
+.PHONY: help demo test test-all bench lab drill e2e venv venv-torch venv-launchers venv-services venv-core220 venv-core222 \
   lint unit sanity build docs clean distclean
 
 help: ## this list
@@ -30,10 +31,10 @@ help: ## this list
 demo: venv venv-torch ## train a small model on two local nodes, kill a rank, see it resume, print the report's path
 	@$(DEV) -m tools.demo $(ARGS)
 
-test: venv venv-torch venv-launchers venv-core220 ## all checks (ARGS="--only unit,mypy" for some, ARGS=--list for their names)
+test: venv venv-torch venv-launchers venv-services venv-core220 ## all checks (ARGS="--only unit,mypy" for some, ARGS=--list for their names)
 	@$(DEV) -m tools.check $(ARGS)
 
-test-all: venv venv-torch venv-launchers venv-core220 venv-core222 ## also what make test leaves out
+test-all: venv venv-torch venv-launchers venv-services venv-core220 venv-core222 ## also what make test leaves out
 	@MUSTER_TEST_ALL=1 $(DEV) -m tools.check --all $(ARGS)
 
 bench: venv venv-torch ## performance ratios with their gates, each line ends in PASS or FAIL; installs what it needs
@@ -45,7 +46,7 @@ lab: venv venv-torch ## checks on a cluster of local containers (root, podman, L
 drill: venv venv-torch ## faults on that cluster while a job trains; writes the table of the docs (ARGS="--repetitions 5")
 	@$(DEV) -m tools.drill kubernetes $(ARGS)
 
-e2e: venv venv-torch venv-launchers ## the demo inventory from bootstrap to report
+e2e: venv venv-torch venv-launchers venv-services ## the demo inventory from bootstrap to report
 	@$(DEV) -m tools.check --only e2e
 
 lint: venv ## words and names with their figures, style, types, layers, documentation
@@ -73,6 +74,9 @@ venv-torch: ## .venv-torch: PyTorch
 venv-launchers: venv-torch ## .venv-launchers: Accelerate, DeepSpeed, peft, transformers and mpi4py over .venv-torch
 	$(call ensure,launchers)
 
+venv-services: ## .venv-services: a controller with botocore and hvac, SeaweedFS and OpenBao for tests
+	$(call ensure,services)
+
 venv-core220: ## .venv-core220: ansible-core 2.20
 	$(call ensure,core220)
 
@@ -83,4 +87,4 @@ clean: ## remove what checks and tools made
 	rm -rf build dist .cache .ansible .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 distclean: clean ## also the virtual environments
-	rm -rf .venv .venv-torch .venv-launchers .venv-core220 .venv-core222
+	rm -rf .venv .venv-torch .venv-launchers .venv-services .venv-core220 .venv-core222

@@ -63,6 +63,7 @@ RECIPES: t.Final[dict[str, Recipe]] = {
         # DeepSpeed's collectives on CPUs: without them, every job compiles them when it starts.
         compiled={"deepspeed": {"DS_BUILD_SHM_COMM": "1", "DS_ACCELERATOR": "cpu"}},
     ),
+    "services": Recipe(".venv-services", "services", linked=True, effort="about a minute, 350 MB to download"),
     "core220": Recipe(".venv-core220", "core220", linked=True, effort="about half a minute"),
     "core222": Recipe(".venv-core222", "core222", linked=True, effort="about half a minute"),
 }

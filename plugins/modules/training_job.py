@@ -236,17 +236,23 @@ options:
           from:
             description:
               - The source of the value. V(env) and V(file) are read on the controller.
+              - V(vault) and V(openbao) are read on the controller from a KV store, version 2, with C(hvac). Without
+                O(job.secret_refs[].binding), E(VAULT_ADDR) and E(VAULT_TOKEN) (E(BAO_ADDR) and E(BAO_TOKEN)) say
+                where and as whom.
               - V(kubernetes) names a Secret that exists in the job's namespace and needs the Kubernetes backend.
-              - The others are reserved for the secrets service and refused.
+              - V(aws_secrets_manager) and V(infisical) are reserved and refused.
             type: str
             choices: [env, file, vault, openbao, kubernetes, aws_secrets_manager, infisical]
             required: true
           path:
-            description: The file with V(file), the name of the Secret with V(kubernetes).
+            description:
+              - The file with V(file), the name of the Secret with V(kubernetes), C(MOUNT/PATH) with V(vault) and
+                V(openbao).
             type: str
           key:
             description:
-              - The variable on the controller with V(env), the key of the Secret with V(kubernetes).
+              - The variable on the controller with V(env), the key of the Secret with V(kubernetes), and the key at
+                the path with V(vault) and V(openbao).
               - The default is O(job.secret_refs[].name).
             type: str
           as:
@@ -257,6 +263,9 @@ options:
             type: str
             choices: [env, file, registry]
             default: env
+          binding:
+            description: The binding of the secrets service that V(vault) and V(openbao) ask.
+            type: str
       datasets:
         description: Data for the program, which finds it in the variable C(MUSTER_DATASET_NAME).
         type: list
@@ -372,7 +381,10 @@ options:
             description: Steps between two checkpoints of the program. A drill compares the steps lost with it.
             type: int
           binding:
-            description: Reserved for service bindings and refused.
+            description:
+              - The binding of an object store with a bucket for checkpoints, on plain hosts. Complete checkpoints are
+                stored there while the program runs, and fetched before a start on nodes whose copy is older, torn or
+                missing.
             type: str
       deepspeed_config:
         description: Content of DeepSpeed's JSON file. Needs O(job.launcher=deepspeed) or O(job.launcher=accelerate).

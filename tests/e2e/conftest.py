@@ -13,6 +13,7 @@ import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.tests.e2e import service_world
 from ansible_collections.muster.training.tests.e2e.playbook_world import World
 from ansible_collections.muster.training.tests.support import sshd
 
@@ -56,6 +57,25 @@ def world(tmp_path: pathlib.Path) -> t.Iterator[World]:
     found = World(tmp_path)
     yield found
     found.close()
+
+
+@pytest.fixture
+def services(tmp_path: pathlib.Path) -> t.Iterator[service_world.ServiceWorld]:
+    """Two nodes, and a controller that has what services need."""
+    if not service_world.services_python():
+        lacking("MUSTER_SERVICES_PYTHON names no interpreter with botocore and SeaweedFS")
+    found = service_world.ServiceWorld(tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[service_world.Store]:
+    """A real S3 server: SeaweedFS with the buckets ckpt and data."""
+    if not service_world.services_python():
+        lacking("MUSTER_SERVICES_PYTHON names no interpreter with botocore and SeaweedFS")
+    with service_world.seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as found:
+        yield found
 
 
 @pytest.fixture

@@ -136,6 +136,7 @@ class World:
         self.inventory = INVENTORY
         # What ansible-playbook is run by, such as ``ip netns exec``.
         self.prefix: tuple[str, ...] = ()
+        self.program = os.fspath(pathlib.Path(sys.executable).parent / "ansible-playbook")
         self.home.mkdir()
         (root / "ansible.cfg").write_text("[defaults]\n")
 
@@ -190,8 +191,7 @@ class World:
     ) -> Play:
         """Start a playbook of the collection. ``hosts`` are variables of single nodes, ``extra`` extra variables."""
         number = len(self.plays)
-        program = os.fspath(pathlib.Path(sys.executable).parent / "ansible-playbook")
-        argv = [*self.prefix, program, "-i", os.fspath(self.inventory)]
+        argv = [*self.prefix, self.program, "-i", os.fspath(self.inventory)]
         if hosts:
             overlay = self.root / f"hosts-{number}.json"
             overlay.write_text(json.dumps({"all": {"hosts": hosts}}))

@@ -39,7 +39,7 @@ def holders(world: World, value: str) -> list[pathlib.Path]:
         ({"from": "env", "key": "API_KEY"}, {"API_KEY": SHORT}, ("is shorter than 8 characters",)),
         ({"from": "file", "path": "/nowhere/key"}, {}, ("cannot read /nowhere/key", "No such file")),
         ({"from": "file", "path": "/dev/null"}, {}, ("is empty", "Write the secret to /dev/null")),
-        ({"from": "vault", "path": "kv/x"}, {}, ("job.secret_refs.from", "is not available yet")),
+        ({"from": "infisical", "path": "kv/x"}, {}, ("job.secret_refs.from", "is not available yet")),
     ],
     ids=["unset", "empty", "short", "no file", "empty file", "later source"],
 )

@@ -80,7 +80,8 @@ class Resources:
 class SecretRef:
     """A secret by reference. For ``env``, ``key`` is the variable on the controller; for ``file``, ``path``.
 
-    For ``kubernetes``, ``path`` is the name of a Secret in the job's namespace and ``key`` the key in it.
+    For ``kubernetes``, ``path`` is the name of a Secret in the job's namespace and ``key`` the key in it. For ``vault``
+    and ``openbao``, ``path`` is ``MOUNT/PATH``, ``key`` the key there, and ``binding`` the service that is asked.
     """
 
     name: str = f.field(f.text)
@@ -90,6 +91,7 @@ class SecretRef:
     path: str | None = f.field(f.text, None)
     key: str | None = f.field(f.text, None)
     deliver: str = f.field(f.choice("env", "file", "registry"), "env", key="as")
+    binding: str | None = f.field(f.text, None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -287,15 +289,7 @@ def parse_job(
 
 def to_yaml_names(job: Job) -> dict[str, t.Any]:
     """Return the job as a mapping with the keys that users write, for the run record."""
-    return t.cast("dict[str, t.Any]", _plain_value(job))
-
-
-def _plain_value(value: t.Any) -> t.Any:
-    if dataclasses.is_dataclass(value):
-        return {key: _plain_value(getattr(value, item.name)) for key, item in f.fields_by_key(type(value)).items()}
-    if isinstance(value, tuple):
-        return [_plain_value(item) for item in value]
-    return value
+    return t.cast("dict[str, t.Any]", f.plain_value(job))
 
 
 def _check_job(job: Job) -> None:

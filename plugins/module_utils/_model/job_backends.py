@@ -88,14 +88,16 @@ _NOT_YET_ANYWHERE: tuple[UnsupportedOption, ...] = (
     ("job.code.from", lambda j: j.code is not None and j.code.source == "binding", "service bindings"),
     (
         "job.secret_refs.from",
-        lambda j: any(s.source not in ("env", "file", "kubernetes") for s in j.secret_refs),
+        lambda j: any(s.source in ("aws_secrets_manager", "infisical") for s in j.secret_refs),
         "the secrets service",
     ),
     ("job.datasets.mode", lambda j: any(d.mode != "stage" for d in j.datasets), "service bindings"),
     ("job.datasets.binding", lambda j: any(d.binding or d.prefix for d in j.datasets), "service bindings"),
     ("job.mounts.binding", lambda j: any(m.binding for m in j.mounts), "service bindings"),
-    ("job.checkpoints.binding", lambda j: j.checkpoints.binding is not None, "service bindings"),
     ("job.tracking", lambda j: j.tracking is not None, "service bindings"),
+)
+_NOT_YET_ON_KUBERNETES: tuple[UnsupportedOption, ...] = (
+    ("job.checkpoints.binding", lambda j: j.checkpoints.binding is not None, "service bindings of pods"),
 )
 _NOT_YET_ON_HOSTS: tuple[UnsupportedOption, ...] = (("job.mounts", lambda j: bool(j.mounts), "service bindings"),)
 
@@ -111,7 +113,7 @@ def check_backend(job: Job) -> None:
             if is_used(job):
                 raise InputError(option, "is not supported on plain hosts", f"It {_NEEDS_KUBERNETES}")
     _check_warm(job)
-    own = () if job.on_kubernetes else _NOT_YET_ON_HOSTS
+    own = _NOT_YET_ON_KUBERNETES if job.on_kubernetes else _NOT_YET_ON_HOSTS
     for option, is_used, feature in (*_NOT_YET_ANYWHERE, *own):
         if is_used(job):
             raise InputError(option, f"is not available yet on {where}: it comes with {feature}")

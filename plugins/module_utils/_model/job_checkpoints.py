@@ -51,7 +51,8 @@ def node_rules(job: Job) -> dict[str, t.Any]:
 
 def required_checkpoint(job: Job, run_id: str) -> dict[str, t.Any] | None:
     """Return the folder and the format in which a host looks for the checkpoint that must be there, else None."""
-    if job.checkpoints.resume != "required":
+    if job.checkpoints.resume != "required" or job.checkpoints.binding:
+        # With a binding it is looked for in the bucket too.
         return None
     return {"folder": checkpoint_folder(job, run_id), "format": job.checkpoints.format}
 

@@ -69,6 +69,14 @@ def argument(value: t.Any, path: str) -> str:
     return result
 
 
+def pem(value: t.Any, path: str) -> str:
+    """Return certificates in PEM form, as they stand in a file."""
+    found = argument(value, path)
+    if "-----BEGIN CERTIFICATE-----" not in found or "PRIVATE KEY" in found:
+        raise InputError(path, "must be certificates in PEM form, and no key")
+    return found
+
+
 def step_pattern(value: t.Any, path: str) -> str:
     """Return a regular expression for lines that a program prints; its group ``step`` is the number of a step."""
     pattern = argument(value, path)
@@ -218,6 +226,15 @@ def field(parse: Parser[t.Any], default: t.Any = dataclasses.MISSING, key: str |
     if isinstance(default, (dict, list)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=about)  # pylint: disable=invalid-field-call
     return dataclasses.field(default=default, metadata=about)  # pylint: disable=invalid-field-call
+
+
+def plain_value(value: t.Any) -> t.Any:
+    """Return a parsed value as JSON types, with the keys that users write."""
+    if dataclasses.is_dataclass(value):
+        return {key: plain_value(getattr(value, item.name)) for key, item in fields_by_key(type(value)).items()}
+    if isinstance(value, tuple):
+        return [plain_value(item) for item in value]
+    return value
 
 
 def fields_by_key(cls: t.Any) -> dict[str, dataclasses.Field[t.Any]]:

@@ -57,21 +57,32 @@ def _saved_at(entry: os.DirEntry[str], form: str) -> int | None:
     return None if empty else state.st_mtime_ns
 
 
+def reported_name(folder: pathlib.Path, line: t.Mapping[str, t.Any]) -> str:
+    """Return what lies in ``folder`` of the checkpoint that a line of the metrics reports, empty for one elsewhere."""
+    if not isinstance(line.get("checkpoint_step"), int) or not isinstance(line.get("path"), str):
+        return ""
+    own = os.path.realpath(folder)
+    path = os.path.realpath(os.path.join(own, line["path"]))
+    return os.path.relpath(path, own).partition(os.sep)[0] if path.startswith(own + os.sep) else ""
+
+
 class Pruner:
     """Removes complete checkpoints beyond the newest ``keep``. The newest one is never removed.
 
+    :ivar held: returns the name of a checkpoint that is being stored elsewhere and stays until that is done.
     :ivar leads: whether this node also looks after checkpoints that were not reported (``dcp``); of nodes that share a
         folder the first one does.
     """
 
     def __init__(self, folder: pathlib.Path, form: str, keep: int, *, leads: bool, metrics: pathlib.Path) -> None:
         self.folder, self.form, self.keep, self.leads = folder, form, max(1, keep), leads
+        self.held: t.Callable[[], str | None] = lambda: None
         self._tail = Tail(metrics)
         self._due_at = 0.0
 
     def step(self) -> list[str]:
         """Take in what the program reported since the last call; return the names of what was removed."""
-        reported = [name for line in self._tail.lines() if (name := self._reported_name(line))]
+        reported = [name for line in self._tail.lines() if (name := reported_name(self.folder, line))]
         if reported:
             self._record(reported)
         timed = self.form == "dcp" and self.leads and time.monotonic() >= self._due_at
@@ -85,18 +96,11 @@ class Pruner:
         complete = list_complete(self.folder, self.form)
         known = None if self.form == "dcp" else set(self._read_reported())
         mine = [path for path in complete if known is None or path.name in known]
-        removed = [path.name for path in mine[self.keep :] if path != complete[0] and _remove(path, self.form)]
+        beyond = [path for path in mine[self.keep :] if path != complete[0] and path.name != self.held()]
+        removed = [path.name for path in beyond if _remove(path, self.form)]
         if removed and known is not None:
             self._write_reported([name for name in self._read_reported() if name not in removed])
         return removed
-
-    def _reported_name(self, line: t.Mapping[str, t.Any]) -> str:
-        """Return what lies in this folder of the checkpoint that a line reports, empty for one elsewhere."""
-        if not isinstance(line.get("checkpoint_step"), int) or not isinstance(line.get("path"), str):
-            return ""
-        own = os.path.realpath(self.folder)
-        path = os.path.realpath(os.path.join(own, line["path"]))
-        return os.path.relpath(path, own).partition(os.sep)[0] if path.startswith(own + os.sep) else ""
 
     def _record(self, names: t.Sequence[str]) -> None:
         known = self._read_reported()
@@ -137,7 +141,13 @@ class PruningThread:
 
 
 def start_pruning(
-    folder: str, rules: t.Mapping[str, t.Any], run_dir: pathlib.Path, node: str, *, first: bool
+    folder: str,
+    rules: t.Mapping[str, t.Any],
+    run_dir: pathlib.Path,
+    node: str,
+    *,
+    first: bool,
+    held: t.Callable[[], str | None] = lambda: None,
 ) -> PruningThread | None:
     """Start to prune as the job's rules ``{format, keep, shared}`` say, None where all checkpoints are kept.
 
@@ -147,6 +157,7 @@ def start_pruning(
         return None
     place, leads = pathlib.Path(folder).expanduser(), first or not rules.get("shared")
     pruner = Pruner(place, rules["format"], int(rules["keep"]), leads=leads, metrics=run_dir / "metrics.jsonl")
+    pruner.held = held
     return PruningThread(pruner, run_dir / "events.jsonl", node)
 
 

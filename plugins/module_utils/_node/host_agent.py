@@ -244,6 +244,13 @@ def op_results(request: NodeRequest) -> dict[str, t.Any]:
     return host_results.answer(_state_dir(request), request)
 
 
+def op_s3(request: NodeRequest) -> dict[str, t.Any]:
+    """Carry out a step with an object store (see host_s3.py)."""
+    from . import host_s3
+
+    return host_s3.answer(request, _state_dir(request))
+
+
 def _take_ownership(run: pathlib.Path, claim: t.Mapping[str, t.Any]) -> str | None:
     """Record the owner of the run; return a problem that names the owner when it is another controller."""
     owner_file = run / "claim.json"
@@ -314,6 +321,7 @@ _OPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "read": op_read,
     "environment": op_environment,
     "results": op_results,
+    "s3": op_s3,
     "remove": op_remove,
 }
 # Operations on the machine itself: each has a module of its own, with a function ``answer``.

@@ -25,7 +25,16 @@ import subprocess
 import time
 import typing as t
 
-from . import checkpoints, files, host_output, host_restart_policy, processes, rank_transport, torch_warm, usage
+from . import (
+    checkpoint_care,
+    files,
+    host_output,
+    host_restart_policy,
+    processes,
+    rank_transport,
+    torch_warm,
+    usage,
+)
 
 _TICK_S = 1.0
 # A rendezvous store without any agent ends after this long.
@@ -54,7 +63,9 @@ class Supervisor:
         self.output: host_output.UnitOutput | None = None
         self.sampler = usage.Sampler()
         self.transport = rank_transport.TransportRecorder(self.events.parent, spec["node"])
-        self.pruning: checkpoints.PruningThread | None = None
+        self.checkpoints = checkpoint_care.CheckpointCare(
+            spec.get("checkpoints") or {}, self.events.parent, spec["node"]
+        )
 
     def run(self) -> int:
         """Run until the unit has ended; return 0 (the unit's own exit code is in ``exit.json``)."""
@@ -186,11 +197,7 @@ class Supervisor:
             self.output.child = self.child.pid
         self._write_state("running")
         self._event("agent_started")
-        rules = self.spec.get("checkpoints") or {}
-        if rules and self.pruning is None:
-            self.pruning = checkpoints.start_pruning(
-                rules["folder"], rules, self.events.parent, self.spec["node"], first=rules["first"]
-            )
+        self.checkpoints.start()
 
     def _wait_for_end(self, wake: int) -> host_restart_policy.Ending:
         if self.child is None:
@@ -302,8 +309,8 @@ class Supervisor:
         if self.output:
             # Before the end is known: who reads it reads the last metrics then.
             self.output.close()
-        if self.pruning is not None:
-            self.pruning.close()
+        # After a cancel, storing takes no longer than the job may take to stop.
+        self.checkpoints.close(self.spec["grace_s"] if self.stopping == "cancelled" else None, self._touch)
         if self.spec.get("secrets"):
             pathlib.Path(self.spec["secrets"]).unlink(missing_ok=True)
         for file in self.spec.get("secret_files", []):

@@ -37,6 +37,8 @@ _DEADLINES_S = {
     "results": 600.0,
     "firewall": 300.0,
 }
+# Steps with an object store: a node gives up by itself when a store is silent, so these only end what hangs.
+_S3_S: t.Final = {"restore": 6 * 3600.0, "stage": 6 * 3600.0}
 _LONGEST_S = 300.0
 # What info looks into outside its own files: an interpreter on a slow network disk, drivers.
 _SLOW_FACTS = ("facts", "python", "tools", "paths", "files", "blobs")
@@ -143,6 +145,8 @@ def answer_deadline_s(op: str, values: t.Mapping[str, t.Any]) -> float:
         return float(values.get("wait_s", 0)) + 60.0
     if op in ("k3s", "mesh"):
         return _STEPS_S.get(str(values.get("step")), 120.0) + float(values.get("wait_s", 0))
+    if op == "s3":
+        return _S3_S.get(str(values.get("step")), 180.0)
     if op == "info" and not any(values.get(name) for name in _SLOW_FACTS):
         return ANSWER_S
     return _DEADLINES_S.get(op, _LONGEST_S if op == "info" else 60.0)

@@ -8,6 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import pathlib
 import tempfile
@@ -28,7 +29,7 @@ from .. import source as code_source
 from ..changes import describe_changes
 from ..load import find_drill_id
 from ..outcome import build_result, record_cancelled
-from . import addresses, lease_guard
+from . import addresses, checkpoint_binding, lease_guard
 from . import plan as hosts_plan
 from .environments import ensure_environments
 from .refresh import refresh_record, wait_for_follower
@@ -63,9 +64,10 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             return lease_guard.delete_after_end(
                 request, home, run_id, build_result(before, folder, changed=False), "succeeded"
             )
-        resolved = secrets.resolve_secrets(job)
+        resolved = secrets.resolve_secrets(job, home)
         drilling = _parse_drill(request, job, found)
         found = ensure_environments(request, job, found, source)
+        bound = checkpoint_binding.open_bound(home, job, [host.name for host in found], run_id)
         if request.check:
             plan = _build_plan(request, home, job, found, source, run_id)
             _check_cut(plan, drilling)
@@ -82,7 +84,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             }
         with home.lock(run_id):
             try:
-                plan = _build_plan(request, home, job, found, source, run_id)
+                plan = dataclasses.replace(_build_plan(request, home, job, found, source, run_id), bound=bound)
                 _check_cut(plan, drilling)
                 return start_or_join(request, home, plan, before, resolved, drilling)
             finally:

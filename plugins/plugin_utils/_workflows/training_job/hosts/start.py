@@ -27,7 +27,7 @@ from .. import network
 from ..announce import announce
 from ..changes import describe_changes
 from ..outcome import build_result
-from . import lease_guard
+from . import checkpoint_binding, lease_guard
 from . import plan as hosts_plan
 from .state import AGENTS_FILE, HostsPlan, build_owner_mark, has_unrecorded_end, is_alive, is_part_over, is_running
 
@@ -70,10 +70,13 @@ def start_or_join(
     network.write_verdict(folder, plan.network)
     if lives and request.options.get("take_over"):
         gang.take_over_run(plan.remotes, plan.run_id, held)
+    if lives and plan.bound is not None:
+        checkpoint_binding.renew(plan.bound, plan.remotes)
     if missing:
         if not lives:
             files.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "submitted", "attempt": attempt})
         try:
+            restore_checkpoints(request, plan, missing, fresh=before is None)
             ready = members if not lives else [gang.without_peers(member, members) for member in missing]
             proof = shared_folder.new_proof()
             say, fresh = request.progress.say, before is None
@@ -91,6 +94,23 @@ def start_or_join(
     from .follow import follow_run
 
     return follow_run(request, plan, members, folder, current, drilling, changed=bool(started), guard=guard)
+
+
+def restore_checkpoints(
+    request: RunRequest, plan: HostsPlan, members: t.Sequence[gang.GangMember], *, fresh: bool
+) -> None:
+    """Fetch from the job's bucket what these nodes lack of the newest checkpoint; undo the start when that fails."""
+    if plan.bound is None:
+        return
+    ranks = {remote.name: rank for rank, remote in enumerate(plan.remotes)}
+    chosen = {ranks[member.remote.name]: member for member in members}
+    remotes = {rank: member.remote for rank, member in chosen.items()}
+    folders = {rank: str(member.spec["checkpoints"]["folder"]) for rank, member in chosen.items()}
+    try:
+        checkpoint_binding.restore(plan.bound, remotes, folders, request.progress)
+    except MusterError:
+        gang.undo_start(list(remotes.values()), plan.run_id, fresh=fresh)
+        raise
 
 
 def require_same_job(plan: HostsPlan, before: RunRecord | None) -> list[str]:
@@ -221,7 +241,27 @@ def _build_members(
             mpi.KNOWN_HOSTS_FILE: known.encode(),
         }
     made = hosts_plan.build_members(plan.job, plan.remotes, nodes, launched, context, plan.infos, (env, files))
-    return made
+    if plan.bound is None:
+        return made
+    return [_store_checkpoints(member, plan.bound, rank) for rank, member in enumerate(made)]
+
+
+def _store_checkpoints(
+    member: gang.GangMember, bound: checkpoint_binding.BoundCheckpoints, rank: int
+) -> gang.GangMember:
+    """Return a member that stores its checkpoints in the job's bucket, by signed addresses among its secrets."""
+    if not bound.stores(rank):
+        return member
+    run_dir = str(member.spec["events"]).rpartition("/")[0]
+    place = f"{run_dir}/secrets/{checkpoint_binding.ADDRESSES_FILE}"
+    spec = {
+        **member.spec,
+        "checkpoints": {**member.spec["checkpoints"], "store": place},
+        "secret_files": [*member.spec["secret_files"], place],
+    }
+    own = gang.secret_payload({}, {checkpoint_binding.ADDRESSES_FILE: bound.addresses(rank).encode()})
+    merged = {key: {**member.secrets.get(key, {}), **own[key]} for key in ("env", "files")}
+    return dataclasses.replace(member, spec=spec, secrets=merged)
 
 
 def _describe_memory_limit(managers: t.Mapping[str, str | None]) -> list[str]:

@@ -19,6 +19,7 @@ from ...shared.state_dir import StateHome
 from .. import source as code_source
 from ..network import NetworkPlan
 from . import plan as hosts_plan
+from .checkpoint_binding import BoundCheckpoints
 
 # Of the cluster's folder: where each host's agent was when it was last asked.
 AGENTS_FILE = "agents.json"
@@ -40,6 +41,7 @@ class HostsPlan:
     checks: list[checks.Check]
     derived: Dict
     network: NetworkPlan
+    bound: BoundCheckpoints | None = None
 
 
 def build_owner_mark(request: RunRequest, home: StateHome, job: Job) -> Dict:

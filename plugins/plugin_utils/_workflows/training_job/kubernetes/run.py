@@ -123,7 +123,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             return lease_guard.delete_after_end(
                 request, home, before, lambda: _open_for_job(request, job)[0], done, before.outcome
             )
-        values = secrets.resolve_secrets(job)
+        values = secrets.resolve_secrets(job, home)
         client, namespace = _open_for_job(request, job)
         if not request.options.get("cluster_id"):
             # Who names the cluster by its id knows better than what was written down.

@@ -10,10 +10,14 @@ import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
 from ansible_collections.muster.training.plugins.module_utils._secrets import scrubber
 from ansible_collections.muster.training.plugins.plugin_utils._ansible import errors as error_boundary
+from ansible_collections.muster.training.plugins.plugin_utils._services import vault
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import bindings
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import secrets
 
 
@@ -103,3 +107,50 @@ def test_a_short_secret_does_not_mask_the_message_that_refuses_it(monkeypatch: p
         return {"found": secrets.resolve_secrets(job(**{"from": "env"}))}
 
     assert error_boundary.run_guarded(work)["msg"].startswith("job.secret_refs.TOKEN: is shorter than 8 characters")
+
+
+def test_a_key_of_vault_is_read_where_the_binding_says(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    asked: list[t.Any] = []
+    monkeypatch.setenv("VAULT_ADDR", "http://vault")
+    monkeypatch.setenv("VAULT_TOKEN", "s.token-0123456789")
+
+    def read(access: t.Any, path: str, _option: str) -> dict[str, str]:
+        asked.append((access.address, path))
+        return {"TOKEN": "geheim-42", "key": "geheim-43"}
+
+    monkeypatch.setattr(vault, "read_secret", read)
+    ref = {"from": "vault", "path": "kv/team"}
+    assert secrets.resolve_secrets(job(**ref)) == ({"TOKEN": "geheim-42"}, {})
+    assert secrets.resolve_secrets(job(**ref, key="key", **{"as": "file"})) == ({}, {"TOKEN": b"geheim-43"})
+    with pytest.raises(InputError, match=r"kv/team has no key 'none'\. It has: TOKEN, key"):
+        secrets.resolve_secrets(job(**ref, key="none"))
+    home = StateHome({"path": str(tmp_path)}, "lab")
+    with pytest.raises(InputError, match="'bao' is not a binding"):
+        secrets.resolve_secrets(job(**ref, binding="bao"), home)
+    for component, words in (("secrets", ""), ("object_store", "not of secrets")):
+        about = {"name": "bao", "component": component, "mode": "bind", "endpoint": "http://bao"}
+        bindings.write_binding(home, Binding.from_dict(about))
+        if words:
+            with pytest.raises(InputError, match=words):
+                secrets.resolve_secrets(job(**ref, binding="bao"), home)
+        else:
+            secrets.resolve_secrets(job(**ref, binding="bao"), home)
+    assert asked[-1] == ("http://bao", "kv/team") and asked[0] == ("http://vault", "kv/team")
+
+
+@pytest.mark.parametrize(
+    ("changes", "option"),
+    [
+        ({"env": {"API": "geheim-42"}}, "job.env.API"),
+        ({"env": {"URL": "https://u:geheim-42@host"}}, "job.env.URL"),
+        ({"args": ["--token", "geheim-42"]}, "job.args"),
+    ],
+)
+def test_a_value_that_stands_in_the_job_itself_is_refused(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, t.Any], option: str
+) -> None:
+    monkeypatch.setenv("TOKEN", "geheim-42")
+    ref = {"name": "TOKEN", "from": "env"}
+    with pytest.raises(InputError, match="holds the value of the secret TOKEN") as caught:
+        secrets.resolve_secrets(parse_job({"name": "x", "script": "/t.py", "secret_refs": [ref], **changes}))
+    assert caught.value.option == option and "geheim-42" not in str(caught.value)

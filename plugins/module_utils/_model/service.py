@@ -1,0 +1,146 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The supporting services that a user asks for (``muster_services``), and the rules on them.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing as t
+import urllib.parse
+
+from . import validators as f
+from .binding import COMPONENTS, MODES, NAME_LIMIT, Binding, BindingResource, SecretPointer
+from .errors import InputError, RefusedError
+
+# What this release binds; the other components have their names in the contract already.
+_BOUND: t.Final = ("object_store", "secrets")
+# Amazon S3, "Bucket naming rules".
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
+_SECRET_KEYS: t.Final = {"object_store": ("access_key", "secret_key", "session_token"), "secrets": ("token",)}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Service:
+    """One entry of ``muster_services``."""
+
+    name: str = f.field(f.name(NAME_LIMIT))
+    kind: str = f.field(f.choice(*COMPONENTS))
+    mode: str = f.field(f.choice(*MODES))
+    state: str = f.field(f.choice("present", "absent"), "present")
+    provider: str | None = f.field(f.text, None)
+    endpoint: str | None = f.field(f.text, None)
+    site: str | None = f.field(f.text, None)
+    resources: tuple[BindingResource, ...] = f.field(f.list_of(f.section(BindingResource)), ())
+    access_modes: tuple[str, ...] = f.field(f.list_of(f.choice("read", "write")), ("read", "write"))
+    addressing: str = f.field(f.choice("path", "virtual"), "path")
+    region: str | None = f.field(f.text, None)
+    ca: str | None = f.field(f.text, None)
+    secret_ref: SecretPointer | None = f.field(f.section(SecretPointer), None)
+    env: dict[str, str] = f.field(f.environment, {})
+
+    def to_binding(self, ca: str | None) -> Binding:
+        """Return what this service leaves for its users; ``ca`` are the certificates that its ``ca`` names."""
+        return Binding(
+            name=self.name,
+            component=self.kind,
+            mode=self.mode,
+            endpoint=str(self.endpoint).rstrip("/"),
+            provider=self.provider,
+            site=self.site,
+            resources=self.resources,
+            access_modes=self.access_modes,
+            addressing=self.addressing,
+            region=self.region,
+            ca=ca,
+            secret_ref=self.secret_ref,
+            env=self.env,
+        )
+
+
+def parse_services(value: t.Any) -> tuple[Service, ...]:
+    """Return the services of ``muster_services``; those of mode none are left out.
+
+    :raises InputError: naming the entry and what is wrong with it.
+    """
+    found = f.list_of(f.section(Service))(value or [], "muster_services")
+    names = [service.name for service in found]
+    for service in found:
+        if names.count(service.name) > 1:
+            raise InputError("muster_services", f"'{service.name}' is listed twice", "Give each service its own name")
+        if service.mode != "none":
+            _check_service(service, f"muster_services.{service.name}")
+    return tuple(service for service in found if service.mode != "none")
+
+
+def refuse_rented(service: Service, rented: t.Mapping[str, str]) -> None:
+    """Refuse a service on a machine that will be terminated.
+
+    :param rented: address or name -> the node of the inventory that is not the user's own.
+    :raises RefusedError: naming the node.
+    """
+    host = urllib.parse.urlsplit(str(service.endpoint)).hostname or ""
+    if host in rented:
+        raise RefusedError(
+            f"muster_services.{service.name}.endpoint: {host} is the node {rented[host]}, which is rented: what it "
+            "stores is gone when it is terminated",
+            "Use a service on a machine that you own, or one of your provider",
+        )
+
+
+def _check_service(service: Service, where: str) -> None:
+    if service.kind not in _BOUND:
+        raise InputError(f"{where}.kind", f"{service.kind} is not available yet", f"Use {' or '.join(_BOUND)}")
+    if service.mode == "deploy":
+        raise InputError(f"{where}.mode", "deploy is not available yet", "Install the service and use mode: bind")
+    if not service.endpoint:
+        raise InputError(f"{where}.endpoint", "is required to bind a service", "Write its address, https://HOST:PORT")
+    check_endpoint(service.endpoint, f"{where}.endpoint")
+    if service.kind == "object_store":
+        _check_buckets(service, where)
+    _check_secret_keys(service, where)
+
+
+def _check_buckets(service: Service, where: str) -> None:
+    if service.state == "present" and not service.resources:
+        raise InputError(f"{where}.resources", "is required", "Name a bucket: [{purpose: checkpoints, ref: BUCKET}]")
+    purposes = [item.purpose for item in service.resources]
+    for item in service.resources:
+        if not _BUCKET.match(item.ref.partition("/")[0]):
+            raise InputError(
+                f"{where}.resources.ref", f"'{item.ref}' does not begin with the name of a bucket",
+                "Names have 3 to 63 lower-case letters, digits, dots and hyphens"
+            )  # fmt: skip
+        if ".." in item.ref.split("/"):
+            raise InputError(f"{where}.resources.ref", "must not contain '..'")
+        if purposes.count(item.purpose) > 1:
+            raise InputError(f"{where}.resources", f"has two buckets for {item.purpose}")
+
+
+def _check_secret_keys(service: Service, where: str) -> None:
+    for key in service.secret_ref.keys if service.secret_ref else ():
+        known = _SECRET_KEYS[service.kind]
+        if key not in known:
+            raise InputError(f"{where}.secret_ref.keys.{key}", "is not a credential", f"Known are: {', '.join(known)}")
+    if service.secret_ref and service.secret_ref.source != "env" and not service.secret_ref.path:
+        raise InputError(f"{where}.secret_ref.path", f"is required with from: {service.secret_ref.source}")
+
+
+def check_endpoint(value: str, option: str) -> None:
+    """Refuse an address that is not one of a server, or that holds a credential.
+
+    :raises InputError: never showing the address, which may hold a password.
+    """
+    try:
+        parts = urllib.parse.urlsplit(value)
+        host, _port = parts.hostname, parts.port
+    except ValueError:
+        host, parts = None, urllib.parse.SplitResult("", "", "", "", "")
+    if parts.username or parts.password:
+        raise InputError(option, "must not contain a user or a password", "Use secret_ref")
+    if parts.scheme not in ("https", "http") or not host or parts.query or parts.fragment:
+        raise InputError(option, "is not the address of a server", "Write https://HOST:PORT")

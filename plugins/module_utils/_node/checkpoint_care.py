@@ -1,0 +1,53 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a unit does with the checkpoints of its program: new ones are stored elsewhere, old ones removed.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import time
+import typing as t
+
+from . import checkpoint_sync, checkpoints
+
+
+class CheckpointCare:
+    """The two threads beside a program, as the job's rules ask for them; they start with its first process."""
+
+    def __init__(self, rules: t.Mapping[str, t.Any], run: pathlib.Path, node: str) -> None:
+        self._rules, self._run, self._node = rules, run, node
+        self._sync: checkpoint_sync.CheckpointSync | None = None
+        self._pruning: checkpoints.PruningThread | None = None
+
+    def start(self) -> None:
+        """Begin, unless this has begun before."""
+        if not self._rules:
+            return
+        if self._sync is None:
+            self._sync = checkpoint_sync.start_sync(self._rules, self._run, self._node)
+        if self._pruning is None:
+            folder, first = self._rules["folder"], self._rules["first"]
+            self._pruning = checkpoints.start_pruning(
+                folder, self._rules, self._run, self._node, first=first, held=self._name_in_transfer
+            )
+
+    def close(self, within_s: float | None, beat: t.Callable[[], None]) -> None:
+        """Store the last checkpoint, then remove old ones a last time.
+
+        :param within_s: how long storing may take, None for as long as the store takes bytes.
+        :param beat: called every second meanwhile.
+        """
+        end = None if within_s is None else time.monotonic() + within_s
+        while self._sync is not None and not self._sync.close(1.0):
+            beat()
+            if end is not None and time.monotonic() > end:
+                break
+        if self._pruning is not None:
+            self._pruning.close()
+
+    def _name_in_transfer(self) -> str | None:
+        return self._sync.holds if self._sync else None

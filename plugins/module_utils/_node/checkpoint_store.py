@@ -1,0 +1,318 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A checkpoint as it lies in a bucket: parts that are numbered, and last a manifest with the digest of every file.
+
+The files of a checkpoint are one stream, cut into parts; no name of a file becomes a key. A place for a checkpoint (a
+slot) is used again: its manifest is deleted first and written last, so what has a manifest was written whole.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import stat
+import time
+import typing as t
+
+from . import checkpoints, files, host_blobs
+from .s3_client import S3Error, Store
+
+SCHEMA: t.Final = 1
+PART_BYTES: t.Final = 64 << 20
+# A manifest names every file: 100,000 of them are about 20 MB.
+_MANIFEST_LIMIT = 64 << 20
+_CHUNK = 1 << 20
+_ROOM = 64 << 20
+_FAILURES = 4
+Manifest = dict[str, t.Any]
+
+
+class ChangedError(Exception):
+    """A checkpoint changed, or was removed, while it was read."""
+
+
+def describe_files(path: pathlib.Path) -> list[dict[str, t.Any]]:
+    """Return ``{path, size, mode, changed, sha256}`` of a checkpoint's files; a single file has the path ``""``.
+
+    :raises ChangedError: when it is not made of files that stay as they are.
+    """
+    try:
+        found = [path] if not path.is_dir() else sorted(_walk(path))
+        return [_describe(path, place) for place in found]
+    except FileNotFoundError as exc:
+        raise ChangedError(f"{path.name} was removed while it was read") from exc
+
+
+def _walk(folder: pathlib.Path) -> t.Iterator[pathlib.Path]:
+    for top, _folders, names in os.walk(folder):
+        for name in names:
+            yield pathlib.Path(top, name)
+
+
+def _describe(path: pathlib.Path, place: pathlib.Path) -> dict[str, t.Any]:
+    state = place.lstat()
+    if not stat.S_ISREG(state.st_mode):
+        raise ChangedError(f"{place} is not a file, and only files are stored")
+    name = "" if place == path else str(place.relative_to(path))
+    described = {"path": name, "size": state.st_size, "mode": state.st_mode & 0o777, "changed": state.st_mtime_ns}
+    return {**described, "sha256": files.sha256_of(place)}
+
+
+def part_size(total: int, count: int) -> int:
+    """Return the size of the parts of ``total`` bytes, of which there may be ``count``."""
+    return max(PART_BYTES, -(-total // count))
+
+
+def read_range(
+    path: pathlib.Path, listed: t.Sequence[t.Mapping[str, t.Any]], first: int, size: int
+) -> t.Iterator[bytes]:
+    """Yield ``size`` bytes of the stream from ``first`` on.
+
+    :raises ChangedError: when a file is no longer what was listed.
+    """
+    position = 0
+    for item in listed:
+        begin, end = max(first, position), min(first + size, position + item["size"])
+        if begin < end:
+            yield from _read_file(path / item["path"] if item["path"] else path, item, begin - position, end - begin)
+        position += item["size"]
+
+
+def _read_file(place: pathlib.Path, item: t.Mapping[str, t.Any], offset: int, size: int) -> t.Iterator[bytes]:
+    try:
+        with place.open("rb") as handle:
+            state = os.fstat(handle.fileno())
+            if (state.st_size, state.st_mtime_ns) != (item["size"], item["changed"]):
+                raise ChangedError(f"{place} changed while it was stored")
+            handle.seek(offset)
+            while size:
+                data = handle.read(min(_CHUNK, size))
+                if not data:
+                    raise ChangedError(f"{place} became shorter while it was stored")
+                size -= len(data)
+                yield data
+    except FileNotFoundError as exc:
+        raise ChangedError(f"{place.name} was removed while it was stored") from exc
+
+
+def upload(store: Store, slot: t.Mapping[str, t.Any], path: pathlib.Path, about: t.Mapping[str, t.Any]) -> Manifest:
+    """Store a checkpoint in a slot ``{manifest: {put, delete}, parts: [address]}`` and return its manifest.
+
+    :raises ChangedError: when it changed meanwhile; the slot then holds none.
+    :raises S3Error: when the store does not take it.
+    """
+    listed = describe_files(path)
+    total = sum(item["size"] for item in listed)
+    size = part_size(total, len(slot["parts"]))
+    store.send_again("DELETE", slot["manifest"]["delete"], allow=(404,))
+    for number in range(-(-total // size)):
+        first = number * size
+        length = min(size, total - first)
+
+        def source(first: int = first, length: int = length) -> t.Iterator[bytes]:
+            return read_range(path, listed, first, length)
+
+        store.send_again("PUT", slot["parts"][number], source=source, size=length)
+    manifest = {"schema": SCHEMA, **about, "name": path.name, "part_bytes": size, "bytes": total, "files": listed}
+    store.send_again("PUT", slot["manifest"]["put"], json.dumps(manifest).encode())
+    return manifest
+
+
+def read_manifest(store: Store, url: str) -> Manifest | None:
+    """Return the manifest of a slot, None where there is none or it is not whole."""
+    body = bytearray()
+
+    def take(data: bytes) -> None:
+        body.extend(data)
+        if len(body) > _MANIFEST_LIMIT:
+            raise S3Error("a manifest is larger than any that is written here")
+
+    try:
+        store.send_again("GET", url, sink=take)
+    except S3Error as exc:
+        if exc.status == 404 and exc.code != "NoSuchBucket":
+            return None
+        raise
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        found: Manifest = json.loads(bytes(body))
+        names = [item["path"] for item in found["files"]]
+        safe = _is_plain(found["name"]) and all(_is_inside(name) for name in names) and len(set(names)) == len(names)
+        if found["schema"] == SCHEMA and safe and found["bytes"] == sum(item["size"] for item in found["files"]):
+            return found
+    return None
+
+
+def _is_plain(name: str) -> bool:
+    return bool(name) and name not in (".", "..") and not {"/", "\0"} & set(name) and not name.startswith(".")
+
+
+def _is_inside(name: str) -> bool:
+    return not name.startswith("/") and "\0" not in name and ".." not in name.split("/")
+
+
+def is_whole(path: pathlib.Path, manifest: t.Mapping[str, t.Any]) -> bool:
+    """Return whether a local checkpoint has exactly the content that a manifest says."""
+    try:
+        found = {item["path"]: (item["size"], item["sha256"]) for item in describe_files(path)}
+    except (OSError, ChangedError):
+        return False
+    return found == {item["path"]: (item["size"], item["sha256"]) for item in manifest["files"]}
+
+
+def download(
+    store: Store, parts: t.Sequence[str], manifest: t.Mapping[str, t.Any], folder: pathlib.Path, form: str
+) -> str | None:
+    """Fetch a checkpoint into ``folder``; return why it is not usable, None when it is in its place.
+
+    It is under another name until all its digests are verified.
+
+    :raises S3Error: when the store cannot be read.
+    """
+    free = host_blobs.free_bytes(folder)
+    if free < manifest["bytes"] + _ROOM:
+        raise S3Error(
+            f"the checkpoint {manifest['name']} needs {manifest['bytes']:,} bytes, and {folder} has {free:,} free",
+            "Free some space, or set checkpoints.path to a larger disk",
+        )
+    incoming = folder / f".{manifest['name']}.incoming"
+    remove(incoming)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with _Splitter(incoming, manifest["files"]) as splitter:
+            for number, url in enumerate(parts):
+                _fetch_part(store, url, splitter, min(manifest["part_bytes"], _left(manifest, number)))
+        wrong = splitter.wrong or ([] if splitter.is_complete else ["its parts"])
+        if wrong:
+            return f"{manifest['name']}: {wrong[0] or 'its file'} is not as it was stored"
+        _place(incoming, folder / manifest["name"], manifest, form)
+    finally:
+        remove(incoming)
+    return None
+
+
+def _left(manifest: t.Mapping[str, t.Any], number: int) -> int:
+    return int(manifest["bytes"]) - number * int(manifest["part_bytes"])
+
+
+def _fetch_part(store: Store, url: str, splitter: _Splitter, size: int) -> None:
+    """Fetch one part; after a cut, only what is missing is asked for."""
+    before = splitter.position
+    failures = 0
+    while (done := splitter.position - before) < size:
+        headers = {"Range": f"bytes={done}-{size - 1}"} if done else {}
+        try:
+            store.send("GET", url, headers=headers, sink=splitter.feed)
+            if splitter.position - before < size:
+                # The object itself is shorter; the digests tell.
+                return
+        except S3Error as exc:
+            # A part that comes in pieces is still coming; one that does not come at all is not waited for.
+            failures = 0 if splitter.position - before > done else failures + 1
+            if not exc.transient or failures >= _FAILURES:
+                raise
+            time.sleep(0.2 * 3**failures)
+
+
+class _Splitter:
+    """Writes a stream into the files of a manifest, one after the other, and takes their digests."""
+
+    def __init__(self, place: pathlib.Path, listed: t.Sequence[t.Mapping[str, t.Any]]) -> None:
+        self.place, self.position = place, 0
+        self.wrong: list[str] = []
+        self._files = iter(listed)
+        self._handle: t.IO[bytes] | None = None
+        self._item: t.Mapping[str, t.Any] = {}
+        self._missing = 0
+        self._digest = hashlib.sha256()
+        self.is_complete = False
+
+    def __enter__(self) -> _Splitter:
+        self._next()
+        return self
+
+    def __exit__(self, *_unused: object) -> None:
+        if self._handle is not None:
+            self._handle.close()
+
+    def feed(self, data: bytes) -> None:
+        self.position += len(data)
+        while data and self._handle is not None:
+            piece, data = data[: self._missing], data[self._missing :]
+            self._handle.write(piece)
+            self._digest.update(piece)
+            self._missing -= len(piece)
+            if not self._missing:
+                self._finish()
+
+    def _next(self) -> None:
+        for item in self._files:
+            place = self.place / item["path"] if item["path"] else self.place
+            place.parent.mkdir(parents=True, exist_ok=True)
+            self._item, self._missing, self._digest = item, item["size"], hashlib.sha256()
+            self._handle = place.open("wb")
+            if self._missing:
+                return
+            self._close_file()
+        self._handle, self.is_complete = None, True
+
+    def _finish(self) -> None:
+        self._close_file()
+        self._next()
+
+    def _close_file(self) -> None:
+        handle = t.cast("t.IO[bytes]", self._handle)
+        handle.flush()
+        os.fsync(handle.fileno())
+        handle.close()
+        place = pathlib.Path(handle.name)
+        os.chmod(place, self._item["mode"] | 0o600)
+        os.utime(place, ns=(self._item["changed"], self._item["changed"]))
+        if self._digest.hexdigest() != self._item["sha256"]:
+            self.wrong.append(self._item["path"])
+
+
+def _place(incoming: pathlib.Path, place: pathlib.Path, manifest: t.Mapping[str, t.Any], form: str) -> None:
+    """Put a verified checkpoint in its place, with the time at which it was saved: that says which is the newest."""
+    if incoming.is_dir():
+        remove(place)
+    os.replace(incoming, place)
+    mark = place / ".metadata" if form == "dcp" else place
+    with contextlib.suppress(OSError):
+        os.utime(mark, ns=(manifest["saved_at"], manifest["saved_at"]))
+
+
+def set_aside(folder: pathlib.Path, names: t.Sequence[str]) -> None:
+    """Rename checkpoints so that a program does not find them: they are newer than what all nodes have."""
+    for name in names:
+        hidden = folder / f".{name}.newer"
+        remove(hidden)
+        (folder / name).rename(hidden)
+
+
+def remove(path: pathlib.Path) -> None:
+    """Remove a file or a folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def list_local(folder: pathlib.Path, form: str, names: t.Collection[str]) -> list[tuple[pathlib.Path, int]]:
+    """Return the complete checkpoints of a folder with when they were saved, the newest first.
+
+    :param names: for the format ``files``: what the program reported as checkpoints, or is stored; other files may lie
+        beside them.
+    """
+    found = [path for path in checkpoints.list_complete(folder, form) if form == "dcp" or path.name in names]
+    listed = []
+    for path in found:
+        with contextlib.suppress(OSError):
+            listed.append((path, (path / ".metadata" if form == "dcp" else path).stat().st_mtime_ns))
+    return listed

@@ -1,0 +1,34 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The node's side of an object store: steps of the request ``s3``, each with addresses that the controller signed.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+from . import checkpoint_sync, s3_check
+
+NodeRequest = t.Mapping[str, t.Any]
+
+
+def answer(request: NodeRequest, state: pathlib.Path) -> dict[str, t.Any]:
+    """Carry out one step of the request."""
+    run = state / "runs" / str(request.get("run_id"))
+    if request["step"] == "candidates":
+        return checkpoint_sync.list_candidates(request, run)
+    if request["step"] == "renew":
+        return checkpoint_sync.renew(request, run)
+    return _STEPS[request["step"]](request)
+
+
+_STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
+    "write_probe": s3_check.write_probe,
+    "read_probe": s3_check.read_probe,
+    "clean_up": s3_check.clean_up,
+    "restore": checkpoint_sync.restore,
+}

@@ -1,0 +1,55 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the service_binding_info action; the work is done in plugins/action/service_binding_info.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: service_binding_info
+version_added: 0.1.0
+short_description: Read the bindings of a cluster and from where each was reachable
+description:
+  - Reads C(bindings/NAME.json) of the state home on the controller. Nothing is checked anew and nothing is changed.
+options:
+  name:
+    description: The binding. The default is all of them.
+    type: str
+extends_documentation_fragment:
+  - muster.training._attributes
+  - muster.training._state_home
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+seealso:
+  - module: muster.training.service_binding
+author:
+  - muster.training contributors (@muster-training)
+"""
+
+EXAMPLES = r"""
+- name: Read the bindings
+  muster.training.service_binding_info:
+  register: services
+
+- name: Show from where they were reachable
+  ansible.builtin.debug:
+    var: services.matrix
+"""
+
+RETURN = r"""
+bindings:
+  description: The bindings, as they are in their files.
+  returned: success
+  type: list
+  elements: dict
+matrix:
+  description: For each binding the nodes with what they saw, in one line.
+  returned: success
+  type: dict
+  sample: {store: "gpu-1 (host): ok 2 ms, 310 MB/s"}
+"""

@@ -1,0 +1,160 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Services that are bound: read what the user asks for, check it from every node, leave the binding.
+
+A service itself is never changed here.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import time
+import typing as t
+
+from ....module_utils._model import timestamps
+from ....module_utils._model.binding import Binding, Reachability, describe_matrix
+from ....module_utils._model.errors import InputError, RefusedError
+from ....module_utils._model.service import Service, parse_services, refuse_rented
+from ..._hosts.node_client import NodeClient
+from ..._services import vault
+from ..shared import bindings, credentials
+from ..shared.progress import Progress
+from ..shared.request import RunRequest
+from ..shared.state_dir import StateHome
+from . import store_check
+
+Result = dict[str, t.Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BindOrder:
+    """What is bound: the cluster's state home, the nodes that must reach it, and whether anything may be written."""
+
+    home: StateHome
+    base: pathlib.Path
+    check: bool
+    require_all: bool
+    progress: Progress
+
+
+def run(request: RunRequest) -> Result:
+    """Bring the bindings to the asked state and return the module's result."""
+    options = request.options
+    wanted = parse_services(options["services"])
+    home = StateHome(options["state_home"], options["cluster"])
+    order = BindOrder(home, request.base, request.check, bool(options["require_all"]), request.progress)
+    rented = _list_rented(request)
+    for service in wanted:
+        if service.state == "present":
+            refuse_rented(service, rented)
+    remotes = request.connect(request.hosts)
+    made: list[Binding] = []
+    changed = False
+    for service in wanted:
+        if service.state == "absent":
+            changed = _remove(order, service) or changed
+            continue
+        binding = build_binding(order, service)
+        rows = _check(order, binding, remotes)
+        current, new = _keep(order, binding, rows)
+        made.append(current)
+        changed = changed or new
+    return {"changed": changed, "bindings": [binding.to_dict() for binding in made]}
+
+
+def list_all(options: t.Mapping[str, t.Any]) -> Result:
+    """Return the result of ``service_binding_info``."""
+    home = StateHome(options["state_home"], options["cluster"])
+    name = options.get("name")
+    found = [bindings.load_binding(home, str(name), "name")] if name else bindings.list_bindings(home)
+    return {
+        "changed": False,
+        "bindings": [binding.to_dict() for binding in found],
+        "matrix": {binding.name: describe_matrix(binding.reachable_from, limit=1000) for binding in found},
+    }
+
+
+def build_binding(order: BindOrder, service: Service) -> Binding:
+    """Return what a service leaves for its users; nothing is checked yet.
+
+    :raises InputError: when its CA cannot be read.
+    :raises RefusedError: when a binding of another kind has its name.
+    """
+    before = bindings.find_binding(order.home, service.name)
+    if before is not None and before.component != service.kind:
+        raise RefusedError(
+            f"muster_services.{service.name}: a binding of {before.component} has this name",
+            "Name the new one otherwise, or remove the old one (state: absent)",
+        )
+    return service.to_binding(_read_ca(order, service))
+
+
+def _list_rented(request: RunRequest) -> dict[str, str]:
+    """Return the names and addresses of the inventory's machines that are not the user's own, with the node of each."""
+    found: dict[str, str] = {}
+    for name in request.hostvars:
+        record = request.node(name)
+        if record.ownership in (None, "owned"):
+            continue
+        listed = record.addresses
+        addresses = [item.address for item in (*listed.mesh, *listed.lan, *listed.public)]
+        own = [request.hostvars[name].get(key) for key in ("ansible_host", "muster_address")]
+        found |= {str(item): name for item in (name, *addresses, *own) if item}
+    return found
+
+
+def _read_ca(order: BindOrder, service: Service) -> str | None:
+    if service.ca is None or "-----BEGIN" in service.ca:
+        return service.ca
+    place = pathlib.Path(order.base, service.ca).expanduser()
+    try:
+        return place.read_text()
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = getattr(exc, "strerror", None) or "not text"
+        raise InputError(f"muster_services.{service.name}.ca", f"cannot read {place}: {reason}") from None
+
+
+def _check(order: BindOrder, binding: Binding, remotes: t.Sequence[NodeClient]) -> list[Reachability]:
+    option = f"muster_services.{binding.name}"
+    if binding.component == "secrets":
+        # From here alone: values are resolved on the controller, and nodes never talk to this service.
+        vault.check_access(credentials.vault_access("openbao", option, binding), option)
+        return []
+    signer = credentials.open_signer(binding, option)
+    return store_check.check_store(binding, signer, remotes, writes=not order.check)
+
+
+def _keep(order: BindOrder, binding: Binding, rows: t.Sequence[Reachability]) -> tuple[Binding, bool]:
+    """Write the binding with its matrix; return it, and whether that changes more than what the check saw.
+
+    :raises RefusedError: when a node cannot use the service: with the matrix, and with nothing written.
+    """
+    failed = [row for row in rows if not row.ok]
+    if failed and (order.require_all or len(failed) == len(rows)):
+        fix = failed[0].fix or "Correct it, or set muster_services_require_all: false to bind it for the other nodes"
+        raise RefusedError(f"service {binding.name} cannot be used from all nodes: {describe_matrix(rows)}", fix)
+    before = bindings.find_binding(order.home, binding.name)
+    rows = [*rows, *_other_rows(before, binding, rows)]
+    current = dataclasses.replace(binding, reachable_from=tuple(rows), checked_at=timestamps.format_time(time.time()))
+    if not order.check:
+        bindings.write_binding(order.home, current)
+    order.progress.say(f"service {binding.name} at {binding.endpoint}: {describe_matrix(rows) or 'bound'}")
+    return current, before is None or not before.is_same_service(binding)
+
+
+def _other_rows(before: Binding | None, binding: Binding, rows: t.Sequence[Reachability]) -> list[Reachability]:
+    """Return what an earlier check saw from nodes that are not part of this play, of the same service."""
+    if before is None or not before.is_same_service(binding):
+        return []
+    seen = {(row.node, row.vantage) for row in rows}
+    return [row for row in before.reachable_from if (row.node, row.vantage) not in seen]
+
+
+def _remove(order: BindOrder, service: Service) -> bool:
+    if order.check:
+        return bindings.find_binding(order.home, service.name) is not None
+    return bindings.remove_binding(order.home, service.name)

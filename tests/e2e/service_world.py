@@ -1,0 +1,142 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Real services for end-to-end tests: SeaweedFS on loopback, and a controller that has botocore and hvac."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import time
+import typing as t
+import urllib.error
+import urllib.request
+
+from ansible_collections.muster.training.tests.e2e.playbook_world import World
+
+ACCESS, SECRET = "AKcanaryaccess0001", "SKcanary-secret/9f2+Qx77k"
+KEYS = {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET}
+
+
+def services_python() -> str:
+    """Return the interpreter with botocore, hvac and the servers; empty where there is none."""
+    named = os.environ.get("MUSTER_SERVICES_PYTHON", "")
+    return named if named and shutil.which(named) else ""
+
+
+class ServiceWorld(World):
+    """A world whose controller is the environment with the services' libraries."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        super().__init__(root)
+        self.program = str(pathlib.Path(services_python()).parent / "ansible-playbook")
+
+    def bind(self, store: Store, **changes: t.Any) -> dict[str, t.Any]:
+        """Return a service of ``muster_services`` that binds the store."""
+        return {
+            "name": "store",
+            "kind": "object_store",
+            "mode": "bind",
+            "endpoint": store.endpoint,
+            "resources": [{"purpose": "checkpoints", "ref": "ckpt/team"}, {"purpose": "datasets", "ref": "data"}],
+            **changes,
+        }
+
+    def binding(self, name: str = "store") -> dict[str, t.Any]:
+        """Return a binding as the controller keeps it."""
+        return t.cast("dict[str, t.Any]", json.loads(self.binding_file(name).read_text()))
+
+    def binding_file(self, name: str = "store") -> pathlib.Path:
+        """Return where it is."""
+        return self.state / "local" / "bindings" / f"{name}.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Store:
+    """A running SeaweedFS. ``client`` is botocore's own, which knows nothing of this collection."""
+
+    endpoint: str
+    root: pathlib.Path
+
+    def script(self, text: str, *args: str) -> str:
+        """Run Python code with ``s3``, a client of botocore with the store's keys; return what it prints."""
+        begin = (
+            "import sys, json, botocore.session as b\n"
+            "from botocore.config import Config\n"
+            "s3 = b.get_session().create_client('s3', endpoint_url=sys.argv[1], region_name='us-east-1',"
+            " config=Config(s3={'addressing_style': 'path'}))\n"
+        )
+        argv = [services_python(), "-c", begin + text, self.endpoint, *args]
+        done = subprocess.run(argv, env={**os.environ, **KEYS}, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+    def keys(self, bucket: str) -> list[str]:
+        """Return the keys of all objects of a bucket."""
+        text = "print(json.dumps([o['Key'] for o in s3.list_objects_v2(Bucket=sys.argv[2]).get('Contents', [])]))"
+        return t.cast("list[str]", json.loads(self.script(text, bucket)))
+
+    def buckets(self) -> list[str]:
+        """Return the names of all buckets."""
+        return t.cast(
+            "list[str]", json.loads(self.script("print(json.dumps([x['Name'] for x in s3.list_buckets()['Buckets']]))"))
+        )
+
+
+@contextlib.contextmanager
+def seaweedfs(root: pathlib.Path, buckets: str = "ckpt,data") -> t.Iterator[Store]:
+    """Run SeaweedFS with these buckets."""
+    root.mkdir(parents=True, exist_ok=True)
+    ports = [free_port() for _ in range(6)]
+    s3, master, volume, filer, admin, webdav = (str(port) for port in ports)
+    weed = str(pathlib.Path(services_python()).parent / "weed")
+    argv = [weed, "-logdir", str(root), "mini", "-dir", str(root / "data"), "-bucket", buckets, "-ip", "127.0.0.1"]
+    argv += ["-s3.port", s3, "-master.port", master, "-volume.port", volume, "-filer.port", filer]
+    argv += ["-admin.port", admin, "-webdav.port", webdav, "-ip.bind", "127.0.0.1"]
+    (root / "data").mkdir(exist_ok=True)
+    with (root / "weed.log").open("wb") as log:
+        process = subprocess.Popen(argv, env={**os.environ, **KEYS}, cwd=root, stdout=log, stderr=log)
+    try:
+        store = Store(f"http://127.0.0.1:{s3}", root)
+        wait_for(store.endpoint, process, root / "weed.log")
+        end = time.monotonic() + 30
+        while not {*buckets.split(",")} <= {*store.buckets()}:
+            assert time.monotonic() < end, "the buckets were not made"
+        yield store
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes], log: pathlib.Path, within_s: float = 60.0) -> None:
+    """Wait until a server gives any HTTP answer."""
+    end = time.monotonic() + within_s
+    while True:
+        assert process.poll() is None and time.monotonic() < end, log.read_text(errors="replace")[-3000:]
+        try:
+            urllib.request.build_opener().open(url, timeout=2).close()
+            return
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            time.sleep(0.05)
+
+
+def free_port() -> int:
+    """Return a port that is free now, and the one 10000 above it too (SeaweedFS' gRPC)."""
+    while True:
+        with socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", 0))
+            port = int(one.getsockname()[1])
+            try:
+                if port < 55000:
+                    other.bind(("127.0.0.1", port + 10000))
+                    return port
+            except OSError:
+                continue

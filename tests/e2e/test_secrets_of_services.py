@@ -1,0 +1,151 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A job's token out of a real OpenBao: it reaches the ranks, and a search of every sink finds it nowhere."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import pathlib
+import subprocess
+import typing as t
+import urllib.request
+
+import pytest
+
+from ansible_collections.muster.training.tests.e2e.playbook_world import assert_refused, everything, until
+from ansible_collections.muster.training.tests.e2e.service_world import (
+    KEYS,
+    SECRET,
+    ServiceWorld,
+    Store,
+    free_port,
+    services_python,
+    wait_for,
+)
+from ansible_collections.muster.training.tests.support import canary
+
+CANARY = "kv-7c1e/ü&bird cage"
+ROOT_TOKEN = "canary-root-token-0001"
+
+
+class Bao(t.NamedTuple):
+    """A running OpenBao in dev mode."""
+
+    url: str
+
+    def ask(self, method: str, path: str, body: t.Any = None) -> None:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"X-Vault-Token": ROOT_TOKEN, "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/v1/{path}", data, headers, method=method)
+        urllib.request.build_opener().open(request, timeout=10).close()
+
+
+@pytest.fixture
+def bao(tmp_path: pathlib.Path) -> t.Iterator[Bao]:
+    """OpenBao with one secret."""
+    port, log = free_port(), tmp_path / "bao.log"
+    argv = [str(pathlib.Path(services_python()).parent / "bao"), "server", "-dev", "-dev-no-store-token"]
+    argv += [f"-dev-listen-address=127.0.0.1:{port}"]
+    environment = {**os.environ, "BAO_DEV_ROOT_TOKEN_ID": ROOT_TOKEN, "HOME": str(tmp_path)}
+    with log.open("wb") as handle:
+        process = subprocess.Popen(argv, env=environment, stdout=handle, stderr=handle)
+    try:
+        found = Bao(f"http://127.0.0.1:{port}")
+        wait_for(f"{found.url}/v1/sys/health", process, log)
+        found.ask("POST", "secret/data/team/train", {"data": {"TOKEN": CANARY}})
+        yield found
+    finally:
+        process.kill()
+        process.wait()
+        # Its log has the token of dev mode, which this test knows.
+        log.unlink()
+
+
+def service(bao: Bao) -> dict[str, t.Any]:
+    pointer = {"from": "env", "keys": {"token": "BAO_TOKEN"}}
+    return {"name": "bao", "kind": "secrets", "mode": "bind", "endpoint": bao.url, "secret_ref": pointer}
+
+
+def test_a_token_from_openbao_is_in_the_ranks_and_nowhere_else(services: ServiceWorld, store: Store, bao: Bao) -> None:
+    """The token of the job, the token of the service and the keys of the store: success at the highest verbosity."""
+    env = {**KEYS, "BAO_TOKEN": ROOT_TOKEN}
+    bound = services.start("services", env=env, args=("-vvvvv",), muster_services=[service(bao), services.bind(store)])
+    assert bound.wait().code == 0, bound.output
+    (services.root / "expected").write_text(CANARY)
+    text = (
+        f'[ "$TOKEN" = "$(cat {services.root}/expected)" ] && [ "$(cat "$AS_FILE_FILE")" = "$TOKEN" ] && '
+        f"touch {services.root}/up-$RANK; while [ ! -e {services.root}/finish ]; do sleep 0.05; done"
+    )
+    ref = {"from": "openbao", "binding": "bao", "path": "secret/team/train", "key": "TOKEN"}
+    refs = [{**ref, "name": "TOKEN"}, {**ref, "name": "AS_FILE", "as": "file"}]
+    job = services.job(command=["sh", "-c", text], secret_refs=refs, checkpoints={"binding": "store", "grace_s": 1})
+    play = services.start(job=job, env=env, args=("-vvvvv", "--diff"))
+    until(lambda: all((services.root / f"up-{rank}").exists() for rank in (0, 1)), "both ranks with their secrets", 60)
+    ours = frozenset(pid for pid, _command, environment in everything() if os.fsencode(services.root) in environment)
+    during = canary.Places(services.state, services.nodes, (play.log, bound.log), ours)
+    # While they run, 0600 files on the nodes hold the values, for a rank that is started again.
+    running = [sink for sink in canary.SINKS if sink != "node files"]
+    assert canary.find_leaks(CANARY, during, running) == []
+    services.finish()
+    result = play.wait()
+    assert result.code == 0, result.output
+    after = canary.Places(services.state, services.nodes, (play.log, bound.log))
+    for value in (CANARY, ROOT_TOKEN, SECRET):
+        sinks = [sink for sink in canary.SINKS if not sink.startswith("environment")]
+        assert canary.find_leaks(value, after, sinks) == [], value
+    assert not [line for line in play.output.splitlines() if "X-Amz-Signature" in line]
+
+
+def test_a_search_finds_a_leak_in_each_sink_and_each_encoding(tmp_path: pathlib.Path) -> None:
+    for name in ("controller", "nodes"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "play.log").write_text("nothing")
+    places = canary.Places(tmp_path / "controller", tmp_path / "nodes", (tmp_path / "play.log",))
+    assert canary.find_leaks(CANARY, places) == []
+    cases = 0
+    for sink in canary.SINKS:
+        for name, form in canary.encodings(CANARY).items():
+            with canary.seed(sink, form, places):
+                found = canary.find_leaks(CANARY, places)
+            assert any(line.startswith(f"{sink}: ") and name in line for line in found), (sink, name)
+            cases += 1
+    for sink in ("controller files (ledger, bindings, run record, events, logs, report)", "node files"):
+        with canary.seed(sink, gzip.compress(CANARY.encode()), places):
+            assert any("in gzip" in line for line in canary.find_leaks(CANARY, places))
+        cases += 1
+    assert canary.find_leaks(CANARY, places) == []
+    print(f"{cases} seeded leaks found")
+
+
+@pytest.mark.parametrize(
+    ("ref", "env", "words"),
+    [
+        ({"path": "secret/team/none"}, {}, ["secret/team/none does not exist", "Check mount and path"]),
+        ({"path": "secret/team/train", "key": "TOKN"}, {}, ["has no key 'TOKN'", "It has: TOKEN"]),
+        ({"path": "secret/team/train"}, {"BAO_TOKEN": "s.another-token-0001"}, ["the token may not read"]),
+        ({"path": "secret/team/train"}, {"BAO_TOKEN": None}, ["job.secret_refs.TOKEN", "BAO_TOKEN"]),
+        ({"path": "secret/team/train"}, {"BAO_ADDR": "http://127.0.0.1:9"}, ["127.0.0.1:9: no connection"]),
+        ("sealed", {}, ["is sealed or not initialised", "Unseal it"]),
+        ("in env", {}, ["job.env.COPY", "holds the value of the secret TOKEN"]),
+    ],
+    ids=["path", "key", "token", "no token", "address", "sealed", "in env"],
+)
+def test_a_reference_that_leads_nowhere_is_refused(
+    services: ServiceWorld, bao: Bao, ref: t.Any, env: t.Any, words: list[str]
+) -> None:
+    wanted = {"name": "TOKEN", "from": "openbao", "path": "secret/team/train"}
+    job = services.job(secret_refs=[{**wanted, **(ref if isinstance(ref, dict) else {})}])
+    if ref == "sealed":
+        bao.ask("PUT", "sys/seal")
+    if ref == "in env":
+        job["env"] = {"COPY": CANARY}
+    with contextlib.suppress(FileNotFoundError):
+        (services.home / ".vault-token").unlink()
+    environment = {"BAO_ADDR": bao.url, "BAO_TOKEN": ROOT_TOKEN, "VAULT_TOKEN": None, **env}
+    result = services.play(job=job, env=environment)
+    assert_refused(services, result, *words)
+    assert CANARY not in result.output and ROOT_TOKEN not in result.output

@@ -1,0 +1,91 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Services end to end, with a real S3 server: bound after a check from every node, or refused with nothing written."""
+
+from __future__ import annotations
+
+import stat
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.tests.e2e.playbook_world import Result
+from ansible_collections.muster.training.tests.e2e.service_world import ACCESS, KEYS, SECRET, ServiceWorld, Store
+
+
+def play(world: ServiceWorld, service: t.Any, env: t.Mapping[str, str | None] = KEYS, **options: t.Any) -> Result:
+    services = service if isinstance(service, list) else [service]
+    return world.play("services", env=env, muster_services=services, **options)
+
+
+def refused(world: ServiceWorld, result: Result, *words: str) -> str:
+    """Assert one error with all words, no binding and no key in the output; return the error."""
+    assert result.code != 0, result.output
+    assert "Traceback" not in result.output and "internal error" not in result.output, result.output
+    assert len(result.errors) == 1, result.output
+    error = result.errors[0]
+    assert not [word for word in words if word not in error], f"{words} are not all in: {error}"
+    assert not world.binding_file().exists() and SECRET not in result.output and "X-Amz" not in result.output
+    return error
+
+
+def test_a_store_is_bound_after_every_node_has_used_it(services: ServiceWorld, store: Store) -> None:
+    result = play(services, services.bind(store))
+    assert result.code == 0, result.output
+    binding = services.binding()
+    rows = binding["reachable_from"]
+    assert [(row["node"], row["vantage"], row["ok"]) for row in rows] == [
+        ("node-1", "host", True),
+        ("node-2", "host", True),
+    ]
+    assert all(row["latency_ms"] > 0 and row["mb_per_s"] > 1 for row in rows)
+    assert stat.S_IMODE(services.binding_file().stat().st_mode) == 0o600
+    assert SECRET not in services.binding_file().read_text() + result.output
+    assert ACCESS not in services.binding_file().read_text() + result.output
+    assert store.keys("ckpt") == [] and store.keys("data") == []
+    again = play(services, services.bind(store))
+    assert again.code == 0 and result.changed == 1 and again.changed == 0, again.output
+    removed = play(services, services.bind(store, state="absent"))
+    assert removed.code == 0 and removed.changed == 1 and not services.binding_file().exists()
+    assert store.buckets() == ["ckpt", "data"]
+
+
+def test_check_mode_lists_and_writes_nothing(services: ServiceWorld, store: Store) -> None:
+    result = play(services, services.bind(store), args=["--check"])
+    assert result.code == 0 and result.changed == 1, result.output
+    assert not services.state.exists() or not services.binding_file().exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "env", "words"),
+    [
+        (
+            {"resources": [{"purpose": "checkpoints", "ref": "ckpr"}]},
+            {},
+            ["node-1 (host)", "bucket ckpr", "the bucket does not exist", "it is never created"],
+        ),
+        ({}, {"AWS_SECRET_ACCESS_KEY": "SKanother-secret/123456"}, ["secret key does not fit", "Check secret_ref"]),
+        ({}, {"AWS_ACCESS_KEY_ID": "AKnobodyknowsthis1"}, ["access key is not known", "Check secret_ref"]),
+        ({}, {"AWS_SECRET_ACCESS_KEY": None}, ["AWS_SECRET_ACCESS_KEY is not in the environment", "secret_ref"]),
+        ({"endpoint": "http://127.0.0.1:9"}, {}, ["127.0.0.1:9: Connection refused", "node-2 (host)"]),
+        ({"endpoint": "http://nobody.invalid:1"}, {}, ["the name nobody.invalid is not known", "DNS"]),
+        ({"endpoint": "http://u:pw-in-address@h"}, {}, ["must not contain a user or a password", "secret_ref"]),
+    ],
+    ids=["bucket", "secret-key", "access-key", "no-key", "port", "name", "password"],
+)
+def test_what_is_wrong_is_named_with_node_and_fix(
+    services: ServiceWorld, store: Store, changes: t.Any, env: t.Any, words: list[str]
+) -> None:
+    result = play(services, services.bind(store, **changes), {**KEYS, **env})
+    refused(services, result, *words)
+    assert store.buckets() == ["ckpt", "data"] and "pw-in-address" not in result.output
+
+
+def test_two_services_of_one_name_and_a_service_on_a_rented_node_are_refused(
+    services: ServiceWorld, store: Store
+) -> None:
+    refused(services, play(services, [services.bind(store), services.bind(store)]), "'store' is listed twice")
+    hosts = {"node-2": {"muster_node": {"name": "node-2", "ownership": "rented"}, "muster_address": "127.0.0.1"}}
+    result = play(services, services.bind(store), hosts=hosts)
+    refused(services, result, "127.0.0.1 is the node node-2, which is rented", "on a machine that you own")

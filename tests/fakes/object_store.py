@@ -1,0 +1,99 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""An object store in memory for unit tests: objects by path, ranges, lists, and faults that a test asks for.
+
+It checks no signature: real stores do that in the end-to-end tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import re
+import threading
+import typing as t
+import urllib.parse
+
+LISTED = b'<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"></ListBucketResult>'
+
+
+class ObjectStore:
+    """The objects, what was asked for, and the faults to come."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.asked: list[tuple[str, str, str]] = []
+        self.buckets = {"bucket"}
+        self.listed = LISTED
+        # (method, path) -> what is done instead, once each: a status, or "cut" for half of the body.
+        self.faults: dict[tuple[str, str], list[int | str]] = {}
+        self.url = ""
+
+    def address(self, key: str) -> str:
+        """Return what stands for a signed address."""
+        return f"{self.url}/bucket/{urllib.parse.quote(key)}?X-Amz-Signature=abc"
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    store: ObjectStore
+
+    def log_message(self, format: str, *args: t.Any) -> None:
+        """Print nothing."""
+
+    def _carry_out(self) -> None:
+        parts = urllib.parse.urlsplit(self.path)
+        path = urllib.parse.unquote(parts.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.store.asked.append((self.command, path, self.headers.get("Range", "")))
+        waiting = self.store.faults.get((self.command, path), [])
+        fault = waiting.pop(0) if waiting else None
+        if isinstance(fault, int):
+            self._answer(fault, b"<Error><Code>InternalError</Code></Error>")
+            return
+        bucket, _slash, key = path.lstrip("/").partition("/")
+        if bucket not in self.store.buckets:
+            self._answer(404, b"<Error><Code>NoSuchBucket</Code></Error>")
+        elif not key:
+            self._answer(200, self.store.listed)
+        elif self.command == "PUT":
+            self.store.objects[key] = body
+            self._answer(200)
+        elif self.command == "DELETE":
+            self.store.objects.pop(key, None)
+            self._answer(204)
+        else:
+            self._send_object(self.store.objects.get(key), fault)
+
+    do_GET = do_PUT = do_DELETE = do_HEAD = _carry_out
+
+    def _send_object(self, data: bytes | None, fault: object) -> None:
+        if data is None:
+            self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+            return
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if asked:
+            data = data[int(asked[1]) : int(asked[2]) + 1 if asked[2] else None]
+        self._answer(206 if asked else 200, data, cut=fault == "cut")
+
+    def _answer(self, status: int, body: bytes = b"", cut: bool = False) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: len(body) // 2] if cut else body)
+        if cut:
+            self.close_connection = True
+
+
+@contextlib.contextmanager
+def running() -> t.Iterator[ObjectStore]:
+    """Serve a store on loopback."""
+    store = ObjectStore()
+    handler = type("Handler", (_Handler,), {"store": store})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        store.url = f"http://127.0.0.1:{server.server_address[1]}"
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        yield store
+        server.shutdown()

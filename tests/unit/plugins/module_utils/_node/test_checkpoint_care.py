@@ -1,0 +1,57 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Storing and removing beside a program: what is being stored stays, and an end waits as long as it may."""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_care, checkpoint_sync, checkpoints
+
+
+class SlowSync:
+    """A sync that needs some calls to end."""
+
+    holds = "step-1"
+
+    def __init__(self, calls: int) -> None:
+        self.left = calls
+
+    def close(self, _wait_s: float) -> bool:
+        self.left -= 1
+        return self.left <= 0
+
+
+def care(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, calls: int) -> checkpoint_care.CheckpointCare:
+    monkeypatch.setattr(checkpoint_sync, "start_sync", lambda *_a: SlowSync(calls))
+    rules = {"folder": str(tmp_path), "format": "files", "keep": 1, "shared": False, "first": True}
+    found = checkpoint_care.CheckpointCare(rules, tmp_path, "n")
+    found.start()
+    found.start()
+    return found
+
+
+def test_what_is_being_stored_is_not_removed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[t.Any] = []
+    monkeypatch.setattr(checkpoints, "start_pruning", lambda *_a, held, **_k: begun.append(held))
+    care(tmp_path, monkeypatch, 1)
+    assert begun[0]() == "step-1"
+
+
+@pytest.mark.parametrize(("within_s", "beats"), [(None, 4), (-1.0, 1)])
+def test_an_end_waits_for_the_store_and_a_cancel_only_so_long(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, within_s: float | None, beats: int
+) -> None:
+    found: list[int] = []
+    care(tmp_path, monkeypatch, 5).close(within_s, lambda: found.append(1))
+    assert len(found) == beats
+
+
+def test_without_rules_nothing_runs(tmp_path: pathlib.Path) -> None:
+    found = checkpoint_care.CheckpointCare({}, tmp_path, "n")
+    found.start()
+    found.close(None, lambda: None)
