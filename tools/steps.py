@@ -116,7 +116,20 @@ STEPS: t.Final[tuple[Step, ...]] = (
     Step(
         "faults",
         "provider faults, all cases",
-        (("{python}", "-m", "pytest", "--quiet", "-rsfE", "--tb=short", "tests/faults"),),
+        (
+            (
+                "{python}",
+                "-m",
+                "pytest",
+                "--quiet",
+                "-rsfE",
+                "--tb=short",
+                "--numprocesses=2",
+                # What a file counts is judged by its last test.
+                "--dist=loadfile",
+                "tests/faults",
+            ),
+        ),
         ("tests/faults/*.py",),
         counted=True,
     ),

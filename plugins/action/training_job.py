@@ -26,6 +26,7 @@ class ActionModule(WorkflowAction):
         "recreate": {"type": "bool", "default": False},
         "extend": {"type": "bool", "default": False},
         "drill": {"type": "dict"},
+        "notify": {"type": "dict", "no_log": True},
         "kubeconfig": {"type": "raw"},
         "context": {"type": "str"},
         "cluster_id": {"type": "str"},

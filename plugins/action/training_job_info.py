@@ -9,8 +9,8 @@ import typing as t
 
 from ..module_utils._model.errors import MusterError
 from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
-from ..plugin_utils._workflows import training_job_info
 from ..plugin_utils._workflows.shared.state_dir import StateHome
+from ..plugin_utils._workflows.training_job_info import logs, read
 
 
 class ActionModule(WorkflowAction):
@@ -21,6 +21,11 @@ class ActionModule(WorkflowAction):
         "live": {"type": "bool", "default": False},
         "logs": {"type": "int"},
         "ranks": {"type": "bool", "default": False},
+        "follow": {"type": "bool", "default": False},
+        "rank": {"type": "int"},
+        "grep": {"type": "str"},
+        "limit": {"type": "int"},
+        "query": {"type": "str"},
         "kubeconfig": {"type": "raw"},
         "context": {"type": "str"},
         **STATE_HOME,
@@ -31,14 +36,18 @@ class ActionModule(WorkflowAction):
         home = StateHome(options["state_home"], options["cluster"])
         run_id, connect, hostvars = options["run_id"], self.connect(variables), variables["hostvars"]
         # Without writing, nothing is fetched either.
-        source = training_job_info.LiveSource(
+        source = read.LiveSource(
             connect, hostvars, None if self.check else hostvars, self._cluster_reader(options), self.reporter()
         )
         if options["logs"] is not None:
-            return training_job_info.read_logs(home, run_id, options["logs"], options["ranks"], source)
-        return training_job_info.read_runs(home, run_id, source if options["live"] else None)
+            view = logs.build_view(options["logs"], options["rank"], options["grep"])
+            if options["follow"] and not self.check:
+                return logs.follow_logs(home, run_id, view, source, self.reporter().say)
+            return logs.read_logs(home, run_id, view, options["ranks"], source)
+        live = source if options["live"] else None
+        return read.read_runs(home, run_id, live, options["limit"], options["query"])
 
-    def _cluster_reader(self, options: dict[str, t.Any]) -> training_job_info.ReadCluster:
+    def _cluster_reader(self, options: dict[str, t.Any]) -> read.ReadCluster:
         """Return the function that reads the state of a run in pods; its modules are loaded at the first call."""
 
         def read_cluster(record: t.Mapping[str, t.Any]) -> dict[str, object]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: training_job_info
 version_added: 0.1.0
-short_description: List recorded training runs and read their logs
+short_description: List recorded training runs, and read or follow their logs
 description:
   - Reads the run records and logs that the controller keeps; they are kept when the hosts are deleted.
 options:
@@ -28,11 +28,31 @@ options:
     description: Whether to fetch the logs of every rank and attempt from the hosts first.
     type: bool
     default: false
+  follow:
+    description:
+      - Whether to say each new line of the logs until the run has ended, with O(logs).
+      - A run in pods must be followed by M(muster.training.training_job) from here, which fetches its logs.
+    type: bool
+    default: false
+  rank:
+    description: Only the lines of this rank, with O(logs), as torchrun, mpirun or the node of a command number it.
+    type: int
+  grep:
+    description: Only the lines in which this regular expression is found, with O(logs).
+    type: str
+  limit:
+    description: Return only this many of the newest runs. The default is all of them.
+    type: int
+  query:
+    description:
+      - A JMESPath expression on C(runs) and C(summary), such as C(runs[?outcome=='failed'].run_id).
+      - Needs the Python package C(jmespath).
+    type: str
   kubeconfig:
     description: The kubeconfig for runs in pods. By default as C(kubectl) finds it.
     type: raw
   context:
-    description: Its context. By default the one with which the run was submitted.
+    description: The context of O(kubeconfig). By default the one with which the run was submitted.
     type: str
 extends_documentation_fragment:
   - muster.training._attributes
@@ -60,6 +80,20 @@ EXAMPLES = r"""
   muster.training.training_job_info:
     logs: 20
   run_once: true
+
+- name: Follow what rank 0 says of its loss
+  muster.training.training_job_info:
+    logs: 20
+    follow: true
+    rank: 0
+    grep: loss
+  run_once: true
+
+- name: Name the runs that failed
+  muster.training.training_job_info:
+    query: runs[?outcome=='failed'].run_id
+  register: failed
+  run_once: true
 """
 
 RETURN = r"""
@@ -75,6 +109,15 @@ summary:
   returned: without O(logs)
   type: list
   elements: dict
+table:
+  description: The runs as lines of a table, for people.
+  returned: without O(logs)
+  type: list
+  elements: str
+selected:
+  description: What O(query) selects.
+  returned: with O(query)
+  type: raw
 logs:
   description: Last lines by log file.
   returned: with O(logs)

@@ -9,17 +9,15 @@ The tests build on each other, in their order. K3S_BINARY names a real K3s; with
 from __future__ import annotations
 
 import json
-import pathlib
 import stat
-import tempfile
 import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.tests.lab import host, image, podman, traces
 from ansible_collections.muster.training.tests.lab.k3s import machines
 from ansible_collections.muster.training.tests.lab.k3s.operator import AGENT, SERVER, Hosts, Operator
-from ansible_collections.muster.training.tests.support.kube_lab import NOTES, not_run
+from ansible_collections.muster.training.tests.lab.k3s.session import find_differences, open_operator
+from ansible_collections.muster.training.tests.support.kube_lab import NOTES
 
 LISTEN = """
 systemd-run --unit=other --quiet python3 -c 'import socket, time; s = socket.create_server((str(), 10250)); time.sleep(600)'
@@ -32,41 +30,14 @@ WRONG_TOKEN = f"K10{'0a' * 32}::abcdef.0123456789abcdef"
 @pytest.fixture(scope="module")
 def operator() -> t.Iterator[Operator]:
     """Two machines, booted; the module fails when anything of them is left at its end."""
-    reason = host.unmet()
-    if reason:
-        not_run(reason)
-    try:
-        host.ensure_programs()
-        tool = podman.Podman(podman.cache_home())
-        traces.sweep(tool)
-        root_image = image.ensure(tool, image.KUBE)
-        machines.prepare(tool)
-    except host.LabError as error:
-        not_run(str(error))
-    lab = machines.BareLab(tool, pathlib.Path(tempfile.mkdtemp(prefix="muster-lab-")))
-    try:
-        lab.up(root_image)
-        NOTES.append(f"K3s: {machines.binary(lab.folder)[1]} is what the role installs")
-        yield Operator(lab)
-    finally:
-        left = lab.down()
-    assert left == [], "the lab left something behind"
+    with open_operator() as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
 def before(operator: Operator) -> dict[str, list[str]]:
     """What the machines were before anything was done."""
     return {node.name: operator.lab.state(node.name) for node in operator.lab.nodes}
-
-
-def differences(operator: Operator, before: dict[str, list[str]], *names: str) -> list[str]:
-    """What is other than before on the machines, line by line."""
-    found = []
-    for name in names or (SERVER, AGENT):
-        now = operator.lab.state(name)
-        found += [f"{name} has {line}" for line in now if line not in before[name]]
-        found += [f"{name} lacks {line}" for line in before[name] if line not in now]
-    return found
 
 
 @pytest.mark.parametrize(
@@ -89,13 +60,13 @@ def test_what_makes_no_cluster_is_refused_in_one_line_and_changes_nothing(
     result = operator.play("cluster", hosts=hosts, **values)
     assert result.code != 0 and result.changed == 0, result.output
     assert len(result.errors) == 1 and said in result.errors[0], result.output
-    assert differences(operator, before) == []
+    assert find_differences(operator, before) == []
 
 
 def test_a_limit_without_the_server_is_refused(operator: Operator, before: dict[str, list[str]]) -> None:
     result = operator.play("cluster", "--limit", AGENT)
     assert result.code != 0 and "--limit: leaves out lab-1, which is the server" in result.errors[0], result.output
-    assert differences(operator, before) == []
+    assert find_differences(operator, before) == []
 
 
 def test_two_machines_with_one_machine_id_are_refused(operator: Operator, before: dict[str, list[str]]) -> None:
@@ -106,7 +77,7 @@ def test_two_machines_with_one_machine_id_are_refused(operator: Operator, before
     finally:
         operator.lab.ask(AGENT, "sh", "-c", f"echo {own} > /etc/machine-id")
     assert len(result.errors) == 1 and "lab-1, lab-2 have one machine id" in result.errors[0], result.output
-    assert differences(operator, before) == []
+    assert find_differences(operator, before) == []
 
 
 def test_somebody_elses_k3s_is_refused(operator: Operator, before: dict[str, list[str]]) -> None:
@@ -118,7 +89,7 @@ def test_somebody_elses_k3s_is_refused(operator: Operator, before: dict[str, lis
         operator.lab.ask(AGENT, "rm", unit)
     assert result.code != 0 and len(result.errors) == 1, result.output
     assert f"lab-2: has K3s ({unit}) that this collection did not install" in result.errors[0]
-    assert differences(operator, before) == []
+    assert find_differences(operator, before) == []
 
 
 @pytest.mark.parametrize(
@@ -163,7 +134,7 @@ def test_a_machine_that_cannot_take_part_is_named_and_nothing_is_changed(
         operator.lab.ask(AGENT, "bash", "-c", mend_it)
     assert result.code != 0 and result.changed == 0 and len(result.errors) == 1, result.output
     assert said in result.errors[0], result.output
-    assert differences(operator, before) == []
+    assert find_differences(operator, before) == []
 
 
 def test_a_check_on_bare_machines_predicts_and_changes_nothing(
@@ -173,7 +144,7 @@ def test_a_check_on_bare_machines_predicts_and_changes_nothing(
     assert result.code == 0 and result.recap[SERVER]["changed"] > 0 and result.recap[AGENT]["changed"] > 0, (
         result.output
     )
-    assert differences(operator, before) == []
+    assert find_differences(operator, before) == []
     assert not operator.state.exists() and not operator.lock.exists()
 
 
@@ -189,7 +160,7 @@ def test_vxlan_that_does_not_pass_is_named_and_nothing_is_changed(
     assert result.code != 0 and result.changed == 0 and len(result.errors) == 1, result.output
     said = "lab-2: no datagram of lab-1 arrives on port 8472/udp (VXLAN). Open it between the machines"
     assert said in result.errors[0] and result.seconds < 60, result.output
-    assert differences(operator, before) == []
+    assert find_differences(operator, before) == []
 
 
 def test_a_wrong_token_is_refused_before_the_agent_is_touched(operator: Operator, before: dict[str, list[str]]) -> None:
@@ -197,7 +168,7 @@ def test_a_wrong_token_is_refused_before_the_agent_is_touched(operator: Operator
     assert result.code != 0 and len(result.errors) == 1, result.output
     assert "k3s_token: the token is for another cluster" in result.errors[0]
     assert "0123456789abcdef" not in result.output
-    assert differences(operator, before, AGENT) == []
+    assert find_differences(operator, before, AGENT) == []
 
 
 def test_the_machines_become_a_cluster(operator: Operator) -> None:
@@ -303,7 +274,7 @@ def test_one_machine_leaves_and_comes_back(operator: Operator, before: dict[str,
     server = operator.started()[0]
     left = operator.play("cluster_absent", "--limit", AGENT)
     assert left.code == 0, left.output
-    assert differences(operator, before, AGENT) == []
+    assert find_differences(operator, before, AGENT) == []
     assert [node["metadata"]["name"] for node in operator.items("nodes")] == [SERVER]
     secrets = [item["metadata"]["name"] for item in operator.items("secrets", "-n", "kube-system")]
     assert f"{AGENT}.node-password.k3s" not in secrets
@@ -319,7 +290,7 @@ def test_one_machine_leaves_and_comes_back(operator: Operator, before: dict[str,
 def test_removed_the_machines_are_as_they_were_found(operator: Operator, before: dict[str, list[str]]) -> None:
     result = operator.play("cluster_absent")
     assert result.code == 0, result.output
-    assert differences(operator, before) == []
+    assert find_differences(operator, before) == []
     assert not (operator.state / "kubeconfig").exists()
     again = operator.play("cluster_absent")
     assert again.code == 0 and again.changed == 0, again.output

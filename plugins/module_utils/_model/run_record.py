@@ -143,7 +143,8 @@ class BackendRef:
 class RunRecord:
     """The record of one run. ``job`` is its YAML form; ``generation`` the number of this start's first attempt.
 
-    ``leases`` are the tokens of rented machines in the ledger, by node.
+    ``leases`` are the tokens of rented machines in the ledger, by node; ``inventory`` is the file that the nodes come
+    from.
 
     ``problems`` are what keeps its result from being clean, whatever the outcome: attempts that did not resume.
     """
@@ -186,6 +187,7 @@ class RunRecord:
     derived: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
     hosts: tuple[str, ...] = f.field(f.list_of(_text), ())
     leases: t.Mapping[str, t.Any] = f.field(f.dictionary, {})
+    inventory: str | None = f.field(_text, None)
     drill: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
     extra: t.Mapping[str, object] = f.field(f.dictionary, {})
 

@@ -142,6 +142,7 @@ def gather_facts(request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     bus = source.guard("pci", lambda: facts_pci.list_devices(source), {})
     source.guard("gpu", lambda: _add_gpu_facts(source, bus, running, facts), None)
     source.guard("pci", lambda: _add_topology_facts(source, bus, facts), None)
+    facts["topology_file"] = source.guard("nccl.conf", lambda: facts_rdma.read_topology_file(source), None)
     modules = source.names(os.path.join(source.sys, "module"))
     wanted = (
         "ib_uverbs",

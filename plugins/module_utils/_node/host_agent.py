@@ -19,12 +19,10 @@ import json
 import os
 import pathlib
 import shutil
-import signal
 import sys
-import time
 import typing as t
 
-from . import files, host_blobs, host_log_follow, host_preflight, host_rendezvous, host_units, processes, shared_folder
+from . import files, host_blobs, host_log_follow, host_preflight, host_rendezvous, host_units, shared_folder
 
 NodeRequest = t.Mapping[str, t.Any]
 MARK = "\x1emuster\x1e"
@@ -173,25 +171,17 @@ def op_stop(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def op_kill(request: NodeRequest) -> dict[str, t.Any]:
-    """Kill with SIGKILL the target of a drill: ``worker`` (one rank), ``agent``, or ``host`` (all of the run here)."""
-    run = _run_dir(request)
-    state = files.read_json(run / "units" / "agent" / "state.json") or {}
-    target = request["target"]
-    if target == "worker":
-        victims = _find_rank_process(run, request.get("rank"))
-    elif target == "agent":
-        victims = [pid for pid in [processes.living_pid(state.get("child"))] if pid]
-    else:
-        victims = [
-            pid for pid in [processes.living_pid(_supervisor_identity(run, unit)) for unit in ("agent", "store")] if pid
-        ]
-    at = time.time()
-    processes.kill_all(victims, signal.SIGKILL)
-    left: list[int] = []
-    for unit in {"agent": ("agent",), "host": ("agent", "store")}.get(target, ()):
-        spec = files.read_json(run / "units" / unit / "spec.json") or {}
-        left += processes.kill_now(spec.get("marker", "-"))
-    return {"at": at, "killed": victims, "left": left}
+    """Kill the target of a drill: ``worker`` (one rank), ``agent``, or ``host`` (all of the run here)."""
+    from . import host_faults
+
+    return host_faults.kill_target(_run_dir(request), str(request["target"]), request.get("rank"))
+
+
+def op_cut(request: NodeRequest) -> dict[str, t.Any]:
+    """Cut this node off its network for ``seconds`` (see host_faults.py); ``check``: only whether that is possible."""
+    from . import host_faults
+
+    return host_faults.cut_link(float(request["seconds"]), bool(request.get("check")))
 
 
 def op_remove(request: NodeRequest) -> dict[str, t.Any]:
@@ -237,6 +227,20 @@ def op_read(request: NodeRequest) -> dict[str, t.Any]:
     return {"files": found}
 
 
+def op_environment(request: NodeRequest) -> dict[str, t.Any]:
+    """Make the environment of a job's requirements (see host_environment.py)."""
+    from . import host_environment
+
+    return host_environment.answer(_state_dir(request), request)
+
+
+def op_results(request: NodeRequest) -> dict[str, t.Any]:
+    """List, read and remove what runs leave (see host_results.py)."""
+    from . import host_results
+
+    return host_results.answer(_state_dir(request), request)
+
+
 def _take_ownership(run: pathlib.Path, claim: t.Mapping[str, t.Any]) -> str | None:
     """Record the owner of the run; return a problem that names the owner when it is another controller."""
     owner_file = run / "claim.json"
@@ -279,30 +283,6 @@ def _place_files(run: pathlib.Path, request: NodeRequest) -> str | None:
     return None
 
 
-def _find_rank_process(run: pathlib.Path, rank: int | None) -> list[int]:
-    """Return the newest living process of ``rank`` (any rank when None) that this node's events name."""
-    started: dict[int, int] = {}
-    try:
-        lines = (run / "events.jsonl").read_bytes().splitlines()
-    except OSError:
-        return []
-    for raw in lines:
-        try:
-            line = json.loads(raw)
-        except ValueError:
-            continue
-        if line.get("kind") == "worker_started" and (rank is None or line.get("rank") == rank):
-            started[int(line["rank"] or 0)] = int(line["pid"])
-    marker = (files.read_json(run / "units" / "agent" / "spec.json") or {}).get("marker")
-    living = [pid for pid in started.values() if processes.environment_of(pid).get(processes.MARKER) == marker]
-    return living[-1:]
-
-
-def _supervisor_identity(run: pathlib.Path, unit: str) -> str | None:
-    state = files.read_json(run / "units" / unit / "state.json") or {}
-    return t.cast("str | None", state.get("supervisor"))
-
-
 def _state_dir(request: NodeRequest) -> pathlib.Path:
     return files.state_root(request["node"], request.get("state_root"))
 
@@ -325,13 +305,16 @@ _OPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "watch": op_watch,
     "stop": op_stop,
     "kill": op_kill,
+    "cut": op_cut,
     "examine": op_examine,
     "reach": op_reach,
     "read": op_read,
+    "environment": op_environment,
+    "results": op_results,
     "remove": op_remove,
 }
 # Operations on the machine itself: each has a module of its own, with a function ``answer``.
-_MODULES = {"k3s": ".host_k3s", "firewall": ".host_firewall", "vxlan": ".host_vxlan"}
+_MODULES = {"k3s": ".host_k3s", "firewall": ".host_firewall", "mesh": ".host_mesh", "vxlan": ".host_vxlan"}
 
 
 def answer_request(request: NodeRequest) -> dict[str, t.Any]:

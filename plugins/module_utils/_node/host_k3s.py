@@ -249,6 +249,18 @@ def _remove(request: NodeRequest) -> dict[str, t.Any]:
     return host_k3s_removal.remove(request)
 
 
+def _find_image(request: NodeRequest) -> dict[str, t.Any]:
+    from . import host_images
+
+    return host_images.find(request)
+
+
+def _load_image(request: NodeRequest) -> dict[str, t.Any]:
+    from . import host_images
+
+    return host_images.load(request)
+
+
 # Folders that K3s makes. Those that were there before, empty, are emptied; all others go.
 TREES = ("etc/rancher", "etc/rancher/k3s", "etc/rancher/node", "var/lib/rancher", DATA, "var/lib/kubelet", "run/k3s",
          "run/flannel", "var/lib/cni", "var/log/pods", "var/log/containers")  # fmt: skip
@@ -261,5 +273,7 @@ _STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "apply": _apply,
     "restart": _restart,
     "token": _token,
+    "find_image": _find_image,
+    "load_image": _load_image,
     "remove": _remove,
 }

@@ -48,11 +48,18 @@ print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "packages": foun
 """
 
 
+def find_python(python: str) -> str | None:
+    """Return the path of an interpreter; of several, separated by colons, the first that exists."""
+    found = (shutil.which(os.path.expanduser(item)) for item in python.split(":") if item)
+    return next((path for path in found if path), None)
+
+
 def inspect_python(python: str, packages: t.Sequence[str], env: t.Mapping[str, str]) -> dict[str, t.Any]:
     """Return ``{executable, version, packages {name: version or null}, problem}`` of the job's interpreter."""
-    executable = shutil.which(os.path.expanduser(python))
+    executable = find_python(python)
     if not executable:
-        return {"executable": None, "version": None, "packages": {}, "problem": f"{python} does not exist"}
+        problem = f"{' or '.join(python.split(':'))} does not exist"
+        return {"executable": None, "version": None, "packages": {}, "problem": problem}
     argv = [executable, "-c", _PACKAGES, *packages]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False, env={**os.environ, **env})

@@ -83,7 +83,7 @@ class Recorder:
             if item.get("text") is not None:
                 files.write_atomic(place, item["text"].encode(), item["mode"])
             else:
-                part = _part(item.get("archive") or item["path"], self.root)
+                part = part_of(item.get("archive") or item["path"], self.root)
                 found = files.sha256_of(part)
                 if found != item["sha256"]:
                     part.unlink()
@@ -99,7 +99,7 @@ class Recorder:
             record["files"].pop(path, None)
             self.write(record)
         for archive in {item["archive"] for item in placed if item.get("archive")}:
-            _part(archive, self.root).unlink(missing_ok=True)
+            part_of(archive, self.root).unlink(missing_ok=True)
         return {"placed": [item["path"] for item in placed]}
 
     def digest_of(self, path: str) -> dict[str, t.Any] | None:
@@ -116,7 +116,7 @@ class Recorder:
 
 def fetch(request: NodeRequest) -> dict[str, t.Any]:
     """Download a file beside its place; the controller decides by its digest whether it may be placed."""
-    part = _part(request["path"], request.get("root", "/"))
+    part = part_of(request["path"], request.get("root", "/"))
     part.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
     end = time.monotonic() + _DOWNLOAD_S
@@ -136,7 +136,7 @@ def fetch(request: NodeRequest) -> dict[str, t.Any]:
 
 def store_piece(request: NodeRequest) -> dict[str, t.Any]:
     """Add a piece to a file beside its place."""
-    part = _part(request["path"], request.get("root", "/"))
+    part = part_of(request["path"], request.get("root", "/"))
     part.parent.mkdir(parents=True, exist_ok=True)
     with part.open("r+b" if request["offset"] and part.exists() else "wb") as target:
         target.truncate(request["offset"])
@@ -147,7 +147,7 @@ def store_piece(request: NodeRequest) -> dict[str, t.Any]:
 
 def discard(request: NodeRequest) -> dict[str, t.Any]:
     """Remove a file that was brought and may not be placed."""
-    _part(request["path"], request.get("root", "/")).unlink(missing_ok=True)
+    part_of(request["path"], request.get("root", "/")).unlink(missing_ok=True)
     return {}
 
 
@@ -160,7 +160,8 @@ def remove_empty(folders: t.Iterable[str]) -> None:
             continue
 
 
-def _part(path: str, root: str) -> pathlib.Path:
+def part_of(path: str, root: str = "/") -> pathlib.Path:
+    """Return where a file is before it is placed: beside its path."""
     place = place_of(path, root)
     return place.with_name(f".{place.name}.part")
 

@@ -20,6 +20,7 @@ import typing as t
 import zlib
 
 from ...module_utils._model.errors import InputError, RefusedError
+from . import gitignore
 from .node_client import PIECE_BYTES, NodeClient
 
 _SKIP = {".git", "__pycache__", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", "node_modules"}
@@ -40,10 +41,11 @@ class SourceFile:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileTree:
-    """A folder by content; ``sha256`` is the digest of its manifest."""
+    """A folder by content; ``sha256`` is the digest of its manifest. ``ignored``: what ``.gitignore`` leaves out."""
 
     files: tuple[SourceFile, ...]
     sha256: str
+    ignored: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -55,16 +57,19 @@ class FileTree:
         return [{"path": f.path, "sha256": f.sha256, "mode": f.mode, "size": f.size} for f in self.files]
 
 
-def read_tree(root: pathlib.Path, option: str) -> FileTree:
+def read_tree(root: pathlib.Path, option: str, *, is_code: bool = False) -> FileTree:
     """Return the tree below ``root`` (a folder, or a single file), without version control and caches.
 
+    :param is_code: what ``.gitignore`` names is left out, too.
     :raises InputError: when something cannot be read, naming it.
     """
     if not root.exists():
         raise InputError(option, f"{root} does not exist")
-    files = [_read_file(path, name, option) for path, name in _walk(root, option)]
+    ignored: list[str] = []
+    rules = gitignore.rules_above(root) if is_code else None
+    files = [_read_file(path, name, option) for path, name in _walk(root, option, rules, ignored)]
     digest = hashlib.sha256("".join(f"{f.sha256} {f.mode:o} {f.path}\n" for f in files).encode()).hexdigest()
-    return FileTree(tuple(files), digest)
+    return FileTree(tuple(files), digest, tuple(ignored))
 
 
 def checkout_git(ref: str, cache: pathlib.Path, option: str) -> tuple[pathlib.Path, str]:
@@ -102,8 +107,16 @@ def split_ref(ref: str) -> tuple[str, str]:
     return f"{scheme}{separator}{host}{path}", revision or "HEAD"
 
 
-def send_files(remote: NodeClient, trees: t.Iterable[FileTree], missing: t.Mapping[str, int], free_bytes: int) -> int:
+def send_files(
+    remote: NodeClient,
+    trees: t.Iterable[FileTree],
+    missing: t.Mapping[str, int],
+    free_bytes: int,
+    count: t.Callable[[int], None] = lambda _bytes: None,
+) -> int:
     """Send the blobs that the node lacks (sha256 -> bytes it has) in pieces; return the bytes sent.
+
+    :param count: takes the bytes of each request that arrived.
 
     :raises RefusedError: when the node has no room for them.
     """
@@ -122,9 +135,11 @@ def send_files(remote: NodeClient, trees: t.Iterable[FileTree], missing: t.Mappi
         sent += length
         if size >= PIECE_BYTES:
             _put_pieces(remote, batch)
+            count(size)
             batch, size = [], 0
     if batch:
         _put_pieces(remote, batch)
+        count(size)
     return sent
 
 
@@ -153,7 +168,13 @@ def _read_pieces(
                     break
 
 
-def _walk(root: pathlib.Path, option: str) -> t.Iterator[tuple[pathlib.Path, str]]:
+def _walk(
+    root: pathlib.Path, option: str, above: tuple[gitignore.IgnoreRule, ...] | None, ignored: list[str]
+) -> t.Iterator[tuple[pathlib.Path, str]]:
+    """Yield the files below ``root`` with their relative paths; ``above`` are the rules of ``.gitignore`` above it.
+
+    Names that these leave out are added to ``ignored``. With ``above: None`` all files are yielded.
+    """
     if root.is_file():
         yield root, root.name
         return
@@ -162,6 +183,14 @@ def _walk(root: pathlib.Path, option: str) -> t.Iterator[tuple[pathlib.Path, str
         raise InputError(option, f"cannot read {exc.filename}: {exc.strerror}")
 
     entered: set[str] = set()
+    rules: dict[str, tuple[gitignore.IgnoreRule, ...]] = {}
+
+    def is_left_out(place: pathlib.Path, is_folder: bool) -> bool:
+        if above is None or not gitignore.is_ignored(place, is_folder, rules[str(place.parent)]):
+            return False
+        ignored.append(f"{place.relative_to(root)}{'/' if is_folder else ''}")
+        return True
+
     for folder, names, files in os.walk(root, onerror=fail, followlinks=True):
         real = os.path.realpath(folder)
         if real in entered:
@@ -169,10 +198,13 @@ def _walk(root: pathlib.Path, option: str) -> t.Iterator[tuple[pathlib.Path, str
             names[:] = []
             continue
         entered.add(real)
-        names[:] = sorted(name for name in names if name not in _SKIP)
+        here = pathlib.Path(folder)
+        if above is not None:
+            rules[str(here)] = rules.get(str(here.parent), above) + gitignore.read_rules(here)
+        names[:] = sorted(name for name in names if name not in _SKIP and not is_left_out(here / name, True))
         for name in sorted(files):
-            path = pathlib.Path(folder, name)
-            if path.is_file() and not name.endswith(".pyc"):
+            path = here / name
+            if path.is_file() and not name.endswith(".pyc") and not is_left_out(path, False):
                 yield path, _check_file_name(str(path.relative_to(root)), option)
 
 

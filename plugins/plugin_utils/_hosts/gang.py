@@ -16,7 +16,7 @@ from ...module_utils._model import job_checkpoints
 from ...module_utils._model.errors import MusterError
 from ...module_utils._model.job import Job
 from ...module_utils._model.object_names import unit_marker
-from . import agent_package, file_sync
+from . import agent_package, file_sync, send_progress
 from .node_client import NodeClient, most_telling_error, on_each_node
 
 # Specifications and answers as the node agent reads and writes them: JSON objects.
@@ -60,22 +60,26 @@ def prepare_gang(
     *,
     fresh: bool = False,
     proof: t.Mapping[str, str] | None = None,
+    say: t.Callable[[str], None] = lambda _line: None,
 ) -> None:
     """Take ownership of the run, place files and open the rendezvous port on all nodes; undo all when one fails.
 
     :param fresh: the run has never run: when a node fails, its folders are removed again.
     :param proof: ``{name, content}`` of the file by which the members' ``shared`` folder is proven to be one.
+    :param say: takes a line about how much of the files was sent, now and then.
     :raises MusterError: the reason of the first node that failed; no process of the run is left running.
     """
     by_name = {member.remote.name: member for member in members}
-
+    sending = send_progress.SendProgress([item.tree for item in trees], [m.missing for m in members], say)
     remotes = [member.remote for member in members]
     shared = _build_proofs(members, proof)
 
     def send(remote: NodeClient) -> None:
         member = by_name[remote.name]
         if member.missing:
-            file_sync.send_files(remote, [item.tree for item in trees], member.missing, member.free_bytes)
+            file_sync.send_files(
+                remote, [item.tree for item in trees], member.missing, member.free_bytes, sending.count
+            )
         if not remote.program:
             remote.program = remote.call("install", **agent_package.install_request())["program"]
 

@@ -27,6 +27,9 @@ _MONITOR_S = "0.02"
 _KEEP_ALIVE_S = 1
 _KEEP_ALIVE_ATTEMPTS = 3
 
+# The rank in the whole world, where torchrun's own prefix has the number on the node.
+_LOG_PREFIX = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[default${rank}]:"}
+
 _DOLLAR = re.compile(r"\$(?!\{local_rank\})")
 
 PACKAGES = ("torch",)
@@ -49,6 +52,7 @@ def node_launch(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: RunC
     env = {
         **environment.node_variables(job, slot, nodes, run),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        **_LOG_PREFIX,
         # Time for ranks to save after SIGTERM before torchrun kills them (an option only since torch 2.10).
         "PET_SHUTDOWN_TIMEOUT": str(job.checkpoints.grace_s),
     }
@@ -128,6 +132,7 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
     inside = 0 if job.engine in _GANG_RESTARTS else job.restart.max_crashes
     values = {
         **_warm_variables(job),
+        **_LOG_PREFIX,
         "PET_NPROC_PER_NODE": str(job.nproc),
         "PET_RDZV_ID": f"{run.run_id}-{{attempt}}",
         "PET_LOCAL_ADDR": "{own}",

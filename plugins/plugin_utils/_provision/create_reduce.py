@@ -72,6 +72,8 @@ def replace_machine(state: PoolState, slot: MachineSlot, reason: str) -> PoolSta
     instance = slot.lease.instance if slot.lease else None
     if instance and instance.host:
         state = dataclasses.replace(state, bad_hosts=state.bad_hosts | {f"{instance.provider}:{instance.host}"})
+    name = slot.lease.name if slot.lease else f"machine {slot.index}"
+    state = dataclasses.replace(state, last_problem=f"{name}: {reason}")
     return dataclasses.replace(_release_slot(state, slot, reason), replacements=state.replacements + 1)
 
 
@@ -123,8 +125,9 @@ def _apply_refusal(
     state = dataclasses.replace(state, order_counts=counts)
     if answer.why == "throttled":
         return _apply_throttle(state, slot, lease, now, answer.retry_after_s)
-    state = state.with_abandoned(lease.token)
-    state = state.with_history(f"{lease.name}: {lease.provider} refused {slot.choice.offer.product}: {answer.reason}")
+    refusal = f"{lease.provider} refused {slot.choice.offer.product}: {answer.reason}"
+    state = dataclasses.replace(state.with_abandoned(lease.token), last_problem=refusal)
+    state = state.with_history(f"{lease.name}: {refusal}")
     state = state.with_slot(MachineSlot(slot.index))
     if answer.why in ("quota", "credentials"):
         closed = {item.key: _FOREVER for item in state.choices if item.offer.provider == lease.provider}

@@ -149,7 +149,8 @@ class PoolState:
     ``tier`` is the candidate that is being ordered, ``closed_until`` until when a choice may not be ordered,
     ``order_counts`` how often each was. ``abandoned_tokens`` are of orders that no slot waits for: what appears under
     them is deleted. ``returned_at`` are the providers that list what was proved gone. ``throttles`` counts the refusals
-    for the pace in a row, by provider. ``in_flight`` holds the keys of the actions that have no answer yet.
+    for the pace in a row, by provider; ``last_problem`` is why an order was refused, or a machine replaced, last.
+    ``in_flight`` holds the keys of the actions that have no answer yet.
     """
 
     request: PoolRequest
@@ -170,6 +171,7 @@ class PoolState:
     started_at: float = 0.0
     in_flight: frozenset[str] = frozenset()
     failure: str = ""
+    last_problem: str = ""
     history: tuple[str, ...] = ()
 
     @property

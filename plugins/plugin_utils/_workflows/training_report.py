@@ -11,10 +11,10 @@ from __future__ import annotations
 import pathlib
 import typing as t
 
-from ...module_utils._model.errors import RefusedError
+from ...module_utils._node import files
 from .._report.pages import plots
 from .._report.pages.files import write_comparison, write_report
-from .shared.state_dir import StateHome
+from .shared.state_dir import StateHome, find_run_folder
 
 
 def write_run_report(
@@ -26,12 +26,19 @@ def write_run_report(
     """
     if names:
         return _write_comparison(home, names, out, check)
-    folder = _find_run_folder(home, run_id)
+    # A check of site asks for the report of a run that does not exist yet.
+    folder = home.run_folder(run_id) if check and run_id else find_run_folder(home, run_id)
     target = pathlib.Path(out).expanduser() if out else folder / "report"
     if check:
         return {"changed": True, "html": str(target / "report.html")}
+    before = _read_digests(target)
     paths = write_report(folder, target)
-    return {"changed": True, **{name: str(path) for name, path in paths.items()}, **_warn_without_plots()}
+    changed = _read_digests(target) != before
+    return {"changed": changed, **{name: str(path) for name, path in paths.items()}, **_warn_without_plots()}
+
+
+def _read_digests(folder: pathlib.Path) -> dict[str, str]:
+    return {place.name: files.sha256_of(place) for place in sorted(folder.glob("*")) if place.is_file()}
 
 
 def _warn_without_plots() -> dict[str, object]:
@@ -40,20 +47,8 @@ def _warn_without_plots() -> dict[str, object]:
 
 
 def _write_comparison(home: StateHome, names: t.Sequence[str], out: str | None, check: bool) -> dict[str, object]:
-    folders = [_find_run_folder(home, name) for name in names]
+    folders = [find_run_folder(home, name) for name in names]
     target = pathlib.Path(out).expanduser() if out else home.folder / "compare"
     if not check:
         write_comparison(folders, target)
     return {"changed": True, "html": str(target / "compare.html"), **({} if check else _warn_without_plots())}
-
-
-def _find_run_folder(home: StateHome, run_id: str | None) -> pathlib.Path:
-    """Return the folder of a run, of the newest one by default."""
-    runs = home.runs()
-    if run_id is None and runs:
-        return runs[0]
-    if run_id is not None and (folder := home.run_folder(run_id)) in runs:
-        return folder
-    newest = ", ".join(path.name for path in runs[:5]) or "none"
-    problem = f"run {run_id} does not exist" if run_id else "no run exists"
-    raise RefusedError(f"{problem} in {home.folder}", f"The newest runs are: {newest}")

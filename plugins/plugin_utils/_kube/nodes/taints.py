@@ -11,20 +11,21 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ....module_utils._model.errors import InputError, RefusedError
 from ..api.client import Client
 from ..api.errors import KubeError
 from ..api.kinds import KubeObject
 
+Taint = dict[str, str]
 ANNOTATION = "muster.training/taints"
 _TAINT = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_./]*)(?:=([-A-Za-z0-9_.]*))?:(NoSchedule|PreferNoSchedule|NoExecute)\Z")
 _TRIES = 5
 _CONFLICT = 409
 
 
-def parse_taint(text: str) -> KubeObject:
+def parse_taint(text: str) -> Taint:
     """Return the taint that ``key=value:Effect`` or ``key:Effect`` names.
 
     :raises InputError: when it names none.
@@ -35,7 +36,7 @@ def parse_taint(text: str) -> KubeObject:
     return {"key": match[1], **({"value": match[2]} if match[2] else {}), "effect": match[3]}
 
 
-def plan_taints(node: KubeObject, wanted: Sequence[str]) -> KubeObject | None:
+def plan_taints(node: KubeObject, wanted: Sequence[str]) -> dict[str, dict[str, object]] | None:
     """Return the patch that gives a Node the wanted taints, None where it has them.
 
     Taints that this collection did not set, such as those of the node controller, stay.
@@ -50,7 +51,7 @@ def plan_taints(node: KubeObject, wanted: Sequence[str]) -> KubeObject | None:
     same = sorted(map(_render, others)) == sorted(map(_render, taints))
     if same and note == ",".join(filter(None, owned)):
         return None
-    patch: KubeObject = {"metadata": {"annotations": {ANNOTATION: note or None}}}
+    patch: dict[str, dict[str, object]] = {"metadata": {"annotations": {ANNOTATION: note or None}}}
     return patch if same else {**patch, "spec": {"taints": [*kept, *taints]}}
 
 
@@ -77,6 +78,6 @@ def set_taints(client: Client, name: str, wanted: Sequence[str], check: bool = F
     return True
 
 
-def _render(taint: KubeObject) -> str:
+def _render(taint: Mapping[str, str]) -> str:
     value = f"={taint['value']}" if taint.get("value") else ""
     return f"{taint['key']}{value}:{taint['effect']}"

@@ -1,7 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reads a run's folder into one value: run.json, events.jsonl, metrics.jsonl, usage.jsonl, fabric.json and logs/.
+"""Reads a run's folder into one value: run.json, events.jsonl, metrics.jsonl, usage.jsonl, fabric.json,
+site.json and logs/.
 
 Every file but run.json may be missing, empty or cut off; a note says which.
 
@@ -25,6 +26,8 @@ Line = t.Mapping[str, object]
 TAIL_BYTES = 64 * 1024
 TAIL_LINES = 14
 MAX_LOGS = 400
+_RATE = "_per_s"
+_OWN_KEYS = ("at", "step", "loss", "attempt", "rank", "world_size", "checkpoint_step", "resumed_from_step", "printed")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class RunEvent:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One line of training figures; ``throughput`` in the unit named by :attr:`RunFolder.unit`.
+    """One line of training figures; ``throughput`` in the unit named by :attr:`RunFolder.unit`, ``extras`` all others.
 
     :ivar has_bad_loss: the program wrote a loss that is not a number (NaN, infinite); ``loss`` is None then.
     """
@@ -52,6 +55,7 @@ class StepRecord:
     loss: float | None
     throughput: float | None
     has_bad_loss: bool = False
+    extras: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,6 +103,14 @@ class Log:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class SitePhase:
+    """A step of the playbook site that led to the run, and how long it took."""
+
+    name: str
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class RunFolder:
     """Everything known about one run. ``record`` is run.json; ``notes`` say what was missing or unreadable.
 
@@ -115,6 +127,7 @@ class RunFolder:
     logs: tuple[Log, ...] = ()
     notes: tuple[str, ...] = ()
     history: RunHistory = dataclasses.field(default_factory=RunHistory)
+    site: tuple[SitePhase, ...] = ()
 
 
 def load_run(folder: pathlib.Path) -> RunFolder:
@@ -132,6 +145,7 @@ def load_run(folder: pathlib.Path) -> RunFolder:
         run,
         usage=parse_usage(_read_lines(folder / "usage.jsonl", notes)),
         fabric=_read_document(folder / "fabric.json", notes),
+        site=parse_site(_read_document(folder / "site.json", notes) or {}),
         logs=_read_logs(folder, notes),
         notes=tuple(notes),
     )
@@ -186,6 +200,13 @@ def parse_events(lines: t.Iterable[Line]) -> tuple[RunEvent, ...]:
     return tuple(sorted(events, key=lambda event: event.at))
 
 
+def parse_site(document: Line) -> tuple[SitePhase, ...]:
+    """Return the steps of the playbook site that had ended when the run was recorded."""
+    rows = parsing.read_rows(document.get("phases"))
+    read = [(parsing.read_text(row.get("name"), 40), parsing.read_number(row.get("seconds"))) for row in rows]
+    return tuple(SitePhase(name, seconds) for name, seconds in read if name and seconds is not None)
+
+
 def parse_usage(lines: t.Iterable[Line]) -> tuple[Usage, ...]:
     """Return the samples of all nodes in order of time."""
     samples = []
@@ -200,13 +221,14 @@ def parse_usage(lines: t.Iterable[Line]) -> tuple[Usage, ...]:
 def parse_metrics(
     lines: t.Iterable[Line], notes: list[str], history: RunHistory | None = None
 ) -> tuple[tuple[Segment, ...], str | None]:
-    """Return the segments in order, and the unit of their throughput (``tokens_per_s``, ``samples_per_s``) or None.
+    """Return the segments in order, and the unit of their throughput (``tokens_per_s``, ``images_per_s``) or None.
 
     A segment starts with a ``resumed_from_step`` line, where the step falls back without one, and with each attempt.
     """
     groups = list(_split_metrics(lines, history))
     step_lines = [line for group in groups for line in group if _read_step(line) is not None]
-    unit = next((key for line in step_lines for key in ("tokens_per_s", "samples_per_s") if key in line), None)
+    keys = dict.fromkeys(key for line in step_lines for key in line if key.endswith(_RATE))
+    unit = next((key for key in ("tokens_per_s", "samples_per_s", *keys) if key in keys), None)
     losses = [line.get("loss") for line in step_lines]
     bad_losses = sum(loss is not None and parsing.read_number(loss) is None for loss in losses)
     if bad_losses:
@@ -243,7 +265,13 @@ def _build_segment(lines: t.Sequence[Line], unit: str | None) -> Segment:
         at, step, saved = parsing.read_time(line.get("at")), _read_step(line), line.get("checkpoint_step")
         if step is not None:
             loss, throughput = parsing.read_number(line.get("loss")), parsing.read_number(line.get(unit or ""))
-            steps.append(StepRecord(at, step, loss, throughput, line.get("loss") is not None and loss is None))
+            extras = {
+                key: value
+                for key in line
+                if key not in (*_OWN_KEYS, unit) and (value := parsing.read_number(line[key])) is not None
+            }
+            bad = line.get("loss") is not None and loss is None
+            steps.append(StepRecord(at, step, loss, throughput, bad, extras))
         if "resumed_from_step" not in line and (saved_step := parsing.read_integer(saved)) is not None:
             checkpoints.append(Checkpoint(at, saved_step, parsing.read_text(line.get("path"))))
     start = parsing.read_time(lines[0].get("at"))
@@ -259,7 +287,7 @@ def _build_segment(lines: t.Sequence[Line], unit: str | None) -> Segment:
 def _read_document(path: pathlib.Path, notes: list[str]) -> Line | None:
     data = _read_file(path)
     if data is None:
-        if path.name != "fabric.json":
+        if path.name not in ("fabric.json", "site.json"):
             notes.append(f"{path.name} cannot be read")
         return None
     value = parse_json(data)

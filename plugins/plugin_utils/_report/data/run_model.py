@@ -25,6 +25,7 @@ from .attempts import (
 )
 from .faults import Fault, Promise, find_faults
 from .load import Checkpoint, Line, RunFolder, StepRecord
+from .stalls import Span, find_stalls, share_with_steps
 
 OutcomeWord = t.Literal["succeeded", "failed", "cancelled", "lost", "running", "waiting", "unknown"]
 
@@ -97,7 +98,22 @@ class RunModel:
     @property
     def unit(self) -> str:
         """The unit of the throughput, as one reads it."""
-        return {"tokens_per_s": "tokens/s", "samples_per_s": "samples/s"}.get(self.run.unit or "", "steps/s")
+        return f"{self.run.unit.removesuffix('_per_s')}/s" if self.run.unit else "steps/s"
+
+    @property
+    def inventory(self) -> str | None:
+        """The inventory that the run was started with."""
+        return parsing.read_text(self.run.record.get("inventory"), 300)
+
+    @property
+    def stalls(self) -> tuple[Span, ...]:
+        """Where the run stood still between its steps."""
+        return find_stalls(self.attempts)
+
+    @property
+    def share_with_steps(self) -> float | None:
+        """The share of the run's time in which steps were made that count."""
+        return share_with_steps(self.counted, self.stalls, self.clock.duration)
 
     @property
     def nan_since(self) -> int | None:

@@ -30,6 +30,8 @@ Picture = tuple[Markup, Markup]
 WIDE, NARROW = 840, 340
 MAX_ROWS = 8
 MAX_USAGE = 32
+# Fewer rows or pairs are numbers, not a picture.
+FEWEST_SHADES = 3
 
 
 def draw_both(salt: str, title: str, heights: tuple[int, int], paint: plots.Painter) -> Picture:
@@ -45,15 +47,23 @@ def _most_points(size: Size) -> int:
 def draw_curve(
     ax: Axes, points: t.Sequence[Point], size: Size, colour: str, width: float = 1.5, style: str = "-"
 ) -> None:
-    """Draw a series, long ones as their mean within the band of their extremes."""
+    """Draw a series: of a long one its running median, with the series behind it, faint.
+
+    What has more points than the picture has room for is drawn as its mean, within the band of its extremes.
+    """
+    median = series.running_median(points)
+    if median:
+        smooth = series.downsample(median, _most_points(size))
+        ax.plot(*zip(*smooth.line, strict=True), color=colour, linewidth=width, linestyle=style, zorder=3)
     made = series.downsample(points, _most_points(size))
     if made.band:
         xs, low, high = zip(*made.band, strict=True)
         ax.fill_between(xs, low, high, color=colour, alpha=0.22, linewidth=0)
     if len(made.line) == 1:
         ax.plot(*made.line[0], color=colour, marker="o", markersize=3, linestyle="none")
-    elif made.line:
-        ax.plot(*zip(*made.line, strict=True), color=colour, linewidth=width, linestyle=style, solid_capstyle="round")
+    elif made.line and not (median and made.band):
+        faint: dict[str, t.Any] = {"alpha": 0.3, "linewidth": 0.8} if median else {"linewidth": width}
+        ax.plot(*zip(*made.line, strict=True), color=colour, linestyle=style, solid_capstyle="round", **faint)
 
 
 def set_y_axis(ax: Axes, heights: t.Sequence[float], floor: float | None, size: Size) -> None:
@@ -184,8 +194,10 @@ def draw_throughput(model: RunModel) -> Picture | None:
 
     def paint(figure: Figure, size: Size) -> None:
         ax = plots.add_axes(figure, size, (48, 34, 14, 44))
+        still = [left for left, _right in _downtimes(model, times)]
         for part in parts:
-            draw_curve(ax, part, size, plots.ACCENT, 1.3)
+            for stretch in series.split_at(part, still):
+                draw_curve(ax, stretch, size, plots.ACCENT, 1.3)
         set_y_axis(ax, heights, 0.0, size)
         set_time_axis(ax, times.span, size)
         for left, right in _downtimes(model, times):
@@ -203,15 +215,37 @@ def _downtimes(model: RunModel, times: Times) -> list[Point]:
         right = new.steps[0].at if new and new.steps else None
         if left is not None and right is not None:
             found.append((left - times.zero, right - times.zero))
+    found += [(left - times.zero, right - times.zero) for left, right in model.stalls]
     return found
 
 
+def draw_extra(model: RunModel, name: str) -> Picture | None:
+    """Return another figure that the program reported, by step."""
+    parts = [series.extras(part, name) for part in model.counted]
+    heights = [y for part in parts for _x, y in part]
+    if not heights:
+        return None
+
+    def paint(figure: Figure, size: Size) -> None:
+        ax = plots.add_axes(figure, size, (48, 34, 14, 44))
+        for part in parts:
+            draw_curve(ax, part, size, plots.ACCENT, 1.5)
+        set_y_axis(ax, heights, None, size)
+        set_step_axis(ax, size)
+        name_axes(ax, size, name, "step")
+
+    return draw_both(f"extra-{name}", f"{name} by step", (170, 170), paint)
+
+
 def draw_usage(model: RunModel) -> tuple[Picture, str] | None:
-    """Return the use of each node over time as shades, and what it shows (``GPU`` or ``CPU``)."""
+    """Return the use of each node over time, and what it shows (``GPU`` or ``CPU``): shades from three nodes on."""
     grid, measured = series.usage_grid(model.run.usage, model.clock, 60, MAX_USAGE)
     times = read_times(model)
     if not grid.cells or times is None:
         return None
+    if len(grid.rows) < FEWEST_SHADES:
+        use = _use_by_node(model, times)
+        return draw_nodes("usage", f"{measured} use of each node over elapsed time", "%", use, times, 100.0), measured
 
     def paint(figure: Figure, size: Size) -> None:
         ax = plots.add_axes(figure, size, (label_width(grid.rows, size), 8, 14, 36))
@@ -225,6 +259,49 @@ def draw_usage(model: RunModel) -> tuple[Picture, str] | None:
 
     high = 44 + 26 * len(grid.rows) if len(grid.rows) <= 8 else 44 + 15 * len(grid.rows)
     return draw_both("usage", f"{measured} use of each node over elapsed time", (high, high), paint), measured
+
+
+def _use_by_node(model: RunModel, times: Times) -> dict[str, list[Point]]:
+    has_gpu = any(sample.gpu_percent is not None for sample in model.run.usage)
+    found: dict[str, list[Point]] = {}
+    for sample in model.run.usage:
+        value = sample.gpu_percent if has_gpu else sample.cpu_percent
+        if value is not None and sample.at >= times.zero:
+            found.setdefault(sample.node, []).append((sample.at - times.zero, value))
+    return found
+
+
+def draw_memory(model: RunModel) -> Picture | None:
+    """Return the memory in use on each node over time; of many nodes, of those that use the most."""
+    times = read_times(model)
+    found: dict[str, list[Point]] = {}
+    for sample in model.run.usage if times else ():
+        if times and sample.memory_gib is not None and sample.at >= times.zero:
+            found.setdefault(sample.node, []).append((sample.at - times.zero, sample.memory_gib))
+    if times is None or not found:
+        return None
+    most = sorted(found, key=lambda node: -max(value for _at, value in found[node]))[: len(plots.SERIES)]
+    shown = {node: found[node] for node in found if node in most}
+    return draw_nodes("memory", "Memory in use on each node over elapsed time", "GiB", shown, times)
+
+
+def draw_nodes(
+    salt: str, title: str, unit: str, lines: t.Mapping[str, t.Sequence[Point]], times: Times, top: float | None = None
+) -> Picture:
+    """Return one line for each node over elapsed time; ``top`` is the end of the axis, where it is known."""
+    heights = [y for points in lines.values() for _x, y in points] + ([top] if top is not None else [])
+
+    def paint(figure: Figure, size: Size) -> None:
+        ax = plots.add_axes(figure, size, (48, 34, 14, 44))
+        for index, (_node, points) in enumerate(sorted(lines.items())):
+            made = series.downsample(points, _most_points(size))
+            colour = plots.SERIES[index % len(plots.SERIES)]
+            ax.plot(*zip(*made.line, strict=True), color=colour, linewidth=1.3)
+        set_y_axis(ax, heights, 0.0, size)
+        set_time_axis(ax, times.span, size)
+        name_axes(ax, size, unit, "elapsed")
+
+    return draw_both(salt, title, (170, 170), paint)
 
 
 def label_width(names: t.Sequence[str], size: Size) -> int:
@@ -257,7 +334,7 @@ def fill_shades(ax: Axes, grid: Grid, full: float, gap: float) -> None:
 def draw_pairs(verdict: dict[str, object], salt: str) -> Picture | None:
     """Return the bandwidth of every measured pair of nodes as a square of shades, with its figures where they fit."""
     grid = series.pair_grid(verdict, 32)
-    if not grid.cells:
+    if len(grid.rows) < FEWEST_SHADES:
         return None
     full = max(grid.cells.values())
     slow = min(grid.cells, key=lambda key: (grid.cells[key], key))

@@ -21,16 +21,19 @@ def render_html(run: RunFolder) -> str:
     """Return the page of one run."""
     model = build_run_model(run)
     submitted, end = model.clock.submitted, model.clock.end
-    usage_plot, usage_table = page_details.build_usage(model)
+    usage_plots, usage_table = page_details.build_usage(model)
+    extras, hidden_extras = page_details.build_extra_curves(model)
+    steps = advise(model)
     return render(
         "run.html.j2",
         title=f"{model.name}: {model.outcome}",
         run=model,
-        started=f"submitted {fmt.format_time(submitted)}" if submitted else "start not known",
+        kicker=page_summary.describe_run(model, submitted, end),
         caveat=page_summary.describe_caveat(model),
         verdict=judge_run(model),
         figures=page_summary.build_figures(model),
-        advice=advise(model),
+        advice=[step for step in steps if not step.is_later],
+        later=[step for step in steps if step.is_later],
         checks=page_details.build_check_tables(model),
         time_line=page_details.build_time_line(model),
         hidden_nodes=page_details.describe_hidden_nodes(model),
@@ -38,11 +41,15 @@ def render_html(run: RunFolder) -> str:
         attempts=page_details.build_attempt_table(model),
         log=page_details.pick_failure_log(model),
         terms=page_summary.build_job_terms(model),
-        usage_plot=usage_plot,
+        extras=extras,
+        hidden_extras=hidden_extras,
+        commands=page_summary.build_commands(model),
+        usage_plots=usage_plots,
         usage_table=usage_table,
         islands=page_details.build_islands(model),
         cost_sentence=page_summary.describe_cost(model),
         costs=page_summary.build_cost_table(model),
+        site=page_details.build_site_table(run.site),
         times_note=(f"State of {fmt.format_time(end)}. " if end is not None else "")
         + "Times count from when the job was submitted. Final loss is the median of the last ten steps.",
     )

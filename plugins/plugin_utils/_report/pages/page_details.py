@@ -18,11 +18,12 @@ from ..data import format as fmt
 from ..data import parsing
 from ..data.attempts import AttemptView
 from ..data.faults import Fault
-from ..data.load import Log, Usage
+from ..data.load import Log, SitePhase, Usage
 from ..data.run_model import RunModel
 from ..rules.advice import pick_log
 from ..rules.checks import ReportCheck, build_checks
 from . import figures
+from .plots import SERIES
 from .rendering import Cell, Plot, Table, build_key, build_legend, build_mark
 from .timeline import EXITS, build_phases, draw_timeline, marked_events
 
@@ -30,6 +31,7 @@ _TONES = {"passed": "ok", "failed": "bad", "unproven": "warn", "skipped": "calm"
 _FABRIC_TONES = {"pass": "ok", "warn": "warn", "fail": "bad"}
 _BLOCK = "\N{LOWER SEVEN EIGHTHS BLOCK}"
 MOST_CHECKS = 16
+MOST_EXTRAS = 8
 
 
 def build_check_tables(model: RunModel) -> list[Table]:
@@ -51,7 +53,13 @@ def _check_table(checks: t.Sequence[ReportCheck], caption: str, fold: str | None
         is_short = len(check.title) < 24
         title = Markup('<span class="key">{0}</span>').format(check.title) if is_short else check.title
         lines.append([title, build_mark(_TONES[check.status], word), check.message])
-    return Table(("Check", "Result", "Evidence"), lines, caption, fold=fold)
+    return Table(("Check", "Result", "Evidence"), lines, caption, fold=fold, is_list=True)
+
+
+def build_site_table(phases: t.Sequence[SitePhase]) -> Table | None:
+    """Return the seconds of the steps of the playbook site, None when it was not used."""
+    lines: list[list[Cell]] = [[phase.name, f"{phase.seconds:.1f} s"] for phase in phases]
+    return Table(("Step", "Time"), lines, "Steps of the playbook site up to this run") if lines else None
 
 
 def build_time_line(model: RunModel) -> Plot | None:
@@ -64,6 +72,9 @@ def build_time_line(model: RunModel) -> Plot | None:
         build_key(_BLOCK, "training"),
         build_key(_BLOCK, "starting", "heat-3") if "start" in phases else None,
         build_key(_BLOCK, "waiting", "heat-1") if "wait" in phases else None,
+        build_key("\N{BOX DRAWINGS LIGHT DIAGONAL UPPER RIGHT TO LOWER LEFT}", "no step", "muted")
+        if "stall" in phases
+        else None,
         build_key("|", "checkpoint") if _has_checkpoints(model) else None,
         build_key("×", "process or node lost", "bad") if kinds & {*EXITS, "node_lost"} else None,
         build_key("\N{BLACK DOWN-POINTING TRIANGLE}", "drill", "warn") if "drill" in kinds else None,
@@ -103,9 +114,18 @@ def build_curves(model: RunModel) -> list[Plot]:
         source = (
             "as the program reported it" if model.throughput is not None else "computed from the times of the steps"
         )
-        hatched = ", hatched where no step was made" if model.faults else ""
+        hatched = ", hatched where no step was made" if model.faults or model.stalls else ""
         plots.append(Plot(*rate, f"Throughput in {model.unit}, {source}{hatched}."))
     return plots
+
+
+def build_extra_curves(model: RunModel) -> tuple[list[Plot], str | None]:
+    """Return the other figures of the program, and a sentence on those for which there is no room."""
+    names = sorted({name for step in model.curve for name in step.extras})
+    drawn = [(name, figures.draw_extra(model, name)) for name in names[:MOST_EXTRAS]]
+    rest = fmt.join_names(names[MOST_EXTRAS:], 12)
+    plots = [Plot(*picture, None) for _name, picture in drawn if picture]
+    return plots, f"Not drawn: {rest}." if rest else None
 
 
 def build_attempt_table(model: RunModel) -> Table | None:
@@ -166,10 +186,10 @@ def pick_failure_log(model: RunModel) -> Log | None:
     return log if log and log.tail else None
 
 
-def build_usage(model: RunModel) -> tuple[Plot | None, Table | None]:
-    """Return the use of each node as a plot and as a table, nothing where it was not measured."""
+def build_usage(model: RunModel) -> tuple[list[Plot], Table | None]:
+    """Return the use and the memory of each node as plots, and as a table; nothing where they were not measured."""
     if not model.run.usage:
-        return None, None
+        return [], None
     by_node: dict[str, list[Usage]] = {}
     for sample in model.run.usage:
         by_node.setdefault(sample.node, []).append(sample)
@@ -182,13 +202,27 @@ def build_usage(model: RunModel) -> tuple[Plot | None, Table | None]:
         compact=True,
         fold=f"Figures of all {len(lines)} nodes" if len(lines) > 12 else None,
     )
-    drawing = figures.draw_usage(model)
-    if drawing is None:
-        return None, table
-    hidden = len(lines) > figures.MAX_USAGE
-    more = f" The {figures.MAX_USAGE} least used of {len(lines)} nodes." if hidden else ""
-    picture, measured = drawing
-    return Plot(*picture, f"{measured} use, from none (faint) to full (strong).{more}"), table
+    return _usage_plots(model, sorted(by_node)), table
+
+
+def _usage_plots(model: RunModel, nodes: t.Sequence[str]) -> list[Plot]:
+    """Return the use of the processors and of the memory; lines have a key, shades say what they mean."""
+    drawn = []
+    use, memory = figures.draw_usage(model), figures.draw_memory(model)
+    few = len(nodes) <= len(SERIES)
+    keys = build_legend(*(build_key("\N{EM DASH}", node, f"series-{index}") for index, node in enumerate(nodes) if few))
+    if use:
+        picture, measured = use
+        if len(nodes) < figures.FEWEST_SHADES:
+            drawn.append(Plot(*picture, Markup("{} use: {}").format(measured, keys)))
+        else:
+            hidden = len(nodes) > figures.MAX_USAGE
+            more = f" The {figures.MAX_USAGE} least used of {len(nodes)} nodes." if hidden else ""
+            drawn.append(Plot(*picture, f"{measured} use, from none (faint) to full (strong).{more}"))
+    if memory:
+        words = keys if few else f"of the {len(SERIES)} nodes that use the most"
+        drawn.append(Plot(*memory, Markup("Memory: {}").format(words)))
+    return drawn
 
 
 def _usage_line(name: str, samples: t.Sequence[Usage]) -> list[Cell]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
+from ....module_utils._model.commands import playbook_command
 from ..data import format as fmt
 from ..data import parsing
 from ..data.run_model import RunModel
@@ -25,6 +26,20 @@ def describe_caveat(model: RunModel) -> str | None:
     return "Figures measured on CPUs; the job asked for no GPU." if model.cpu_only else None
 
 
+def describe_run(model: RunModel, submitted: float | None, end: float | None) -> Markup:
+    """Return the line above the title: the run's id, which a click selects as a whole, and its times."""
+    times = [f"submitted {fmt.format_time(submitted)}" if submitted else "start not known"]
+    times += [f"ended {fmt.format_time(end)}"] if model.clock.over and end is not None else []
+    words = Markup(", ").join(Markup('<span class="when">{0}</span>').format(item) for item in times)
+    return Markup('Training run <code class="id">{0}</code>, {1}').format(model.run_id, words)
+
+
+def build_commands(model: RunModel) -> list[str]:
+    """Return the commands that act on this run, to copy."""
+    names = ["logs", "fetch"] if model.clock.over else ["status", "logs", "cancel"]
+    return [playbook_command(name, model.inventory, muster_run_id=model.run_id) for name in names]
+
+
 def build_figures(model: RunModel) -> list[tuple[str, Cell]]:
     """Return the figures below the verdict."""
     pace = model.throughput if model.throughput is not None else model.steps_per_s
@@ -35,7 +50,7 @@ def build_figures(model: RunModel) -> list[tuple[str, Cell]]:
         "step": f"{fmt.format_figure(model.steps_per_s)} steps/s" if model.steps_per_s is not None else None,
         "loss": f"from {fmt.format_figure(model.first_loss)}" if model.first_loss is not None else None,
         "pace": model.unit if pace is not None else None,
-        "ranks": f"of {model.ranks_asked:,}" if model.ranks_asked is not None else None,
+        "stood": _stood_words(model),
         "restarts": f"{fmt.plural(proven, 'resume')} proven" if restarts else None,
         "lost": fmt.format_duration(model.seconds_lost) if model.seconds_lost else None,
     }
@@ -44,11 +59,20 @@ def build_figures(model: RunModel) -> list[tuple[str, Cell]]:
         ("Last step", add_note(fmt.format_count(model.last_step), notes["step"])),
         ("Final loss" if ended else "Loss", _format_loss(model, notes["loss"])),
         ("Throughput", add_note(fmt.format_figure(pace), notes["pace"])),
-        ("Ranks seen", add_note(fmt.format_count(model.ranks_seen), notes["ranks"])),
+        ("Time with steps", add_note(fmt.format_percent(_percent(model.share_with_steps)), notes["stood"])),
         ("Restarts", add_note(fmt.format_count(restarts), notes["restarts"])),
         ("Steps lost", add_note(fmt.format_count(model.steps_lost), notes["lost"])),
         ("Cost", format_cost(model)),
     ]
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _stood_words(model: RunModel) -> str | None:
+    stood = sum(right - left for left, right in model.stalls)
+    return f"stood {fmt.format_duration(stood)}" if stood else None
 
 
 def _format_loss(model: RunModel, note: str | None) -> Cell:

@@ -52,7 +52,8 @@ class Column(t.NamedTuple):
 class Table:
     """A table: ``numeric`` has an ``n`` for each column of numbers; one with ``fold`` is folded under these words.
 
-    ``compact`` is for few columns of short values: such a table keeps its form on a narrow screen.
+    ``compact`` is for few columns of short values: such a table keeps its form on a narrow screen. One with ``is_list``
+    says by itself what its columns are: there it has no labels.
     """
 
     headings: t.Sequence[str]
@@ -61,6 +62,7 @@ class Table:
     numeric: str = ""
     compact: bool = False
     fold: str | None = None
+    is_list: bool = False
 
     @property
     def columns(self) -> list[Column]:

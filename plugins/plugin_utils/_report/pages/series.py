@@ -8,6 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import math
 import typing as t
@@ -56,6 +57,42 @@ def downsample(points: t.Sequence[Point], most: int) -> Curve:
         line.append((middle, math.fsum(heights) / len(heights)))
         band.append((middle, min(heights), max(heights)))
     return Curve(tuple(line), tuple(band))
+
+
+def running_median(points: t.Sequence[Point]) -> list[Point]:
+    """Return the median of each point and its neighbours, a fiftieth of the series wide; nothing for a short series."""
+    half = len(points) // 100
+    if half < 1:
+        return []
+    heights = [y for _x, y in points]
+    window = sorted(heights[: half + 1])
+    found = []
+    for index, (x, _y) in enumerate(points):
+        middle = len(window) // 2
+        found.append((x, window[middle] if len(window) % 2 else (window[middle - 1] + window[middle]) / 2))
+        if index + half + 1 < len(points):
+            bisect.insort(window, heights[index + half + 1])
+        if index - half >= 0:
+            window.remove(heights[index - half])
+    return found
+
+
+def split_at(points: t.Sequence[Point], places: t.Sequence[float]) -> list[list[Point]]:
+    """Return the series in stretches that end at ``places`` (values of x)."""
+    found: list[list[Point]] = [[]]
+    left = sorted(places)
+    for point in points:
+        while left and point[0] > left[0]:
+            left.pop(0)
+            if found[-1]:
+                found.append([])
+        found[-1].append(point)
+    return found
+
+
+def extras(steps: t.Iterable[StepRecord], name: str) -> list[Point]:
+    """Return (step, value) of another figure of the program."""
+    return [(float(step.step), step.extras[name]) for step in steps if name in step.extras]
 
 
 def losses(steps: t.Iterable[StepRecord]) -> list[Point]:

@@ -39,11 +39,11 @@ MARKS = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Phase:
-    """A stretch of the job in seconds since its start: ``kind`` is wait, start, train or down."""
+    """A stretch of the job in seconds since its start: ``kind`` is wait, start, train, stall or down."""
 
     start: float
     end: float
-    kind: t.Literal["wait", "start", "train", "down"]
+    kind: t.Literal["wait", "start", "train", "stall", "down"]
     label: str = ""
 
 
@@ -61,9 +61,20 @@ def build_phases(model: RunModel) -> list[Phase]:
             phases.append(Phase(free, start, "down" if phases else "wait"))
         first = _training_start(attempt, zero, start, finish)
         phases.append(Phase(start, first, "start"))
-        phases.append(Phase(first, finish, "train", attempt.label))
+        phases += _split_training(first, finish, attempt.label, [(a - zero, b - zero) for a, b in model.stalls])
         free = finish
     return [phase for phase in phases if phase.end > phase.start]
+
+
+def _split_training(start: float, end: float, label: str, stalls: t.Sequence[tuple[float, float]]) -> t.Iterator[Phase]:
+    """Yield the training of an attempt, without the stretches in which no step was made, and these."""
+    here = start
+    for left, right in stalls:
+        if start <= left < end:
+            yield Phase(here, left, "train", label)
+            yield Phase(left, min(right, end), "stall")
+            here, label = min(right, end), ""
+    yield Phase(here, end, "train", label)
 
 
 def _training_start(attempt: AttemptView, zero: float, start: float, finish: float) -> float:
@@ -123,6 +134,7 @@ def _draw_phase(ax: Axes, phase: Phase, span: float, size: Size) -> None:
         "wait": {"facecolor": plots.HEAT[1]},
         "start": {"facecolor": plots.HEAT[3]},
         "train": {"facecolor": plots.ACCENT},
+        "stall": {"facecolor": plots.HEAT[0], "edgecolor": plots.RULE, "hatch": "////"},
         "down": {"facecolor": "none", "edgecolor": plots.RULE, "hatch": "///"},
     }
     ax.broken_barh([(phase.start, phase.end - phase.start)], (0.16, 0.68), linewidth=0, **styles[phase.kind])

@@ -9,17 +9,16 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import shlex
 import statistics
 import typing as t
 
+from ....module_utils._model.commands import playbook_command
 from ..data import format as fmt
 from ..data import parsing
 from ..data.attempts import AttemptView
 from ..data.load import Log
 from ..data.run_model import RunModel
 
-PLAY = "ansible-playbook -i INVENTORY muster.training."
 # Signals and sysexits as shells, the kernel's OOM killer and the collection's examples use them.
 _CODES = {
     9: "killed (SIGKILL): often the kernel or a memory limit ran out of memory, see the node's kernel log",
@@ -33,33 +32,29 @@ _EXITS = {74: "an I/O error: often the checkpoint folder is full or read-only", 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Advice:
-    """One thing to do: what and why in a sentence, and the command or the path to copy where there is one."""
+    """One thing to do: what and why in a sentence, and the command or the path to copy where there is one.
+
+    ``is_later``: it does not help against what ended the run.
+    """
 
     text: str
     command: str | None = None
     path: str | None = None
+    is_later: bool = False
 
 
 def advise(model: RunModel) -> tuple[Advice, ...]:
-    """Return what to do next, the most pressing first."""
-    rules = (
-        _advise_unfinished,
-        _advise_failure,
-        _advise_rerun,
-        _advise_missing_ranks,
-        _advise_success,
-        _advise_figures,
-        _advise_resumes,
-        _advise_fabric,
-        _advise_idle_gpus,
-        _advise_teardown,
-    )
-    return tuple(advice for rule in rules for advice in rule(model))
+    """Return what to do next, the most pressing first; of a run that failed, what is not about its end comes later."""
+    first = (_advise_unfinished, _advise_failure, _advise_rerun, _advise_missing_ranks, _advise_stalls)
+    rest = (_advise_success, _advise_figures, _advise_resumes, _advise_fabric, _advise_idle_gpus, _advise_teardown)
+    has_failed = model.outcome in ("failed", "lost")
+    later = [dataclasses.replace(advice, is_later=has_failed) for rule in rest for advice in rule(model)]
+    return (*(advice for rule in first for advice in rule(model)), *later)
 
 
-def play_command(name: str, *settings: str) -> str:
-    """Return a playbook command; ``settings`` are ``name=value``, quoted for the shell."""
-    return " ".join([PLAY + name, *(f"-e {shlex.quote(setting)}" for setting in settings)])
+def _play(model: RunModel, name: str, *, named: bool = False) -> str:
+    """Return the command of a playbook, with the inventory of the run and, if ``named``, the run's id."""
+    return playbook_command(name, model.inventory, **({"muster_run_id": model.run_id} if named else {}))
 
 
 def explain_exit(code: int | None) -> str | None:
@@ -80,16 +75,15 @@ def pick_log(model: RunModel, attempt: AttemptView) -> Log | None:
 
 
 def _advise_unfinished(model: RunModel) -> t.Iterator[Advice]:
-    run = f"muster_run_id={model.run_id}"
     if model.outcome == "waiting":
-        yield Advice("See what the job is waiting for.", play_command("status", run))
+        yield Advice("See what the job is waiting for.", _play(model, "status", named=True))
     if model.outcome == "running":
         yield Advice(
             "See where the job is now; this page shows the state at the time it was written.",
-            play_command("status", run),
+            _play(model, "status", named=True),
         )
     if model.outcome == "unknown":
-        yield Advice("Ask the backend for the state of the job.", play_command("status", run))
+        yield Advice("Ask the backend for the state of the job.", _play(model, "status", named=True))
 
 
 def _advise_failure(model: RunModel) -> t.Iterator[Advice]:
@@ -99,11 +93,13 @@ def _advise_failure(model: RunModel) -> t.Iterator[Advice]:
     meaning = explain_exit(last.exit_code)
     log = pick_log(model, last)
     if log:
-        error = f" Its last error: {log.error}" if log.error else " Its last lines are shown below."
+        # The verdict has the reason already.
+        told = log.error and log.error[:60] in str(model.run.record.get("detail"))
+        error = f" Its last error: {log.error}" if log.error and not told else " Its last lines are shown above."
         whose = "lost node" if model.outcome == "lost" else "failed process"
         yield Advice(f"Read the log of the {whose}.{error}", path=log.path)
     else:
-        command = play_command("logs", f"muster_run_id={model.run_id}")
+        command = _play(model, "logs", named=True)
         yield Advice("No log was collected: fetch them while the nodes exist.", command)
     if meaning:
         yield Advice(f"Exit code {last.exit_code} usually means: {meaning}.")
@@ -115,6 +111,18 @@ def _advise_failure(model: RunModel) -> t.Iterator[Advice]:
         )
 
 
+def _advise_stalls(model: RunModel) -> t.Iterator[Advice]:
+    stood = sum(right - left for left, right in model.stalls)
+    if stood and model.clock.duration and stood > 0.1 * model.clock.duration:
+        longest = max(model.stalls, key=lambda span: span[1] - span[0])
+        where = fmt.format_clock(longest[0] - model.clock.zero) if model.clock.zero is not None else "?"
+        text = (
+            f"No step was made for {fmt.format_duration(stood)} of {fmt.format_duration(model.clock.duration)}, "
+            f"longest from {where} on: look at what the ranks did then."
+        )
+        yield Advice(text, _play(model, "diagnose", named=True))
+
+
 def _advise_rerun(model: RunModel) -> t.Iterator[Advice]:
     if model.outcome not in ("failed", "lost", "cancelled"):
         return
@@ -123,7 +131,7 @@ def _advise_rerun(model: RunModel) -> t.Iterator[Advice]:
     condition = "Once the cause is fixed" if model.outcome == "failed" else "When the nodes are back"
     when = "To continue" if model.outcome == "cancelled" else condition
     text = f"{when}, the same run id {start}" + ("." if step else ", because no checkpoint is known.")
-    yield Advice(text, play_command("train", f"muster_run_id={model.run_id}"))
+    yield Advice(text, _play(model, "train", named=True))
 
 
 def _advise_missing_ranks(model: RunModel) -> t.Iterator[Advice]:
@@ -132,7 +140,7 @@ def _advise_missing_ranks(model: RunModel) -> t.Iterator[Advice]:
         yield Advice(
             f"{asked - seen} of {asked} ranks never joined: a model trained by fewer ranks than asked has another "
             "batch size. Check each node before trying again.",
-            play_command("preflight"),
+            _play(model, "preflight"),
         )
 
 
@@ -154,7 +162,7 @@ def _advise_resumes(model: RunModel) -> t.Iterator[Advice]:
             "A resume is not proven. Have the program report the step from which it resumed (resumed_from_step in "
             "MUSTER_METRICS_FILE, or metrics.resume_pattern), or declare checkpoints.interval_steps; then drill it, "
             "which starts a run of its own.",
-            play_command("drill", f"muster_run_id={model.run_id}"),
+            _play(model, "drill", named=True),
         )
     worst = max((fault.steps_lost or 0 for fault in model.faults), default=0)
     if model.interval is not None and worst > model.interval:
@@ -165,7 +173,7 @@ def _advise_resumes(model: RunModel) -> t.Iterator[Advice]:
 def _advise_fabric(model: RunModel) -> t.Iterator[Advice]:
     nodes = parsing.read_integer(model.job.get("nodes")) or 0
     if not model.verdicts and nodes > 1:
-        yield Advice("The network between the nodes was not measured: verify it.", play_command("verify_fabric"))
+        yield Advice("The network between the nodes was not measured: verify it.", _play(model, "verify_fabric"))
     for verdict in model.verdicts:
         island, outcome = (
             parsing.read_text(verdict.get("island"), 80) or "the island",
@@ -179,11 +187,11 @@ def _advise_fabric(model: RunModel) -> t.Iterator[Advice]:
             yield Advice(
                 f"The fabric of {island} was measured, but the expected rate of its link is not known (links inside one"
                 " machine have none): declare it in muster_expectations and verify again.",
-                play_command("verify_fabric"),
+                _play(model, "verify_fabric"),
             )
         elif outcome in ("fail", "unproven", None):
             yield Advice(
-                f"The fabric of {island} is {outcome or 'unproven'}: verify it again.", play_command("verify_fabric")
+                f"The fabric of {island} is {outcome or 'unproven'}: verify it again.", _play(model, "verify_fabric")
             )
 
 
@@ -216,4 +224,4 @@ def _advise_teardown(model: RunModel) -> t.Iterator[Advice]:
     if model.clock.over and (model.usd_per_hour or 0) > 0:
         price = fmt.format_usd(model.usd_per_hour)
         text = f"These nodes cost {price} an hour until they are deleted."
-        yield Advice(text, play_command("teardown"))
+        yield Advice(text, _play(model, "teardown"))

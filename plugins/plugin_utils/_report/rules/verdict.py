@@ -39,6 +39,9 @@ _WORDS: dict[str, tuple[str, Tone]] = {
 }
 
 
+_MOST_REASON = 220
+
+
 def judge_run(model: RunModel) -> RunVerdict:
     """Return the verdict of a run.
 
@@ -112,7 +115,8 @@ def describe_cause(cause: str | None, node: str | None) -> str:
 
 def _recorded_cause(model: RunModel) -> str:
     """Return the record's own line about a bad end."""
-    detail = parsing.read_text(model.run.record.get("detail")) if model.outcome in ("failed", "lost") else None
+    value = model.run.record.get("detail") if model.outcome in ("failed", "lost") else None
+    detail = fmt.shorten(parsing.read_text(value, 2000) or "", _MOST_REASON)
     return f" Recorded cause: {detail.rstrip('.')}." if detail else ""
 
 

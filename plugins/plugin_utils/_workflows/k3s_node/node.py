@@ -17,7 +17,7 @@ from ....module_utils._model import checks, cluster_checks
 from ....module_utils._model.errors import InputError, NodeError
 from ....module_utils._model.k3s import K3sMember
 from ....module_utils._secrets.secret import Secret
-from ..._hosts import downloads, k3s_files
+from ..._hosts import bundle, downloads, k3s_files
 from ..._hosts.node_client import NodeClient
 from ..shared.digest_lock import DigestLock
 from ..shared.release_files import ReleaseFile, find_file, send_file
@@ -47,6 +47,13 @@ class NodeOrder:
     api_address: str = ""
     wait_s: int = 300
     runtime: str = "auto"
+
+    def list_archives(self, architecture: str = "") -> list[str]:
+        """Return the file names of the archives of images: those that were named, else those of a bundle."""
+        folder = bundle.find_folder(self.source, self.base)
+        if self.images or folder is None:
+            return list(self.images)
+        return [pathlib.PurePath(item.path).name for item in bundle.list_archives(folder, architecture)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -159,7 +166,7 @@ def read_facts(remote: NodeClient, order: NodeOrder, wanted: t.Sequence[k3s_file
     paths = [
         k3s_files.PROGRAM,
         *(item.path for item in wanted),
-        *(f"{k3s_files.IMAGES}/{name}" for name in order.images),
+        *(f"{k3s_files.IMAGES}/{name}" for name in order.list_archives()),
     ]
     is_server = order.settings.role == "server"
     return remote.call("k3s", step="look", paths=paths, unit=order.settings.unit, kubeconfig=is_server)
@@ -205,7 +212,7 @@ def _pieces(facts: t.Mapping[str, t.Any], order: NodeOrder, check: bool) -> list
     asked = [(downloads.find("k3s", order.version, architecture), k3s_files.PROGRAM, 0o755)]
     asked += [
         (downloads.find("k3s-images", order.version, architecture, name), f"{k3s_files.IMAGES}/{name}", 0o644)
-        for name in order.images
+        for name in order.list_archives(architecture)
     ]
     return [find_file(item, path, mode, order.source, order.base, order.lock, check) for item, path, mode in asked]
 

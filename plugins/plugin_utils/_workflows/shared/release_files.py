@@ -15,7 +15,7 @@ import typing as t
 import zlib
 
 from ....module_utils._node import files
-from ..._hosts import downloads
+from ..._hosts import bundle, downloads
 from ..._hosts.node_client import PIECE_BYTES, NodeClient
 from .digest_lock import DigestLock
 
@@ -53,6 +53,7 @@ def find_file(
     sha256 = lock.find_digest(download)
     if isinstance(origin, pathlib.Path):
         sha256 = files.sha256_of(origin)
+        bundle.check_digest(source, base, origin, sha256)
         lock.hold(download, sha256, write=not check)
     return ReleaseFile(download, path, mode, origin, sha256)
 
@@ -65,13 +66,7 @@ def send_file(remote: NodeClient, op: str, lock: DigestLock, item: ReleaseFile) 
     """
     sha256 = item.sha256
     if isinstance(item.origin, pathlib.Path):
-        with item.origin.open("rb") as source:
-            offset = 0
-            while (data := source.read(PIECE_BYTES)) or not offset:
-                packed = base64.b64encode(zlib.compress(data, 1)).decode()
-                offset = remote.call(op, step="piece", path=item.path, offset=offset, data=packed)["size"]
-                if not data:
-                    break
+        push_file(remote, op, item.path, item.origin)
     else:
         sha256 = remote.call(op, step="fetch", path=item.path, url=item.origin)["sha256"]
         try:
@@ -80,3 +75,14 @@ def send_file(remote: NodeClient, op: str, lock: DigestLock, item: ReleaseFile) 
             remote.call(op, step="discard", path=item.path)
             raise
     return {"path": item.path, "mode": item.mode, "sha256": sha256}
+
+
+def push_file(remote: NodeClient, op: str, path: str, origin: pathlib.Path) -> None:
+    """Send a file beside ``path`` of the machine, in pieces; what an earlier transfer has left is replaced."""
+    with origin.open("rb") as source:
+        offset = 0
+        while (data := source.read(PIECE_BYTES)) or not offset:
+            packed = base64.b64encode(zlib.compress(data, 1)).decode()
+            offset = remote.call(op, step="piece", path=path, offset=offset, data=packed)["size"]
+            if not data:
+                break

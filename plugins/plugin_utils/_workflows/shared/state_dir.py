@@ -23,6 +23,8 @@ from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.run_record import RunRecord
 from ....module_utils._node import files
 
+# Among an action's options: its kubeconfig is not the user's, but that of a cluster that was brought up from here.
+OWN_CLUSTER = "own_cluster"
 # Longest run id: a job name of 40 characters, and what is appended to it.
 RUN_ID_LIMIT = 63
 
@@ -117,6 +119,11 @@ def cluster_kubeconfig(home: StateHome) -> pathlib.Path:
     return home.folder / "kubeconfig"
 
 
+def names_cluster(options: t.Mapping[str, t.Any]) -> bool:
+    """Return whether the user named a cluster; the kubeconfig of one that was brought up from here comes by itself."""
+    return bool(options.get("kubeconfig")) and not options.get(OWN_CLUSTER)
+
+
 def load_record(folder: pathlib.Path) -> RunRecord | None:
     """Return the record in a run's folder, None when there is none.
 
@@ -140,6 +147,20 @@ def read_record(folder: pathlib.Path) -> dict[str, t.Any] | None:
     """Return the record in a run's folder as JSON types, None when there is none. Raises as :func:`load_record`."""
     record = load_record(folder)
     return record.to_dict() if record else None
+
+
+def find_run_folder(home: StateHome, run_id: str | None) -> pathlib.Path:
+    """Return the folder of a run, of the newest one by default; raise RefusedError where it does not exist."""
+    runs = home.runs()
+    if run_id is None:
+        if not runs:
+            raise RefusedError(f"no run exists in {home.folder}", "Start one with the train playbook")
+        return runs[0]
+    folder = home.run_folder(run_id)
+    if not (folder / "run.json").is_file():
+        names = ", ".join(path.name for path in runs[:5]) or "none"
+        raise RefusedError(f"run {run_id} does not exist in {home.folder}", f"The newest runs are: {names}")
+    return folder
 
 
 def _private(path: str, flags: int) -> int:

@@ -34,7 +34,8 @@ def _differences(known: t.Mapping[str, object], wanted: t.Mapping[str, object], 
     """Yield each option that differs with both values; of variables only the names, for people put secrets there."""
     for key in sorted({*known, *wanted}):
         old, new = known.get(key), wanted.get(key)
-        if old == new:
+        # An option that did not exist when the run was recorded differs only where it is set.
+        if old == new or (key not in known and not new):
             continue
         if isinstance(old, dict) and isinstance(new, dict):
             yield from _differences(old, new, f"{path}{key}.")

@@ -10,11 +10,14 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import time
 import typing as t
 
+from ....module_utils._model import stop_on
 from ....module_utils._model.errors import InputError, RefusedError
 from ..shared.request import Dict, Result, RunRequest
 from ..shared.state_dir import StateHome, load_record
+from . import notify
 from .load import load_job
 from .outcome import require_trained
 
@@ -24,10 +27,12 @@ __all__ = ["RunRequest", "run"]
 def run(request: RunRequest) -> Dict:
     """Bring the job to its asked state and return the module's result."""
     home = StateHome(request.options["state_home"], request.options["cluster"])
+    target, began = notify.check_target(request.options.get("notify")), time.time()
     try:
         if request.options["state"] == "cancelled":
             return t.cast(Dict, _cancel(request, home))
-        return t.cast(Dict, _start_or_follow(request, home))
+        result = _start_or_follow(request, home)
+        return t.cast(Dict, notify.add_notification(target, result, began))
     except OSError as exc:
         problem = f"the state home {home.root} cannot be used: {exc.strerror or exc}"
         raise RefusedError(problem, "Set muster_state.path to a writable folder on a disk with free space") from exc
@@ -35,7 +40,10 @@ def run(request: RunRequest) -> Dict:
 
 def _start_or_follow(request: RunRequest, home: StateHome) -> Result:
     job = load_job(request, home)
+    stop_on.require_follower(job, bool(request.options["wait"]))
     if job.on_kubernetes:
+        if (request.options.get("drill") or {}).get("target") == "cut":
+            raise InputError("drill.target", "cut is for plain hosts", "In pods, use agent or host")
         from .kubernetes import run as kubernetes_run
 
         return require_trained(kubernetes_run.run(request, home, job))

@@ -12,6 +12,7 @@ import dataclasses
 import hashlib
 import json
 import pathlib
+import typing as t
 
 from ....module_utils._model import job_checkpoints
 from ....module_utils._model.errors import InputError, RefusedError
@@ -20,6 +21,7 @@ from ..._hosts import file_sync, gang
 from ..._launch import environment
 from ..._launch.base import RunContext
 
+_SHOWN = 5
 _PORT_FIRST, _PORT_PAIRS = 20_000, 5_000
 
 
@@ -36,7 +38,9 @@ class CodeSource:
         return sorted({file.sha256 for item in self.placed for file in item.tree.files})
 
 
-def read_source(job: Job, base: pathlib.Path, cache: pathlib.Path) -> CodeSource:
+def read_source(
+    job: Job, base: pathlib.Path, cache: pathlib.Path, say: t.Callable[[str], None] = lambda _line: None
+) -> CodeSource:
     """Return the job's trees, read from the controller (relative paths are relative to ``base``)."""
     placed: list[gang.PlacedTree] = []
     code_sha = commit = None
@@ -44,7 +48,7 @@ def read_source(job: Job, base: pathlib.Path, cache: pathlib.Path) -> CodeSource
         folder = pathlib.Path(base, job.code.ref).expanduser()
         if job.code.source == "git":
             folder, commit = file_sync.checkout_git(job.code.ref, cache, "job.code.ref")
-        tree = file_sync.read_tree(folder, "job.code.ref")
+        tree = file_sync.read_tree(folder, "job.code.ref", is_code=job.code.source == "path")
         code_sha = tree.sha256
         if job.code.sha256 and job.code.sha256 != code_sha:
             raise RefusedError(
@@ -57,6 +61,8 @@ def read_source(job: Job, base: pathlib.Path, cache: pathlib.Path) -> CodeSource
             pathlib.Path(base, str(dataset.path)).expanduser(), f"job.datasets.{dataset.name}.path"
         )
         placed.append(gang.PlacedTree(tree, f"{environment.DATA_DIR}/{dataset.name}", dataset.read_only))
+    for line in _describe_ignored(placed):
+        say(line)
     return CodeSource(tuple(placed), code_sha, commit)
 
 
@@ -83,9 +89,20 @@ def build_context(job: Job, identity: str, attempt: int) -> RunContext:
     return RunContext(identity, rendezvous_port(identity), attempt, folder, part)
 
 
+def _describe_ignored(placed: t.Iterable[gang.PlacedTree]) -> list[str]:
+    """Return one line that says what ``.gitignore`` leaves out of the code, none where it leaves out nothing."""
+    ignored = [name for item in placed for name in item.tree.ignored]
+    more = f" and {len(ignored) - _SHOWN} more" if len(ignored) > _SHOWN else ""
+    return [f"left out of the code by .gitignore: {', '.join(ignored[:_SHOWN])}{more}"] if ignored else []
+
+
 def _require_script(job: Job, tree: file_sync.FileTree) -> None:
     if not job.script or job.script.startswith("/") or job.code is None:
         return
     wanted = str(pathlib.PurePosixPath(job.code.workdir, job.script))
     if wanted not in {file.path for file in tree.files}:
+        if any(wanted == name or (name.endswith("/") and wanted.startswith(name)) for name in tree.ignored):
+            raise InputError(
+                "job.script", f"{wanted} is left out by .gitignore", f"Add the line !{wanted} to its .gitignore"
+            )
         raise InputError("job.script", f"{wanted} does not exist in the code {job.code.ref}")

@@ -14,20 +14,19 @@ import pathlib
 import time
 import typing as t
 
-from .....module_utils._model import drill
+from .....module_utils._model import commands, drill
 from .....module_utils._model.run_record import RunRecord
 from ...._hosts import gang
 from ...._hosts.node_client import NodeClient
 from ...shared import run_record
 from ...shared.request import Result, RunRequest
+from ..explain import explain_end
 from ..follower import Follower
 from ..lease_guard import LeaseGuard
 from ..outcome import (
     add_drill,
-    add_error_line,
     build_result,
     check_attendance,
-    interrupted_message,
     record_end,
 )
 from ..software import add_software
@@ -69,11 +68,11 @@ def follow_run(
     try:
         outcome = follower.run()
     except KeyboardInterrupt:
-        request.progress.say(interrupted_message(plan.run_id))
+        request.progress.say(commands.describe_unfollowed(plan.run_id, record.inventory, ", ".join(record.hosts)))
         raise
     gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
     follower.drain()
-    outcome = add_error_line(folder, check_attendance(plan.job, follower, outcome))
+    outcome = explain_end(folder, check_attendance(plan.job, follower, outcome), "hosts")
     ended = record_end(follower, outcome, record, prices)
     result = add_drill(build_result(ended, folder, changed), follower, ended)
     return guard.delete_due(result, outcome.outcome)

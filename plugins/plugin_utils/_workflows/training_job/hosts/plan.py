@@ -11,12 +11,12 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from .....module_utils._model import job_checkpoints
+from .....module_utils._model import interpreters, job_checkpoints
 from .....module_utils._model.errors import InputError, RefusedError
 from .....module_utils._model.job import Job
 from .....module_utils._model.node import Node
 from .....module_utils._model.node_address import choose_address, is_loopback
-from .....module_utils._model.node_environment import Environment
+from .....module_utils._model.node_environment import TOPOLOGY_FILE, Environment
 from .....module_utils._model.node_facts import read_record
 from ...._hosts import gang
 from ...._hosts.node_client import NodeClient
@@ -75,7 +75,8 @@ def build_info_request(
     """
     wanted = code_source.rendezvous_port(identity)
     paths = [job.checkpoints.path] if job.checkpoints.path else []
-    absolute = [job.script] if job.script and job.script.startswith("/") else []
+    named = (job.script or "", job.env.get(TOPOLOGY_FILE, ""))
+    absolute = [path for path in named if path.startswith("/")]
     return {
         "run_id": identity,
         "reserve": reserve if index == 0 else None,
@@ -225,7 +226,7 @@ def _build_host(name: str, variables: t.Mapping[str, t.Any], job: Job) -> Traini
             "Set placement.backend: kubernetes and muster_train_hosts: localhost, or leave it out of the play",
         )
     connection = str(variables.get("ansible_connection") or "ssh")
-    python = str(job.python or variables.get("muster_training_python") or "python3")
+    python = str(job.python or interpreters.default_interpreter(variables))
     declared = variables.get("muster_address")
     chosen = choose_address(record, job.placement.required_network_types)
     address = str(declared or (chosen.address if chosen else variables.get("ansible_host") or name))

@@ -14,8 +14,8 @@ import tempfile
 import time
 import typing as t
 
-from .....module_utils._model import advice, checks
-from .....module_utils._model.errors import MusterError, RefusedError
+from .....module_utils._model import advice, checks, commands
+from .....module_utils._model.errors import InputError, MusterError, RefusedError
 from .....module_utils._model.job import Job
 from .....module_utils._model.run_record import RunRecord
 from .....module_utils._node import files
@@ -30,6 +30,7 @@ from ..load import find_drill_id
 from ..outcome import build_result, record_cancelled
 from . import addresses, lease_guard
 from . import plan as hosts_plan
+from .environments import ensure_environments
 from .refresh import refresh_record, wait_for_follower
 from .start import require_same_job, start_or_join
 from .state import AGENTS_FILE, HostsPlan, build_owner_mark, is_running
@@ -48,7 +49,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
     given = request.options.get("run_id")
     with tempfile.TemporaryDirectory(prefix="muster-") as nowhere:
         cache = pathlib.Path(nowhere) if request.check else home.folder / "git"
-        source = code_source.read_source(job, request.base, cache)
+        source = code_source.read_source(job, request.base, cache, request.progress.say)
         run_id = str(given) if given else code_source.derive_run_id(job, source)
         if request.options.get("drill"):
             run_id = find_drill_id(home, run_id)
@@ -64,8 +65,10 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             )
         resolved = secrets.resolve_secrets(job)
         drilling = _parse_drill(request, job, found)
+        found = ensure_environments(request, job, found, source)
         if request.check:
             plan = _build_plan(request, home, job, found, source, run_id)
+            _check_cut(plan, drilling)
             require_same_job(plan, before)
             changed = not is_running(plan)
             return {
@@ -77,6 +80,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         with home.lock(run_id):
             try:
                 plan = _build_plan(request, home, job, found, source, run_id)
+                _check_cut(plan, drilling)
                 return start_or_join(request, home, plan, before, resolved, drilling)
             finally:
                 delete_unstarted(folder)
@@ -115,9 +119,25 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
         record, _unused = record_cancelled(folder, record)
     if errors:
         raise most_telling_error(errors)
+    _say_cancelled(request, record, was_ended)
     return lease_guard.delete_after_end(
         request, home, run_id, build_result(record, folder, changed=stopped or not was_ended), str(record.outcome)
     )
+
+
+def _say_cancelled(request: RunRequest, record: RunRecord, was_ended: bool) -> None:
+    saved = record.checkpoint
+    if was_ended:
+        request.progress.say(f"run {record.run_id} had ended already ({record.outcome}); nothing of it runs any more")
+        return
+    line = commands.describe_cancelled(
+        record.run_id,
+        saved.step if saved else None,
+        saved.path if saved else None,
+        record.inventory,
+        ", ".join(record.hosts),
+    )
+    request.progress.say(line)
 
 
 def _half_cancelled(run_id: str, stopped: t.Sequence[str], errors: t.Mapping[str, MusterError]) -> MusterError:
@@ -136,8 +156,20 @@ def _parse_drill(request: RunRequest, job: Job, found: t.Sequence[hosts_plan.Tra
         return None
     from .....module_utils._model import drill
 
-    drill.check_provable(job)
-    return drill.parse_drill(value, job.world_size, [host.name for host in found], job.nproc)
+    parsed = drill.parse_drill(value, job.world_size, [host.name for host in found], job.nproc)
+    if not parsed.cut_s:
+        drill.check_provable(job)
+    elif next(host.connection for host in found if host.name == parsed.node) == "local":
+        problem = f"cut would cut off this controller: {parsed.node} has ansible_connection: local"
+        raise InputError("drill.target", problem, "Drill a node that is reached over SSH, or use target: host")
+    return parsed
+
+
+def _check_cut(plan: HostsPlan, drilling: drill.Drill | None) -> None:
+    """Refuse a cut that its node cannot carry out, before anything is started."""
+    if drilling is not None and drilling.cut_s:
+        remote = next(remote for remote in plan.remotes if remote.name == drilling.node)
+        remote.call("cut", seconds=drilling.cut_s, check=True)
 
 
 def _build_plan(

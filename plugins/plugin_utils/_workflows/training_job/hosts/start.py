@@ -59,7 +59,7 @@ def start_or_join(
         gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
         lives = False
     attempt = _first_attempt(plan, before, lives)
-    current = _open_record(plan, before, attempt, lives)
+    current = _open_record(plan, before, attempt, lives, _inventory(request, plan.hosts[0].name))
     members, held = _build_members(home, plan, attempt, resolved), build_owner_mark(request, home, plan.job)
     missing = [] if unseen else [m for m in members if not (lives and _is_started(plan, m.remote.name, before))]
     started: list[str] = []
@@ -76,15 +76,14 @@ def start_or_join(
         try:
             ready = members if not lives else [gang.without_peers(member, members) for member in missing]
             proof = shared_folder.new_proof()
-            gang.prepare_gang(ready, plan.source.placed, held, plan.run_id, fresh=before is None, proof=proof)
+            say, fresh = request.progress.say, before is None
+            gang.prepare_gang(ready, plan.source.placed, held, plan.run_id, fresh=fresh, proof=proof, say=say)
             started = gang.start_gang(missing, plan.run_id, fresh=before is None)
         except MusterError:
             _restore_record(folder, before, lives)
             raise
         files.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "started", "attempt": attempt})
-        for name, info in plan.infos.items():
-            line = {"at": time.time(), "kind": "versions", "node": name, "versions": _node_versions(info)}
-            files.append_json(folder / "events.jsonl", line)
+        _record_versions(folder, plan)
     _store_agent_paths(home, plan)
     if not request.options["wait"]:
         return build_result(current, folder, changed=bool(started))
@@ -160,13 +159,16 @@ def _first_attempt(plan: HostsPlan, before: RunRecord | None, running: bool) -> 
     return max([before.last_attempt if before else 0, *seen]) + 1
 
 
-def _open_record(plan: HostsPlan, before: RunRecord | None, attempt: int, running: bool) -> RunRecord:
+def _open_record(
+    plan: HostsPlan, before: RunRecord | None, attempt: int, running: bool, inventory: str | None
+) -> RunRecord:
     values: dict[str, t.Any] = {
         "launcher": plan.job.launcher,
         "code_sha256": plan.source.code_sha256,
         "versions": _read_versions(plan),
         "derived": plan.derived,
         "generation": attempt,
+        "inventory": inventory,
         "fabric": plan.network.reference,
         "hosts": tuple(host.name for host in plan.hosts),
         "leases": {host.name: host.record.owner.token for host in plan.hosts if host.record.owner.token},
@@ -179,6 +181,17 @@ def _open_record(plan: HostsPlan, before: RunRecord | None, attempt: int, runnin
     return dataclasses.replace(
         run_record.reopen_record(before, "running" if running else "starting"), job=job, world_size=size, **values
     )
+
+
+def _record_versions(folder: pathlib.Path, plan: HostsPlan) -> None:
+    for name, info in plan.infos.items():
+        line = {"at": time.time(), "kind": "versions", "node": name, "versions": _node_versions(info)}
+        files.append_json(folder / "events.jsonl", line)
+
+
+def _inventory(request: RunRequest, node: str) -> str | None:
+    """Return the file that a node comes from, for the commands that messages name."""
+    return str(request.hostvars[node].get("inventory_file") or "") or None
 
 
 def _read_versions(plan: HostsPlan) -> Result:

@@ -66,5 +66,5 @@ def test_several_runs_are_compared_on_one_page(home: StateHome) -> None:
 def test_a_run_that_does_not_exist_is_refused_with_those_that_do(home: StateHome, tmp_path: pathlib.Path) -> None:
     with pytest.raises(RefusedError, match="run x-1 does not exist in .*/lab. The newest runs are: resumed, nulls"):
         write_run_report(home, "x-1", [], None, False)
-    with pytest.raises(RefusedError, match="no run exists in .*/empty. The newest runs are: none"):
+    with pytest.raises(RefusedError, match="no run exists in .*/empty. Start one with the train playbook"):
         write_run_report(StateHome({"path": str(tmp_path)}, "empty"), None, [], None, False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pathlib
 
+from ......module_utils._model import commands
 from ......module_utils._model.errors import MusterError, RefusedError
 from ......module_utils._model.run_record import BackendRef, RunRecord
 from ....._kube.api.client import Client
@@ -50,6 +51,11 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
     else:
         ended, changed = record_cancelled(folder, record)
         done = build_result(ended, folder, changed=existed or changed)
+        if changed:
+            saved = ended.checkpoint
+            step, path = (saved.step, saved.path) if saved else (None, None)
+            where = f"namespace {ref.namespace}" if ref else ""
+            request.progress.say(commands.describe_cancelled(run_id, step, path, None, where))
     # Rented machines of a run that is to end must not wait for what stands in the way of its pods.
     outcome = str(record.outcome) if record.is_ended else "cancelled"
     return lease_guard.delete_after_end(request, home, record, lambda: client, done, outcome)

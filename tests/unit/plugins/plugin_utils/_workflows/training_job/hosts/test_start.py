@@ -95,7 +95,7 @@ class Gang:
         meet = {"host": "127.0.0.1"}
         return [gang.GangMember(remote, {}, {}, None, {}, {}, 0, (), meet, meet) for remote in plan.remotes]
 
-    def prepare(self, members: list[gang.GangMember], *_rest: t.Any, fresh: bool, proof: Dict) -> None:
+    def prepare(self, members: list[gang.GangMember], *_rest: t.Any, fresh: bool, proof: Dict, say: object) -> None:
         assert proof["name"].startswith(".muster-shared-")
         self.note("prepare", [member.remote for member in members], fresh)
         self.members = [{"meet": member.meet, "reach": member.reach} for member in members]
@@ -201,13 +201,13 @@ def test_a_run_that_continues_keeps_when_it_was_submitted(nodes: Gang) -> None:
     plan = make_plan(verdict=VERDICT)
     former = make_record(plan, world_size=WorldSize(4, 3))
     before = run_record.end_record(former, 2.0, outcome="failed", exit_code=7, cause="crash")
-    record = start._open_record(plan, before, 4, running=False)
+    record = start._open_record(plan, before, 4, running=False, inventory="/i.yml")
     assert (record.state, record.outcome, record.exit_code, record.cause) == ("starting", None, None, None)
     assert record.submitted_at == before.submitted_at and record.world_size == WorldSize(2, 3)
     assert record.generation == 4 and record.hosts == ("a", "b")
     assert record.versions == {"python": "3.12.1", "kernel": "6.1", "torch": "2.9", "commit": "c0ffee"}
     assert record.fabric == {"island": "i", "outcome": "pass", "lane": "tcp"}
-    assert start._open_record(plan, before, 4, running=True).state == "running"
+    assert start._open_record(plan, before, 4, running=True, inventory="/i.yml").state == "running"
 
 
 def test_the_first_line_has_what_is_known_of_the_run() -> None:

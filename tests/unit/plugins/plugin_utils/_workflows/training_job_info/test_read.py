@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reading runs back: lists, live state and logs, with and without the nodes."""
+"""Reading runs back: lists and live state, with and without the nodes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import pathlib
 import typing as t
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError, UnreachableError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
-from ansible_collections.muster.training.plugins.plugin_utils._workflows import training_job_info
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_info import LiveSource
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_info import (
+    read as training_job_info,
+)
 
 Dict = dict[str, t.Any]
 
@@ -87,7 +86,9 @@ def test_live_is_what_known_nodes_say_now(home: StateHome) -> None:
         "a": {"info": {"units": {"agent": {"alive": True}}}},
         "b": {"info": UnreachableError("b", "timed out")},
     }
-    running, done = training_job_info.read_runs(home, None, LiveSource(connect(answers), {"a", "b"}))["runs"]
+    running, done = training_job_info.read_runs(home, None, training_job_info.LiveSource(connect(answers), {"a", "b"}))[
+        "runs"
+    ]
     assert running["live"] == {"units": {"a": {"agent": {"alive": True}}}, "unreachable": {"b": "b: timed out"}}
     assert done["live"] is None
 
@@ -105,72 +106,11 @@ def test_asking_for_a_run_that_lives_renews_the_leases_of_its_rented_machines(ho
 
     rented, owned = {"muster_node": {"ownership": "rented"}}, {"muster_node": {"ownership": "owned"}}
     hostvars = {"a": rented, "b": owned, "c": rented}
-    (run,) = training_job_info.read_runs(home, None, LiveSource(found, set(hostvars), hostvars))["runs"]
+    (run,) = training_job_info.read_runs(home, None, training_job_info.LiveSource(found, set(hostvars), hostvars))[
+        "runs"
+    ]
     assert run["live"]["leases"] == {"a": "renewed"}, "neither an owned machine nor one where nothing runs"
     assert [line.split()[0] for line in asked] == ["a"] and "muster-lease" in asked[0]
-
-
-def test_the_last_lines_of_every_log(home: StateHome) -> None:
-    folder = place(home, "run-1", 0)
-    for name in ("a", "b"):
-        (files.private_dir(folder / "logs") / f"{name}.log").write_text(
-            "".join(f"{name} {number}\n" for number in range(9))
-        )
-    found = training_job_info.read_logs(home, None, 2, False, LiveSource(connect({}), ()))
-    assert found["logs"] == {"a.log": ["a 7", "a 8"], "b.log": ["b 7", "b 8"]} and found["problems"] == {}
-    with pytest.raises(RefusedError, match="no run exists in .*/none. Start one with the train playbook"):
-        training_job_info.read_logs(
-            StateHome({"path": str(home.root)}, "none"), None, 2, False, LiveSource(connect({}), ())
-        )
-
-
-def test_the_logs_of_ranks_are_fetched_from_the_nodes_that_answer(home: StateHome) -> None:
-    folder = place(home, "run-1", 0, hosts=["a", "b"])
-
-    def read(values: Dict) -> Dict:
-        files = {"ranks/**/std*.log": "ranks/0/stdout.log", "units/*/log": "units/agent/log"}
-        path = files.get(values["pattern"])
-        return {"files": [{"path": path, "size": 3, "text": f"{path}\n"}] if path else []}
-
-    info = {"units": {}}
-    nodes = {"a": {"info": info, "read": read}, "b": {"info": info, "read": UnreachableError("b", "no")}}
-    found = training_job_info.read_logs(home, "run-1", 5, True, LiveSource(connect(nodes), {"a", "b"}))
-    assert found["logs"] == {
-        "a/ranks/0/stdout.log": ["ranks/0/stdout.log"],
-        "a/units/agent/log.log": ["units/agent/log"],
-    }
-    assert found["problems"] == {"b": "b: no"}
-    assert (folder / "logs" / "a" / "ranks" / "0" / "stdout.log").stat().st_mode & 0o777 == 0o600
-
-
-@given(
-    lines=st.lists(st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=30), max_size=30),
-    count=st.integers(0, 20),
-)
-def test_the_tail_of_a_file_is_its_last_lines(
-    lines: list[str], count: int, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    file = tmp_path_factory.getbasetemp() / "tail.log"
-    file.write_text("".join(f"{line}\n" for line in lines))
-    assert training_job_info.read_last_lines(file, count) == (lines[-count:] if count else [])
-
-
-def test_the_tail_of_a_huge_file_reads_its_end_only(tmp_path: pathlib.Path) -> None:
-    file = tmp_path / "huge.log"
-    with open(file, "wb") as handle:
-        handle.truncate(1 << 33)
-        handle.seek(1 << 33)
-        handle.write(b"\nlast\n")
-    assert training_job_info.read_last_lines(file, 1) == ["last"]
-
-
-def test_a_path_that_a_node_answers_stays_in_its_folder(home: StateHome) -> None:
-    folder = place(home, "run-1", 0, hosts=["a"])
-    answer = {"files": [{"path": "../../../../escaped.log", "size": 1, "text": "x"}]}
-    training_job_info.read_logs(
-        home, "run-1", 5, True, LiveSource(connect({"a": {"info": {"units": {}}, "read": answer}}), {"a"})
-    )
-    assert [path for path in home.root.rglob("escaped*") if folder / "logs" not in path.parents] == []
 
 
 def test_a_run_in_pods_is_asked_of_its_cluster(home: StateHome) -> None:
@@ -183,6 +123,16 @@ def test_a_run_in_pods_is_asked_of_its_cluster(home: StateHome) -> None:
         asked.append(record["run_id"])
         return {"phase": "done", "detail": "JobSet team/far-1: all jobs are done"}
 
-    found = training_job_info.read_runs(home, None, LiveSource(connect({}), (), None, ask))
+    found = training_job_info.read_runs(home, None, training_job_info.LiveSource(connect({}), (), None, ask))
     assert asked == ["far-1"] and found["runs"][0]["live"]["phase"] == "done"
     assert [item.get("live") for item in found["summary"]] == ["JobSet team/far-1: all jobs are done", None]
+
+
+def test_only_the_newest_runs_and_what_a_query_selects_of_them(home: StateHome) -> None:
+    for age in range(4):
+        place(home, f"run-{age}", age * 100, state="ended", outcome="failed" if age % 2 else "succeeded")
+    found = training_job_info.read_runs(home, None, None, 3, "runs[?outcome=='failed'].run_id")
+    assert [item["run_id"] for item in t.cast("list[Dict]", found["runs"])] == ["run-0", "run-1", "run-2"]
+    assert found["selected"] == ["run-1"]
+    table = t.cast("list[str]", found["table"])
+    assert table[-1] == "1 older runs are not shown" and len(table) == 5

@@ -1,0 +1,35 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of the training_job_fetch module; its documentation is in plugins/modules/training_job_fetch.py."""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
+from ..plugin_utils._workflows import training_job_fetch
+from ..plugin_utils._workflows.shared.state_dir import StateHome
+
+
+class ActionModule(WorkflowAction):
+    """Runs in process on the controller and reaches the hosts over their own connections."""
+
+    OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
+        "run_id": {"type": "str"},
+        "source": {"type": "str", "choices": ["checkpoints", "run"], "default": "checkpoints"},
+        "paths": {"type": "list", "elements": "str", "default": []},
+        "dest": {"type": "path"},
+        **STATE_HOME,
+    }
+
+    def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, object]:
+        """Return the result documented in the module."""
+        home = StateHome(options["state_home"], options["cluster"])
+        dest = pathlib.Path(self.base, options["dest"]) if options["dest"] else None
+        wanted = training_job_fetch.FetchRequest(
+            options["run_id"], options["source"], tuple(options["paths"]), dest, self.check
+        )
+        connect, hosts = self.connect(variables), variables["hostvars"]
+        return training_job_fetch.fetch_files(home, wanted, hosts, connect, self.reporter())

@@ -1,0 +1,39 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of the training_job_prune module; its documentation is in plugins/modules/training_job_prune.py."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+
+from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
+from ..plugin_utils._workflows import training_job_prune
+from ..plugin_utils._workflows.shared.state_dir import StateHome
+
+
+class ActionModule(WorkflowAction):
+    """Runs in process on the controller and reaches the hosts over their own connections."""
+
+    OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
+        "keep": {"type": "int", "default": 20},
+        "older_than_days": {"type": "float", "default": 0},
+        "run_ids": {"type": "list", "elements": "str", "default": []},
+        "controller": {"type": "bool", "default": False},
+        **STATE_HOME,
+    }
+
+    def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, object]:
+        """Return the result documented in the module."""
+        return training_job_prune.prune_runs(
+            StateHome(options["state_home"], options["cluster"]),
+            list(variables["ansible_play_hosts_all"]),
+            self.connect(variables),
+            keep=options["keep"],
+            older_than_days=options["older_than_days"],
+            run_ids=options["run_ids"],
+            on_controller=options["controller"],
+            check=self.check,
+            now=time.time(),
+        )

@@ -1,0 +1,34 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The commands that messages and reports name, with the inventory that the run was started with.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+
+def playbook_command(name: str, inventory: str | None = None, **variables: str) -> str:
+    """Return the shell command of one of the collection's playbooks; without an inventory it has to be filled in."""
+    extra = "".join(f" -e {shlex.quote(f'{key}={value}')}" for key, value in variables.items())
+    return f"ansible-playbook -i {shlex.quote(inventory) if inventory else 'INVENTORY'} muster.training.{name}{extra}"
+
+
+def describe_unfollowed(run_id: str, inventory: str | None = None, nodes: str = "") -> str:
+    """Return what a follower says that is interrupted: what runs on, and how to get back to it or stop it."""
+    follow, stop = (playbook_command(name, inventory, muster_run_id=run_id) for name in ("train", "cancel"))
+    return (
+        f"Stopped following run {run_id}; it keeps running{f' on {nodes}' if nodes else ''}. "
+        f"Follow it again: {follow} · stop it: {stop}"
+    )
+
+
+def describe_cancelled(run_id: str, step: int | None, folder: str | None, inventory: str | None, nodes: str) -> str:
+    """Return what a cancel says: where the run was stopped, which checkpoint is left, and how to continue."""
+    kept = "it reported no checkpoint" if step is None else f"its checkpoint of step {step} is kept"
+    kept += f" in {folder}" if step is not None and folder else ""
+    again = playbook_command("train", inventory, muster_run_id=run_id)
+    return f"run {run_id} is stopped{f' on {nodes}' if nodes else ''}; {kept}. Continue it: {again}"

@@ -1,0 +1,115 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What runs leave on a node: files to fetch, piece by piece with their checksums, and the disk that runs take.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import pathlib
+import shutil
+import time
+import typing as t
+import zlib
+
+from . import checkpoints, files, host_environment, host_log_follow, host_preflight
+
+_PIECE = 8 << 20
+# A blob without a second name that is younger may belong to a run that is being prepared.
+_BLOB_AGE_S = 3600.0
+
+
+def answer(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Carry out ``step``: ``list``, ``read``, ``disk`` or ``clean``."""
+    steps = {"list": _list_files, "read": _read_piece, "disk": _measure_disk, "clean": _clean}
+    return steps[request["step"]](state, request)
+
+
+def _list_files(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return ``{root, exists, files [{path, size, sha256, modified_at}]}`` below a folder of the run that match.
+
+    :param request: ``run_id``, ``folder`` (null: the run's own; relative: below it), ``patterns`` (globs; without any
+        the newest complete checkpoint of ``format``).
+    """
+    root = _root(state, request)
+    if request["patterns"]:
+        places = sorted({place for glob in request["patterns"] for place in root.glob(glob)})
+    else:
+        places = checkpoints.list_complete(root, request["format"])[:1]
+    inner = [child for place in places if place.is_dir() for child in sorted(place.rglob("*"))]
+    found = []
+    for place in dict.fromkeys([*places, *inner]):
+        if place.is_file() and not place.is_symlink():
+            stat = place.stat()
+            entry = {"path": str(place.relative_to(root)), "size": stat.st_size, "modified_at": stat.st_mtime}
+            found.append({**entry, "sha256": files.sha256_of(place)})
+    return {"root": str(root), "exists": root.is_dir(), "files": found}
+
+
+def _read_piece(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return ``{data}``: up to 8 MiB of the file ``path`` from ``offset``, packed; empty at its end."""
+    root = _root(state, request)
+    place = root / request["path"]
+    if root.resolve() not in place.resolve().parents:
+        return {"problem": f"{request['path']} is not in {root}"}
+    with open(place, "rb") as handle:
+        handle.seek(int(request["offset"]))
+        data = handle.read(_PIECE)
+    return {"data": base64.b64encode(zlib.compress(data, 1)).decode()}
+
+
+def _measure_disk(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return ``{runs [{run_id, bytes, alive, owner}], environments, blobs}`` (bytes) of this node."""
+    runs = []
+    for folder in sorted(item for item in (state / "runs").glob("*") if item.is_dir()):
+        claim = files.read_json(folder / "claim.json") or {}
+        alive = any(unit["alive"] for unit in host_log_follow.unit_statuses(folder).values())
+        entry = {"run_id": folder.name, "bytes": _disk_bytes(folder), "alive": alive, "owner": claim.get("owner")}
+        runs.append(entry)
+    environments = _disk_bytes(state.parent / host_environment.FOLDER)
+    return {"runs": runs, "environments": environments, "blobs": _disk_bytes(state / "blobs")}
+
+
+def _clean(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Remove the folders of runs that have ended, and blobs that no run has any more; return ``{removed, freed}``.
+
+    :param request: ``runs`` (ids).
+    """
+    before = _disk_bytes(state)
+    removed = []
+    for run_id in request["runs"]:
+        folder = state / "runs" / files.plain_name(run_id)
+        if folder.is_dir() and not any(unit["alive"] for unit in host_log_follow.unit_statuses(folder).values()):
+            shutil.rmtree(folder, ignore_errors=True)
+            removed.append(run_id)
+    if not host_preflight.list_live_runs(state):
+        # Copies of code can be sent again; linked data takes disk only while a run has it.
+        for blob in (state / "blobs").glob("*"):
+            if time.time() - blob.stat().st_mtime > _BLOB_AGE_S:
+                blob.unlink(missing_ok=True)
+    return {"removed": removed, "freed": max(0, before - _disk_bytes(state))}
+
+
+def _root(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> pathlib.Path:
+    run = state / "runs" / files.plain_name(request["run_id"])
+    return run / os.path.expanduser(str(request.get("folder") or ""))
+
+
+def _disk_bytes(folder: pathlib.Path) -> int:
+    """Return the bytes of the disk that a folder takes; a file with several names counts once."""
+    seen: set[tuple[int, int]] = set()
+    total = 0
+    for place, _folders, names in os.walk(folder):
+        for name in names:
+            try:
+                stat = os.lstat(os.path.join(place, name))
+            except OSError:
+                continue
+            if (stat.st_dev, stat.st_ino) not in seen:
+                seen.add((stat.st_dev, stat.st_ino))
+                total += stat.st_blocks * 512
+    return total

@@ -1,0 +1,87 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the training_job_fetch action; the work is done in plugins/action/training_job_fetch.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: training_job_fetch
+version_added: 0.1.0
+short_description: Fetch checkpoints and other files of a run to the controller
+description:
+  - Copies files of a run from its hosts to the controller, each file once. Its checksum is compared, and an interrupted
+    copy continues.
+  - A file that differs between the nodes, such as each node's part of a checkpoint, is written below the node's name.
+options:
+  run_id:
+    description: Name of the run; the default is the newest one.
+    type: str
+  source:
+    description: Whether O(paths) are in the run's checkpoint folder or in its own folder on the nodes.
+    type: str
+    choices: [checkpoints, run]
+    default: checkpoints
+  paths:
+    description:
+      - Files and folders as shell patterns, relative to the folder that O(source) names.
+      - The default is the newest complete checkpoint.
+    type: list
+    elements: str
+    default: []
+  dest:
+    description: Folder on the controller. The default is C(files) in the run's folder.
+    type: path
+extends_documentation_fragment:
+  - muster.training._attributes
+  - muster.training._state_home
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+seealso:
+  - module: muster.training.training_job
+author:
+  - muster.training contributors (@muster-training)
+"""
+
+EXAMPLES = r"""
+- name: Fetch the newest checkpoint of the newest run
+  muster.training.training_job_fetch:
+    dest: ./model
+  run_once: true
+
+- name: Fetch what the program wrote beside its checkpoints
+  muster.training.training_job_fetch:
+    run_id: char-lm-1a2b3c4d
+    source: run
+    paths: [out/*.json]
+  run_once: true
+"""
+
+RETURN = r"""
+run_id:
+  description: Name of the run.
+  returned: success
+  type: str
+dest:
+  description: The folder on the controller.
+  returned: success
+  type: str
+files:
+  description: The files in it, those that were there before included.
+  returned: success
+  type: list
+  elements: str
+bytes:
+  description: Bytes that were fetched, or would be.
+  returned: success
+  type: int
+msg:
+  description: The same in one line.
+  returned: success
+  type: str
+"""

@@ -1,0 +1,133 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The message at the end of a run: to a webhook, by mail, or both. What fails here is a warning, never the run's end.
+
+A webhook's address and a mail password are secrets: they are in no message, log or record.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import email.message
+import json
+import smtplib
+import ssl
+import typing as t
+import urllib.parse
+
+from ....module_utils._http.client import HttpClient
+from ....module_utils._http.messages import HttpRequest
+from ....module_utils._http.urls import BaseUrl, parse_base_url
+from ....module_utils._model import validators
+from ....module_utils._model.errors import InputError, MusterError, one_line
+from ....module_utils._model.timestamps import parse_time
+from ....module_utils._secrets.scrubber import scrub
+from ....module_utils._secrets.secret import Secret
+from ..shared.request import Result
+
+_MAIL_S = 20.0
+_MAIL_KEYS = ("to", "from", "host", "port", "user", "password", "tls")
+_ON = ("end", "failure")
+Send = t.Callable[[HttpRequest, str], None]
+Connect = t.Callable[[t.Mapping[str, t.Any]], smtplib.SMTP]
+
+
+def check_target(value: t.Any) -> dict[str, t.Any]:
+    """Return the checked option ``notify``; its secrets are known to the scrubber from here on.
+
+    :raises InputError: naming the key.
+    """
+    given = validators.dictionary(value or {}, "notify")
+    for key in given:
+        if key not in ("webhook", "mail", "on"):
+            raise InputError(f"notify.{key}", "is not an option", "Known are: webhook, mail, on")
+    if given.get("webhook"):
+        Secret(given["webhook"], "notify.webhook")
+        # Without the rest of the address its path still is the secret.
+        Secret(_split_webhook(given["webhook"])[0].path or "/no-path", "notify.webhook")
+    if given.get("mail"):
+        mail = validators.dictionary(given["mail"], "notify.mail")
+        missing = [key for key in ("to", "from", "host") if not mail.get(key)]
+        unknown = [key for key in mail if key not in _MAIL_KEYS]
+        if missing or unknown:
+            problem = "is required" if missing else "is not an option"
+            raise InputError(f"notify.mail.{(missing or unknown)[0]}", problem, f"Known are: {', '.join(_MAIL_KEYS)}")
+        if mail.get("password"):
+            Secret(mail["password"], "notify.mail.password")
+    validators.choice(*_ON)(given.get("on", "end"), "notify.on")
+    return given
+
+
+def add_notification(target: t.Mapping[str, t.Any], result: Result, began: float, send: Send | None = None) -> Result:
+    """Send word of a run that ended after ``began`` (Unix seconds); return its result, with warnings of what failed.
+
+    A run that had ended before is not news.
+    """
+    run = result.get("run")
+    if not target or not isinstance(run, dict) or not run.get("ended_at") or parse_time(run["ended_at"]) < began:
+        return result
+    failed = run.get("outcome") != "succeeded"
+    if target.get("on", "end") == "failure" and not failed:
+        return result
+    text = describe_end(result)
+    warnings = [str(item) for item in t.cast("list[object]", result.get("warnings") or [])]
+    for name, work in (("webhook", send or _post), ("mail", _send_mail)):
+        if target.get(name):
+            try:
+                _dispatch(name, work, target[name], text, result)
+            except (MusterError, OSError, smtplib.SMTPException) as error:
+                reason = scrub(one_line(str(error) or type(error).__name__))
+                warnings.append(f"notify.{name}: the message was not sent: {reason}")
+    return {**result, "warnings": warnings} if warnings else result
+
+
+def describe_end(result: Result) -> str:
+    """Return the message: one line that says how the run ended."""
+    run = t.cast("dict[str, t.Any]", result["run"])
+    reason = f": {run['detail']}" if run.get("detail") and run.get("outcome") != "succeeded" else ""
+    return scrub(one_line(f"muster.training: run {result['run_id']} {run['outcome']}{reason}"))
+
+
+def _dispatch(name: str, work: t.Any, target: t.Any, text: str, result: Result) -> None:
+    if name == "mail":
+        work(target, text)
+        return
+    run = t.cast("dict[str, t.Any]", result["run"])
+    # "text" is what chat services show; the other keys are for programs.
+    body = {"text": text, "run_id": result["run_id"], "outcome": run["outcome"], "cause": run.get("cause")}
+    headers = {"content-type": "application/json"}
+    work(HttpRequest("POST", "", headers=headers, body=json.dumps(body).encode(), idempotent=False), target)
+
+
+def _post(request: HttpRequest, url: str) -> None:
+    base, query = _split_webhook(url)
+    HttpClient(base).send(request._replace(query=query))
+
+
+def _split_webhook(url: str) -> tuple[BaseUrl, list[tuple[str, str]]]:
+    bare, _mark, query = url.partition("?")
+    return parse_base_url(bare, "notify.webhook"), urllib.parse.parse_qsl(query, keep_blank_values=True)
+
+
+def _send_mail(mail: t.Mapping[str, t.Any], text: str, connect: Connect | None = None) -> None:
+    message = email.message.EmailMessage()
+    message["Subject"], message["From"], message["To"] = text[:200], mail["from"], mail["to"]
+    message.set_content(text + "\n")
+    with (connect or _connect)(mail) as server:
+        if mail.get("user"):
+            server.login(str(mail["user"]), str(mail.get("password") or ""))
+        server.send_message(message)
+
+
+def _connect(mail: t.Mapping[str, t.Any]) -> smtplib.SMTP:
+    """Open the mail server; ``tls`` is starttls (default), implicit, or none."""
+    tls, context = mail.get("tls", "starttls"), ssl.create_default_context()
+    port = int(mail.get("port") or {"implicit": 465, "none": 25}.get(tls, 587))
+    if tls == "implicit":
+        return smtplib.SMTP_SSL(str(mail["host"]), port, timeout=_MAIL_S, context=context)
+    server = smtplib.SMTP(str(mail["host"]), port, timeout=_MAIL_S)
+    if tls == "starttls":
+        server.starttls(context=context)
+    return server

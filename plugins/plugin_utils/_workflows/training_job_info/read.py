@@ -1,0 +1,125 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Lists recorded runs with their live state; what the controller keeps needs no node.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import typing as t
+
+from ....module_utils._model.errors import UnreachableError
+from ....module_utils._model.run_record import RunRecord
+from ..._hosts.node_client import NodeClient, on_each_node
+from ..shared.progress import Progress
+from ..shared.state_dir import StateHome, find_run_folder, read_record
+from . import table
+
+Record = table.Record
+Connect = t.Callable[[t.Sequence[str]], list[NodeClient]]
+# Returns what a run's cluster reports of it: ``{phase, detail}``.
+ReadCluster = t.Callable[[Record], dict[str, object]]
+_SUMMARY_FIELDS = (
+    *("run_id", "state", "outcome", "submitted_at", "duration_s", "exit_code"),
+    *("problems", "steps_lost", "checkpoint", "cost", "world_size"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class LiveSource:
+    """How the live state of runs is read: ``hosts`` are the hosts of the inventory.
+
+    With ``hostvars``, what is new on the hosts is fetched, runs that have ended are recorded so, and the leases of the
+    rented machines of a run that is running are renewed.
+    """
+
+    connect: Connect
+    hosts: t.Container[str]
+    hostvars: t.Mapping[str, t.Any] | None = None
+    read_cluster: ReadCluster | None = None
+    progress: Progress | None = None
+    # Hosts that did not answer for one run are not asked again for the next.
+    silent: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def read_runs(
+    home: StateHome,
+    run_id: str | None,
+    live: LiveSource | None = None,
+    limit: int | None = None,
+    query: str | None = None,
+    now: float | None = None,
+) -> dict[str, object]:
+    """Return ``{runs, summary, table}``: the named record, or all of them (the ``limit`` newest) with the newest first.
+
+    :param query: a JMESPath expression on these; what it selects is returned as ``selected``.
+    """
+    folders = [find_run_folder(home, run_id)] if run_id else home.runs()
+    found = [(record, folder) for folder in folders[:limit] if (record := read_record(folder)) is not None]
+    entries = [(read_live(home, record, live) if live is not None else record, folder) for record, folder in found]
+    records = [record for record, _folder in entries]
+    result: dict[str, object] = {"runs": records, "summary": [summarize_record(record) for record in records]}
+    if query:
+        result["selected"] = table.search(query, result)
+    lines = table.build_table(entries, time.time() if now is None else now)
+    left_out = [f"{len(folders) - len(found)} older runs are not shown"] if len(folders) > len(found) else []
+    return {"changed": False, **result, "table": [*lines, *left_out]}
+
+
+def summarize_record(record: Record) -> dict[str, object]:
+    """Return the few fields of a record that a list shows."""
+    summary: dict[str, object] = {key: record.get(key) for key in _SUMMARY_FIELDS}
+    summary["name"] = record["job"]["name"]
+    # Attempts of which no rank came to start are not in the record; the numbers of the others count them.
+    summary["restarts"] = record["attempts"][-1]["n"] - 1 if record["attempts"] else 0
+    summary["step"] = next((item["last_step"] for item in reversed(record["attempts"]) if item.get("last_step")), None)
+    state = record.get("live") or {}
+    if state.get("detail"):
+        summary["live"] = state["detail"]
+    if state.get("unreachable"):
+        summary["unreachable"] = state["unreachable"]
+    return summary
+
+
+def read_live(home: StateHome, record: Record, live: LiveSource) -> Record:
+    """Return a record with what the nodes or the cluster of its run report now under ``live``, None if it has ended."""
+    if record["state"] == "ended":
+        return {**record, "live": None}
+    if record.get("backend") == "kubernetes":
+        return {**record, "live": live.read_cluster(record) if live.read_cluster else None}
+    names = [name for name in record.get("hosts", []) if name in live.hosts]
+    remotes = live.connect([name for name in names if name not in live.silent])
+    answers, errors = on_each_node(remotes, lambda remote: remote.call("info", run_id=record["run_id"]))
+    units = {name: answer["units"] for name, answer in answers.items()}
+    live.silent.update({name: str(error) for name, error in errors.items() if isinstance(error, UnreachableError)})
+    unreachable = {name: str(errors.get(name, live.silent.get(name))) for name in names if name not in answers}
+    record = _refresh(home, record, [remote for remote in remotes if remote.name in answers], live)
+    running = [remote for remote in remotes if units.get(remote.name, {}).get("agent", {}).get("alive")]
+    leases = _renew_leases(running, live.hostvars or {})
+    return {**record, "live": {"units": units, "unreachable": unreachable, **leases}}
+
+
+def _refresh(home: StateHome, record: Record, answering: t.Sequence[NodeClient], live: LiveSource) -> Record:
+    """Fetch what is new of a run on its hosts into its folder, and return its record as it is then."""
+    if live.hostvars is None or live.progress is None or not answering:
+        return record
+    # Late: a list of runs that have ended needs nothing of this.
+    from ..training_job.hosts.refresh import refresh_record
+
+    run = RunRecord.from_dict({key: value for key, value in record.items() if key != "live"})
+    return refresh_record(home, run, answering, live.hostvars, live.progress).to_dict()
+
+
+def _renew_leases(remotes: t.Sequence[NodeClient], hostvars: t.Mapping[str, t.Any]) -> dict[str, object]:
+    """Renew the leases of the rented machines among ``remotes``; return ``{leases}``, nothing where none is rented."""
+    from ..node_pool import lease_renewal
+
+    rented = lease_renewal.select_rented(remotes, hostvars) if hostvars else []
+    if not rented:
+        return {}
+    problems = lease_renewal.renew_leases(rented)
+    return {"leases": {remote.name: str(problems.get(remote.name, "renewed")) for remote in rented}}

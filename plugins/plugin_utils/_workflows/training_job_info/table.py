@@ -1,0 +1,116 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The table of runs that ``status`` shows: one line a run, the newest first, and JMESPath queries on the records.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import pathlib
+import typing as t
+
+from ....module_utils._model.errors import InputError, RefusedError, one_line
+
+Record = t.Mapping[str, t.Any]
+_COLUMNS = ("run", "state", "step", "loss", "age", "nodes", "why")
+_UNKNOWN = "-"
+_TAIL = 64 << 10
+_REASON = 100
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+def build_table(entries: t.Sequence[tuple[Record, pathlib.Path]], now: float) -> list[str]:
+    """Return the lines of the table: a header, and one line for each record, whose folder comes with it."""
+    rows = [_COLUMNS, *(_row(record, folder, now) for record, folder in entries)]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(_COLUMNS))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def search(expression: str, value: t.Any) -> t.Any:
+    """Return what a JMESPath expression selects.
+
+    :raises InputError: where it is not one.
+    :raises RefusedError: where the package jmespath is missing.
+    """
+    try:
+        import jmespath
+    except ImportError as exc:
+        raise RefusedError(
+            "query: needs the Python package jmespath on the controller", "pip install jmespath"
+        ) from exc
+    try:
+        return jmespath.search(expression, value)
+    except jmespath.exceptions.JMESPathError as exc:
+        raise InputError("query", f"is not a JMESPath expression: {one_line(str(exc))}") from exc
+
+
+def _row(record: Record, folder: pathlib.Path, now: float) -> tuple[str, ...]:
+    attempts = record["attempts"]
+    step = next((item["last_step"] for item in reversed(attempts) if item.get("last_step") is not None), None)
+    loss = _last_loss(folder / "metrics.jsonl")
+    return (
+        str(record["run_id"]),
+        str(record.get("outcome") or record["state"]),
+        _UNKNOWN if step is None else str(step),
+        _UNKNOWN if loss is None else f"{loss:.4g}",
+        _age(record, now),
+        _nodes(record),
+        _reason(record),
+    )
+
+
+def _age(record: Record, now: float) -> str:
+    """Return how long ago the run ended, or for how long it has been there."""
+    at = datetime.datetime.fromisoformat(record.get("ended_at") or record["submitted_at"]).timestamp()
+    seconds = max(0.0, now - at)
+    return next((f"{seconds / size:.0f} {unit}" for size, unit in _UNITS if seconds >= size), f"{seconds:.0f} s")
+
+
+def _nodes(record: Record) -> str:
+    names = [str(name) for name in record.get("hosts") or []]
+    names = names or list(dict.fromkeys(str(node["id"]) for item in record["attempts"] for node in item["nodes"]))
+    if not names:
+        return str(record["job"].get("nodes") or _UNKNOWN)
+    return ",".join(names) if len(names) < 4 else f"{len(names)}: {names[0]} … {names[-1]}"
+
+
+def _reason(record: Record) -> str:
+    """Return why the run ended as it did, or what of its nodes is known now; a success needs no reason."""
+    live = record.get("live") or {}
+    silent = ", ".join(sorted(live.get("unreachable") or {}))
+    if silent:
+        return f"no answer from {silent}"
+    if live.get("detail"):
+        return _shorten(str(live["detail"]))
+    if record.get("outcome") in ("failed", "lost"):
+        return _shorten(f"{record.get('cause') or 'unknown'}: {record.get('detail') or ''}".rstrip(": "))
+    return _shorten("; ".join(str(item) for item in record.get("problems") or [])) or _UNKNOWN
+
+
+def _shorten(text: str) -> str:
+    text = one_line(text)
+    return text if len(text) <= _REASON else text[: _REASON - 1].rsplit(" ", 1)[0] + "…"
+
+
+def _last_loss(metrics: pathlib.Path) -> float | None:
+    """Return the loss that the program reported last, NaN included, reading only the end of the file."""
+    try:
+        with open(metrics, "rb") as handle:
+            size = handle.seek(0, os.SEEK_END)
+            handle.seek(max(0, size - _TAIL))
+            lines = handle.read().splitlines()
+    except OSError:
+        return None
+    for raw in reversed(lines):
+        try:
+            loss = json.loads(raw).get("loss")
+        except (ValueError, AttributeError):
+            continue
+        if isinstance(loss, int | float) and not isinstance(loss, bool):
+            return float(loss)
+    return None

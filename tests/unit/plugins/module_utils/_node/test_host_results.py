@@ -1,0 +1,68 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Files of runs on their node: listing and reading them, and removing runs with the disk that this frees."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pathlib
+import typing as t
+import zlib
+
+from ansible_collections.muster.training.plugins.module_utils._node import host_results
+
+
+def ask(state: pathlib.Path, step: str, **values: t.Any) -> dict[str, t.Any]:
+    return host_results.answer(state, {"step": step, **values})
+
+
+def place(state: pathlib.Path, run_id: str, **sizes: int) -> pathlib.Path:
+    run = state / "runs" / run_id
+    for name, size in sizes.items():
+        path = run / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.urandom(size))
+    (run / "claim.json").write_text(json.dumps({"owner": "me"}))
+    return run
+
+
+def test_files_are_listed_and_read_in_pieces(tmp_path: pathlib.Path) -> None:
+    run = place(tmp_path, "net-1", checkpoints__step_1=10, checkpoints__step_2=300, out__a=5)
+    os.utime(run / "checkpoints" / "step_1", (1, 1))
+    listed = ask(tmp_path, "list", run_id="net-1", folder="checkpoints", patterns=[], format="files")
+    assert [item["path"] for item in listed["files"]] == ["step_2"], "without patterns the newest checkpoint"
+    listed = ask(tmp_path, "list", run_id="net-1", folder=None, patterns=["out", "checkpoints/*1"], format="files")
+    assert [item["path"] for item in listed["files"]] == ["checkpoints/step_1", "out/a"]
+    values = {"run_id": "net-1", "folder": "checkpoints", "path": "step_2"}
+    piece = ask(tmp_path, "read", offset=100, **values)
+    assert zlib.decompress(base64.b64decode(piece["data"])) == (run / "checkpoints" / "step_2").read_bytes()[100:]
+    assert zlib.decompress(base64.b64decode(ask(tmp_path, "read", offset=300, **values)["data"])) == b""
+
+
+def test_nothing_outside_of_the_folder_is_read(tmp_path: pathlib.Path) -> None:
+    place(tmp_path, "net-1", checkpoints__a=1)
+    (tmp_path / "secret").write_text("x")
+    found = ask(tmp_path, "read", run_id="net-1", folder="checkpoints", path="../../../secret", offset=0)
+    assert "is not in" in found["problem"]
+
+
+def test_runs_are_measured_and_removed(tmp_path: pathlib.Path) -> None:
+    state = tmp_path / "node"
+    place(state, "old-1", big=3 << 20)
+    place(state, "new-1", small=1 << 20)
+    blob = state / "blobs" / "ab"
+    blob.parent.mkdir()
+    blob.write_bytes(b"x" * (1 << 20))
+    os.utime(blob, (1, 1))
+    disk = ask(state, "disk")
+    assert [(run["run_id"], run["alive"], run["owner"]) for run in disk["runs"]] == [
+        ("new-1", False, "me"),
+        ("old-1", False, "me"),
+    ]
+    assert disk["runs"][1]["bytes"] >= 3 << 20 and disk["blobs"] >= 1 << 20
+    answer = ask(state, "clean", runs=["old-1", "never-1"])
+    assert answer["removed"] == ["old-1"] and answer["freed"] >= 4 << 20
+    assert not (state / "runs" / "old-1").exists() and (state / "runs" / "new-1").exists() and not blob.exists()

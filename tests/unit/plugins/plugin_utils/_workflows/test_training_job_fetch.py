@@ -1,0 +1,124 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Fetching files of runs: real node answers, an interrupted copy, parts that differ by node, and runs in pods."""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._node import files, host_results
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
+from ansible_collections.muster.training.plugins.plugin_utils._workflows import training_job_fetch as fetch
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+
+
+class Node(NodeClient):
+    """A node whose state is in a folder of this machine."""
+
+    def __init__(self, name: str, state: pathlib.Path) -> None:
+        super().__init__(name, lambda command, data: (0, "", ""))
+        self.state = state
+        self.read: list[int] = []
+
+    def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
+        if op == "info":
+            return {}
+        if values["step"] == "read":
+            self.read.append(values["offset"])
+        return host_results.answer(self.state, values)
+
+
+class Progress:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+    def show(self, values: t.Mapping[str, t.Any]) -> None:
+        raise AssertionError(values)
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> StateHome:
+    return StateHome({"path": str(tmp_path / "state")}, "lab")
+
+
+def record(home: StateHome, **values: t.Any) -> None:
+    job = to_yaml_names(parse_job({"name": "net", "script": "/t.py", "nodes": 2}))
+    folder = files.private_dir(home.run_folder("net-1"))
+    files.write_json(
+        folder / "run.json", {**run_record.new_record("net-1", job, 1000.0).to_dict(), "hosts": ["a", "b"], **values}
+    )
+
+
+def run(home: StateHome, nodes: list[Node], **values: t.Any) -> dict[str, t.Any]:
+    wanted = fetch.FetchRequest(
+        **{"run_id": None, "source": "checkpoints", "patterns": (), "dest": None, "check": False, **values}
+    )
+    hosts = [node.name for node in nodes]
+    return fetch.fetch_files(home, wanted, hosts, lambda names: [n for n in nodes if n.name in names], Progress())
+
+
+def nodes(root: pathlib.Path, **contents: dict[str, bytes]) -> list[Node]:
+    for name, held in contents.items():
+        for path, data in held.items():
+            place = root / name / "runs" / "net-1" / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(data)
+    return [Node(name, root / name) for name in contents]
+
+
+def test_the_newest_checkpoint_once_and_what_differs_under_its_node(home: StateHome, tmp_path: pathlib.Path) -> None:
+    record(home)
+    own = {"checkpoints/step-2/common": b"same", "checkpoints/step-2/part": b"of a"}
+    gang = nodes(tmp_path, a=own, b={**own, "checkpoints/step-2/part": b"of b"})
+    would = run(home, gang, check=True)
+    assert would["changed"] and would["msg"].startswith("would fetch 3 of 3 files")
+    result = run(home, gang)
+    dest = home.run_folder("net-1") / "files"
+    assert result["files"] == ["b/step-2/part", "step-2/common", "step-2/part"] and result["dest"] == str(dest)
+    assert (dest / "step-2/part").read_bytes() == b"of a" and (dest / "b/step-2/part").read_bytes() == b"of b"
+    again = run(home, gang)
+    assert again["changed"] is False and again["bytes"] == 0
+
+
+def test_an_interrupted_copy_continues(home: StateHome, tmp_path: pathlib.Path) -> None:
+    record(home)
+    data = bytes(range(256)) * 40
+    (node,) = gang = nodes(tmp_path, a={"checkpoints/model.pt": data})
+    dest = tmp_path / "here"
+    dest.mkdir()
+    found = host_results.answer(
+        node.state, {"step": "list", "run_id": "net-1", "folder": "checkpoints", "patterns": [], "format": "files"}
+    )["files"][0]
+    (dest / f".model.pt.{found['sha256'][:12]}.part").write_bytes(data[:1000])
+    run(home, gang, dest=dest)
+    assert (dest / "model.pt").read_bytes() == data and node.read == [1000] and len(list(dest.iterdir())) == 1
+
+
+def test_a_node_that_answers_with_a_path_elsewhere_is_refused(home: StateHome, tmp_path: pathlib.Path) -> None:
+    record(home)
+
+    class Liar(Node):
+        def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
+            return {"files": [{"path": "../../x", "size": 1, "sha256": "0" * 64}]}
+
+    with pytest.raises(RefusedError, match="outside of the run's folder"):
+        run(home, [Liar("a", tmp_path)])
+
+
+def test_nothing_that_matches_and_runs_in_pods_are_refused(home: StateHome, tmp_path: pathlib.Path) -> None:
+    record(home)
+    with pytest.raises(RefusedError, match="a complete checkpoint was not found in checkpoints"):
+        run(home, nodes(tmp_path, a={"x": b""}))
+    record(home, backend="kubernetes")
+    with pytest.raises(RefusedError, match="ran on Kubernetes: .* kubectl cp"):
+        run(home, [])

@@ -1,0 +1,131 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The message at the end of a run: who gets it, what it says, and that a secret is in none of what is said about it."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import notify
+
+ENDED = "1970-01-02T00:00:00.000+00:00"
+BEGAN = 80_000.0
+
+
+def result(**run: t.Any) -> dict[str, object]:
+    values = {"outcome": "failed", "cause": "crash", "detail": "rank 0: out of memory", "ended_at": ENDED, **run}
+    return {"changed": True, "run_id": "net-1", "run": values}
+
+
+class Hook:
+    """A web server that keeps what is posted to it."""
+
+    def __init__(self, status: int) -> None:
+        self.requests: list[tuple[str, dict[str, t.Any]]] = []
+        hook = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                hook.requests.append((self.path, json.loads(body)))
+                self.send_response(status)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *_args: object) -> None:
+                """Say nothing."""
+
+        self.server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}/services/T0123/s3cr3t-Path?token=q4v-Zt19"
+
+
+def told(target: dict[str, t.Any], value: dict[str, object]) -> dict[str, object]:
+    return notify.add_notification(notify.check_target(target), value, BEGAN)
+
+
+def test_a_webhook_gets_the_outcome_and_the_reason() -> None:
+    hook = Hook(200)
+    assert told({"webhook": hook.url}, result()) == result()
+    ((path, body),) = hook.requests
+    assert path == "/services/T0123/s3cr3t-Path?token=q4v-Zt19"
+    assert body == {
+        "text": "muster.training: run net-1 failed: rank 0: out of memory",
+        "run_id": "net-1",
+        "outcome": "failed",
+        "cause": "crash",
+    }
+
+
+def test_a_webhook_that_refuses_is_a_warning_without_its_address() -> None:
+    hook = Hook(403)
+    (warning,) = t.cast("list[str]", told({"webhook": hook.url}, result())["warnings"])
+    assert warning.startswith("notify.webhook: the message was not sent: ") and "403" in warning
+    assert "s3cr3t" not in warning and "q4v" not in warning
+
+
+@pytest.mark.parametrize(
+    ("target", "values"),
+    [
+        ({}, {}),
+        ({"on": "failure"}, {"outcome": "succeeded"}),
+        ({}, {"ended_at": None}),
+        ({}, {"ended_at": "1970-01-01T00:00:10+00:00"}),
+    ],
+    ids=["nobody is named", "only failures", "it has not ended", "it had ended before"],
+)
+def test_what_is_not_news(target: dict[str, t.Any], values: dict[str, t.Any]) -> None:
+    hook = Hook(200)
+    given = result(**values)
+    asked = {**target, "webhook": hook.url} if target or values else {}
+    assert told(asked, given) == given and hook.requests == []
+
+
+def test_a_mail(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[t.Any] = []
+
+    class Server:
+        def __enter__(self) -> Server:
+            return self
+
+        def __exit__(self, *_args: object) -> None:
+            sent.append("closed")
+
+        def login(self, user: str, password: str) -> None:
+            sent.append((user, password))
+
+        def send_message(self, message: t.Any) -> None:
+            sent.append((message["To"], message["Subject"]))
+
+    monkeypatch.setattr(notify, "_connect", lambda _mail: Server())
+    mail = {"to": "me@example.com", "from": "muster@example.com", "host": "mx", "user": "u", "password": "pa55-w0rd-Zz"}
+    assert "warnings" not in told({"mail": mail}, result(outcome="succeeded"))
+    assert sent == [("u", "pa55-w0rd-Zz"), ("me@example.com", "muster.training: run net-1 succeeded"), "closed"]
+
+
+def test_a_mail_server_that_is_away_is_a_warning() -> None:
+    mail = {"to": "a@x.org", "from": "b@x.org", "host": "127.0.0.1", "port": 1, "tls": "none"}
+    (warning,) = t.cast("list[str]", told({"mail": mail}, result())["warnings"])
+    assert warning.startswith("notify.mail: the message was not sent: ")
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ({"web": "x"}, "notify.web: is not an option"),
+        ({"webhook": "http://example.com/abcdefgh"}, "notify.webhook: must use https"),
+        ({"mail": {"to": "a", "from": "b"}}, "notify.mail.host: is required"),
+        ({"mail": {"to": "a", "from": "b", "host": "h", "pass": "x"}}, "notify.mail.pass: is not an option"),
+        ({"on": "start"}, "notify.on"),
+    ],
+)
+def test_a_wrong_target_is_refused_before_the_run(target: dict[str, t.Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        notify.check_target(target)

@@ -1,0 +1,180 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The logs of runs: their ends, the lines of one rank, and following them."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import typing as t
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import (
+    InputError,
+    RefusedError,
+    UnreachableError,
+)
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._node import files
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_info import logs
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_info.read import LiveSource
+
+Dict = dict[str, t.Any]
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> StateHome:
+    return StateHome({"path": str(tmp_path)}, "lab")
+
+
+def place(home: StateHome, run_id: str, age: int, **values: t.Any) -> pathlib.Path:
+    folder = files.private_dir(home.run_folder(run_id))
+    job = to_yaml_names(parse_job({"name": run_id.split("-")[0], "script": "/t.py"}))
+    files.write_json(folder / "run.json", {**run_record.new_record(run_id, job, 1000.0).to_dict(), **values})
+    os.utime(folder / "run.json", (1_000_000 - age, 1_000_000 - age))
+    return folder
+
+
+class Node(NodeClient):
+    """A node that gives scripted answers or an error."""
+
+    def __init__(self, name: str, answers: dict[str, t.Any]) -> None:
+        super().__init__(name, lambda command, data: (0, "", ""))
+        self.answers = answers
+
+    def call(self, op: str, **values: t.Any) -> Dict:
+        answer = self.answers[op]
+        if isinstance(answer, Exception):
+            raise answer
+        return t.cast(Dict, answer(values) if callable(answer) else answer)
+
+
+def connect(answers: dict[str, Dict]) -> t.Callable[[t.Sequence[str]], list[NodeClient]]:
+    return lambda names: [Node(name, answers[name]) for name in names]
+
+
+def test_the_last_lines_of_every_log(home: StateHome) -> None:
+    folder = place(home, "run-1", 0)
+    for name in ("a", "b"):
+        (files.private_dir(folder / "logs") / f"{name}.log").write_text(
+            "".join(f"{name} {number}\n" for number in range(9))
+        )
+    found = logs.read_logs(home, None, logs.build_view(2, None, None), False, LiveSource(connect({}), ()))
+    assert found["logs"] == {"a.log": ["a 7", "a 8"], "b.log": ["b 7", "b 8"]} and found["problems"] == {}
+    with pytest.raises(RefusedError, match="no run exists in .*/none. Start one with the train playbook"):
+        logs.read_logs(
+            StateHome({"path": str(home.root)}, "none"),
+            None,
+            logs.build_view(2, None, None),
+            False,
+            LiveSource(connect({}), ()),
+        )
+
+
+def test_the_logs_of_ranks_are_fetched_from_the_nodes_that_answer(home: StateHome) -> None:
+    folder = place(home, "run-1", 0, hosts=["a", "b"])
+
+    def read(values: Dict) -> Dict:
+        files = {"ranks/**/std*.log": "ranks/0/stdout.log", "units/*/log": "units/agent/log"}
+        path = files.get(values["pattern"])
+        return {"files": [{"path": path, "size": 3, "text": f"{path}\n"}] if path else []}
+
+    info = {"units": {}}
+    nodes = {"a": {"info": info, "read": read}, "b": {"info": info, "read": UnreachableError("b", "no")}}
+    found = logs.read_logs(home, "run-1", logs.build_view(5, None, None), True, LiveSource(connect(nodes), {"a", "b"}))
+    assert found["logs"] == {
+        "a/ranks/0/stdout.log": ["ranks/0/stdout.log"],
+        "a/units/agent/log.log": ["units/agent/log"],
+    }
+    assert found["problems"] == {"b": "b: no"}
+    assert (folder / "logs" / "a" / "ranks" / "0" / "stdout.log").stat().st_mode & 0o777 == 0o600
+
+
+@given(
+    lines=st.lists(st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=30), max_size=30),
+    count=st.integers(0, 20),
+)
+def test_the_tail_of_a_file_is_its_last_lines(
+    lines: list[str], count: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "tail.log"
+    file.write_text("".join(f"{line}\n" for line in lines))
+    assert logs.read_last_lines(file, count) == (lines[-count:] if count else [])
+
+
+def test_the_tail_of_a_huge_file_reads_its_end_only(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "huge.log"
+    with open(file, "wb") as handle:
+        handle.truncate(1 << 33)
+        handle.seek(1 << 33)
+        handle.write(b"\nlast\n")
+    assert logs.read_last_lines(file, 1) == ["last"]
+
+
+def test_a_path_that_a_node_answers_stays_in_its_folder(home: StateHome) -> None:
+    folder = place(home, "run-1", 0, hosts=["a"])
+    answer = {"files": [{"path": "../../../../escaped.log", "size": 1, "text": "x"}]}
+    logs.read_logs(
+        home,
+        "run-1",
+        logs.build_view(5, None, None),
+        True,
+        LiveSource(connect({"a": {"info": {"units": {}}, "read": answer}}), {"a"}),
+    )
+    assert [path for path in home.root.rglob("escaped*") if folder / "logs" not in path.parents] == []
+
+
+def write_logs(folder: pathlib.Path, **texts: str) -> None:
+    for name, text in texts.items():
+        with open(files.private_dir(folder / "logs") / f"{name}.log", "a") as handle:
+            handle.write(text)
+
+
+def test_the_lines_of_one_rank_under_each_launcher(home: StateHome) -> None:
+    folder = place(home, "run-1", 0, state="ended", outcome="failed", hosts=["a", "b"], launcher="torchrun")
+    write_logs(folder, a="[default0]:one\n[default1]:two\nagent\n[default1]:loss 3\n", b="[1,12]<stdout>:twelve\n")
+    live = LiveSource(connect({}), ())
+    assert logs.read_logs(home, None, logs.build_view(9, 1, None), False, live)["logs"] == {
+        "a.log": ["[default1]:two", "[default1]:loss 3"]
+    }
+    assert logs.read_logs(home, None, logs.build_view(1, None, "o$"), False, live)["logs"] == {
+        "a.log": ["[default1]:two"]
+    }
+    assert logs.read_logs(home, None, logs.build_view(9, 12, None), False, live)["logs"] == {
+        "b.log": ["[1,12]<stdout>:twelve"]
+    }
+    alone = place(home, "cmd-1", 0, state="ended", outcome="failed", hosts=["a", "b"], launcher="command")
+    write_logs(alone, a="first\n", b="second\n")
+    assert logs.read_logs(home, "cmd-1", logs.build_view(9, 1, None), False, live)["logs"] == {"b.log": ["second"]}
+    with pytest.raises(InputError, match="grep: is not a regular expression"):
+        logs.build_view(9, None, "(")
+
+
+def test_following_says_each_new_line_once_until_the_end(home: StateHome) -> None:
+    folder = place(home, "run-1", 0, state="running", hosts=[])
+    write_logs(folder, a="old 1\nold 2\n")
+    said: list[str] = []
+    steps: list[t.Callable[[], object]] = [
+        lambda: write_logs(folder, a="new 1\nhal"),
+        lambda: write_logs(folder, a="f a line\n", b="of another node\n"),
+        lambda: (write_logs(folder, a="last words"), place(home, "run-1", 0, state="ended", outcome="failed")),
+    ]
+    live = LiveSource(connect({}), ())
+    result = logs.follow_logs(
+        home, "run-1", logs.build_view(1, None, None), live, said.append, lambda _: steps.pop(0)()
+    )
+    assert said == ["a  old 2", "a  new 1", "a  half a line", "b  of another node", "a  last words", "run run-1 failed"]
+    assert t.cast(Dict, result["logs"])["a.log"] == ["last words"]
+
+
+def test_a_run_in_pods_is_followed_where_its_follower_is(home: StateHome) -> None:
+    place(home, "far-1", 0, state="running", backend="kubernetes")
+    with pytest.raises(RefusedError, match="not being followed from here. Run train"):
+        logs.follow_logs(home, None, logs.build_view(1, None, None), LiveSource(connect({}), ()), lambda _line: None)

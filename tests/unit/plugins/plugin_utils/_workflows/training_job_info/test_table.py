@@ -1,0 +1,57 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The table of runs: what it shows of a success, a failure, a run that works and one whose host is silent."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_info import table
+
+NOW = 100_000.0
+
+
+def record(run_id: str, **values: t.Any) -> dict[str, t.Any]:
+    job = to_yaml_names(parse_job({"name": "net", "script": "/t.py", "nodes": 2}))
+    return {**run_record.new_record(run_id, job, NOW - 90).to_dict(), "attempts": [], **values}
+
+
+def test_one_line_for_each_run(tmp_path: pathlib.Path) -> None:
+    with open(tmp_path / "metrics.jsonl", "w") as handle:
+        for line in ({"step": 1, "loss": 3.0}, {"step": 2, "loss": 1.23456}, {"checkpoint_step": 2}):
+            handle.write(json.dumps(line) + "\n")
+        handle.write('{"torn')
+    attempts = [{"last_step": 5, "nodes": []}, {"last_step": None, "nodes": []}]
+    ended = {"state": "ended", "ended_at": "1970-01-01T00:46:40+00:00"}
+    rows = table.build_table(
+        [
+            (record("net-1", attempts=attempts, hosts=["a", "b"], live={"unreachable": {"b": "x"}}), tmp_path),
+            (record("net-2", outcome="failed", cause="crash", detail="word " * 60, **ended), tmp_path / "none"),
+            (record("net-3", outcome="succeeded", hosts=list("abcd"), **ended), tmp_path / "none"),
+        ],
+        NOW,
+    )
+    assert rows[0].split() == ["run", "state", "step", "loss", "age", "nodes", "why"]
+    assert rows[1].split() == ["net-1", "starting", "5", "1.235", "2", "min", "a,b", "no", "answer", "from", "b"]
+    assert rows[2].split()[:7] == ["net-2", "failed", "-", "-", "1", "d", "2"] and rows[2].endswith("word…")
+    assert "crash: word" in rows[2] and len(rows[2]) < 180
+    assert rows[3].split() == ["net-3", "succeeded", "-", "-", "1", "d", "4:", "a", "…", "d", "-"]
+
+
+def test_a_loss_that_is_not_a_number_is_shown(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": NaN}\n')
+    assert table.build_table([(record("net-1"), tmp_path)], NOW)[1].split()[3] == "nan"
+
+
+def test_queries() -> None:
+    assert table.search("a[?b > `1`].b", {"a": [{"b": 1}, {"b": 2}]}) == [2]
+    with pytest.raises(InputError, match="query: is not a JMESPath expression"):
+        table.search("a[", {})
