@@ -54,4 +54,8 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+pairs:
+  description: Between how many pairs of machines, each direction by itself, datagrams were seen to pass.
+  returned: success
+  type: int
 """

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Whether datagrams of VXLAN pass between machines before K3s is on them: all send to each other at once and listen.
 
-A datagram names its sender and whom that has heard, so that none stops before the others have heard it.
+A datagram names its sender and those from which that has received, so that none stops before the others have it.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -19,7 +19,7 @@ import typing as t
 
 PORT = 8472
 _INTERVAL_S = 0.1
-# After the last one was heard, for those that have not heard this one's last words.
+# After the last datagram has come, for peers that still miss this machine's.
 _LINGER_S = 0.5
 
 
@@ -41,7 +41,7 @@ def _family(peers: t.Mapping[str, str]) -> socket.AddressFamily:
 
 
 def _exchange(channel: socket.socket, request: t.Mapping[str, t.Any], peers: t.Mapping[str, str]) -> set[str]:
-    """Send to all peers and listen, until all have heard each other or the time is over; return who was heard."""
+    """Send to all peers and receive, until all have received from each other or time is over; return the senders."""
     ports = request.get("ports", {})
     heard: set[str] = set()
     heard_by: set[str] = set()

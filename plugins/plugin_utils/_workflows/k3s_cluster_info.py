@@ -95,7 +95,7 @@ def check_network(
     :raises RefusedError: naming the first pair between which nothing passes.
     """
     if len(nodes) < 2:
-        return {"changed": False}
+        return {"changed": False, "pairs": 0}
 
     def exchange(remote: NodeClient) -> dict[str, t.Any]:
         peers = {host: address for host, address in nodes.items() if host != remote.name}
@@ -112,7 +112,7 @@ def check_network(
             f"{missing[0][1]}: no datagram of {missing[0][0]} arrives on port 8472/udp (VXLAN){more}",
             "Open it between the machines, in the firewall of the site or the security group of the cloud",
         )
-    return {"changed": False}
+    return {"changed": False, "pairs": len(asked) * (len(asked) - 1)}
 
 
 def _as_agent(machine: ClusterMachine) -> ClusterMachine:

@@ -160,9 +160,9 @@ def probe(*peers: Peer) -> dict[str, t.Any]:
 
 
 def test_the_network_passes_where_all_hear_each_other_or_run_k3s_already() -> None:
-    assert probe(Peer("a", "bc"), Peer("b", "ac"), Peer("c", "ab")) == {"changed": False}
-    assert probe(Peer("a", "b"), Peer("b", "a"), Peer("c", "", busy=True)) == {"changed": False}
-    assert probe(Peer("a", "")) == {"changed": False}
+    assert probe(Peer("a", "bc"), Peer("b", "ac"), Peer("c", "ab")) == {"changed": False, "pairs": 6}
+    assert probe(Peer("a", "b"), Peer("b", "a"), Peer("c", "", busy=True)) == {"changed": False, "pairs": 2}
+    assert probe(Peer("a", "")) == {"changed": False, "pairs": 0}
 
 
 def test_a_pair_between_which_nothing_passes_is_named() -> None:
