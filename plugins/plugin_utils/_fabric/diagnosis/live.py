@@ -178,9 +178,10 @@ def _without_symptoms(fatal: t.Sequence[Cause]) -> list[Cause]:
     reasons = reasons or [cause for cause in fatal if cause.code == "collective_timeout"]
     # That ranks are missing says as little of the reason as that one has ended.
     explained = {cause.node for cause in reasons if cause.code != "ranks_missing"}
-    return [
+    kept = [
         cause for cause in fatal if cause in reasons or (cause.code == "rank_ended" and cause.node not in explained)
     ]
+    return sorted(kept, key=lambda cause: cause.code in ("rank_ended", "ranks_missing"))
 
 
 def measure_progress(run: RunObservation) -> StepProgress:

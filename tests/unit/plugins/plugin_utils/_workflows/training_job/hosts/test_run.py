@@ -129,7 +129,7 @@ def test_a_run_that_failed_is_continued_where_it_was(world: RunWorld) -> None:
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        ({"python": "/no/python"}, r"[ab]: /no/python does not exist \(and 1 more\)\. Install it"),
+        ({"python": "/no/python"}, r"[ab]: /no/python does not exist \(the same on [ab]\)\. Install it"),
         ({"nodes": 3}, r"job\.nodes: requests 3 nodes, the play has 2 hosts"),
         ({"code": {"ref": "none"}}, r"job\.code\.ref: \S+/none does not exist"),
         (
