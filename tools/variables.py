@@ -55,6 +55,7 @@ MEANINGS = {
     "diagnose_logs": "A folder of logs to judge, without hosts and cluster.",
     "diagnose_namespace": "The namespace of the run's pods.",
     "diagnose_out": "A file for the findings as JSON.",
+    "diagnose_ras_s": "Seconds to wait for NCCL's RAS service.",
     "diagnose_window_s": "Seconds for which the ranks are watched (1.0).",
     "muster_drain": "Whether nodes of a cluster are drained before they go (true).",
     "muster_gang_scheduling": "Whether a cluster gets JobSet and Kueue (true).",
