@@ -62,7 +62,7 @@ def draw_curve(
     if len(made.line) == 1:
         ax.plot(*made.line[0], color=colour, marker="o", markersize=3, linestyle="none")
     elif made.line and not (median and made.band):
-        faint = {"alpha": 0.3, "linewidth": 0.8} if median else {"linewidth": width}
+        faint: dict[str, t.Any] = {"alpha": 0.3, "linewidth": 0.8} if median else {"linewidth": width}
         ax.plot(*zip(*made.line, strict=True), color=colour, linestyle=style, solid_capstyle="round", **faint)
 
 
