@@ -3,13 +3,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run the checks of ``tools/steps.py``: ``python -m tools.check [--all] [--only NAME,…] [--list]``.
 
-One line a step, the end of its log when it fails, and a summary whose last line reads ``N passed, N failed``. A
-step that could not run is named with its reason; with MUSTER_REQUIRE_LAB=1 it counts as failed. Logs: build/logs.
+Two steps at a time, but for those that use all processors. One line a step when it has ended, the end of its log when
+it failed, and a summary whose last line reads ``N passed, N failed``. A step that could not run is named with its
+reason; with MUSTER_REQUIRE_LAB=1 it counts as failed. Logs: build/logs.
 """
 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import contextlib
 import dataclasses
 import os
@@ -30,6 +32,7 @@ Outcome = t.Literal["passed", "failed", "warned", "not run", "nothing to check y
 EMPTY_CONFIG = "build/ansible.cfg"
 SHOWN_LINES = 60
 SHOWN_SKIPS = 20
+LANES = 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,10 +139,27 @@ def step_environment(root: pathlib.Path, python: str, given: t.Mapping[str, str]
     return {**kept, **ours, **ansible, "MOLECULE_GLOB": "molecule/*/molecule.yml"}
 
 
+def choose_next(waiting: t.Sequence[Step], running: t.Collection[Step]) -> Step | None:
+    """Return the step to start now: the first in order that may run beside the running ones, None to wait for those."""
+    unfinished = {step.name for step in (*waiting, *running)}
+    if len(running) >= LANES or any(step.alone for step in running):
+        return None
+    ready = next((step for step in waiting if not unfinished.intersection(step.after)), None)
+    return None if ready is None or (ready.alone and running) else ready
+
+
 def run_commands(
-    step: Step, words: t.Mapping[str, str], environment: t.Mapping[str, str], log: pathlib.Path, root: pathlib.Path
+    step: Step,
+    words: t.Mapping[str, str],
+    environment: t.Mapping[str, str],
+    log: pathlib.Path,
+    root: pathlib.Path,
+    processes: set[subprocess.Popen[bytes]],
 ) -> int:
-    """Run a step's commands into its log until one fails; 124 when the time is up."""
+    """Run a step's commands into its log until one fails; 124 when the time is up.
+
+    :param processes: holds the process of the command while that runs, so that an interrupt can end it.
+    """
     deadline = time.monotonic() + step.limit_s
     with log.open("w", encoding="utf-8") as handle:
         for command in step.commands:
@@ -149,6 +169,7 @@ def run_commands(
                 argv, cwd=root, env=dict(environment), stdin=subprocess.DEVNULL, stdout=handle,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
+            processes.add(process)
             try:
                 status = process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
@@ -157,6 +178,7 @@ def run_commands(
             finally:
                 # Also what a command left running when it ended or we are interrupted.
                 kill_group(process)
+                processes.discard(process)
             if status:
                 return status
     return 0
@@ -170,7 +192,7 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 class Runner:
-    """Runs steps in turn and keeps their results; ``root`` is the project, ``files`` what belongs to it."""
+    """Runs steps and keeps their results; ``root`` is the project, ``files`` what belongs to it."""
 
     def __init__(self, root: pathlib.Path, files: tuple[str, ...], given: t.Mapping[str, str], python: str) -> None:
         self.root = root
@@ -180,6 +202,7 @@ class Runner:
         self.words = places(root, python)
         self.logs = root / "build" / "logs"
         self.results: list[Result] = []
+        self.processes: set[subprocess.Popen[bytes]] = set()
 
     def reason_not_to_run(self, step: Step) -> str:
         """Why the step cannot run now, empty when it can."""
@@ -189,16 +212,32 @@ class Runner:
         reasons = (unmet(need, self.root, self.environment) for need in step.needs)
         return next(filter(None, reasons), "")
 
-    def run(self, step: Step) -> Result:
-        """Run one step, print its line and, when it failed, the end of its log."""
-        print(f"{step.title:<52}", end="", flush=True)
-        result = self.attempt(step)
+    def run(self, steps: t.Iterable[Step]) -> list[Result]:
+        """Run steps in their order, two at a time where they may; return the results in the order of their ends."""
+        waiting = list(steps)
+        running: dict[concurrent.futures.Future[Result], Step] = {}
+        with concurrent.futures.ThreadPoolExecutor(LANES) as lanes:
+            try:
+                while waiting or running:
+                    while (step := choose_next(waiting, running.values())) is not None:
+                        waiting.remove(step)
+                        running[lanes.submit(self.attempt, step)] = step
+                    for future in concurrent.futures.wait(running, return_when="FIRST_COMPLETED").done:
+                        del running[future]
+                        self.keep(future.result())
+            finally:
+                # Interrupted: what runs ends with us.
+                for process in list(self.processes):
+                    kill_group(process)
+        return self.results
+
+    def keep(self, result: Result) -> None:
+        """Keep a result, print its line and, when the step failed, the end of its log."""
         self.results.append(result)
-        note = f"  {result.note}" if result.note else ""
-        print(f"{result.outcome:<21} {result.seconds:7.1f} s{note}", flush=True)
+        step, note = result.step, f"  {result.note}" if result.note else ""
+        print(f"{step.title:<52}{result.outcome:<21} {result.seconds:7.1f} s{note}", flush=True)
         if result.outcome in {"failed", "warned"} and (self.logs / f"{step.name}.log").exists():
             self.show_log(step)
-        return result
 
     def attempt(self, step: Step) -> Result:
         """Decide whether the step runs, run it and judge it."""
@@ -212,7 +251,7 @@ class Runner:
             return Result(step, "failed" if failed else "not run", failed=int(failed), note=reason)
         started = time.monotonic()
         try:
-            status = run_commands(step, self.words, self.environment, log, self.root)
+            status = run_commands(step, self.words, self.environment, log, self.root, self.processes)
         except OSError as error:
             log.write_text(f"cannot start: {error}\n", encoding="utf-8")
             status = 127
@@ -252,8 +291,7 @@ def run_all(steps: t.Iterable[Step], root: pathlib.Path, given: t.Mapping[str, s
     runner = Runner(root, project_files(root), given, python)
     runner.logs.mkdir(parents=True, exist_ok=True)
     (root / EMPTY_CONFIG).write_text("[defaults]\n", encoding="utf-8")
-    for step in steps:
-        runner.run(step)
+    runner.run(steps)
     text = summary(runner.results, time.monotonic() - started)
     (runner.logs / "summary.txt").write_text(text, encoding="utf-8")
     print(text, end="", flush=True)

@@ -152,8 +152,9 @@ Kubernetes' defaults), and its pods are deleted 60 s later.
 
 A drill passes when the run succeeds with all ranks seen and no step missing, resumed from a checkpoint at most one
 interval back, when the logs of the failed attempt are on the controller and beside the checkpoints, and when
-afterwards no pod is running, no Lease is held, no quota is used and no process is left on any node. ``seconds lost``
-is the longest pause between two steps from the fault on.
+afterwards no pod is running, no Lease is held, no quota is used and no process is left on any node. Whether it
+resumed is judged as the report of a run judges it; a drill that did nothing to the run has failed. ``seconds lost`` is
+the longest pause between two steps from the fault on.
 
 """
 TAIL = """

@@ -30,7 +30,7 @@ class Step:
     ``counted``: its output ends in pytest's counts, which go into the total instead of one for the step.
     ``empty_status``: the exit status by which the command says that there was nothing to check.
     ``warns``: a failure is shown and does not fail the whole. ``within``: the step that does all of this one and more,
-    which stands in for it where all steps run.
+    which stands in for it where all steps run. ``alone``: it uses all processors by itself, so nothing runs beside it.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Step:
     warns: bool = False
     limit_s: int = 900
     within: str = ""
+    alone: bool = False
 
 
 # Tests with real processes, real torch and real time limits meet whatever else a machine does. What fails gets a second
@@ -98,11 +99,37 @@ STEPS: t.Final[tuple[Step, ...]] = (
         (unit_tests("{python}", "--numprocesses=2", f"--cov={PACKAGE}.plugins", "--cov-report=term", *SECOND_TRY),),
         UNIT_TESTS,
         counted=True,
+        alone=True,
+    ),
+    # The cluster's half of the product. Programs that are missing come by apt-get (MUSTER_REQUIRE_LAB=1) or are built.
+    # It takes longest and waits for pods half of the time: it begins early, and the steps after it run beside it.
+    Step(
+        "cluster",
+        "a short pass on a cluster of local machines",
+        (("{python}", "-m", "tools.lab", "test", *SHORT_PASS, *SECOND_TRY),),
+        ("tests/lab/*.py",),
+        needs=("torch",),
+        counted=True,
+        limit_s=1800,
+        within="lab",
     ),
     Step(
         "faults",
         "provider faults, all cases",
-        (("{python}", "-m", "pytest", "--quiet", "-rsfE", "--tb=short", "tests/faults"),),
+        (
+            (
+                "{python}",
+                "-m",
+                "pytest",
+                "--quiet",
+                "-rsfE",
+                "--tb=short",
+                "--numprocesses=2",
+                # What a file counts is judged by its last test.
+                "--dist=loadfile",
+                "tests/faults",
+            ),
+        ),
         ("tests/faults/*.py",),
         counted=True,
     ),
@@ -151,12 +178,6 @@ STEPS: t.Final[tuple[Step, ...]] = (
         needs=("core220",),
         after=("artifact",),
     ),
-    Step(
-        "test-units",
-        "ansible-test units",
-        (("{python}", "-m", "tools.sanity", "units", "--num-workers", "2", *ON_ANSIBLE[1:]),),
-        UNIT_TESTS,
-    ),
     # What is shipped; ruff and mypy hold tests, tools and examples. Programs that run on nodes by themselves say in
     # their first lines which rule of pylint takes them for code inside AnsibleModule: an ignore file could say so too,
     # but ansible-lint's production profile forbids those ignores.
@@ -180,7 +201,15 @@ STEPS: t.Final[tuple[Step, ...]] = (
         counted=True,
         empty_status=5,
     ),
-    Step("molecule", "molecule scenarios", (("{bin}/molecule", "test", "--all"),), ("molecule/*/molecule.yml",)),
+    # The scenarios of machines are run by tests/lab/test_molecule.py, which has some.
+    Step("molecule", "molecule scenario default", (("{bin}/molecule", "test"),), ("molecule/default/molecule.yml",)),
+    Step(
+        "test-units",
+        "ansible-test units",
+        (("{python}", "-m", "tools.sanity", "units", "--num-workers", "2", *ON_ANSIBLE[1:]),),
+        UNIT_TESTS,
+        alone=True,
+    ),
     Step(
         "e2e",
         "end to end on the demo inventory",
@@ -188,8 +217,8 @@ STEPS: t.Final[tuple[Step, ...]] = (
         ("tools/e2e.py",),
         needs=("torch",),
         limit_s=1800,
+        alone=True,
     ),
-    # The cluster's half of the product. Programs that are missing come by apt-get (MUSTER_REQUIRE_LAB=1) or are built.
     Step(
         "kube-api",
         "Kubernetes client on a real API server",
@@ -197,16 +226,7 @@ STEPS: t.Final[tuple[Step, ...]] = (
         ("tests/kube_api/*.py",),
         counted=True,
         limit_s=1200,
-    ),
-    Step(
-        "cluster",
-        "a short pass on a cluster of local machines",
-        (("{python}", "-m", "tools.lab", "test", *SHORT_PASS, *SECOND_TRY),),
-        ("tests/lab/*.py",),
-        needs=("torch",),
-        counted=True,
-        limit_s=1800,
-        within="lab",
+        alone=True,
     ),
     Step(
         "lab",
@@ -215,6 +235,7 @@ STEPS: t.Final[tuple[Step, ...]] = (
         ("tests/lab/*.py",),
         tier="all",
         limit_s=7200,
+        alone=True,
     ),
     Step(
         "docs",
@@ -232,6 +253,7 @@ STEPS: t.Final[tuple[Step, ...]] = (
         after=("artifact",),
         tier="all",
         warns=True,
+        alone=True,
     ),
 )
 

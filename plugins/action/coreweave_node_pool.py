@@ -27,6 +27,7 @@ class ActionModule(WorkflowAction):
         "max_nodes": {"type": "int"},
         "instance_type": {"type": "str"},
         "labels": {"type": "dict", "default": {}},
+        "wait_timeout_s": {"type": "int", "default": 600},
     }
     RULES: t.ClassVar[dict[str, t.Any]] = {
         "required_one_of": [("cluster", "endpoint")],

@@ -9,7 +9,7 @@ import typing as t
 
 from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
 from ..plugin_utils._workflows.diagnose import run as diagnose_run
-from ..plugin_utils._workflows.shared.state_dir import StateHome
+from ..plugin_utils._workflows.shared.state_dir import OWN_CLUSTER, StateHome
 
 
 class ActionModule(WorkflowAction):
@@ -41,6 +41,6 @@ class ActionModule(WorkflowAction):
             dest=options["dest"],
             check=self.check,
             base=self.base,
-            cluster={key: options[key] for key in ("kubeconfig", "context", "namespace")},
+            cluster={key: options.get(key) for key in ("kubeconfig", "context", "namespace", OWN_CLUSTER)},
         )
         return diagnose_run.run(request)

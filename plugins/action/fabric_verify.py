@@ -29,6 +29,7 @@ class ActionModule(WorkflowAction):
         "bench": {"type": "str", "choices": ["torch", "nccl_tests"], "default": "torch"},
         "nccl_tests": {"type": "str"},
         "idle_only": {"type": "bool", "default": False},
+        "max_age_s": {"type": "int", "default": 0},
         "allow_unproven": {"type": "bool", "default": False},
         "python": {"type": "str"},
         # Not a dict: the job model reports errors with the name of the key.

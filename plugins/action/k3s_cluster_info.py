@@ -7,8 +7,23 @@ from __future__ import annotations
 
 import typing as t
 
+from ..module_utils._model.node_facts import find_mesh_peers
 from ..plugin_utils._ansible.base import WorkflowAction
 from ..plugin_utils._workflows import k3s_cluster_info
+
+# What of a host is looked at: each is a template until it is asked for.
+_VARIABLES = (
+    "muster_k3s_role",
+    "muster_node",
+    "k3s_labels",
+    "k3s_taints",
+    "k3s_version",
+    "k3s_node_ip",
+    "k3s_flannel_iface",
+    "ansible_host",
+    "ansible_port",
+    "ansible_user",
+)
 
 
 class ActionModule(WorkflowAction):
@@ -16,20 +31,24 @@ class ActionModule(WorkflowAction):
 
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
         "hosts": {"type": "list", "elements": "str", "required": True},
+        "joining": {"type": "list", "elements": "str", "default": []},
         "cluster_cidr": {"type": "str", "default": "10.42.0.0/16"},
         "service_cidr": {"type": "str", "default": "10.43.0.0/16"},
     }
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
-        hosts, hostvars = options["hosts"], variables["hostvars"]
-        known = {host: hostvars[host] for host in hosts if host in hostvars}
+        hostvars = variables["hostvars"]
+        hosts = [host for host in options["hosts"] if host in hostvars]
+        known = {host: {name: hostvars[host][name] for name in _VARIABLES if name in hostvars[host]} for host in hosts}
+        machines = {
+            host: k3s_cluster_info.ClusterMachine(known[host], tuple(find_mesh_peers(host, known))) for host in hosts
+        }
         return k3s_cluster_info.check_cluster(
             lambda: self.connect(variables)(hosts),
-            {host: str(known[host].get("muster_k3s_role") or "") for host in known},
-            {host: str((known[host].get("muster_node") or {}).get("name") or host) for host in known},
-            {host: known[host]["k3s_labels"] for host in known if "k3s_labels" in known[host]},
+            machines,
             variables.get("ansible_play_hosts_all") or [],
             options["cluster_cidr"],
             options["service_cidr"],
+            options["joining"],
         )

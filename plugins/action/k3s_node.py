@@ -34,6 +34,7 @@ class ActionModule(WorkflowAction):
         "traefik": {"type": "bool", "default": False},
         "servicelb": {"type": "bool", "default": False},
         "memlock": {"type": "bool", "default": True},
+        "default_runtime": {"type": "str", "default": "auto"},
         "registries": {"type": "dict", "default": {}},
         "config": {"type": "dict", "default": {}},
         "token": {"type": "str", "no_log": True},

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ..plugin_utils._ansible.base import WorkflowAction
-from ..plugin_utils._workflows import kube_apply
+from ..plugin_utils._workflows.kube_objects import kube_apply
 from ..plugin_utils._workflows.shared.kube_connection import CONNECTION
 
 

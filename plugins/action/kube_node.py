@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
-from ..plugin_utils._workflows import kube_node
+from ..plugin_utils._workflows.kube_objects import kube_node
 from ..plugin_utils._workflows.shared.kube_connection import CONNECTION
 
 
@@ -19,7 +19,8 @@ class ActionModule(WorkflowAction):
         **CONNECTION,
         **STATE_HOME,
         "names": {"type": "list", "elements": "str", "required": True},
-        "state": {"type": "str", "choices": ["absent", "cordoned", "schedulable"], "default": "absent"},
+        "state": {"type": "str", "choices": ["absent", "cordoned", "schedulable", "tainted"], "default": "absent"},
+        "taints": {"type": "dict", "default": {}},
         "drain_timeout_s": {"type": "int", "default": 120},
     }
 

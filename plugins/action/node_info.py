@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import typing as t
 
-from ..module_utils._model.node_facts import read_record
+from ..module_utils._model.node_facts import find_mesh_peers
 from ..plugin_utils._ansible.base import WorkflowAction
 from ..plugin_utils._workflows import node_info
-
-# Paths over a mesh are asked for as many peers: the worst of them is shown.
-_PEERS = 32
 
 
 class ActionModule(WorkflowAction):
@@ -28,12 +25,7 @@ class ActionModule(WorkflowAction):
         """Return the result documented in the module."""
         name = str(variables["inventory_hostname"])
         remote = self.connect(variables)([name])[0]
-        own, peers = variables["hostvars"][name], _mesh_addresses(variables, name)
+        hosts = [name, *variables.get("ansible_play_hosts_all", [])]
+        own = variables["hostvars"][name]
+        peers = find_mesh_peers(name, {host: variables["hostvars"][host] for host in hosts})
         return node_info.gather_node_info(remote, own, options["python"], options["packages"], options["facts"], peers)
-
-
-def _mesh_addresses(variables: dict[str, t.Any], name: str) -> list[str]:
-    """Return the mesh addresses of the other hosts of the play, of a few in a large one."""
-    others = [host for host in variables.get("ansible_play_hosts_all", []) if host != name][:_PEERS]
-    records = [read_record(host, variables["hostvars"][host]) for host in others]
-    return [record.addresses.mesh[0].address for record in records if record.addresses.mesh]

@@ -47,6 +47,12 @@ options:
     description: Labels for the nodes of a pool that is created.
     type: dict
     default: {}
+  wait_timeout_s:
+    description:
+      - How long to wait for a deleted pool to be gone, in seconds. The module fails when it still exists then, because
+        its nodes may bill.
+    type: int
+    default: 600
   api_token:
     description:
       - The API token. Without it and O(api_token_file) the environment variable E(COREWEAVE_API_TOKEN) is used.

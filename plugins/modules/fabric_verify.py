@@ -55,12 +55,12 @@ options:
     description:
       - V(torch) runs the collection's bench under torchrun with the interpreter of the training jobs.
       - V(nccl_tests) runs nccl-tests under mpirun; it needs GPUs, Open MPI and sshd on the hosts.
-        A cluster is refused.
+        On a cluster it needs them in the image, and the MPI operator.
     type: str
     choices: [torch, nccl_tests]
     default: torch
   nccl_tests:
-    description: Folder of the programs of nccl-tests on the hosts; the default searches C(PATH).
+    description: Folder of the programs of nccl-tests on the hosts or in the pods; the default searches C(PATH).
     type: str
   idle_only:
     description:
@@ -68,6 +68,13 @@ options:
       - For scheduled checks, which must not slow a job down.
     type: bool
     default: false
+  max_age_s:
+    description:
+      - Verdicts that are not older than this are kept and nothing is tested, if they are for exactly these nodes and
+        none of them failed. An unproven verdict is kept only with O(allow_unproven=true).
+      - With V(0) every call tests.
+    type: int
+    default: 0
   allow_unproven:
     description:
       - Whether to succeed when an island is V(unproven). The verdict itself does not change.

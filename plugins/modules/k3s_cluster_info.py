@@ -11,9 +11,12 @@ version_added: 0.1.0
 short_description: Check that machines can make a K3s cluster
 description:
   - Reads C(muster_k3s_role) of the hosts, looks at all of them at once, and refuses by name what makes no cluster.
-    There
-    must be one server, no two machines of one name or one machine id, no Kubernetes of another tool, and ranges of
-    pods and Services that overlap neither each other nor a network of a machine.
+    There must be one server, no two machines of one name or one machine id, no Kubernetes of another tool, and ranges
+    of pods and Services that overlap neither each other nor a network of a machine, a mesh included.
+  - A machine must be able to run K3s (systemd, its own cgroup tree, capabilities), be managed as root, have memory,
+    disk and free ports, a clock that is right, folders that can be written, the interface and address that are asked
+    for, and no driver or container packages that are half-installed. Where its network between pods goes over a mesh,
+    K3s must be new enough for it.
   - Changes nothing. A server that C(--limit) leaves out is refused.
 options:
   hosts:
@@ -21,6 +24,13 @@ options:
     type: list
     elements: str
     required: true
+  joining:
+    description:
+      - Hosts of O(hosts) that join a cluster that is up. One without C(muster_k3s_role) is an agent. The server must be
+        running, whatever C(--limit) says; other agents that do not answer are left out, with a line in RV(notes).
+    type: list
+    elements: str
+    default: []
   cluster_cidr:
     description: The range of pods.
     type: str
@@ -63,6 +73,17 @@ up:
   description: Whether K3s is running on the server.
   returned: success
   type: bool
+table:
+  description: The machines as a table, as M(muster.training.node_table) makes it.
+  returned: success
+  type: list
+  elements: str
+notes:
+  description: What is worth knowing of a machine and does not keep it out, such as swap, Docker or a missing driver.
+  returned: success
+  type: list
+  elements: str
+  sample: ["gpu-1: swap is on (2 GiB): memory of pods can be swapped out"]
 objects:
   description: The Nodes of all machines, as M(muster.training.kube_wait) takes them.
   returned: success
@@ -73,9 +94,25 @@ labels:
   returned: success
   type: list
   elements: dict
+taints:
+  description: By name of the Node the variable C(k3s_taints), as M(muster.training.kube_node) takes it.
+  returned: success
+  type: dict
 nodes:
-  description: One entry for each machine, with the keys host, role, node and architecture.
+  description:
+    - One entry for each machine, with the keys host, role, node, architecture, addresses, address, the one by which K3s
+      reaches it, and client, from which it is managed over SSH.
   returned: success
   type: list
   elements: dict
+unconnected:
+  description: The hosts on which K3s is not installed yet, as M(muster.training.k3s_network_info) takes them.
+  returned: success
+  type: list
+  elements: str
+firewalls:
+  description: The hosts on which a firewall is active, or was opened for the cluster.
+  returned: success
+  type: list
+  elements: str
 """

@@ -22,8 +22,9 @@ description:
 options:
   state:
     description:
-      - V(present) installs K3s and enables the unit. V(restarted) starts or restarts the unit and waits until the
-        machine is in the cluster. The role C(k3s) does that in a handler when V(present) has changed something.
+      - V(present) installs K3s and enables the unit. V(restarted) starts or restarts the unit, unless it is running
+        with what V(present) has installed, and waits until the machine is in the cluster. The role C(k3s) does that in
+        a handler when V(present) has changed something.
     type: str
     choices: [present, restarted, absent]
     default: present
@@ -85,7 +86,9 @@ options:
     type: str
     default: 10.43.0.0/16
   taints:
-    description: Taints such as C(key=value:NoSchedule). They apply when the Node is registered.
+    description:
+      - Taints such as C(key=value:NoSchedule). They apply when the Node is registered; M(muster.training.kube_node)
+        changes them later.
     type: list
     elements: str
     default: []
@@ -101,6 +104,12 @@ options:
     description: Whether pods may lock any amount of memory, which RDMA needs.
     type: bool
     default: true
+  default_runtime:
+    description:
+      - The runtime of containers that name none. V(auto) is C(nvidia) on a machine with an NVIDIA GPU and the NVIDIA
+        container toolkit, else the one of K3s.
+    type: str
+    default: auto
   registries:
     description: The content of C(registries.yaml).
     type: dict
@@ -130,7 +139,6 @@ attributes:
     support: none
   idempotent:
     support: full
-    details: O(state=restarted) always restarts the unit.
 author:
   - muster.training contributors (@muster-training)
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: kube_node
 version_added: 0.1.0
-short_description: Cordon, drain and remove nodes of a Kubernetes cluster
+short_description: Cordon, taint, drain and remove nodes of a Kubernetes cluster
 description:
   - With O(state=absent), a node is cordoned, its pods are evicted as their disruption budgets allow, pods that do not
     end within O(drain_timeout_s) are force-deleted and named, then its Node is deleted, and with it the password that
@@ -26,10 +26,18 @@ options:
     elements: str
     required: true
   state:
-    description: V(cordoned) and V(schedulable) only cordon and uncordon the nodes.
+    description:
+      - V(cordoned) and V(schedulable) only cordon and uncordon the nodes. V(tainted) gives them the taints of O(taints)
+        and removes those that it gave them before and that are not listed any more; taints of others stay.
     type: str
-    choices: [absent, cordoned, schedulable]
+    choices: [absent, cordoned, schedulable, tainted]
     default: absent
+  taints:
+    description:
+      - For O(state=tainted), by name of the node its taints, such as C(example.com/gpu=reserved:NoSchedule). A node
+        that is not named has none.
+    type: dict
+    default: {}
   drain_timeout_s:
     description: How many seconds pods may take to end. Time during which the API server is unreachable does not count.
     type: int
@@ -59,6 +67,13 @@ EXAMPLES = r"""
   muster.training.kube_node:
     names: [gpu-1]
     state: cordoned
+
+- name: Keep pods that do not tolerate it off a node
+  muster.training.kube_node:
+    names: [gpu-1]
+    state: tainted
+    taints:
+      gpu-1: [example.com/gpu=reserved:NoSchedule]
 """
 
 RETURN = r"""

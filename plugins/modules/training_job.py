@@ -103,6 +103,16 @@ options:
           priority:
             description: Priority class of the job on Kubernetes.
             type: str
+          start_wait_s:
+            description:
+              - How many seconds something that can pass by itself may keep the pods from starting on Kubernetes, before
+                the run ends as failed with that cause.
+              - It counts for an image whose registry does not answer, a refusal by an admission rule that may change,
+                and a mounted object that does not exist. What no waiting mends ends the run at once.
+              - It does not count for the time that a job waits in its queue or for nodes with room.
+              - The default is long enough for five tries of a kubelet.
+            type: int
+            default: 180
       launcher:
         description:
           - The program that starts the ranks. V(ray) runs on Kubernetes only.
@@ -432,6 +442,27 @@ options:
           max:
             description: Largest number of nodes. Only O(job.nodes) is accepted.
             type: int
+      stop_on:
+        description:
+          - What ends a run that trains nothing. The run is then failed, and its outcome names the cause.
+          - The controller that follows the run carries it out, on plain hosts and on Kubernetes. O(wait=false) is
+            refused. A run that is followed again later is judged from then on.
+        type: dict
+        suboptions:
+          nan:
+            description:
+              - Whether a reported loss that is not a number (NaN or infinite) ends the run. Otherwise it is a warning.
+              - A program that prints its steps needs a group C(loss) in O(job.metrics.step_pattern) that matches
+                C(nan), too, such as C(loss=(?P<loss>\S+)).
+            type: bool
+            default: false
+          stalled_s:
+            description:
+              - Seconds without a new step that end the run, counted from the last step, or from the start of the ranks
+                before the first one. Leave room for the first step and for saving checkpoints.
+              - Time in a queue, of a restart, and while a node or the cluster does not answer is not counted.
+              - The program has to report its steps.
+            type: int
       timeout_s:
         description: Seconds after which the job is stopped.
         type: int
@@ -555,9 +586,13 @@ options:
       target:
         description:
           - One rank's process, a host's agent with its ranks, or everything of the run on a host.
-          - On Kubernetes V(agent) is a pod and V(host) all pods of the run on a node; a single rank cannot be killed.
+          - V(cut) cuts a host off its network without a reset, as a pulled cable does, and restores the link after
+            O(drill.seconds). It is proven by steps after the link is back, or by a resume. It takes root and nft or
+            iptables on the host, and is refused for local hosts.
+          - On Kubernetes V(agent) is a pod and V(host) all pods of the run on a node; a single rank cannot be killed,
+            and V(cut) is refused.
         type: str
-        choices: [worker, agent, host]
+        choices: [worker, agent, host, cut]
         default: worker
       rank:
         description: The rank to kill; also chooses the host. The default is the last rank.
@@ -571,6 +606,11 @@ options:
       after_s:
         description: Kill this many seconds after the first step.
         type: float
+      seconds:
+        description:
+          - How long O(drill.target=cut) lasts, at most 86400. The default is 60.
+          - A silent host is reported after at most 30 seconds; after O(job.restart.wait_s) the run is lost.
+        type: int
   kubeconfig:
     description:
       - For a job with O(job.placement.backend=kubernetes), the kubeconfig (a path, or its content as a mapping).

@@ -96,14 +96,15 @@ class CutWorld(World):
         argv = [sys.executable, "-I", "-S", "-c", STEPS, str(self.root)]
         return self.job(command=argv, **{"checkpoints": {"grace_s": 1, "interval_steps": 10}, **values})
 
-    def follow(self, **values: t.Any) -> Play:
+    def follow(self, drill: dict[str, t.Any] | None = None, **values: t.Any) -> Play:
         """Start ``train`` and wait until both ranks make steps."""
-        play = self.start(job=self.step_job(**values))
-        until(lambda: play.process.poll() is not None or (self._steps() >= 5 and len(self.ranks()) == 2), "steps", 60)
+        play = self.start(job=self.step_job(**values), **({"training_job_drill": drill} if drill else {}))
+        until(lambda: play.process.poll() is not None or (self.steps() >= 5 and len(self.ranks()) == 2), "steps", 60)
         assert play.process.poll() is None, play.output
         return play
 
-    def _steps(self) -> int:
+    def steps(self) -> int:
+        """Return how many steps the controller knows."""
         place = self.run_folder() / "metrics.jsonl"
         return place.read_text().count('"step"') if place.exists() else 0
 

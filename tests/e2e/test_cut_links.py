@@ -13,7 +13,7 @@ import pytest
 
 from ansible_collections.muster.training.tests.e2e import conftest
 from ansible_collections.muster.training.tests.e2e.cut_world import CutWorld, lacking
-from ansible_collections.muster.training.tests.e2e.playbook_world import NODES, Result
+from ansible_collections.muster.training.tests.e2e.playbook_world import NODES, Result, until
 
 pytestmark = pytest.mark.usefixtures("sshd_works")
 SAID_S = 30.0
@@ -117,3 +117,42 @@ def test_heal_with_a_dead_host_answers(world: CutWorld) -> None:
     result = world.play("heal", muster_heal_wait=False)
     print(f"heal answered after {result.seconds:.1f} s")
     assert result.seconds <= 30 and LAST in result.output and "Traceback" not in result.output, result.output
+
+
+def test_a_drill_cuts_a_node_off_and_the_run_goes_on(world: CutWorld) -> None:
+    """The node drops all packets by itself; the drill is proven by the steps after its link is back."""
+    drill = {"target": "cut", "node": LAST, "at_step": 10, "seconds": 45}
+    play = world.follow(restart={"wait_s": 600}, drill=drill)
+    world.said(play, f"cut {LAST} off its network for 45 s", time.monotonic())
+    world.said(play, f"{LAST} does not answer", time.monotonic())
+    world.said(play, f"{LAST} answers again", time.monotonic())
+    after = world.steps()
+    until(lambda: world.steps() > after, "steps after the cut", 30)
+    world.finish()
+    result = play.wait()
+    ends_well(result)
+    proof = world.record()["drill"]
+    print(f"drill cut: noticed after {proof['seconds_to_notice']:.1f} s")
+    assert proof["resumed"] and proof["seconds_to_notice"] <= SAID_S, proof
+    assert (proof["steps_lost"], proof["world_size"], len(world.record()["attempts"])) == (0, 2, 1)
+
+
+def test_a_run_that_a_cut_ended_is_a_failed_drill(world: CutWorld) -> None:
+    drill = {"target": "cut", "node": LAST, "at_step": 10, "seconds": 70}
+    play = world.follow(restart={"wait_s": 28}, drill=drill)
+    result = play.wait(150)
+    assert result.code != 0 and f"{LAST} did not answer for 28 s" in result.output, result.output
+    assert world.record()["outcome"] == "lost" and not world.record()["drill"]["resumed"]
+
+
+def test_teardown_with_a_dead_host_ends_and_names_it(world: CutWorld) -> None:
+    rented = {
+        name: {"muster_node": {"ownership": "rented", "provider": "x", "name": name, "id": name}} for name in NODES
+    }
+    assert world.play(job=world.step_job(), training_job_wait=False).code == 0
+    world.cut(LAST)
+    safe = {"muster_hygiene": False, "muster_rented_hosts": "muster_nodes", "muster_cluster": "local"}
+    result = world.play("teardown", limit_s=180, hosts=rented, **safe)
+    print(f"teardown ended after {result.seconds:.1f} s")
+    assert LAST in result.output and "Traceback" not in result.output, result.output
+    assert result.seconds <= 120 and not world.supervisors(NODES[0])

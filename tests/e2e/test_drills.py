@@ -78,3 +78,11 @@ def test_a_drill_that_could_prove_nothing_is_refused_before_anything_starts(worl
     result = play(world, torch_python, "drill", job=job(world, None), muster_drill=README_DRILL)
     assert result.code != 0 and "nothing could be proven" in result.errors[0], result.output
     assert world.left_behind() == [] and not world.processes()
+
+
+def test_a_cut_of_a_local_node_is_refused_by_name(world: World) -> None:
+    drill = {"target": "cut", "node": "node-2", "at_step": 5}
+    result = world.play("drill", job=world.rank_job(), muster_drill=drill)
+    assert result.code != 0, result.output
+    assert "drill.target: cut would cut off this controller: node-2 has ansible_connection: local" in result.output
+    assert not world.processes()

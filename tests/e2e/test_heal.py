@@ -101,7 +101,7 @@ def heal(weekend: Weekend, *args: str, **extra: t.Any) -> Play:
     local = {
         "ansible_connection": "local",
         "ansible_python_interpreter": sys.executable,
-        "muster_address": "127.0.0.77",
+        "ansible_host": "127.0.0.77",
     }
     overlay.write_text(json.dumps({"all": {"children": {"muster_rented": {"vars": local}}}}))
     rented = {key: value for key, value in weekend.rent.values().items() if key.startswith("rented_nodes_")}

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import pathlib
 import sys
+import time
+
+import pytest
 
 from ansible_collections.muster.training.tests.e2e.playbook_world import NODES, World
 
@@ -50,3 +53,63 @@ def test_the_last_step_the_reason_and_the_disk(world: World) -> None:
         assert len(kept) < 64 * _MIB
     logs = world.play("logs", muster_log_lines=2)
     assert "the real reason" in logs.output
+
+
+# Prints 1 GB a minute on each rank for so many seconds, a step in every half MiB; then rank 1 fails.
+PACED = """
+import os, sys, time
+noise = ("0123456789abcdef" * 6 + "\\n") * 5400
+step, begun = 0, time.monotonic()
+while time.monotonic() - begun < float(sys.argv[1]):
+    step += 1
+    print(f"iter {step} train_loss {1 / step:.6f}")
+    sys.stdout.write(noise)
+    time.sleep(max(0.0, begun + step * len(noise) / (1e9 / 60) - time.monotonic()))
+sys.stdout.flush()
+open(os.path.join(sys.argv[2], "last-" + os.environ["RANK"]), "w").write(str(step))
+if os.environ["RANK"] == "1":
+    raise ValueError("the real reason")
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("seconds", [15, pytest.param(60, marks=pytest.mark.long)])
+def test_one_copy_of_a_gigabyte_a_minute_under_torchrun(world: World, torch_python: str, seconds: int) -> None:
+    """What the launcher has shown of its ranks' files is released: the disk holds one copy, and that is bounded."""
+    code = world.root / "code"
+    code.mkdir()
+    (code / "noisy.py").write_text(PACED)
+    job = {
+        "name": "e2e",
+        "nodes": 2,
+        "python": torch_python,
+        "code": {"from": "path", "ref": str(code)},
+        "script": "noisy.py",
+        "args": [str(seconds), str(world.root)],
+        "metrics": {"step_pattern": "iter +(?P<step>[0-9]+) train_loss (?P<loss>[0-9.]+)"},
+        "restart": {"max_crashes": 0},
+    }
+    play = world.start(job=job)
+    most: dict[str, float] = dict.fromkeys(NODES, 0.0)
+    ranks: dict[str, float] = dict.fromkeys(NODES, 0.0)
+    while play.process.poll() is None:
+        for node in NODES:
+            run = world.node_folder(node)
+            copies = sum(allocated(place) for place in run.glob("ranks/**/std*.log"))
+            logs = sum(allocated(place) for place in run.glob("units/agent/log"))
+            ranks[node], most[node] = max(ranks[node], copies), max(most[node], copies + logs)
+        time.sleep(0.2)
+    result = play.wait(60)
+    assert result.code != 0 and "ValueError: the real reason" in result.errors[0], result.output
+    last = max(
+        int((world.root / f"last-{rank}").read_text()) for rank in (0, 1) if (world.root / f"last-{rank}").exists()
+    )
+    print(
+        f"{last} steps of half a MiB; at most {[round(size / _MIB) for size in most.values()]} MiB a node, "
+        f"of them {[round(size / _MIB) for size in ranks.values()]} MiB beside the one copy"
+    )
+    assert world.record()["attempts"][-1]["last_step"] == last
+    assert max(most.values()) < 224 * _MIB and max(ranks.values()) < 96 * _MIB
+    for node in NODES:
+        left = sum(allocated(place) for place in world.node_folder(node).glob("ranks/**/std*.log"))
+        assert left < 4 * _MIB, (node, left / _MIB)

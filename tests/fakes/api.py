@@ -71,11 +71,12 @@ class Fault:
 
 @dataclasses.dataclass
 class Answer:
-    """What a route answers; ``data`` None sends no body."""
+    """What a route answers; ``data`` None sends no body, ``text`` is sent as it is."""
 
     status: int
     data: t.Any = None
     headers: dict[str, str] = dataclasses.field(default_factory=dict)
+    text: str | None = None
 
 
 @dataclasses.dataclass
@@ -119,6 +120,21 @@ class Thing:
 Route = Callable[[Call], Answer]
 
 
+@dataclasses.dataclass(frozen=True)
+class Reply:
+    """What an API answers in place of its route at calls ``first`` to ``last`` of an operation, until ``until``.
+
+    It ``acts`` before it answers, or does nothing at all. An ``answer`` of None is silence.
+    """
+
+    operation: str
+    answer: Answer | None
+    acts: bool = False
+    first: int = 1
+    last: float = float("inf")
+    until: float = float("inf")
+
+
 class FakeApi:
     """One provider. ``calls`` lists (operation, method, path); ``violations`` what the document does not allow."""
 
@@ -135,6 +151,7 @@ class FakeApi:
         self.calls: list[tuple[str, str, str]] = []
         self.violations: list[str] = []
         self.faults: list[Fault] = []
+        self.replies: list[Reply] = []
         self.tripped = False
         self.lasting: set[FaultKind] = set()
         self.ignored: set[str] = set()
@@ -166,6 +183,27 @@ class FakeApi:
     def stranger(self, name: str) -> Thing:
         """Bring into being what somebody else has in the account."""
         raise NotImplementedError
+
+    def reply(
+        self,
+        operation: str,
+        answer: Answer | None,
+        *,
+        acts: bool = False,
+        first: int = 1,
+        last: float = float("inf"),
+        for_s: float = float("inf"),
+    ) -> None:
+        """Answer calls of an operation otherwise, counted and timed from now on."""
+        before = self._counts.get(operation, 0)
+        until = self.clock.time() + for_s
+        self.replies.append(Reply(operation, answer, acts, before + first, before + last, until))
+
+    def calm(self) -> None:
+        """Work as documented from now on."""
+        self.faults, self.replies = [], []
+        self.lasting.clear()
+        self.rewrite = lambda _operation, answer: answer
 
     def odd(self) -> dict[str, t.Any] | None:
         """Return a listed machine of somebody else with values of other types, None where none are listed."""
@@ -267,7 +305,17 @@ class FakeApi:
             self.lasting.add(fault.kind)
         elif fault:
             return self._broken(fault.kind, call, route, target)
+        reply = self._reply_to(operation, number)
+        if reply is not None:
+            if reply.acts:
+                self._checked(call, route(call), target)
+            return (reply.answer, "") if reply.answer is not None else (b"", "silent")
         return self._shown(operation, self._checked(call, route(call), target)), ""
+
+    def _reply_to(self, operation: str, number: int) -> Reply | None:
+        now = self.clock.time()
+        fitting = (item for item in self.replies if item.operation == operation and item.first <= number <= item.last)
+        return next((item for item in fitting if now < item.until), None)
 
     def _shown(self, operation: str, answer: Answer) -> Answer:
         """Return an answer as lasting faults show it; the document says nothing about those."""
@@ -406,6 +454,8 @@ def _server(api: FakeApi) -> http.server.ThreadingHTTPServer:
             else:
                 payload = b"" if answer.data is None else json.dumps(answer.data).encode()
                 status, kind, extra = answer.status, "application/json", answer.headers
+                if answer.text is not None:
+                    payload, kind = answer.text.encode(), "text/plain"
             head = [f"HTTP/1.1 {status} X", f"Content-Type: {kind}", f"Content-Length: {len(payload)}"]
             head += [f"{name}: {value}" for name, value in extra.items()]
             self.wfile.write("\r\n".join([*head, "", ""]).encode() + payload)

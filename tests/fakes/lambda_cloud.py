@@ -111,6 +111,11 @@ class FakeLambda(FakeApi):
         names = [item["name"] for item in self.keys]
         if len(call.body["ssh_key_names"]) != 1 or call.body["ssh_key_names"][0] not in names:
             return Answer(400, {"error": {"code": "global/invalid-parameters", "message": "one known key is needed"}})
+        if (call.body["instance_type_name"], call.body["region_name"]) != (TYPE["name"], REGION["name"]):
+            return Answer(
+                404,
+                {"error": {"code": "global/object-does-not-exist", "message": "no such type", "suggestion": "none"}},
+            )
         end = self.statuses.pop(0) if self.statuses else "active"
         thing = self.make(
             call.body["name"], ssh_key_names=call.body["ssh_key_names"], tags=call.body.get("tags", []), end=end

@@ -179,6 +179,8 @@ class FakeRunpod(FakeApi):
         refusal = self._refusal(call)
         if refusal:
             return refusal
+        if call.body["gpu"]["id"] != GPU or call.body.get("cloud") != "SECURE":
+            return self.error(404, "resource not found")
         thing = self._new_pod(call.body["name"], call.body, call.body["gpu"]["count"], None)
         return Answer(201, self._pod(thing))
 

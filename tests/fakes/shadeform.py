@@ -21,6 +21,7 @@ CONFIGURATION = {
     "vram_per_gpu_in_gb": 80,
     "gpu_manufacturer": "nvidia",
 }
+OS = "ubuntu22.04_cuda12.4"
 _TIME = "2026-11-21T10:00:00Z"
 
 
@@ -100,7 +101,7 @@ class FakeShadeform(FakeApi):
             "cloud_assigned_id": "c-1",
             "shade_cloud": True,
             "name": thing.name,
-            "configuration": {**CONFIGURATION, "os": "ubuntu22.04_cuda12.4"},
+            "configuration": {**CONFIGURATION, "os": OS},
             "ip": "192.0.2.20" if ready else "",
             "ssh_user": "shadeform",
             "ssh_port": 22,
@@ -117,7 +118,7 @@ class FakeShadeform(FakeApi):
             "cloud": "hyperstack",
             "shade_instance_type": "H100",
             "cloud_instance_type": "n3-H100x1",
-            "configuration": {**CONFIGURATION, "os_options": ["ubuntu22.04_cuda12.4"]},
+            "configuration": {**CONFIGURATION, "os_options": [OS]},
             "hourly_price": 240,
             "deployment_type": "vm",
             "availability": [{"region": "canada-1", "available": True, "display_name": "Canada"}],
@@ -131,6 +132,13 @@ class FakeShadeform(FakeApi):
             return self.error(*self.refusals.pop(0))
         if call.body["ssh_key_id"] not in [item["id"] for item in self.keys]:
             return self.error(400, "unknown ssh key")
+        if (call.body["cloud"], call.body["region"]) != ("hyperstack", "canada-1"):
+            return self.error(400, "unknown cloud or region")
+        if call.body["shade_instance_type"] != "H100":
+            return self.error(400, "unknown type")
+        if any(item.name == call.body["name"] for item in self.alive()):
+            # Names are unique there (brevdev/cloud, pull request 43).
+            return self.error(409, "an instance of this name exists")
         limit = call.body.get("auto_delete", {}).get("date_threshold")
         end = self.statuses.pop(0) if self.statuses else "active"
         made = self.make(

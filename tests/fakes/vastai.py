@@ -149,6 +149,9 @@ class FakeVast(FakeApi):
             return Answer(status, data)
         if ask is None or any(item.fields["ask"] == ask["id"] for item in self.alive()):
             return Answer(410, {"success": False, "error": "no_such_ask", "msg": "the offer is gone"})
+        if not (self.account_keys or self.team):
+            # Without a key of the account nobody gets into the instance.
+            return Answer(400, {"success": False, "error": "no_ssh_key_for_vm", "msg": "the account has no key"})
         made = self._rent(call, ask)
         return Answer(200, {"success": True, "new_contract": int(made.id), "instance_api_key": "instance-canary-key"})
 

@@ -44,27 +44,32 @@ LOOPBACK = "127.0.0.1"
 # The address in the certificate, its first and last day from today, and whether the client trusts who signed it.
 CERTIFICATES = {
     "signed by itself": (LOOPBACK, -1, 1, False),
+    "of an unknown authority": (LOOPBACK, -1, 1, False),
     "expired": (LOOPBACK, -9, -1, True),
     "not valid yet": (LOOPBACK, 1, 9, True),
     "of another host": ("192.0.2.9", -1, 1, True),
 }
 
 
-def make_certificate(folder: pathlib.Path, address: str, first: int, last: int) -> tuple[str, str]:
+def make_certificate(
+    folder: pathlib.Path, address: str, first: int, last: int, *, has_authority: bool = False
+) -> tuple[str, str]:
     key = ec.generate_private_key(ec.SECP256R1())
+    signer = ec.generate_private_key(ec.SECP256R1()) if has_authority else key
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "an API")])
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "an authority")]) if has_authority else name
     today = datetime.datetime.now(datetime.UTC)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
-        .issuer_name(name)
+        .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(1)
         .not_valid_before(today + datetime.timedelta(days=first))
         .not_valid_after(today + datetime.timedelta(days=last))
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]), False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
-        .sign(key, hashes.SHA256())
+        .add_extension(x509.BasicConstraints(ca=not has_authority, path_length=None), True)
+        .sign(signer, hashes.SHA256())
     )
     paths = folder / "cert.pem", folder / "key.pem"
     paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
@@ -96,7 +101,7 @@ def over_tls(api: t.Any, paths: tuple[str, str]) -> Iterator[str]:
 @pytest.mark.parametrize("name", PROVIDERS)
 def test_no_call_reaches_an_api_that_proves_nothing(tmp_path: pathlib.Path, name: str, kind: str) -> None:
     address, first, last, is_trusted = CERTIFICATES[kind]
-    paths = make_certificate(tmp_path, address, first, last)
+    paths = make_certificate(tmp_path, address, first, last, has_authority="authority" in kind)
     clock = VirtualClock()
     api = PRODUCTS[name].fake(clock)
     mine = api.stranger("lab-h100-0-0000abcd")

@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.run_record 
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read_ledger
-from ansible_collections.muster.training.plugins.plugin_utils._workflows import kube_node
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.kube_objects import kube_node
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import cluster_identity
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (

@@ -20,7 +20,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
-from ansible_collections.muster.training.plugins.plugin_utils._workflows import kube_node as subject
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.kube_objects import kube_node as subject
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 
 Dict = dict[str, t.Any]

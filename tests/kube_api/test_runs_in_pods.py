@@ -9,16 +9,21 @@ import concurrent.futures
 import json
 import pathlib
 import time
+import types
 import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import CANCELLED, RUN_LABEL
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.request import RunRequest
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome, load_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
+    leader_lease,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     run as kubernetes_run,
 )
@@ -206,3 +211,48 @@ def test_the_mark_of_a_cancel_is_at_the_object(
     assert kept["metadata"]["annotations"][CANCELLED].endswith(str(home.root))
     assert not record_of(home).is_ended
     client.patch(live, RUN, {"metadata": {"finalizers": None}}, namespace)
+
+
+def test_the_lease_of_a_run_goes_with_its_object(
+    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path
+) -> None:
+    """Should its follower be killed, the collector of garbage deletes the Lease with the run, and not before."""
+    live = started(api, client, home, namespace, tmp_path)
+    kind, state = "coordination.k8s.io/v1/Lease", home.run_folder(RUN) / "offsets.json"
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        following = pool.submit(kubernetes_run.run, request(api, tmp_path, wait=True), home, job(namespace))
+        assert until(lambda: state.exists() or following.done())
+        lease = client.get(kind, RUN, namespace) or {}
+        owners = [(item["kind"], item["uid"]) for item in lease["metadata"].get("ownerReferences") or []]
+        cancel.cancel(request(api, tmp_path), home, record_of(home))
+        following.result(60)
+    assert owners == [("Job", live["metadata"]["uid"])]
+    assert client.get(kind, RUN, namespace) is None
+    # As a killed one has left it: the next holder is not of that object.
+    meta = {"name": RUN, "namespace": namespace, "ownerReferences": lease["metadata"]["ownerReferences"]}
+    spec = {**lease["spec"], "holderIdentity": ""}
+    client.create({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec})
+    plan = types.SimpleNamespace(name=RUN, namespace=namespace, labels={}, run_id=RUN)
+    mine = leader_lease.LeaderLease(client, t.cast(t.Any, plan), "me", request(api, tmp_path).progress)
+    mine.take(False)
+    assert "ownerReferences" not in (client.get(kind, RUN, namespace) or {})["metadata"]
+    mine.release()
+
+
+def test_a_namespace_that_is_being_deleted_is_named(
+    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path
+) -> None:
+    """Neither a missing right nor a missing namespace; and a run that goes with it says so."""
+    live = started(api, client, home, namespace, tmp_path)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        following = pool.submit(kubernetes_run.run, request(api, tmp_path, wait=True), home, job(namespace))
+        assert until(lambda: (home.run_folder(RUN) / "offsets.json").exists() or following.done())
+        client.delete("v1/Namespace", namespace)
+        client.delete(live, RUN, namespace)
+        found = following.result(60)
+    assert found["run"]["detail"] == f"Job {namespace}/{RUN} was deleted, with the namespace {namespace}"
+    asked = request(api, tmp_path, run_id="another")
+    with pytest.raises(RefusedError, match=f"namespace {namespace} is being deleted"):
+        kubernetes_run.run(asked, home, job(namespace))
+    assert not any("permission" in line for line in asked.progress.lines)
+    assert not home.run_folder("another").exists()

@@ -118,6 +118,16 @@ KUBE: t.Final = Recipe(
     without=_NO_DOCUMENTATION,
 )
 
+# A bare machine on which any of the firewalls may be switched on; none is, until a test does it.
+FIREWALLS: t.Final = Recipe(
+    kind="firewalls",
+    suite="trixie",
+    packages=(*KUBE.packages, "firewalld", "ufw"),
+    files=HOSTS.files,
+    commands=(*KUBE.commands, "systemctl disable firewalld.service ufw.service nftables.service"),
+    without=_NO_DOCUMENTATION,
+)
+
 # What pods run: the Python that torch is mounted for, and what MPI needs of an image (an sshd that root may log in to).
 TRAINING: t.Final = Recipe(
     kind="training",

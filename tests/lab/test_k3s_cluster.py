@@ -9,59 +9,35 @@ The tests build on each other, in their order. K3S_BINARY names a real K3s; with
 from __future__ import annotations
 
 import json
-import pathlib
 import stat
-import tempfile
 import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.tests.lab import host, image, podman, traces
 from ansible_collections.muster.training.tests.lab.k3s import machines
 from ansible_collections.muster.training.tests.lab.k3s.operator import AGENT, SERVER, Hosts, Operator
-from ansible_collections.muster.training.tests.support.kube_lab import NOTES, not_run
+from ansible_collections.muster.training.tests.lab.k3s.session import find_differences, open_operator
+from ansible_collections.muster.training.tests.support.kube_lab import NOTES
 
+LISTEN = """
+systemd-run --unit=other --quiet python3 -c 'import socket, time; s = socket.create_server((str(), 10250)); time.sleep(600)'
+for turn in $(seq 50); do ss -tln | grep -q :10250 && break; sleep 0.1; done
+"""
+BROKEN = r"Package: docker-ce\nStatus: install ok half-installed\n\n"
 WRONG_TOKEN = f"K10{'0a' * 32}::abcdef.0123456789abcdef"
 
 
 @pytest.fixture(scope="module")
 def operator() -> t.Iterator[Operator]:
     """Two machines, booted; the module fails when anything of them is left at its end."""
-    reason = host.unmet()
-    if reason:
-        not_run(reason)
-    try:
-        host.ensure_programs()
-        tool = podman.Podman(podman.cache_home())
-        traces.sweep(tool)
-        root_image = image.ensure(tool, image.KUBE)
-        machines.prepare(tool)
-    except host.LabError as error:
-        not_run(str(error))
-    lab = machines.BareLab(tool, pathlib.Path(tempfile.mkdtemp(prefix="muster-lab-")))
-    try:
-        lab.up(root_image)
-        NOTES.append(f"K3s: {machines.binary(lab.folder)[1]} is what the role installs")
-        yield Operator(lab)
-    finally:
-        left = lab.down()
-    assert left == [], "the lab left something behind"
+    with open_operator() as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
 def before(operator: Operator) -> dict[str, list[str]]:
     """What the machines were before anything was done."""
     return {node.name: operator.lab.state(node.name) for node in operator.lab.nodes}
-
-
-def differences(operator: Operator, before: dict[str, list[str]], *names: str) -> list[str]:
-    """What is other than before on the machines, line by line."""
-    found = []
-    for name in names or (SERVER, AGENT):
-        now = operator.lab.state(name)
-        found += [f"{name} has {line}" for line in now if line not in before[name]]
-        found += [f"{name} lacks {line}" for line in before[name] if line not in now]
-    return found
 
 
 @pytest.mark.parametrize(
@@ -73,6 +49,9 @@ def differences(operator: Operator, before: dict[str, list[str]], *names: str) -
         ({AGENT: {"muster_node": {"name": SERVER}}}, {}, "muster_nodes: lab-1, lab-2 are all the node lab-1"),
         ({}, {"k3s_service_cidr": "10.42.128.0/17"}, "k3s_service_cidr: 10.42.128.0/17 overlaps k3s_cluster_cidr"),
         ({}, {"k3s_cluster_cidr": "10.0.0.0/8", "k3s_service_cidr": "192.168.0.0/16"}, "k3s_cluster_cidr: 10.0.0.0/8"),
+        ({AGENT: {"k3s_flannel_iface": "eth7"}}, {}, "lab-2: has no interface eth7 (k3s_flannel_iface). It has eth0"),
+        ({AGENT: {"k3s_node_ip": "192.0.2.9"}}, {}, "lab-2: has no interface with the address 192.0.2.9"),
+        ({AGENT: {"ansible_become": False}}, {}, "lab-2: is not managed as root. Set ansible_become: true"),
     ],
 )
 def test_what_makes_no_cluster_is_refused_in_one_line_and_changes_nothing(
@@ -81,13 +60,13 @@ def test_what_makes_no_cluster_is_refused_in_one_line_and_changes_nothing(
     result = operator.play("cluster", hosts=hosts, **values)
     assert result.code != 0 and result.changed == 0, result.output
     assert len(result.errors) == 1 and said in result.errors[0], result.output
-    assert differences(operator, before) == []
+    assert find_differences(operator, before) == []
 
 
 def test_a_limit_without_the_server_is_refused(operator: Operator, before: dict[str, list[str]]) -> None:
     result = operator.play("cluster", "--limit", AGENT)
     assert result.code != 0 and "--limit: leaves out lab-1, which is the server" in result.errors[0], result.output
-    assert differences(operator, before) == []
+    assert find_differences(operator, before) == []
 
 
 def test_two_machines_with_one_machine_id_are_refused(operator: Operator, before: dict[str, list[str]]) -> None:
@@ -98,7 +77,7 @@ def test_two_machines_with_one_machine_id_are_refused(operator: Operator, before
     finally:
         operator.lab.ask(AGENT, "sh", "-c", f"echo {own} > /etc/machine-id")
     assert len(result.errors) == 1 and "lab-1, lab-2 have one machine id" in result.errors[0], result.output
-    assert differences(operator, before) == []
+    assert find_differences(operator, before) == []
 
 
 def test_somebody_elses_k3s_is_refused(operator: Operator, before: dict[str, list[str]]) -> None:
@@ -110,7 +89,52 @@ def test_somebody_elses_k3s_is_refused(operator: Operator, before: dict[str, lis
         operator.lab.ask(AGENT, "rm", unit)
     assert result.code != 0 and len(result.errors) == 1, result.output
     assert f"lab-2: has K3s ({unit}) that this collection did not install" in result.errors[0]
-    assert differences(operator, before) == []
+    assert find_differences(operator, before) == []
+
+
+@pytest.mark.parametrize(
+    ("break_it", "mend_it", "said"),
+    [
+        (
+            "echo 'muster ALL=(ALL:ALL) ALL' > /etc/sudoers.d/lab",
+            "echo 'muster ALL=(ALL:ALL) NOPASSWD: ALL' > /etc/sudoers.d/lab",
+            "lab-2: Missing sudo password. Give it with --ask-become-pass",
+        ),
+        ("mount --bind /etc /etc && mount -o remount,bind,ro /etc", "umount /etc", "lab-2: /etc is read-only"),
+        (
+            LISTEN,
+            "systemctl stop other",
+            "lab-2: another program has port 10250/tcp. Stop it, K3s needs the port",
+        ),
+        (
+            "touch /usr/local/bin/k3s",
+            "rm /usr/local/bin/k3s",
+            "lab-2: has K3s (/usr/local/bin/k3s) that this collection",
+        ),
+        (
+            "mv /dev/kmsg /dev/kmsg.away",
+            "mv /dev/kmsg.away /dev/kmsg",
+            "lab-2: cannot run K3s: is a podman container, has no",
+        ),
+        (
+            f"cp /var/lib/dpkg/status /root/status && printf '{BROKEN}' >> /var/lib/dpkg/status",
+            "mv /root/status /var/lib/dpkg/status",
+            "lab-2: half-installed packages: docker-ce (half-installed)",
+        ),
+    ],
+    ids=["sudo", "read-only", "port", "half-installed", "kmsg", "packages"],
+)
+def test_a_machine_that_cannot_take_part_is_named_and_nothing_is_changed(
+    operator: Operator, before: dict[str, list[str]], break_it: str, mend_it: str, said: str
+) -> None:
+    operator.lab.ask(AGENT, "bash", "-c", break_it)
+    try:
+        result = operator.play("cluster")
+    finally:
+        operator.lab.ask(AGENT, "bash", "-c", mend_it)
+    assert result.code != 0 and result.changed == 0 and len(result.errors) == 1, result.output
+    assert said in result.errors[0], result.output
+    assert find_differences(operator, before) == []
 
 
 def test_a_check_on_bare_machines_predicts_and_changes_nothing(
@@ -120,8 +144,25 @@ def test_a_check_on_bare_machines_predicts_and_changes_nothing(
     assert result.code == 0 and result.recap[SERVER]["changed"] > 0 and result.recap[AGENT]["changed"] > 0, (
         result.output
     )
-    assert differences(operator, before) == []
+    assert find_differences(operator, before) == []
     assert not operator.state.exists() and not operator.lock.exists()
+
+
+def test_vxlan_that_does_not_pass_is_named_and_nothing_is_changed(
+    operator: Operator, before: dict[str, list[str]]
+) -> None:
+    rule = (
+        "nft add table netdev cut; nft 'add chain netdev cut in { type filter hook ingress device eth0 priority 0; }'"
+    )
+    operator.lab.ask(AGENT, "sh", "-c", f"{rule}; nft add rule netdev cut in udp dport 8472 drop")
+    try:
+        result = operator.play("cluster")
+    finally:
+        operator.lab.ask(AGENT, "nft", "delete", "table", "netdev", "cut")
+    assert result.code != 0 and result.changed == 0 and len(result.errors) == 1, result.output
+    said = "lab-2: no datagram of lab-1 arrives on port 8472/udp (VXLAN). Open it between the machines"
+    assert said in result.errors[0] and result.seconds < 60, result.output
+    assert find_differences(operator, before) == []
 
 
 def test_a_wrong_token_is_refused_before_the_agent_is_touched(operator: Operator, before: dict[str, list[str]]) -> None:
@@ -129,7 +170,7 @@ def test_a_wrong_token_is_refused_before_the_agent_is_touched(operator: Operator
     assert result.code != 0 and len(result.errors) == 1, result.output
     assert "k3s_token: the token is for another cluster" in result.errors[0]
     assert "0123456789abcdef" not in result.output
-    assert differences(operator, before, AGENT) == []
+    assert find_differences(operator, before, AGENT) == []
 
 
 def test_the_machines_become_a_cluster(operator: Operator) -> None:
@@ -201,6 +242,22 @@ def test_a_changed_option_restarts_the_machine_that_it_is_for(operator: Operator
     assert "example.com/pool" not in labels
 
 
+def test_taints_are_changed_and_removed_and_nothing_is_started_again(operator: Operator) -> None:
+    def taints() -> list[str]:
+        node = next(item for item in operator.items("nodes") if item["metadata"]["name"] == AGENT)
+        return [f"{item['key']}={item['value']}:{item['effect']}" for item in node["spec"].get("taints", [])]
+
+    started = operator.started()
+    common: dict[str, t.Any] = {"k3s_memlock": False, "k3s_labels": {}}
+    for wanted in (["example.com/gpu=a:NoSchedule"], ["example.com/gpu=b:NoSchedule"], []):
+        result = operator.play("cluster", hosts={AGENT: {**common, "k3s_taints": wanted}})
+        assert result.code == 0 and result.recap[SERVER]["changed"] == 1, result.output
+        assert taints() == wanted
+    again = operator.play("cluster", hosts={AGENT: {**common, "k3s_taints": []}})
+    assert again.code == 0 and again.changed == 0, again.output
+    assert operator.started() == started
+
+
 def test_a_machine_that_was_made_anew_under_its_name_is_refused_with_what_to_do(operator: Operator) -> None:
     keys = "/var/lib/rancher/k3s/agent/client-kubelet"
     forget = f"systemctl stop k3s-agent && rm -r /etc/rancher/node {keys}.crt {keys}.key"
@@ -219,20 +276,23 @@ def test_one_machine_leaves_and_comes_back(operator: Operator, before: dict[str,
     server = operator.started()[0]
     left = operator.play("cluster_absent", "--limit", AGENT)
     assert left.code == 0, left.output
-    assert differences(operator, before, AGENT) == []
+    assert find_differences(operator, before, AGENT) == []
     assert [node["metadata"]["name"] for node in operator.items("nodes")] == [SERVER]
     secrets = [item["metadata"]["name"] for item in operator.items("secrets", "-n", "kube-system")]
     assert f"{AGENT}.node-password.k3s" not in secrets
-    back = operator.play("cluster")
-    assert back.code == 0 and back.recap[SERVER]["changed"] == 0, back.output
+    back = operator.play("join", muster_join_hosts=AGENT)
+    assert back.code == 0 and back.recap[AGENT]["changed"] > 0 and SERVER not in back.recap, back.output
     assert {node["metadata"]["name"] for node in operator.items("nodes")} == {SERVER, AGENT}
+    for playbook, values in (("join", {"muster_join_hosts": AGENT}), ("cluster", {})):
+        again = operator.play(playbook, **values)
+        assert again.code == 0 and again.changed == 0, again.output
     assert operator.started()[0] == server
 
 
 def test_removed_the_machines_are_as_they_were_found(operator: Operator, before: dict[str, list[str]]) -> None:
     result = operator.play("cluster_absent")
     assert result.code == 0, result.output
-    assert differences(operator, before) == []
+    assert find_differences(operator, before) == []
     assert not (operator.state / "kubeconfig").exists()
     again = operator.play("cluster_absent")
     assert again.code == 0 and again.changed == 0, again.output

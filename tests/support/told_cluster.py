@@ -46,7 +46,7 @@ class Told:
         self.reading: t.Callable[[], bool] = lambda: False
         silent = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
         self.client = types.SimpleNamespace(
-            delete=lambda _kind, name, *_a, **_k: self.deleted.append(name),
+            delete=lambda _kind, name, *_a, **_k: not self.deleted.append(name),
             get=lambda *_a: silent,
             patch=lambda *_a, **_k: None,
             transport=types.SimpleNamespace(

@@ -147,7 +147,7 @@ class HttpClient:
             if response.status == 401 and self._auth and not refreshed and self._auth.refresh():
                 refreshed = True
                 continue
-            last_error = self._status_error(request, response)
+            last_error = self.status_error(request, response)
             retry_after = parse_retry_after(response.headers.get("retry-after"), self._clock.time())
             if not (self._is_worth_retry(request, response) and self._pause(attempt, retry_after, deadline)):
                 raise last_error
@@ -210,7 +210,8 @@ class HttpClient:
         ambiguous = failure.sent and not request.safe
         return TransportError(f"{self._name(request)}: {failure.message}", failure.fix, ambiguous=ambiguous)
 
-    def _status_error(self, request: HttpRequest, response: HttpResponse) -> ApiError:
+    def status_error(self, request: HttpRequest, response: HttpResponse) -> ApiError:
+        """Return the error for a response with an error status, with what its body says."""
         path, status = f"{self.base}{request.path}", response.status
         if 300 <= status < 400:
             fix = "Redirects to another address are not followed; set the API address to the new one"

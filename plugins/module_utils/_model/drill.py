@@ -21,19 +21,29 @@ DRILL_FIX = (
     '{"resumed_from_step": N} when it resumes; or set checkpoints.interval_steps'
 )
 
+# Longer than a silent node may go unnoticed, shorter than a lost node is waited for (restart.wait_s).
+DEFAULT_CUT_S = 60
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Drill:
-    """Kill ``target`` (one rank's process, a node's agent with its ranks, or all of the run on a node).
+    """Kill ``target`` (one rank's process, a node's agent with its ranks, all of the run on a node), or cut a node off.
 
-    ``at_step`` or ``after_s`` (seconds after the first step) says when; ``rank`` or ``node`` says where.
+    ``at_step`` or ``after_s`` (seconds after the first step) says when; ``rank`` or ``node`` says where. ``seconds`` is
+    how long a node is cut off its network.
     """
 
-    target: str = f.field(f.choice("worker", "agent", "host"), "worker")
+    target: str = f.field(f.choice("worker", "agent", "host", "cut"), "worker")
     rank: int | None = f.field(f.integer(0), None)
     node: str | None = f.field(f.text, None)
     at_step: int | None = f.field(f.integer(1), None)
     after_s: float | None = f.field(f.decimal(0), None)
+    seconds: int | None = f.field(f.integer(1, 86400), None)
+
+    @property
+    def cut_s(self) -> int | None:
+        """How long the node is cut off, None for a drill that kills."""
+        return (self.seconds or DEFAULT_CUT_S) if self.target == "cut" else None
 
 
 def parse_drill(value: t.Any, world_size: int, nodes: t.Sequence[str], nproc: int) -> Drill:
@@ -44,6 +54,8 @@ def parse_drill(value: t.Any, world_size: int, nodes: t.Sequence[str], nproc: in
     drill = f.section(Drill)(value, "drill")
     if (drill.at_step is None) == (drill.after_s is None):
         raise InputError("drill.at_step", "one of at_step and after_s is required")
+    if drill.seconds is not None and drill.target != "cut":
+        raise InputError("drill.seconds", f"has no effect with target: {drill.target}", "Use target: cut")
     rank = drill.rank
     if rank is None and drill.node is None:
         rank = world_size - 1
@@ -54,6 +66,25 @@ def parse_drill(value: t.Any, world_size: int, nodes: t.Sequence[str], nproc: in
     if node not in nodes:
         raise InputError("drill.node", f"'{node}' is not a node of the job", f"Its nodes are: {', '.join(nodes)}")
     return dataclasses.replace(drill, node=node, rank=rank)
+
+
+def parse_pod_drill(value: t.Any, job: Job, nodes: t.Sequence[str] | None) -> Drill:
+    """Return the drill of a job in pods: where each rank will be only the scheduler knows.
+
+    :param nodes: the cluster's nodes, None where they may not be read.
+    :raises InputError: when it could prove nothing, or names what the job or the cluster does not have.
+    """
+    check_provable(job)
+    named = str(value.get("node") or "") if isinstance(value, dict) else ""
+    places = ([named] if nodes is None else nodes) if named else [""] * job.nodes
+    drill = parse_drill(value, job.world_size, places, job.nproc)
+    if drill.target == "worker":
+        raise InputError(
+            "drill.target",
+            "a single rank cannot be killed on Kubernetes",
+            "Set drill.target: agent, which kills the rank's pod",
+        )
+    return drill
 
 
 def is_due(drill: Drill, story: RunHistory, now: float) -> bool:

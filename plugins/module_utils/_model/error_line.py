@@ -20,8 +20,23 @@ _OTHERS = ("torch.distributed.elastic.", "subprocess.CalledProcessError")
 def last_error(text: str) -> str | None:
     """Return the last line that ends a Python traceback in ``text`` (a node's log), without its prefixes.
 
-    A launcher's own report of the failure is skipped: it only says that a rank failed.
+    A launcher's own report of the failure is skipped: it only says that a rank failed, or that its store is gone.
     """
+    return _last_error(rank_lines(text)) or _last_error(text)
+
+
+def rank_lines(text: str) -> str:
+    """Return the lines of a log that a launcher shows as its ranks' own, empty where it marks none."""
+    return "".join(line for line in text.splitlines(keepends=True) if _PREFIX.match(line))
+
+
+def without_launcher(text: str) -> str:
+    """Return a log without the launcher's own lines where a rank says why it ended: they follow from that."""
+    own = rank_lines(text)
+    return own if _last_error(own) else text
+
+
+def _last_error(text: str) -> str | None:
     for raw in reversed(text.splitlines()):
         line = _PREFIX.sub("", raw).strip()
         if _ERROR.match(line) and not line.startswith(_OTHERS):

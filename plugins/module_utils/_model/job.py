@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import job_backends, job_checkpoints, job_templates, launchers, parallel_sizes
+from . import job_backends, job_checkpoints, job_templates, launchers, parallel_sizes, stop_on
 from . import validators as f
 from .errors import InputError
 from .launchers import LAUNCHERS, TORCHRUN_FAMILY
@@ -26,7 +26,10 @@ NAME_LIMIT = 40
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Placement:
-    """Which backend and which nodes. ``allow_slow_network`` permits a synchronous job on lane D."""
+    """Which backend and which nodes. ``allow_slow_network`` permits a synchronous job on lane D.
+
+    ``start_wait_s``: so long may what can pass by itself, such as a registry that is away, keep pods from starting.
+    """
 
     backend: str = f.field(f.choice("auto", "hosts", "kubernetes"), "auto")
     island: str | None = f.field(f.text, None)
@@ -38,6 +41,7 @@ class Placement:
     namespace: str | None = f.field(f.name(63), None)
     queue: str | None = f.field(f.name(63), None)
     priority: str | None = f.field(f.text, None)
+    start_wait_s: int = f.field(f.integer(10, 86400), 180)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -217,6 +221,7 @@ class Job:
     requirements: tuple[str, ...] = f.field(f.list_of(f.text), ())
     restart: Restart = f.field(f.section(Restart), Restart())
     elastic: Elastic = f.field(f.section(Elastic), Elastic())
+    stop_on: stop_on.StopOn = f.field(f.section(stop_on.StopOn), stop_on.StopOn())
     timeout_s: int | None = f.field(f.integer(1), None)
     ttl_after_finished_s: int | None = f.field(f.integer(0), None)
     release: str = f.field(f.choice("never", "success", "always"), "never")
@@ -296,6 +301,7 @@ def _plain_value(value: t.Any) -> t.Any:
 def _check_job(job: Job) -> None:
     job_backends.check_backend(job)
     job_checkpoints.check_checkpoints(job)
+    stop_on.check_stop_on(job)
     if job.groups:
         raise InputError(
             "job.groups",

@@ -167,6 +167,15 @@ def checkpoint_mount(job: Job) -> str | None:
     return max(mounts, key=lambda mount: len(mount.path)).name if mounts else None
 
 
+def find_in_pod(job: Job, path: str) -> str | None:
+    """Return where the job's pods find a file of their node, None when no mount holds it."""
+    mounts = [mount for mount in job.mounts if mount.host_path and is_below(path, mount.host_path)]
+    if not mounts:
+        return None
+    nearest = max(mounts, key=lambda mount: len(str(mount.host_path)))
+    return posixpath.normpath(posixpath.join(nearest.path, posixpath.relpath(path, str(nearest.host_path))))
+
+
 def is_below(path: str, folder: str) -> bool:
     """Return whether ``path`` is ``folder`` or is in it."""
     path, folder = posixpath.normpath(path), posixpath.normpath(folder)

@@ -13,43 +13,65 @@ import dataclasses
 import ipaddress
 import typing as t
 
+from . import cluster_checks
+from .checks import raise_first_failure
 from .errors import InputError
+from .node_facts import find_mesh_range
 
 Role = t.Literal["server", "agent"]
 ROLES: tuple[str, ...] = t.get_args(Role)
-# Of uname -m, and of K3s' releases.
-ARCHITECTURES: t.Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class K3sMember:
-    """A machine of the cluster: inventory name, role, name of its Node, and what was read on it."""
+    """A machine of the cluster: inventory name, role, name of its Node, what was read on it, what it shall have.
+
+    ``authority`` is the digest of a server's own CA, or of the one that an agent has joined. ``machine`` is empty where
+    only an installation is decided.
+    """
 
     host: str
     role: str
     node: str
     machine_id: str = ""
     architecture: str = ""
-    networks: tuple[str, ...] = ()
+    addresses: tuple[t.Mapping[str, t.Any], ...] = ()
     foreign: tuple[str, ...] = ()
-    systemd: bool = True
+    ability: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    machine: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     root: bool = True
+    installed: bool = False
+    authority: str | None = None
+    clock_skew_s: float = 0.0
+    version: str = ""
+    node_ip: str = ""
+    flannel_iface: str = ""
 
     @classmethod
-    def from_answer(cls, host: str, role: str, node: str, answer: t.Mapping[str, t.Any]) -> K3sMember:
-        """Return a machine with what its agent has answered."""
-        found = (ipaddress.ip_interface(f"{item['address']}/{item['prefix']}") for item in answer["addresses"])
+    def from_answer(cls, host: str, role: str, node: str, answer: t.Mapping[str, t.Any], **asked: t.Any) -> K3sMember:
+        """Return a machine with what its agent has answered; ``asked``: further fields."""
         return cls(
             host,
             role,
             node,
             str(answer["machine_id"]),
             str(answer["architecture"]),
-            tuple(dict.fromkeys(str(item.network) for item in found)),
+            tuple(answer["addresses"]),
             tuple(answer["foreign"]),
-            bool(answer["systemd"]),
+            answer["ability"],
+            answer.get("machine") or {},
             bool(answer["root"]),
+            answer["record"] is not None,
+            answer["authority"],
+            **asked,
         )
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """The networks of its own interfaces; of a mesh, of which an interface shows one address, all of it."""
+        found = (ipaddress.ip_interface(f"{item['address']}/{item['prefix']}") for item in self.addresses)
+        networks = (find_mesh_range(str(item.ip)) or item.network for item in found)
+        return tuple(dict.fromkeys(str(item) for item in networks))
 
 
 def check_roles(roles: t.Mapping[str, str]) -> None:
@@ -78,7 +100,7 @@ def check_roles(roles: t.Mapping[str, str]) -> None:
 def check_members(members: t.Sequence[K3sMember], pods: str, services: str) -> None:
     """Refuse machines that cannot be one cluster, before anything is changed on any of them.
 
-    :raises InputError: naming the machines.
+    :raises MusterError: naming the machines.
     """
     for what, values in (
         ("are all the node", [(item.node, item.host) for item in members]),
@@ -91,9 +113,9 @@ def check_members(members: t.Sequence[K3sMember], pods: str, services: str) -> N
                 else "Remove /etc/machine-id on the copies and run systemd-machine-id-setup"
             )
             raise InputError("muster_nodes", f"{', '.join(hosts)} {what} {value}", fix)
-    for item in members:
-        _check_machine(item)
+    raise_first_failure([check for item in members for check in cluster_checks.check_machine(item)])
     check_ranges(members, pods, services)
+    _check_authority(members)
 
 
 def check_ranges(members: t.Sequence[K3sMember], pods: str, services: str) -> None:
@@ -115,21 +137,13 @@ def check_ranges(members: t.Sequence[K3sMember], pods: str, services: str) -> No
                     )
 
 
-def _check_machine(item: K3sMember) -> None:
-    if item.foreign:
-        raise InputError(
-            item.host,
-            f"has {', '.join(item.foreign)} that this collection did not install",
-            "Use that cluster by its kubeconfig (muster_kubeconfig), or remove it first",
-        )
-    if item.architecture and item.architecture not in ARCHITECTURES:
-        raise InputError(
-            item.host, f"is a {item.architecture} machine, for which K3s is not installed", "Use amd64 or arm64"
-        )
-    if not item.systemd:
-        raise InputError(item.host, "does not run systemd", "Train on it over SSH (placement.backend: hosts)")
-    if not item.root:
-        raise InputError(item.host, "is not managed as root", "Set ansible_become: true")
+def _check_authority(members: t.Sequence[K3sMember]) -> None:
+    """Refuse agents that trust another cluster's CA than the server's: they would try to join for ever."""
+    own = {item.authority for item in members if item.role == "server"} - {None}
+    for item in members:
+        if own and item.role == "agent" and item.authority and item.authority not in own:
+            fix = f"Let it leave (cluster_absent --limit {item.host}), then run again"
+            raise InputError(item.host, "has joined a cluster with another CA than the server has now", fix)
 
 
 def _find_duplicates(values: t.Iterable[tuple[str, str]]) -> dict[str, list[str]]:

@@ -208,7 +208,8 @@ class Node:
     """The record of one node (hostvar ``muster_node``), with the facts of ``node_info`` where it has run.
 
     ``boot_id`` is the kernel's: nodes that share it are containers or namespaces of one machine.
-    ``platform`` names machines that need rules of their own (``dgx_spark``, ``hgx``). ``fabric_hint`` is the
+    ``platform`` names machines that need rules of their own (``dgx_spark``, ``hgx``), ``topology_file`` the file on the
+    node from which NCCL reads what a virtual machine does not see of its PCIe. ``fabric_hint`` is the
     provider's id of a LAN or InfiniBand domain.
     """
 
@@ -243,6 +244,7 @@ class Node:
     mesh_path: MeshPath | None = f.field(f.choice(*t.get_args(MeshPath)), None)
     boot_id: str | None = f.field(optional_text, None)
     platform: str | None = f.field(optional_text, None)
+    topology_file: str | None = f.field(optional_text, None)
     gpudirect: GpuDirect = f.field(tolerant_section(GpuDirect), GpuDirect())
 
     @classmethod

@@ -12,6 +12,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import posixpath
 import re
 import typing as t
 
@@ -19,6 +20,7 @@ Environment = t.Mapping[str, str]
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*\Z")
 _SOCKETS = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 PINNED_NETWORK = "NCCL_NET"
+TOPOLOGY_FILE = "NCCL_TOPO_FILE"
 _MAX_NAMES = 4
 
 
@@ -80,7 +82,13 @@ def read_environment(verdict: t.Mapping[str, t.Any]) -> dict[str, dict[str, str]
 
 
 def select_variables(
-    by_node: t.Mapping[str, Environment], env: Environment, *, own_network: bool, rdma: bool, one_island: bool = True
+    by_node: t.Mapping[str, Environment],
+    env: Environment,
+    *,
+    own_network: bool,
+    rdma: bool,
+    one_island: bool = True,
+    find_file: t.Callable[[str], str | None] = str,
 ) -> dict[str, dict[str, str]]:
     """Return the variables of each node that fit where a job's processes run; what the job sets itself is left out.
 
@@ -88,6 +96,7 @@ def select_variables(
     :param own_network: processes use the node's own interfaces; a pod with a network of its own does not.
     :param rdma: processes have the node's RDMA devices.
     :param one_island: all processes are on one island: between islands RDMA is not proven and is not pinned.
+    :param find_file: returns where processes find a file of their node, None where they do not.
     """
 
     def fits(name: str) -> bool:
@@ -95,7 +104,30 @@ def select_variables(
             return False
         return rdma or not (name == PINNED_NETWORK or name.startswith("NCCL_IB_"))
 
-    return {node: {name: text for name, text in values.items() if fits(name)} for node, values in by_node.items()}
+    def place(name: str, text: str) -> str | None:
+        return find_file(text) if name == TOPOLOGY_FILE else text
+
+    return {
+        node: {name: found for name, text in values.items() if fits(name) and (found := place(name, text)) is not None}
+        for node, values in by_node.items()
+    }
+
+
+def list_missing_files(
+    by_node: t.Mapping[str, Environment], env: Environment, find_file: t.Callable[[str], str | None]
+) -> tuple[str, ...]:
+    """Return a line for each topology file of the nodes that a job's pods do not have; NCCL then guesses distances."""
+    nodes: dict[str, list[str]] = {}
+    for node, values in by_node.items():
+        path = values.get(TOPOLOGY_FILE)
+        if path and TOPOLOGY_FILE not in env and find_file(path) is None:
+            nodes.setdefault(path, []).append(node)
+    return tuple(
+        f"pods on {', '.join(names[:_MAX_NAMES])} do not have {path}, the topology file of NCCL: mount its folder "
+        f"(job.mounts: {{name: topology, path: {folder}, host_path: {folder}, read_only: true}})"
+        for path, names in nodes.items()
+        for folder in [posixpath.dirname(path)]
+    )
 
 
 def list_overridden(by_node: t.Mapping[str, Environment], env: Environment) -> tuple[str, ...]:

@@ -27,6 +27,9 @@ _UNKNOWN: t.Final[tuple[t.Any, ...]] = (None, (), {}, "unknown")
 # Tailscale's ranges (shared address space of RFC 6598, and a unique local prefix).
 _MESH_RANGES: t.Final = (ipaddress.ip_network("100.64.0.0/10"), ipaddress.ip_network("fd7a:115c:a1e0::/48"))
 
+# Paths over a mesh are asked for as many peers: the worst of them is shown.
+_PEERS: t.Final = 32
+
 T = t.TypeVar("T")
 
 
@@ -44,13 +47,26 @@ def read_record(name: str, variables: t.Mapping[str, t.Any]) -> Node:
     return dataclasses.replace(record, addresses=_address_of_host(str(variables.get("ansible_host") or "")))
 
 
+def find_mesh_range(address: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    """Return the range of a mesh that an address is of, None for an address of another network."""
+    ip = ipaddress.ip_address(address)
+    return next((network for network in _MESH_RANGES if ip.version == network.version and ip in network), None)
+
+
+def find_mesh_peers(name: str, variables: t.Mapping[str, t.Mapping[str, t.Any]]) -> list[str]:
+    """Return the mesh addresses of the other hosts, of a few where there are many; ``variables``: by host."""
+    others = [host for host in variables if host != name][:_PEERS]
+    records = [read_record(host, variables[host]) for host in others]
+    return [record.addresses.mesh[0].address for record in records if record.addresses.mesh]
+
+
 def _address_of_host(host: str) -> Addresses:
     try:
         ip = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
     except ValueError:
         return Addresses()
     entry = (Address(str(ip)),)
-    if any(ip.version == network.version and ip in network for network in _MESH_RANGES):
+    if find_mesh_range(str(ip)):
         return Addresses(mesh=entry)
     return Addresses(public=entry) if ip.is_global else Addresses(lan=entry)
 

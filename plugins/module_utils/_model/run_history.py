@@ -136,6 +136,7 @@ class RunHistory:
     :ivar attempts: ordered by time. :ivar checkpoint: (step, path) of the newest one. :ivar last: figures of the last
         step. :ivar faults: (time, cause, node) of each. :ivar set_back: when the run lost its placement. :ivar starts:
         numbers of the first attempts of its starts. :ivar not_resumed: attempts that were reported as not resumed.
+    :ivar nan_since: the first step since when the loss is not a number, None while its last value is one.
     :ivar transport: (gang, rank) -> the event that says what carried its traffic. :ivar versions: node -> package ->
         version.
     """
@@ -144,6 +145,7 @@ class RunHistory:
         self.attempts: list[Attempt] = []
         self.checkpoint: tuple[int, str] | None = None
         self.last: dict[str, float] = {}
+        self.nan_since: int | None = None
         self.faults: list[tuple[float, str, str | None]] = []
         self.set_back: list[float] = []
         self.transport: dict[tuple[str, int], Line] = {}
@@ -172,14 +174,23 @@ class RunHistory:
             self._add_fault(at, "drill" if kind == "drill" else "node_lost", node if isinstance(node, str) else None)
         elif kind == "node_not_ready" and (attempt := self.attempt_at(at)):
             attempt.not_ready = attempt.not_ready or (at, node if isinstance(node, str) else None)
-        elif kind == "pod_deleted" and (attempt := self.attempt_at(at)) and attempt.cause is None:
-            self._add_fault(at, "pod_deleted", node if isinstance(node, str) else None)
+        elif kind == "pod_deleted":
+            self._add_deletion(line, at)
         elif kind == "set_back":
             # Its queue preempted or suspended it: no fault of the program or of a node.
             self._add_fault(at, "preempted" if line.get("cause") == "preempted" else "suspended", None)
             self.set_back.append(at)
         elif kind == "cancelled" and (attempt := self.attempt_at(at)):
             attempt.cancelled_at = at
+
+    def _add_deletion(self, line: Line, at: float) -> None:
+        """Add a pod that was deleted. One that names its attempt was deleted before anything of that had failed."""
+        number, node = line.get("attempt"), line.get("node")
+        named = next((attempt for attempt in self.attempts if attempt.n == number), None)
+        attempt = named or self.attempt_at(at)
+        if attempt is not None and attempt.fault is None and (named or attempt.cause is None):
+            self.faults.append((at, "pod_deleted", node if isinstance(node, str) else None))
+            attempt.fault = self.faults[-1][1:]
 
     def _take_evidence(self, line: Line) -> None:
         """Take in what carried the traffic of a rank, or which versions a node has."""
@@ -221,6 +232,9 @@ class RunHistory:
                 attempt.first_step, attempt.first_step_at = step, at
             attempt.last_step, attempt.last_step_at = step, at
             self.last = {key: value for key, value in line.items() if _is_figure(value)}
+            if line.get("loss") is not None:
+                is_number = parse_finite(line["loss"]) is not None
+                self.nan_since = None if is_number else (step if self.nan_since is None else self.nan_since)
         if isinstance(saved, int):
             self.checkpoint = (saved, str(line.get("path", "")))
             known = attempt.saved_steps or (saved, saved)

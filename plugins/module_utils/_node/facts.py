@@ -13,7 +13,7 @@ import sys
 import time
 import typing as t
 
-from . import facts_gpu, facts_host, facts_net, facts_pci, facts_rdma
+from . import facts_cluster, facts_gpu, facts_host, facts_net, facts_pci, facts_rdma
 from .facts_source import FactsSource
 
 SCHEMA = 1
@@ -135,12 +135,14 @@ def gather_facts(request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     facts.update(source.guard("memory", lambda: facts_host.read_memory(source), {"memory_gib": None}))
     facts["cpu"] = source.guard("cpu", lambda: facts_host.read_cpu(source), {"count": None, "arch": None})
     facts["limits"] = source.guard("limits", lambda: facts_host.read_limits(source, running), {})
+    facts["k3s_ability"] = source.guard("abilities", lambda: facts_cluster.read_ability(source), None)
     facts["systemd"] = facts_host.systemd_state(source, running)
     facts.update(_read_network(source, request))
     facts.update(UNKNOWN_GPU)
     bus = source.guard("pci", lambda: facts_pci.list_devices(source), {})
     source.guard("gpu", lambda: _add_gpu_facts(source, bus, running, facts), None)
     source.guard("pci", lambda: _add_topology_facts(source, bus, facts), None)
+    facts["topology_file"] = source.guard("nccl.conf", lambda: facts_rdma.read_topology_file(source), None)
     modules = source.names(os.path.join(source.sys, "module"))
     wanted = (
         "ib_uverbs",

@@ -19,6 +19,20 @@ _STATES = {"1": "down", "2": "init", "3": "armed", "4": "active", "5": "active_d
 _LAYERS = {"InfiniBand": "infiniband", "Ethernet": "ethernet"}
 # RoCE tables have 256 entries, filled from the start; after a gap this long there are no more.
 _GID_GAP = 16
+_NCCL_CONF = "/etc/nccl.conf"
+
+
+def read_topology_file(source: FactsSource) -> str | None:
+    """Return the file in which this machine describes its PCIe to NCCL, None where NCCL detects it.
+
+    Virtual machines do not see it; the images of Azure's ND series (azhpc-images, customizations/) name such a file in
+    NCCL's own configuration, which programs in pods do not have.
+    """
+    settings = [line.partition("=") for line in source.lines(source.below(_NCCL_CONF)) if not line.startswith("#")]
+    path = next((value for name, _unused, value in reversed(settings) if name == "NCCL_TOPO_FILE"), "")
+    if not os.path.isfile(source.below(path)):
+        return None
+    return os.path.realpath(path) if source.root == "/" else path
 
 
 def parse_rate_gbps(text: str | None) -> float | None:

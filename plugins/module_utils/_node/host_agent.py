@@ -14,17 +14,15 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import os
 import pathlib
 import shutil
-import signal
-import socket
 import sys
-import time
 import typing as t
 
-from . import files, host_blobs, host_log_follow, host_preflight, host_units, processes, shared_folder
+from . import files, host_blobs, host_log_follow, host_preflight, host_rendezvous, host_units, shared_folder
 
 NodeRequest = t.Mapping[str, t.Any]
 MARK = "\x1emuster\x1e"
@@ -119,23 +117,13 @@ def _prepare_steps(run: pathlib.Path, request: NodeRequest) -> tuple[str | None,
         if not problem and request.get("store"):
             # Early: it imports torch while the files are placed.
             host_units.start_unit(request["store"], pathlib.Path(request["program"]), wait=False)
-        problem = problem or _place_files(run, request) or _reach_gang(request)
+        problem = problem or _place_files(run, request) or host_rendezvous.reach_gang(request)
         if not problem and shared and not shared.get("writes"):
             problem = shared_folder.take_part(run, shared)
             return problem, shared_folder.ADVICE if problem else ""
     except OSError as exc:
         problem = f"{exc.filename or 'node'}: {exc.strerror or exc}"
     return problem, ""
-
-
-def _reach_gang(request: NodeRequest) -> str | None:
-    """Wait until the rendezvous of the gang can be reached: here, or from here."""
-    problem = _wait_for_store(request["store"]) if request.get("store") else None
-    if not problem and request.get("meet"):
-        problem = _wait_for_peers(**request["meet"])
-    if not problem and request.get("reach"):
-        problem = _reach_first_node(**request["reach"])
-    return problem
 
 
 def op_take_over(request: NodeRequest) -> dict[str, t.Any]:
@@ -183,25 +171,17 @@ def op_stop(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def op_kill(request: NodeRequest) -> dict[str, t.Any]:
-    """Kill with SIGKILL the target of a drill: ``worker`` (one rank), ``agent``, or ``host`` (all of the run here)."""
-    run = _run_dir(request)
-    state = files.read_json(run / "units" / "agent" / "state.json") or {}
-    target = request["target"]
-    if target == "worker":
-        victims = _find_rank_process(run, request.get("rank"))
-    elif target == "agent":
-        victims = [pid for pid in [processes.living_pid(state.get("child"))] if pid]
-    else:
-        victims = [
-            pid for pid in [processes.living_pid(_supervisor_identity(run, unit)) for unit in ("agent", "store")] if pid
-        ]
-    at = time.time()
-    processes.kill_all(victims, signal.SIGKILL)
-    left: list[int] = []
-    for unit in {"agent": ("agent",), "host": ("agent", "store")}.get(target, ()):
-        spec = files.read_json(run / "units" / unit / "spec.json") or {}
-        left += processes.kill_now(spec.get("marker", "-"))
-    return {"at": at, "killed": victims, "left": left}
+    """Kill the target of a drill: ``worker`` (one rank), ``agent``, or ``host`` (all of the run here)."""
+    from . import host_faults
+
+    return host_faults.kill_target(_run_dir(request), str(request["target"]), request.get("rank"))
+
+
+def op_cut(request: NodeRequest) -> dict[str, t.Any]:
+    """Cut this node off its network for ``seconds`` (see host_faults.py); ``check``: only whether that is possible."""
+    from . import host_faults
+
+    return host_faults.cut_link(float(request["seconds"]), bool(request.get("check")))
 
 
 def op_remove(request: NodeRequest) -> dict[str, t.Any]:
@@ -245,13 +225,6 @@ def op_read(request: NodeRequest) -> dict[str, t.Any]:
             name = str(path.relative_to(run))
             found.append({"path": name, "size": state.st_size, "modified_at": state.st_mtime, "text": text})
     return {"files": found}
-
-
-def op_k3s(request: NodeRequest) -> dict[str, t.Any]:
-    """Carry out a step of bringing K3s up or taking it away (see host_k3s.py)."""
-    from . import host_k3s
-
-    return host_k3s.answer(request)
 
 
 def op_environment(request: NodeRequest) -> dict[str, t.Any]:
@@ -310,69 +283,6 @@ def _place_files(run: pathlib.Path, request: NodeRequest) -> str | None:
     return None
 
 
-def _wait_for_store(spec: t.Mapping[str, t.Any]) -> str | None:
-    end = time.monotonic() + 10
-    status = host_units.unit_status(pathlib.Path(spec["folder"]))
-    while (not status["alive"] or status["state"] is None) and status["exit"] is None and time.monotonic() < end:
-        time.sleep(0.01)
-        status = host_units.unit_status(pathlib.Path(spec["folder"]))
-    if status["exit"] is not None or status["state"] != "running" or not status["alive"]:
-        return status["detail"] or "the rendezvous store did not start"
-    return None
-
-
-def _reach_first_node(host: str, port: int, seconds: float) -> str | None:
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            socket.create_connection((host, port), timeout=2).close()
-            return None
-        except OSError as exc:
-            if time.monotonic() > end:
-                return f"cannot reach the first node at {host}:{port} ({exc.strerror or exc})"
-        time.sleep(0.02)
-
-
-def _wait_for_peers(host: str, port: int, peers: int, seconds: float) -> str | None:
-    """Listen in place of a rendezvous store on a first node without one, until every other node has connected once."""
-    busy = host_preflight.port_problem(host, port)
-    if busy:
-        return f"cannot listen on {host}:{port}: {busy['reason']}"
-    end = time.monotonic() + seconds
-    with socket.create_server((host, port), backlog=1024, reuse_port=False) as server:
-        for connected in range(peers):
-            server.settimeout(max(0.01, end - time.monotonic()))
-            try:
-                server.accept()[0].close()
-            except TimeoutError:
-                return f"only {connected} of {peers} other nodes could reach {host}:{port}"
-    return None
-
-
-def _find_rank_process(run: pathlib.Path, rank: int | None) -> list[int]:
-    """Return the newest living process of ``rank`` (any rank when None) that this node's events name."""
-    started: dict[int, int] = {}
-    try:
-        lines = (run / "events.jsonl").read_bytes().splitlines()
-    except OSError:
-        return []
-    for raw in lines:
-        try:
-            line = json.loads(raw)
-        except ValueError:
-            continue
-        if line.get("kind") == "worker_started" and (rank is None or line.get("rank") == rank):
-            started[int(line["rank"] or 0)] = int(line["pid"])
-    marker = (files.read_json(run / "units" / "agent" / "spec.json") or {}).get("marker")
-    living = [pid for pid in started.values() if processes.environment_of(pid).get(processes.MARKER) == marker]
-    return living[-1:]
-
-
-def _supervisor_identity(run: pathlib.Path, unit: str) -> str | None:
-    state = files.read_json(run / "units" / unit / "state.json") or {}
-    return t.cast("str | None", state.get("supervisor"))
-
-
 def _state_dir(request: NodeRequest) -> pathlib.Path:
     return files.state_root(request["node"], request.get("state_root"))
 
@@ -395,20 +305,25 @@ _OPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "watch": op_watch,
     "stop": op_stop,
     "kill": op_kill,
+    "cut": op_cut,
     "examine": op_examine,
     "reach": op_reach,
     "read": op_read,
-    "k3s": op_k3s,
     "environment": op_environment,
     "results": op_results,
     "remove": op_remove,
 }
+# Operations on the machine itself: each has a module of its own, with a function ``answer``.
+_MODULES = {"k3s": ".host_k3s", "firewall": ".host_firewall", "mesh": ".host_mesh", "vxlan": ".host_vxlan"}
 
 
 def answer_request(request: NodeRequest) -> dict[str, t.Any]:
     """Carry out one request; an error of this node is returned as ``problem``, never as a traceback."""
     os.umask(0o077)
     try:
+        if request["op"] in _MODULES:
+            answer: dict[str, t.Any] = importlib.import_module(_MODULES[request["op"]], __package__).answer(request)
+            return answer
         return _OPS[request["op"]](request)
     except OSError as exc:
         return {"problem": f"{exc.filename or 'node'}: {exc.strerror or exc}"}

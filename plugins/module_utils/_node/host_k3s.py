@@ -11,20 +11,19 @@ This is a private utility of the collection; it may change without notice.
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
 import pathlib
 import re
 import socket
-import subprocess
 import time
 import typing as t
-import urllib.request
-import zlib
 
-from . import files
+from . import facts_cluster, placed_files
+from .commands import run
+from .facts_source import FactsSource
+from .placed_files import Recorder, place_of
 
 NodeRequest = t.Mapping[str, t.Any]
 RECORD = "var/lib/muster/k3s.json"
@@ -32,7 +31,14 @@ DATA = "var/lib/rancher/k3s"
 PROGRAM = "usr/local/bin/k3s"
 # What another Kubernetes leaves where this one would be.
 FOREIGN = {
-    "K3s": ("etc/systemd/system/k3s.service", "etc/systemd/system/k3s-agent.service", "etc/rancher/k3s", DATA),
+    "K3s": (
+        "etc/systemd/system/k3s.service",
+        "etc/systemd/system/k3s-agent.service",
+        "etc/rancher/k3s",
+        DATA,
+        PROGRAM,
+        "usr/local/bin/k3s-uninstall.sh",
+    ),
     "RKE2": ("etc/rancher/rke2", "var/lib/rancher/rke2"),
     "kubeadm": ("etc/kubernetes/kubelet.conf", "etc/kubernetes/admin.conf"),
     "MicroK8s": ("var/snap/microk8s",),
@@ -46,9 +52,6 @@ _REFUSALS = (
     "Node password rejected",
     "certificate signed by unknown authority",
 )
-_CHUNK = 1 << 20
-_COMMAND_S = 60
-_DOWNLOAD_S = 900
 
 
 def answer(request: NodeRequest) -> dict[str, t.Any]:
@@ -56,30 +59,36 @@ def answer(request: NodeRequest) -> dict[str, t.Any]:
     return _STEPS[request["step"]](request)
 
 
-def place_of(path: str, root: str = "/") -> pathlib.Path:
-    """Return a path of the node; ``root`` is another folder in tests."""
-    return pathlib.Path(root) / path.lstrip("/")
-
-
 def _read_state(request: NodeRequest) -> dict[str, t.Any]:
     root = request.get("root", "/")
-    record = files.read_json(place_of(RECORD, root))
-    known = (record or {}).get("files", {})
-    authority = place_of(f"{DATA}/server/tls/server-ca.crt", root)
+    recorder = _recorder(request)
+    record = recorder.read()
+    is_agent = (record or {}).get("role") == "agent"
+    authority = place_of(f"{DATA}/{'agent' if is_agent else 'server/tls'}/server-ca.crt", root)
     found: dict[str, t.Any] = {
         "architecture": os.uname().machine,
-        "systemd": pathlib.Path("/run/systemd/system").is_dir(),
+        "ability": facts_cluster.read_ability(FactsSource({"root": root})),
         "root": os.geteuid() == 0,
         "hostname": socket.gethostname(),
         "machine_id": _text(place_of("etc/machine-id", root)).strip(),
         "addresses": _addresses(),
         "record": record,
         "foreign": [] if record else _foreign(root),
-        "files": {path: _digest_of(path, root, known) for path in request.get("paths", [])},
+        "files": {path: recorder.digest_of(path) for path in request.get("paths", [])},
         "joined": place_of(f"{DATA}/agent/client-kubelet.crt", root).exists(),
         "authority": hashlib.sha256(authority.read_bytes()).hexdigest() if authority.exists() else None,
+        "driver": facts_cluster.read_driver(FactsSource({"root": root})),
         "unit": _unit(request["unit"]) if request.get("unit") else None,
     }
+    if request.get("machine"):
+        from . import host_firewall
+
+        found["machine"] = facts_cluster.read_machine(FactsSource({"root": root}), request["machine"])
+        found["machine"]["firewall"] = host_firewall.read_state() if root == "/" else None
+    if request.get("facts"):
+        from . import facts
+
+        found["facts"] = facts.gather_facts({"peers": request.get("peers", [])})
     if request.get("kubeconfig"):
         found["kubeconfig"] = _text(place_of("etc/rancher/k3s/k3s.yaml", root)) or None
     return found
@@ -87,74 +96,25 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
 
 def _begin(request: NodeRequest) -> dict[str, t.Any]:
     """Write the record, before the first byte of what will be made is sent."""
-    _record_before(request, request.get("root", "/"))
-    return {}
-
-
-def _fetch(request: NodeRequest) -> dict[str, t.Any]:
-    """Download a file beside its place; the controller decides by its digest whether it may be placed."""
-    part = _part(request)
-    part.parent.mkdir(parents=True, exist_ok=True)
-    digest, size = hashlib.sha256(), 0
-    end = time.monotonic() + _DOWNLOAD_S
-    try:
-        with urllib.request.build_opener().open(request["url"], timeout=60) as source, part.open("wb") as target:
-            while data := source.read(_CHUNK):
-                target.write(data)
-                digest.update(data)
-                size += len(data)
-                if time.monotonic() > end:
-                    raise OSError(f"was not complete after {_DOWNLOAD_S} s")
-    except (OSError, ValueError) as exc:
-        part.unlink(missing_ok=True)
-        return {"problem": f"{request['url']} cannot be downloaded: {exc}"}
-    return {"sha256": digest.hexdigest(), "size": size}
-
-
-def _piece(request: NodeRequest) -> dict[str, t.Any]:
-    """Add a piece to a file beside its place."""
-    part = _part(request)
-    part.parent.mkdir(parents=True, exist_ok=True)
-    with part.open("r+b" if request["offset"] and part.exists() else "wb") as target:
-        target.truncate(request["offset"])
-        target.seek(request["offset"])
-        target.write(zlib.decompress(base64.b64decode(request["data"])))
-    return {"size": part.stat().st_size}
-
-
-def _discard(request: NodeRequest) -> dict[str, t.Any]:
-    """Remove a file that was downloaded and may not be placed."""
-    _part(request).unlink(missing_ok=True)
+    _recorder(request).begin([item["path"] for item in request["files"]], _about(request))
     return {}
 
 
 def _apply(request: NodeRequest) -> dict[str, t.Any]:
-    """Place files (``{path, mode, text | sha256}``), the record first; enable the unit."""
-    root = request.get("root", "/")
-    record = _record_before(request, root)
-    for item in request["files"]:
-        place = place_of(item["path"], root)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if item.get("text") is not None:
-            files.write_atomic(place, item["text"].encode(), item["mode"])
-        else:
-            part = place.with_name(f".{place.name}.part")
-            found = files.sha256_of(part)
-            if found != item["sha256"]:
-                part.unlink()
-                return {"problem": f"{item['path']} has the SHA-256 {found} and not {item['sha256']}"}
-            part.chmod(item["mode"])
-            os.replace(part, place)
-        record["files"][item["path"]] = _signature(place)
-        _write_record(root, record)
-    for path in request.get("obsolete", []):
-        place_of(path, root).unlink(missing_ok=True)
-        record["files"].pop(path, None)
-        _write_record(root, record)
-    if root == "/":
+    """Place files, the record first; enable the unit."""
+    result = _recorder(request).apply(request["files"], request.get("obsolete", []), _about(request))
+    if request.get("root", "/") == "/" and not result.get("problem"):
         run("systemctl", "daemon-reload")
         run("systemctl", "enable", "--quiet", request["unit"])
-    return {"placed": [item["path"] for item in request["files"]]}
+    return result
+
+
+def _recorder(request: NodeRequest) -> Recorder:
+    return Recorder(RECORD, TREES, request.get("root", "/"))
+
+
+def _about(request: NodeRequest) -> dict[str, t.Any]:
+    return {name: request[name] for name in ("unit", "role", "cluster")}
 
 
 def _restart(request: NodeRequest) -> dict[str, t.Any]:
@@ -170,8 +130,8 @@ def _restart(request: NodeRequest) -> dict[str, t.Any]:
         lines = _read_log(unit, since)
         refused = [line for line in lines if any(text in line for text in _REFUSALS)]
         if state["active"] == "active":
-            record = files.read_json(place_of(RECORD)) or {"files": {}}
-            _write_record("/", {**record, "started_with": request["started_with"]})
+            recorder = _recorder({})
+            recorder.write({**(recorder.read() or {"files": {}}), "started_with": request["started_with"]})
             return {"state": "active"}
         if len(refused) >= 3 or state["restarts"] >= 2:
             shown = refused or [line for line in lines if "level=fatal" in line or "level=error" in line] or lines
@@ -219,30 +179,6 @@ def _token_ids(program: str) -> list[str]:
     return [str(item["token"]).partition(".")[0] for item in live]
 
 
-def _record_before(request: NodeRequest, root: str) -> dict[str, t.Any]:
-    """Write down what will be made, and which of these paths were there before, and return the record."""
-    place = place_of(RECORD, root)
-    record = files.read_json(place)
-    if record is None:
-        record = {"schema": 1, "files": {}, "before": [path for path in TREES if place_of(path, root).exists()]}
-    record |= {"unit": request["unit"], "role": request["role"], "cluster": request["cluster"]}
-    folders = set(record.get("folders", []))
-    paths = [item["path"] for item in request["files"]]
-    for path in [*paths, RECORD]:
-        folders.update(str(parent) for parent in place_of(path, root).parents if not parent.exists())
-    for path in paths:
-        record["files"].setdefault(path, None)
-    record["folders"] = sorted(folders)
-    _write_record(root, record)
-    return t.cast("dict[str, t.Any]", record)
-
-
-def _write_record(root: str, record: t.Mapping[str, t.Any]) -> None:
-    place = place_of(RECORD, root)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    files.write_json(place, record)
-
-
 def _foreign(root: str) -> list[str]:
     return [
         f"{name} (/{path})" for name, paths in FOREIGN.items() for path in paths if _is_content(place_of(path, root))
@@ -254,37 +190,19 @@ def _is_content(place: pathlib.Path) -> bool:
     return place.exists() and (not place.is_dir() or any(place.iterdir()))
 
 
-def _digest_of(path: str, root: str, known: t.Mapping[str, t.Any]) -> dict[str, t.Any] | None:
-    place = place_of(path, root)
-    if not place.is_file():
-        return None
-    before = known.get(path) or {}
-    stat = place.stat()
-    if [before.get("size"), before.get("changed")] == [stat.st_size, stat.st_mtime_ns]:
-        return {"sha256": before["sha256"], "mode": stat.st_mode & 0o7777}
-    return {"sha256": files.sha256_of(place), "mode": stat.st_mode & 0o7777}
-
-
-def _signature(place: pathlib.Path) -> dict[str, t.Any]:
-    stat = place.stat()
-    return {"sha256": files.sha256_of(place), "size": stat.st_size, "changed": stat.st_mtime_ns}
-
-
-def _part(request: NodeRequest) -> pathlib.Path:
-    place = place_of(request["path"], request.get("root", "/"))
-    return place.with_name(f".{place.name}.part")
-
-
 def _addresses() -> list[dict[str, t.Any]]:
-    """Return the addresses of this node's own links; those of pods are left out."""
+    """Return the addresses of this node's own links, those of the default route first; those of pods are left out."""
     try:
         links = json.loads(run("ip", "-json", "address", check=False) or "[]")
     except ValueError:
         return []
+    rows = [line.split() for line in _text(pathlib.Path("/proc/net/route")).splitlines()[1:]]
+    default = next((row[0] for row in rows if row[1:2] == ["00000000"]), None)
+    links.sort(key=lambda link: link["ifname"] != default)
     return [
         {"interface": link["ifname"], "address": item["local"], "prefix": item["prefixlen"]}
         for link in links
-        if not link["ifname"].startswith(("lo", "cni", "flannel", "veth", "kube", "docker", "br-"))
+        if not link["ifname"].startswith(("lo", "cni", "flannel", "veth", "kube"))
         for item in link.get("addr_info", [])
         if item.get("scope") == "global"
     ]
@@ -318,24 +236,6 @@ def _words(lines: t.Sequence[str]) -> str:
     return (found[1].replace('\\"', '"') if found else line)[:400]
 
 
-def run(*argv: str, check: bool = True) -> str:
-    """Run a command of the system and return its output; OSError says how it failed."""
-    path = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
-    environment = {**os.environ, "LC_ALL": "C", "PATH": path}
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_COMMAND_S, env=environment, check=False)
-    except FileNotFoundError as exc:
-        if not check:
-            return ""
-        raise OSError(f"{argv[0]} is not there") from exc
-    except subprocess.TimeoutExpired as exc:
-        raise OSError(f"{' '.join(argv[:2])} did not end within {_COMMAND_S} s") from exc
-    if check and done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()
-        raise OSError(f"{' '.join(argv[:3])} failed: {said[-1][:300]}")
-    return done.stdout
-
-
 def _text(place: pathlib.Path) -> str:
     try:
         return place.read_text()
@@ -349,17 +249,31 @@ def _remove(request: NodeRequest) -> dict[str, t.Any]:
     return host_k3s_removal.remove(request)
 
 
+def _find_image(request: NodeRequest) -> dict[str, t.Any]:
+    from . import host_images
+
+    return host_images.find(request)
+
+
+def _load_image(request: NodeRequest) -> dict[str, t.Any]:
+    from . import host_images
+
+    return host_images.load(request)
+
+
 # Folders that K3s makes. Those that were there before, empty, are emptied; all others go.
 TREES = ("etc/rancher", "etc/rancher/k3s", "etc/rancher/node", "var/lib/rancher", DATA, "var/lib/kubelet", "run/k3s",
          "run/flannel", "var/lib/cni", "var/log/pods", "var/log/containers")  # fmt: skip
 _STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "look": _read_state,
     "begin": _begin,
-    "fetch": _fetch,
-    "piece": _piece,
-    "discard": _discard,
+    "fetch": placed_files.fetch,
+    "piece": placed_files.store_piece,
+    "discard": placed_files.discard,
     "apply": _apply,
     "restart": _restart,
     "token": _token,
+    "find_image": _find_image,
+    "load_image": _load_image,
     "remove": _remove,
 }

@@ -19,7 +19,8 @@ import subprocess
 import time
 import typing as t
 
-from . import files, host_k3s
+from . import files, host_k3s, placed_files
+from .commands import run
 
 _LINKS = ("cni0", "flannel.1", "flannel-v6.1", "flannel-wg", "flannel-wg-v6", "kube-ipvs0")
 _RULES = ("KUBE-", "CNI-", "cni0", "flannel", "FLANNEL")
@@ -30,7 +31,7 @@ _GONE_S = 20
 def remove(request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Remove what the record of this node names, and all that K3s made; without a record nothing is touched."""
     root = request.get("root", "/")
-    record = files.read_json(host_k3s.place_of(host_k3s.RECORD, root))
+    record = files.read_json(placed_files.place_of(host_k3s.RECORD, root))
     if record is None:
         return {"removed": False}
     if root == "/":
@@ -40,23 +41,22 @@ def remove(request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         _remove_network()
     before = set(record.get("before", []))
     for path in record["files"]:
-        place = host_k3s.place_of(path, root)
+        place = placed_files.place_of(path, root)
         place.unlink(missing_ok=True)
         place.with_name(f".{place.name}.part").unlink(missing_ok=True)
     for path in reversed(host_k3s.TREES):
-        _remove_tree(host_k3s.place_of(path, root), keep=path in before)
-    host_k3s.place_of(host_k3s.RECORD, root).unlink(missing_ok=True)
-    for folder in sorted(record.get("folders", []), key=len, reverse=True):
-        _remove_empty(pathlib.Path(folder))
+        _remove_tree(placed_files.place_of(path, root), keep=path in before)
+    placed_files.place_of(host_k3s.RECORD, root).unlink(missing_ok=True)
+    placed_files.remove_empty(record.get("folders", []))
     if root == "/":
-        host_k3s.run("systemctl", "daemon-reload")
-        host_k3s.run("systemctl", "reset-failed", record["unit"], check=False)
+        run("systemctl", "daemon-reload")
+        run("systemctl", "reset-failed", record["unit"], check=False)
     return {"removed": True}
 
 
 def _stop(unit: str) -> None:
-    host_k3s.run("systemctl", "disable", "--quiet", unit, check=False)
-    host_k3s.run("systemctl", "stop", unit, check=False)
+    run("systemctl", "disable", "--quiet", unit, check=False)
+    run("systemctl", "stop", unit, check=False)
 
 
 def _kill_pods() -> None:
@@ -97,17 +97,17 @@ def _unmount() -> None:
     lines = pathlib.Path("/proc/self/mounts").read_text().splitlines()
     places = [line.split()[1].encode().decode("unicode_escape") for line in lines]
     for place in sorted((item for item in places if item.startswith(_MOUNTS)), key=len, reverse=True):
-        host_k3s.run("umount", "--lazy", place, check=False)
+        run("umount", "--lazy", place, check=False)
 
 
 def _remove_network() -> None:
     for link in _LINKS:
         if pathlib.Path(f"/sys/class/net/{link}").exists():
-            host_k3s.run("ip", "link", "delete", link, check=False)
+            run("ip", "link", "delete", link, check=False)
     for tool in ("iptables", "ip6tables"):
         if not shutil.which(f"{tool}-save", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"):
             continue
-        rules = host_k3s.run(f"{tool}-save", check=False)
+        rules = run(f"{tool}-save", check=False)
         kept = [line for line in rules.splitlines() if not any(mark in line for mark in _RULES)]
         if kept != rules.splitlines():
             text = "\n".join([*kept, ""]).encode()
@@ -130,10 +130,3 @@ def _remove_tree(place: pathlib.Path, keep: bool) -> None:
             shutil.rmtree(item, ignore_errors=True)
         else:
             item.unlink(missing_ok=True)
-
-
-def _remove_empty(folder: pathlib.Path) -> None:
-    try:
-        folder.rmdir()
-    except OSError:
-        return

@@ -22,6 +22,8 @@ import typing as t
 from . import files, log_patterns
 
 KEEP_BYTES = 64 << 20
+# A launcher that shows its ranks' files has put what it read of them into the unit's log: one copy is kept.
+RANK_KEEP_BYTES = 1 << 20
 _PIECE = 1 << 20
 _LOOK_S = 0.05
 _BOUND_S = 1.0
@@ -67,8 +69,9 @@ class UnitOutput:
         if not now and time.monotonic() - self._bounded_at < _BOUND_S:
             return
         self._bounded_at = time.monotonic()
-        for place in [self._log, *self._run.glob("ranks/**/std*.log")]:
-            bound_log(place, self.child, KEEP_BYTES)
+        bound_log(self._log, self.child, KEEP_BYTES)
+        for place in self._run.glob("ranks/**/std*.log"):
+            bound_log(place, self.child, RANK_KEEP_BYTES)
 
     def _parse_piece(self, ended: bool) -> bool:
         """Take in whole lines of one piece of the log; return whether there may be more."""

@@ -14,6 +14,8 @@ import typing as t
 
 # In the text of a metric that comes from a printed line.
 MARK = '"printed":true'
+# How programs print what is not a number.
+_NOT_A_NUMBER = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 Patterns = t.Mapping[str, "re.Pattern[str]"]
 
 
@@ -54,6 +56,8 @@ def _build_metric(key: str, found: re.Match[str], at: float) -> dict[str, t.Any]
     if step is None:
         return None
     figures = {name: number for name, number in numbers.items() if number is not None}
+    if _NOT_A_NUMBER.fullmatch((found.groupdict().get("loss") or "").strip()):
+        figures["loss"] = math.nan
     return {"at": at, **(figures if key == "step" else {}), key: int(step)}
 
 

@@ -24,6 +24,7 @@ def build_environment(
     """Return the variables of the launcher: inherited, this node's, the gang's, the secrets, and the user's, which win.
 
     :param address: the first node's.
+    :raises PodRefusal: when they name a topology file that this pod does not have.
     """
     # Not every launcher can tell an IPv6 address from its port: these get the name.
     host = str(spec["coordinator"]) if ":" in address and spec.get("coordinator") else address
@@ -52,7 +53,10 @@ def build_environment(
     gang = {key: replace_placeholders(str(text), values) for key, text in spec["env"].items()}
     # The launcher gets no rank: libraries that look for MPI would use it.
     inherited = {key: text for key, text in os.environ.items() if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    return {**inherited, **node, **gang, **secrets, **spec.get("user_env", {})}
+    env = {**inherited, **node, **gang, **secrets, **spec.get("user_env", {})}
+    if spec.get("gpus"):
+        pod_preflight.require_topology_file(env.get("NCCL_TOPO_FILE", ""))
+    return env
 
 
 def replace_placeholders(text: str, values: t.Mapping[str, str]) -> str:

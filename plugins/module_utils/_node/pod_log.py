@@ -19,6 +19,9 @@ import typing as t
 
 MARK = "\x1emuster\x1e"
 _LONGEST = 64 << 10
+# Of each line of the program so much is in the container's log: a kubelet deletes the beginning of one that grows
+# faster than it is read, and with it what the ranks recorded.
+_SHOWN = 16 << 10
 _SHORTEST_SECRET = 6
 
 
@@ -33,6 +36,8 @@ class Output:
         self.filter_line: t.Callable[[bytes], bytes] = lambda line: line
         self.seq = self.lines = 0
         self._rest = b""
+        # Bytes of the line that the program is at which the container's log lacks, None at the beginning of a line.
+        self._left_out: int | None = None
         self._file: int | None = None
         self._marks: int | None = None
 
@@ -71,31 +76,48 @@ class Output:
         lines = (self._rest + data).split(b"\n")
         self._rest = lines.pop()
         for line in lines:
-            self._write_filtered(line + b"\n")
+            self._take(line, ended=True)
         if len(self._rest) > _LONGEST:
-            self.flush()
+            rest, self._rest = self._rest, b""
+            self._take(rest, ended=False)
 
     def flush(self) -> None:
         """End the line that the program has begun."""
-        if self._rest:
+        if self._rest or self._left_out is not None:
             rest, self._rest = self._rest, b""
-            self._write_filtered(rest + b"\n")
+            self._take(rest, ended=True)
 
-    def _write_filtered(self, line: bytes) -> None:
-        text = self.filter_line(line)
-        if text:
-            self._line(text)
+    def _take(self, part: bytes, ended: bool) -> None:
+        """Write a part of a line: all of it beside the checkpoints, its beginning to the container's log."""
+        text = self.filter_line(part + b"\n")
+        if not text:
+            return
+        line = self._clean(text)
+        begins, left_out = self._left_out is None, self._left_out or 0
+        shown = (line if len(line) <= _SHOWN else _cut(line)) if begins else b""
+        self._write(line, shown)
+        left_out += max(0, len(line) - len(shown))
+        self._left_out = None if ended else left_out
+        if ended and left_out:
+            where = ", they are in the log beside the checkpoints" if self._file is not None else ""
+            self._write(b"", f"muster: {left_out} bytes of the line above were left out here{where}\n".encode())
 
-    def _line(self, line: bytes) -> None:
-        # Replaced by a space: without it, the text around a mark could form one.
-        line = self._scrub(line.replace(MARK.encode(), b" "))
-        self.lines += line.count(b"\n")
-        _write(self.descriptor, line)
+    def _line(self, text: bytes) -> None:
+        line = self._clean(text)
+        self._write(line, line)
+
+    def _write(self, line: bytes, shown: bytes) -> None:
+        self.lines += shown.count(b"\n")
+        _write(self.descriptor, shown)
         if self._file is not None and not _write(self._file, line):
             os.close(self._file)
             self._file = None
             self.lines += 1
             _write(self.descriptor, b"muster: the kept log has no more room\n")
+
+    def _clean(self, text: bytes) -> bytes:
+        # Replaced by a space: without it, the text around a mark could form one.
+        return self._scrub(text.replace(MARK.encode(), b" "))
 
     def _scrub(self, line: bytes) -> bytes:
         for value in self.secrets:
@@ -129,6 +151,11 @@ class Tail:
                 continue
             if isinstance(value, dict):
                 yield value
+
+
+def _cut(line: bytes) -> bytes:
+    """Return the beginning of a line, without the half of a letter at its end."""
+    return line[:_SHOWN].decode(errors="ignore").encode() + b"\n"
 
 
 def _write(descriptor: int, data: bytes) -> bool:

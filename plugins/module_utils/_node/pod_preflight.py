@@ -219,6 +219,15 @@ def check_devices(spec: t.Mapping[str, t.Any], found: t.Mapping[str, t.Any]) -> 
     return warnings
 
 
+def require_topology_file(path: str) -> None:
+    """Require the file of ``NCCL_TOPO_FILE``, which NCCL leaves out in silence where it does not exist.
+
+    :raises PodRefusal: when it does not exist.
+    """
+    if path and not pathlib.Path(path).is_file():
+        raise PodRefusal(f"NCCL_TOPO_FILE names {path}, which this pod does not have: mount it (job.mounts)")
+
+
 def find_interface(peer: str) -> str | None:
     """Return the network interface that leads to ``peer`` (an address), or None when unknown."""
     family = socket.AF_INET6 if ":" in peer else socket.AF_INET

@@ -210,8 +210,10 @@ def main(argv: list[str]) -> int:
     common = {"rank": rank, "local_rank": local, "attempt": attempt, "gang": gang}
     _log_nccl(attempt, rank)
     _load_secrets(os.environ.pop("MUSTER_SECRETS_FILE", ""))
+    # What the program prints at once belongs to this attempt: lines are dated when they are printed.
+    began = time.time()
     program = start_program(command)
-    _append_event(events, {"kind": "worker_started", **common, "world_size": size, "pid": program.pid})
+    _append_event(events, {"at": began, "kind": "worker_started", **common, "world_size": size, "pid": program.pid})
     code, number = os.waitstatus_to_exitcode(program.wait()), 0
     if code < 0:
         code, number = 128 - code, -code

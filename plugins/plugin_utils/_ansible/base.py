@@ -15,7 +15,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from .._workflows.shared import progress
-from .._workflows.shared.state_dir import StateHome, cluster_kubeconfig
+from .._workflows.shared.state_dir import OWN_CLUSTER, StateHome, cluster_kubeconfig
 from . import errors as error_boundary
 
 if t.TYPE_CHECKING:
@@ -62,7 +62,7 @@ class WorkflowAction(ActionBase):
         setting, cluster = (self._templar.template(variables.get(name)) for name in ("muster_state", "muster_cluster"))
         home = StateHome(options.get("state_home") or setting, options.get("cluster") or cluster or "default")
         place = cluster_kubeconfig(home)
-        return {**options, "kubeconfig": str(place)} if place.is_file() else options
+        return {**options, "kubeconfig": str(place), OWN_CLUSTER: True} if place.is_file() else options
 
     @property
     def check(self) -> bool:

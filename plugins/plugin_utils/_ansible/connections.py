@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
 import typing as t
 
@@ -26,6 +27,7 @@ from .._hosts.node_client import NodeClient
 
 _AUTO_INTERPRETERS = ("auto", "auto_silent", "auto_legacy", "auto_legacy_silent")
 # A host that has sent nothing for 20 seconds is not there: 3 questions, 5 seconds apart, and 5 for the last answer.
+_PASSWORD_FIX = "Give it with --ask-become-pass, or let the user become root without a password"
 _KEEP_ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 
 
@@ -103,14 +105,13 @@ class HostShell:
         try:
             code, out, err = connection.exec_command(line, in_data=data, sudoable=self._become is not None)
         except AnsibleConnectionFailure as exc:
-            raise UnreachableError(self._host, _first_line(exc), "Check its address, port and key") from exc
+            raise UnreachableError(self._host, *explain_ssh(str(exc), 0)) from exc
         except AnsibleError as exc:
-            raise UnreachableError(self._host, _first_line(exc)) from exc
+            fix = _PASSWORD_FIX if "password" in str(exc).lower() else ""
+            raise UnreachableError(self._host, _first_line(exc), fix) from exc
         text = to_text(err, errors="surrogate_or_replace")
         if code == 255 and self._kind.endswith("ssh"):
-            raise UnreachableError(
-                self._host, (text.strip().splitlines() or ["ssh failed"])[-1], "Check its address, port and key"
-            )
+            raise UnreachableError(self._host, *explain_ssh(text, -1))
         return int(code), to_text(out, errors="surrogate_or_replace"), text
 
     def _open(self) -> t.Any:
@@ -157,6 +158,22 @@ def _become(task: t.Any, variables: t.Mapping[str, t.Any]) -> t.Any:
         return None
     method = str(variables.get("ansible_become_method") or task.become_method or "sudo")
     return become_loader.get(method)
+
+
+def explain_ssh(text: str, telling: int) -> tuple[str, str]:
+    """Return what ssh says about a connection that failed, and what to do: (problem, fix).
+
+    :param telling: the index of the line that says it, where it is none of the known cases.
+    """
+    if "IDENTIFICATION HAS CHANGED" in text:
+        found = re.search(r"host key for (\S+) has changed", text)
+        address = found.group(1) if found else "ADDRESS"
+        fix = f"If the machine was replaced, remove the old key (ssh-keygen -R '{address}') and add the new one"
+        return "its SSH host key has changed, another machine may have this address", f"{fix} (ssh-keyscan)"
+    if "Host key verification failed" in text:
+        return "its SSH host key is not known", "Compare and add it: ssh-keyscan ADDRESS >> ~/.ssh/known_hosts"
+    lines = [line.strip() for line in text.splitlines() if line.strip(" \t\r@")]
+    return (lines[telling] if lines else "ssh failed")[:300], "Check its address, port and key"
 
 
 def _first_line(exc: BaseException) -> str:

@@ -34,6 +34,7 @@ _CORE = (
     "host_blobs",
     "host_log_follow",
     "host_preflight",
+    "host_rendezvous",
     "host_units",
     "processes",
     "shared_folder",

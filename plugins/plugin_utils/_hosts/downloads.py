@@ -64,14 +64,19 @@ def find(name: str, version: str, architecture: str, file: str = "") -> Download
     base = known[0]
     here, wanted = (urllib.parse.quote(text, safe="") for text in (base.version, version))
     url = base.url.replace(here, wanted)
-    name_of_file = file or base.file
+    name_of_file = file or base.file.replace(base.version, version)
     return Download(name, version, base.architecture, name_of_file, f"{url.rpartition('/')[0]}/{name_of_file}", "")
+
+
+def bundle_path(download: Download) -> str:
+    """Return where a file is in a bundle: files of several programs have one name."""
+    return f"{download.name}/{download.version}/{download.file}"
 
 
 def locate(download: Download, source: str, base: pathlib.Path) -> str | pathlib.Path:
     """Return where a file comes from: its own URL, one below another URL, or a file of a folder.
 
-    :param source: empty, a URL, or a folder (or the file itself) of the controller.
+    :param source: empty, a URL, or a bundle, another folder or the file itself on the controller.
     :raises InputError: when the folder does not have it.
     """
     if not source:
@@ -79,7 +84,10 @@ def locate(download: Download, source: str, base: pathlib.Path) -> str | pathlib
     if source.startswith(("https://", "http://")):
         return f"{source.rstrip('/')}/{download.file}"
     place = base / pathlib.Path(source).expanduser()
-    found = place / download.file if place.is_dir() else place
+    found = place
+    if place.is_dir():
+        names = (bundle_path(download), f"images/{download.file}", download.file)
+        found = next((place / name for name in names if (place / name).is_file()), place / download.file)
     if not found.is_file():
         raise InputError("source", f"{found} does not exist", f"Place {download.file} there or name a URL")
     return found

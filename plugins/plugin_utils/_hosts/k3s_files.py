@@ -17,6 +17,8 @@ import yaml
 
 PROGRAM = "/usr/local/bin/k3s"
 CONFIG = "/etc/rancher/k3s/config.yaml.d/50-muster.yaml"
+# Apart: they apply when a node is registered, and K3s is not started again for a change of them.
+TAINTS = "/etc/rancher/k3s/config.yaml.d/60-muster-taints.yaml"
 TOKEN = "/etc/rancher/k3s/muster-token"
 REGISTRIES = "/etc/rancher/k3s/registries.yaml"
 IMAGES = "/var/lib/rancher/k3s/agent/images"
@@ -68,6 +70,7 @@ class K3sSettings:
     traefik: bool = False
     servicelb: bool = False
     memlock: bool = True
+    default_runtime: str = ""
     registries: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     more: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
 
@@ -100,6 +103,8 @@ def render(settings: K3sSettings) -> list[NodeFile]:
     ]
     if settings.memlock:
         found.append(NodeFile(f"{unit}.d/50-memlock.conf", 0o644, _MEMLOCK))
+    if settings.taints:
+        found.append(NodeFile(TAINTS, 0o600, _yaml({"node-taint": list(settings.taints)})))
     if settings.registries:
         found.append(NodeFile(REGISTRIES, 0o600, _yaml(settings.registries)))
     return found
@@ -111,8 +116,8 @@ def _config(settings: K3sSettings) -> dict[str, t.Any]:
         values["node-ip"] = settings.node_ip
     if settings.flannel_iface:
         values["flannel-iface"] = settings.flannel_iface
-    if settings.taints:
-        values["node-taint"] = list(settings.taints)
+    if settings.default_runtime:
+        values["default-runtime"] = settings.default_runtime
     if settings.role == "server":
         values |= {
             "cluster-cidr": settings.pods,

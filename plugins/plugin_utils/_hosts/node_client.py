@@ -23,8 +23,9 @@ PIECE_BYTES = 8 << 20
 ANSWER_S = 7.0
 # And for a watch, which may find the node busy, beyond the time that it waits by itself.
 _WATCH_S = 10.0
-# Steps of K3s that take long: a download has 900 s on the node, a removal ends all pods and mounts.
-_K3S_S: t.Final = {"fetch": 960.0, "remove": 600.0, "apply": 300.0}
+# Steps of installing programs that take long: a download has 900 s on the node, a removal of K3s ends all pods, an
+# image is unpacked.
+_STEPS_S: t.Final = {"fetch": 960.0, "remove": 600.0, "apply": 300.0, "load_image": 2000.0}
 _DEADLINES_S = {
     "put": 300.0,
     "install": 120.0,
@@ -34,6 +35,7 @@ _DEADLINES_S = {
     "examine": 300.0,
     "environment": 3600.0,
     "results": 600.0,
+    "firewall": 300.0,
 }
 _LONGEST_S = 300.0
 # What info looks into outside its own files: an interpreter on a slow network disk, drivers.
@@ -137,8 +139,10 @@ def answer_deadline_s(op: str, values: t.Mapping[str, t.Any]) -> float:
         return 2 * float(values.get("within_s", 60)) + ANSWER_S
     if op == "reach":
         return float(values.get("seconds", 0)) + 60.0
-    if op == "k3s":
-        return _K3S_S.get(str(values.get("step")), 120.0) + float(values.get("wait_s", 0))
+    if op == "vxlan":
+        return float(values.get("wait_s", 0)) + 60.0
+    if op in ("k3s", "mesh"):
+        return _STEPS_S.get(str(values.get("step")), 120.0) + float(values.get("wait_s", 0))
     if op == "info" and not any(values.get(name) for name in _SLOW_FACTS):
         return ANSWER_S
     return _DEADLINES_S.get(op, _LONGEST_S if op == "info" else 60.0)

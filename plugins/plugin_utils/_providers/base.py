@@ -167,8 +167,6 @@ def classify_status(answer: JsonResponse, detail: t.Callable[[object], str], now
     reason = f"status {status}{_error_suffix(answer, detail)}"
     if status == 429:
         return OrderRefused("throttled", reason, parse_retry_after(answer.headers.get("retry-after"), now))
-    if status in (404, 410):
-        return OrderRefused("capacity", reason)
     if status == 402:
         return OrderRefused("quota", reason)
     if status == 401:
@@ -188,20 +186,28 @@ def _error_suffix(answer: JsonResponse, detail: t.Callable[[object], str]) -> st
     return f": {clean}" if clean else ""
 
 
+def _is_done(response: HttpResponse) -> bool:
+    return response.status < 400
+
+
 def send_delete(
-    http: HttpClient, request: HttpRequest, absent: t.Callable[[HttpResponse], bool] = _is_not_found
+    http: HttpClient,
+    request: HttpRequest,
+    absent: t.Callable[[HttpResponse], bool] = _is_not_found,
+    done: t.Callable[[HttpResponse], bool] = _is_done,
 ) -> bool:
     """Send a delete, which may be repeated safely; false when the id does not exist.
 
-    ``absent`` returns whether an error answer means that; every other error is raised.
+    ``absent`` returns whether an answer means that, ``done`` whether it means that the delete was accepted; every other
+    answer is raised.
     """
     repeatable = request._replace(idempotent=True)
     response = http.send(repeatable, allow=(400, 404, 410))
-    if response.status < 400:
+    if done(response):
         return True
     if absent(response):
         return False
-    raise ApiError(request.method, request.path, response.status, request_id=response.request_id())
+    raise http.status_error(request, response)
 
 
 def build_instance(

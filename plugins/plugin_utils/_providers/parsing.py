@@ -101,6 +101,14 @@ def text(value: object) -> str | None:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def require_text(value: object) -> str:
+    """Return an id of an answer. Raises ValueError for null, empty text or anything else."""
+    result = text(value)
+    if result is None:
+        raise ValueError("no id")
+    return result
+
+
 def printable(value: str) -> str:
     """Return ``value`` with a replacement character for each unprintable one."""
     return "".join(char if char.isprintable() else "\ufffd" for char in value)

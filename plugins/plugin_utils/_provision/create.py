@@ -185,10 +185,10 @@ class _CreateEffects:
     def _delete(self, action: DeleteInstance) -> DeletionAnswered:
         instance = action.deletion.instance
         try:
-            self._providers[instance.provider].delete(instance)
+            existed = self._providers[instance.provider].delete(instance)
         except Exception as error:
             return DeletionAnswered(self._scheduler.now(), action.deletion, explain_failure(error))
-        return DeletionAnswered(self._scheduler.now(), action.deletion)
+        return DeletionAnswered(self._scheduler.now(), action.deletion, existed=existed)
 
     def _probe(self, action: ProbeMachine) -> MachineProbed:
         if self._prober is None:
@@ -227,7 +227,10 @@ def read_pool(request: PoolRequest, providers: ProviderApis, session: LedgerSess
 def _check_accounts(request: PoolRequest, providers: ProviderApis, session: LedgerSession, needed: set[str]) -> None:
     missing = sorted(needed - set(providers))
     if missing:
-        raise ProviderError(f"no credentials for {', '.join(missing)}", "Add them under providers")
+        raise ProviderError(
+            f"no credentials for {', '.join(missing)}",
+            "Set its environment variable, add it to providers, or leave its candidates out",
+        )
     for lease in pool_leases(request, session.leases.values()):
         account = providers[lease.provider].account if lease.provider in providers else lease.account
         if lease.open and lease.account != account:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...module_utils._model.offer import Hardware
+from ...module_utils._model.offer import Hardware, sold_problems
 from .create_caps import PriceBudget, find_broken_cap, is_blocked_by_deletions
 from .create_state import (
     Choice,
@@ -57,14 +57,14 @@ def decide(state: PoolState, now: float) -> tuple[CreateAction, ...] | WaitUntil
 def failure_reason(state: PoolState, now: float) -> str:
     """Return why the pool can no longer be completed, empty while it can."""
     request = state.request
-    reason = state.failure or find_broken_cap(state)
+    reason = state.failure or find_broken_cap(state) or find_lost_gpus(state)
     if reason or state.is_ready:
         return reason
     if now >= request.timeout_at:
-        return f"not complete in time: {_describe_missing(state)}"
+        return f"not complete in time: {_describe_missing(state)}{_last_problem(state)}"
     if state.replacements > request.max_replacements * request.slot_count:
         limit = f"max_replacements allows {request.max_replacements} per machine"
-        return f"{state.replacements} machines were unusable or never came and {limit}"
+        return f"{state.replacements} machines were unusable or never came and {limit}{_last_problem(state)}"
     has_wanted = any(slot.phase == "wanted" for slot in state.slots)
     if has_wanted and not available_choices(state, now) and not _may_get_an_offer(state, now):
         return _explain_no_offer(state)
@@ -106,6 +106,20 @@ def next_candidate(state: PoolState, now: float) -> int | None:
         if available_choices(trial, now):
             return tier
     return None
+
+
+def find_lost_gpus(state: PoolState) -> str:
+    """Return which machine of a complete pool lists fewer GPUs than its order: a restart may find none free."""
+    for slot, lease in leased_slots(state):
+        if not (lease.protected and lease.instance):
+            continue
+        ordered = Hardware(gpu_count=ordered_hardware(state, slot).gpu_count)
+        for machine in lease.instance.machines:
+            problems = sold_problems(ordered, Hardware.of_record(machine.record))
+            if problems:
+                kept = "it is kept, because it was complete before: remove_nodes deletes it"
+                return f"{lease.name} {problems[0]} ({kept})"
+    return ""
 
 
 def leased_slots(state: PoolState) -> t.Iterator[tuple[MachineSlot, SlotLease]]:
@@ -221,7 +235,11 @@ def _explain_no_offer(state: PoolState) -> str:
         undeleted = ", ".join(item.instance.name for item in state.deletions)
         beside = f" beside {undeleted}, which cannot be deleted" if undeleted else ""
         return f"no offer fits the price caps{beside} (the cheapest costs {cheapest:.2f} USD per hour)"
-    return "every offer was refused"
+    return f"every offer was refused{_last_problem(state)}"
+
+
+def _last_problem(state: PoolState) -> str:
+    return f" (last: {state.last_problem})" if state.last_problem else ""
 
 
 def _wake_times(state: PoolState, now: float) -> t.Iterator[float]:

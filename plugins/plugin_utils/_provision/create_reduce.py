@@ -72,6 +72,8 @@ def replace_machine(state: PoolState, slot: MachineSlot, reason: str) -> PoolSta
     instance = slot.lease.instance if slot.lease else None
     if instance and instance.host:
         state = dataclasses.replace(state, bad_hosts=state.bad_hosts | {f"{instance.provider}:{instance.host}"})
+    name = slot.lease.name if slot.lease else f"machine {slot.index}"
+    state = dataclasses.replace(state, last_problem=f"{name}: {reason}")
     return dataclasses.replace(_release_slot(state, slot, reason), replacements=state.replacements + 1)
 
 
@@ -123,8 +125,9 @@ def _apply_refusal(
     state = dataclasses.replace(state, order_counts=counts)
     if answer.why == "throttled":
         return _apply_throttle(state, slot, lease, now, answer.retry_after_s)
-    state = state.with_abandoned(lease.token)
-    state = state.with_history(f"{lease.name}: {lease.provider} refused {slot.choice.offer.product}: {answer.reason}")
+    refusal = f"{lease.provider} refused {slot.choice.offer.product}: {answer.reason}"
+    state = dataclasses.replace(state.with_abandoned(lease.token), last_problem=refusal)
+    state = state.with_history(f"{lease.name}: {refusal}")
     state = state.with_slot(MachineSlot(slot.index))
     if answer.why in ("quota", "credentials"):
         closed = {item.key: _FOREVER for item in state.choices if item.offer.provider == lease.provider}
@@ -175,6 +178,7 @@ def _apply_listing(state: PoolState, event: AccountListed) -> PoolState:
 def _update_deletions(state: PoolState, event: AccountListed) -> PoolState:
     """Keep what is being deleted until two listings lack it; what is listed for long is deleted again."""
     listed = {item.id for item in event.instances}
+    gap_s = {False: ABSENCE_GAP_S, True: max(ABSENCE_GAP_S, state.traits[event.provider].list_lag_s)}
     kept = []
     for item in state.deletions:
         if item.instance.provider == event.provider and item.acknowledged_at is not None:
@@ -184,7 +188,7 @@ def _update_deletions(state: PoolState, event: AccountListed) -> PoolState:
                 item = _fail_deletion(item, event.at) if again else item
             elif item.absent_at is None:
                 item = dataclasses.replace(item, absent_at=event.requested_at)
-            elif event.requested_at - item.absent_at >= ABSENCE_GAP_S:
+            elif event.requested_at - item.absent_at >= gap_s[item.unknown]:
                 continue
         kept.append(item)
     return dataclasses.replace(state, deletions=tuple(kept))
@@ -309,9 +313,8 @@ def _mark_passed(state: PoolState, slot: MachineSlot, lease: SlotLease, member: 
 
 def _apply_deletion(state: PoolState, event: DeletionAnswered) -> PoolState:
     answered = event.deletion
-    after = (
-        _fail_deletion(answered, event.at) if event.problem else dataclasses.replace(answered, acknowledged_at=event.at)
-    )
+    accepted = dataclasses.replace(answered, acknowledged_at=event.at, unknown=not event.existed)
+    after = _fail_deletion(answered, event.at) if event.problem else accepted
     if after.stuck:
         state = state.with_history(f"{answered.instance.name}: cannot be deleted ({event.problem})")
     key = DeleteInstance(answered).key

@@ -124,7 +124,8 @@ class QueuedDeletion:
     """An instance to delete; ``retry_at`` is when the next attempt is due.
 
     It bills ``price`` until it is absent from listings: it was ``acknowledged_at``, and first absent at ``absent_at``.
-    One that is ``stuck`` cannot be deleted by this call.
+    One that is ``unknown`` to its provider must be absent for as long as a listing may miss one that exists; one that
+    is ``stuck`` cannot be deleted by this call.
     """
 
     instance: Instance
@@ -134,6 +135,7 @@ class QueuedDeletion:
     price: float | None = None
     acknowledged_at: float | None = None
     absent_at: float | None = None
+    unknown: bool = False
     stuck: bool = False
 
     @property
@@ -149,7 +151,8 @@ class PoolState:
     ``tier`` is the candidate that is being ordered, ``closed_until`` until when a choice may not be ordered,
     ``order_counts`` how often each was. ``abandoned_tokens`` are of orders that no slot waits for: what appears under
     them is deleted. ``returned_at`` are the providers that list what was proved gone. ``throttles`` counts the refusals
-    for the pace in a row, by provider. ``in_flight`` holds the keys of the actions that have no answer yet.
+    for the pace in a row, by provider; ``last_problem`` is why an order was refused, or a machine replaced, last.
+    ``in_flight`` holds the keys of the actions that have no answer yet.
     """
 
     request: PoolRequest
@@ -170,6 +173,7 @@ class PoolState:
     started_at: float = 0.0
     in_flight: frozenset[str] = frozenset()
     failure: str = ""
+    last_problem: str = ""
     history: tuple[str, ...] = ()
 
     @property
@@ -311,11 +315,12 @@ class MachineProbed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeletionAnswered:
-    """A delete call was answered; ``problem`` says why it failed."""
+    """A delete call was answered; ``problem`` says why it failed, ``existed`` whether its provider knew the id."""
 
     at: float
     deletion: QueuedDeletion
     problem: str = ""
+    existed: bool = True
 
 
 CreateEvent = OrderSent | OrderAnswered | AccountListed | MachineProbed | DeletionAnswered

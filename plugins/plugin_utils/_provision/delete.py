@@ -44,6 +44,14 @@ def is_credential_error(error: Exception) -> bool:
     return isinstance(error, ApiError) and error.status in (401, 403)
 
 
+def is_request_error(error: Exception) -> bool:
+    """Return whether an error is about the request: such as a delete of what has ended, or may not be deleted.
+
+    One with a success status was told by the body.
+    """
+    return isinstance(error, ApiError) and error.status in (200, 400, 409, 422)
+
+
 class _DeleteEffects:
     """Calls to accounts and ledger lines while leases are deleted."""
 
@@ -75,7 +83,11 @@ class _DeleteEffects:
             existed = self._accounts[deletion.instance.provider].delete(deletion.instance)
         except Exception as error:
             return DeleteAnswered(
-                self._scheduler.now(), deletion, problem=explain_failure(error), is_refused=is_credential_error(error)
+                self._scheduler.now(),
+                deletion,
+                problem=explain_failure(error),
+                is_refused=is_credential_error(error),
+                is_denied=is_request_error(error),
             )
         return DeleteAnswered(self._scheduler.now(), deletion, existed)
 
@@ -249,6 +261,8 @@ def _unseen_leases(state: DeleteState) -> list[dict[str, object]]:
             continue
         identity = state.accounts.get(lease.provider)
         problem = delete_plan.find_account_problem(lease, identity)
+        if not problem and lease.provider not in state.listed_accounts:
+            problem = f"{lease.provider} could not be listed"
         if not problem and identity and lease.provider not in state.known_accounts:
             problem = unknown_account(lease.provider, identity)
         if problem:

@@ -5,9 +5,10 @@
 
 A lease is verified when every id it ever had was deleted with an answer, and two listings of its own account, at
 least five seconds apart after that (and after every delay that the provider is known for), show neither its token nor
-its ids. A listing in between that shows it starts the proof again. An account in which nothing of ours was ever seen
-proves nothing. Ids are deleted once a listing was answered or has failed, so that one that a listing shows as another's
-is left alone.
+its ids. Where the answer was that a machine is unknown, or cannot be deleted, the two are as far apart as a listing may
+miss a machine that exists. A listing in between that shows it starts the proof again. An account in which nothing of
+ours was ever seen proves nothing. Ids are deleted once a listing was answered or has failed, so that one that a
+listing shows as another's is left alone.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -259,15 +260,22 @@ def _dispute(state: DeleteState, termination: Termination, others: t.Mapping[str
 def _count_absence(state: DeleteState, termination: Termination, asked_at: float) -> Termination:
     if termination.is_verified:
         return termination
-    if any(key not in termination.acknowledged_at for key in termination.ids) or asked_at < termination.absent_from:
+    answered = termination.acknowledged_at.keys() | termination.denied_ids
+    if any(key not in answered for key in termination.ids) or asked_at < termination.absent_from:
         return termination
-    if termination.absent_at and asked_at - termination.absent_at[0] < ABSENCE_GAP_S:
+    if termination.absent_at and asked_at - termination.absent_at[0] < _absence_gap(state, termination):
         return termination
     provider = termination.lease.provider
     if termination.absent_at and provider not in state.known_accounts:
         problem = unknown_account(provider, state.accounts[provider])
         return dataclasses.replace(termination, absent_at=(), problem=problem, is_permanent=True)
     return dataclasses.replace(termination, absent_at=(*termination.absent_at, asked_at)[:2], problem="")
+
+
+def _absence_gap(state: DeleteState, termination: Termination) -> float:
+    if not (termination.lease.machine and termination.denied_ids):
+        return ABSENCE_GAP_S
+    return max(ABSENCE_GAP_S, state.traits[termination.lease.provider].list_lag_s)
 
 
 def _is_same_instance(termination: Termination, instance: Instance) -> bool:
@@ -336,6 +344,7 @@ def _update_after_delete(termination: Termination, event: DeleteAnswered, traits
         refusals = termination.refusals + 1 if event.is_refused else 0
         return dataclasses.replace(
             termination,
+            denied_ids=termination.denied_ids | ({key} if event.is_denied else set()),
             problem=event.problem,
             is_permanent=refusals >= REFUSALS,
             refusals=refusals,
@@ -344,8 +353,10 @@ def _update_after_delete(termination: Termination, event: DeleteAnswered, traits
     # "No such id" proves nothing: a new machine may not be known everywhere yet.
     since = min(event.at, termination.lease.created_at or termination.lease.intent_at)
     absent_from = event.at if event.existed else since + traits.list_lag_s
+    denied_ids = termination.denied_ids - {key} if event.existed else termination.denied_ids | {key}
     return dataclasses.replace(
         termination,
+        denied_ids=denied_ids,
         acknowledged_at={**termination.acknowledged_at, key: event.at},
         retry_at={**termination.retry_at, key: event.at + DELETE_AGAIN_S},
         absent_from=max(termination.absent_from, absent_from),

@@ -44,6 +44,8 @@ class Termination:
 
     ``acknowledged_at`` maps an id to the time a delete of it was answered. An absence counts from ``absent_from`` on,
     because an order without an answer may still take effect and a new machine may be missing from a listing.
+    ``denied_ids`` are those whose last answer was that they are unknown, or cannot be deleted: what this controller did
+    not end itself must be absent for as long as a listing may miss a machine that exists.
     ``problem`` with ``is_permanent`` means that no retry can help (another account, or credentials that were refused
     ``refusals`` times in a row). ``disputed_ids`` are listed without its token, since ``disputed_since``: they are not
     touched.
@@ -59,6 +61,7 @@ class Termination:
     problem: str = ""
     is_permanent: bool = False
     refusals: int = 0
+    denied_ids: frozenset[str] = frozenset()
     disputed_ids: frozenset[str] = frozenset()
     disputed_since: float | None = None
 
@@ -112,7 +115,7 @@ class DeleteState:
 class DeleteAnswered:
     """A delete call was answered. ``existed`` is false when the provider does not know the id.
 
-    ``is_refused`` means that the credentials were.
+    ``is_refused`` means that the credentials were, ``is_denied`` that the request itself was: no retry changes that.
     """
 
     at: float
@@ -120,6 +123,7 @@ class DeleteAnswered:
     existed: bool = False
     problem: str = ""
     is_refused: bool = False
+    is_denied: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,12 +15,11 @@ import dataclasses
 import re
 import typing as t
 
+from ...module_utils._model.k3s_ability import k3s_reasons
 from ...module_utils._model.offer import Hardware, sold_problems
 
 ProbeState = t.Literal["ready", "not_yet", "bad"]
 
-# CAP_NET_ADMIN is bit 12 and CAP_SYS_ADMIN bit 21 of CapEff (linux/capability.h).
-_NET_ADMIN, _SYS_ADMIN = 12, 21
 _LINE = re.compile(r"([a-z_]{1,40})=(.{0,300})\Z")
 
 # One round trip, POSIX sh, no root needed; each line is a fact, each tool that may hang runs under a limit.
@@ -101,20 +100,6 @@ def parse_probe(output: str) -> dict[str, str]:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and re.fullmatch(r"[0-9]{1,15}", text) else None
-
-
-def k3s_reasons(facts: t.Mapping[str, str]) -> tuple[str, ...]:
-    """Return why K3s cannot run there; empty when it can (k3s needs a kernel and a cgroup tree of its own)."""
-    mask = int(facts["cap_eff"], 16) if re.fullmatch(r"[0-9a-fA-F]{1,16}", facts.get("cap_eff", "")) else 0
-    checks = (
-        (facts.get("container", "") in ("", "none"), f"is a {facts.get('container')} container"),
-        (facts.get("systemd") == "1", "systemd is not running"),
-        (bool(mask >> _SYS_ADMIN & 1 and mask >> _NET_ADMIN & 1), "lacks CAP_SYS_ADMIN or CAP_NET_ADMIN"),
-        (facts.get("kmsg") == "1", "has no /dev/kmsg"),
-        (facts.get("tun") == "1", "has no /dev/net/tun"),
-        (facts.get("cgroup_rw") == "1", "has a read-only cgroup tree"),
-    )
-    return tuple(reason for holds, reason in checks if not holds)
 
 
 def _gpu_problems(facts: t.Mapping[str, str], required: MachineRequirements) -> list[str]:

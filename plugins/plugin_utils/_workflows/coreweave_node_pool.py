@@ -8,8 +8,9 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+from ...module_utils._http.clock import Clock
 from ...module_utils._model import validators
-from ...module_utils._model.errors import InputError, RefusedError
+from ...module_utils._model.errors import InputError, RefusedError, TransportError
 from ...module_utils._secrets.sources import SecretSource
 from .._providers.connection import ProviderConnection
 from .._providers.coreweave.client import CoreweaveClient
@@ -17,6 +18,7 @@ from .._providers.coreweave.scale import DesiredPool, NodePool, NodePoolApi, bui
 from .node_pool.accounts import Externals, ModuleResult, Options, build_connection
 from .node_pool.present import Context
 
+_POLL_S = 5.0
 TOKEN = SecretSource("api_token", "api_token_file", ("COREWEAVE_API_TOKEN",))
 
 
@@ -26,7 +28,8 @@ def ensure_node_pool(options: Options, context: Context) -> ModuleResult:
     api = NodePoolApi(_open_connection(options, context.externals), _find_endpoint(options, context.externals))
     live = api.get(desired.name)
     if options["state"] == "absent":
-        return _ensure_absent(api, live, context.check)
+        timeout_s = validators.integer(0, 86400)(options["wait_timeout_s"], "wait_timeout_s")
+        return _ensure_absent(api, live, context, timeout_s)
     if live is None:
         # Refuses a missing type of instance, in check mode too.
         desired.manifest()
@@ -34,7 +37,7 @@ def ensure_node_pool(options: Options, context: Context) -> ModuleResult:
     after = _planned_pool(live, desired)
     changed = live is None or bool(change)
     if changed and not context.check:
-        after = api.create(desired) if live is None else api.scale(desired.name, change)
+        after = _create(api, desired) if live is None else api.scale(desired.name, change)
     before = live.to_dict() if live else {}
     return {
         "changed": changed,
@@ -89,8 +92,33 @@ def _planned_pool(live: NodePool | None, desired: DesiredPool) -> NodePool:
     )
 
 
-def _ensure_absent(api: NodePoolApi, live: NodePool | None, check: bool) -> ModuleResult:
-    if live is not None and not check:
+def _create(api: NodePoolApi, desired: DesiredPool) -> NodePool:
+    """Create the pool; after a lost answer it is there, under its name, or it is not."""
+    try:
+        return api.create(desired)
+    except TransportError as error:
+        live = api.get(desired.name) if error.ambiguous else None
+        if live is None:
+            raise
+        return live
+
+
+def _ensure_absent(api: NodePoolApi, live: NodePool | None, context: Context, timeout_s: int) -> ModuleResult:
+    if live is not None and not context.check:
         api.delete(live.name)
+        _await_absence(api, live.name, context.externals.clock, timeout_s)
     before = live.to_dict() if live else {}
     return {"changed": live is not None, "node_pool": None, "diff": {"before": before, "after": {}}}
+
+
+def _await_absence(api: NodePoolApi, name: str, clock: Clock, timeout_s: int) -> None:
+    """Return when the pool is gone. A deleted object stays while its nodes are removed, and they bill until then."""
+    end = clock.monotonic() + timeout_s
+    while (live := api.get(name)) is not None:
+        if clock.monotonic() >= end:
+            nodes = "an unknown number of" if live.nodes is None else live.nodes
+            raise RefusedError(
+                f"node pool {name} still exists {timeout_s} s after it was deleted, with {nodes} nodes that may bill",
+                "Run this again, or look at the pool's finalizers and conditions",
+            )
+        clock.sleep(_POLL_S)

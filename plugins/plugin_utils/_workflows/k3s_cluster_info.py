@@ -8,50 +8,181 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import dataclasses
+import time
 import typing as t
 
-from ...module_utils._model import k3s
-from ...module_utils._model.errors import InputError
+from ...module_utils._model import cluster_checks, k3s
+from ...module_utils._model.errors import InputError, RefusedError
+from .._hosts import downloads
 from .._hosts.node_client import NodeClient, most_telling_error, on_each_node
+from .node_info import build_record
+from .node_table import build_table
 
 Result = dict[str, t.Any]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClusterMachine:
+    """A machine as the inventory has it: its variables, and the peers of a mesh to which the path is wanted."""
+
+    variables: t.Mapping[str, t.Any]
+    peers: tuple[str, ...] = ()
+
+    @property
+    def role(self) -> str:
+        """Its role in the cluster, empty where none is set."""
+        return str(self.variables.get("muster_k3s_role") or "")
+
+    def find_node_name(self, host: str) -> str:
+        """Return the name of its Node."""
+        return str((self.variables.get("muster_node") or {}).get("name") or host)
+
+
 def check_cluster(
     connect: t.Callable[[], t.Sequence[NodeClient]],
-    roles: t.Mapping[str, str],
-    nodes: t.Mapping[str, str],
-    labels: t.Mapping[str, t.Mapping[str, str]],
+    machines: t.Mapping[str, ClusterMachine],
     chosen: t.Collection[str],
     pods: str,
     services: str,
+    joining: t.Collection[str] = (),
 ) -> Result:
-    """Return who is what; by host: ``roles``, ``nodes`` (names of Nodes), ``labels``. ``chosen``: this play's hosts.
+    """Return who is what; ``machines``: by host. ``chosen``: this play's hosts.
 
-    :raises InputError: naming what makes no cluster.
+    :param joining: hosts that join a cluster that is up; other agents that do not answer are left out then.
+    :raises MusterError: naming what makes no cluster.
     """
+    machines = {host: _as_agent(machine) if host in joining else machine for host, machine in machines.items()}
+    roles = {host: machine.role for host, machine in machines.items()}
     k3s.check_roles(roles)
     server = next(host for host, role in roles.items() if role == "server")
-    if server not in chosen:
+    if not joining and server not in chosen:
         raise InputError("--limit", f"leaves out {server}, which is the server", f"Add it: --limit '…,{server}'")
-    answers, errors = on_each_node(connect(), lambda remote: remote.call("k3s", step="look", unit="k3s.service"))
-    if errors:
-        raise most_telling_error(errors)
-    members = [k3s.K3sMember.from_answer(host, role, nodes[host], answers[host]) for host, role in roles.items()]
+    answers, errors = on_each_node(connect(), lambda remote: _ask(remote, machines[remote.name]))
+    needed = {server, *joining} if joining else set(machines)
+    if needed & set(errors):
+        raise most_telling_error({host: error for host, error in errors.items() if host in needed})
+    up = answers[server]["unit"]["active"] == "active"
+    if joining and not up:
+        raise RefusedError(f"{server}: K3s is not running", "Bring the cluster up first (playbook cluster)")
+    present = {host: machine for host, machine in machines.items() if host in answers}
+    members = [_make_member(host, machine, answers[host]) for host, machine in present.items()]
     k3s.check_members(members, pods, services)
+    absent = [f"{host}: left out, it does not answer" for host in sorted(errors)]
+    measured = {host: {name: answers[host][name] for name in ("facts", "clock_skew_s")} for host in present}
+    records = [build_record(host, machine.variables, measured[host]).to_dict() for host, machine in present.items()]
+    meant = {host: machine for host, machine in present.items() if not joining or host in joining}
     return {
         "changed": False,
         "server": server,
         "agents": [host for host, role in roles.items() if role == "agent"],
-        "up": answers[server]["unit"]["active"] == "active",
-        "objects": [{"apiVersion": "v1", "kind": "Node", "name": nodes[host]} for host in roles],
-        "labels": [
-            {"apiVersion": "v1", "kind": "Node", "metadata": {"name": nodes[host], "labels": dict(labels[host])}}
-            for host in roles
-            if host in labels
-        ],
-        "nodes": [
-            {"host": item.host, "role": item.role, "node": item.node, "architecture": item.architecture}
-            for item in members
-        ],
+        "up": up,
+        "table": build_table(records),
+        "notes": [*absent, *(line for item in members for line in cluster_checks.describe(item))],
+        **_list_objects(meant),
+        "nodes": [_describe_node(item) for item in members],
+        "unconnected": sorted(item.host for item in members if not item.installed),
+        "firewalls": sorted(item.host for item in members if any(_read_firewall(item, "tool", "opened"))),
     }
+
+
+def check_network(
+    connect: t.Callable[[t.Sequence[str]], t.Sequence[NodeClient]], nodes: t.Mapping[str, str], wait_s: int, run: str
+) -> Result:
+    """Prove that VXLAN passes between machines on which K3s is not running yet; ``nodes``: addresses by host.
+
+    :param run: tells the datagrams of this check from others.
+    :raises RefusedError: naming the first pair between which nothing passes.
+    """
+    if len(nodes) < 2:
+        return {"changed": False}
+
+    def exchange(remote: NodeClient) -> dict[str, t.Any]:
+        peers = {host: address for host, address in nodes.items() if host != remote.name}
+        return remote.call("vxlan", own=remote.name, peers=peers, wait_s=wait_s, run=run)
+
+    answers, errors = on_each_node(connect(list(nodes)), exchange)
+    if errors:
+        raise most_telling_error(errors)
+    asked = [host for host in nodes if not answers[host]["busy"]]
+    missing = [(one, other) for other in asked for one in asked if one != other and one not in answers[other]["heard"]]
+    if missing:
+        more = f" (and {len(missing) - 1} more pairs)" if len(missing) > 1 else ""
+        raise RefusedError(
+            f"{missing[0][1]}: no datagram of {missing[0][0]} arrives on port 8472/udp (VXLAN){more}",
+            "Open it between the machines, in the firewall of the site or the security group of the cloud",
+        )
+    return {"changed": False}
+
+
+def _as_agent(machine: ClusterMachine) -> ClusterMachine:
+    """Return a machine that joins: an agent, unless its inventory says what it is."""
+    role = machine.role or "agent"
+    return dataclasses.replace(machine, variables={**machine.variables, "muster_k3s_role": role})
+
+
+def _list_objects(machines: t.Mapping[str, ClusterMachine]) -> Result:
+    """Return the Nodes of machines, and what their inventory says of labels and taints, as modules take them."""
+    nodes = {host: machine.find_node_name(host) for host, machine in machines.items()}
+    return {
+        "objects": [{"apiVersion": "v1", "kind": "Node", "name": name} for name in nodes.values()],
+        "labels": [
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": nodes[host], "labels": dict(machine.variables["k3s_labels"])},
+            }
+            for host, machine in machines.items()
+            if "k3s_labels" in machine.variables
+        ],
+        "taints": {
+            nodes[host]: [str(item) for item in machine.variables["k3s_taints"]]
+            for host, machine in machines.items()
+            if "k3s_taints" in machine.variables
+        },
+    }
+
+
+def _describe_node(member: k3s.K3sMember) -> dict[str, t.Any]:
+    return {
+        "host": member.host,
+        "role": member.role,
+        "node": member.node,
+        "architecture": member.architecture,
+        "addresses": [item["address"] for item in member.addresses],
+        "address": _find_cluster_address(member),
+        "client": _read_firewall(member, "client")[0],
+    }
+
+
+def _find_cluster_address(member: k3s.K3sMember) -> str:
+    """Return the address by which K3s will reach a machine: as K3s chooses it."""
+    on_interface = [item["address"] for item in member.addresses if item["interface"] == member.flannel_iface]
+    known = [item["address"] for item in member.addresses]
+    return next((str(address) for address in [member.node_ip, *on_interface, *known] if address), "")
+
+
+def _read_firewall(member: k3s.K3sMember, *names: str) -> list[t.Any]:
+    found = member.machine.get("firewall") or {}
+    return [found.get(name) for name in names]
+
+
+def _ask(remote: NodeClient, machine: ClusterMachine) -> dict[str, t.Any]:
+    began = time.time()
+    unit = "k3s.service" if machine.role == "server" else "k3s-agent.service"
+    answer = remote.call("k3s", step="look", unit=unit, machine=machine.role, facts=True, peers=list(machine.peers))
+    return {**answer, "clock_skew_s": round(answer["machine"]["time"] - (began + time.time()) / 2, 3)}
+
+
+def _make_member(host: str, machine: ClusterMachine, answer: t.Mapping[str, t.Any]) -> k3s.K3sMember:
+    own = machine.variables
+    return k3s.K3sMember.from_answer(
+        host,
+        machine.role,
+        machine.find_node_name(host),
+        answer,
+        clock_skew_s=answer["clock_skew_s"],
+        version=str(own.get("k3s_version") or downloads.default_version("k3s")),
+        node_ip=str(own.get("k3s_node_ip") or ""),
+        flannel_iface=str(own.get("k3s_flannel_iface") or ""),
+    )

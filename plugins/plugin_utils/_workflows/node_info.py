@@ -13,11 +13,10 @@ import time
 import typing as t
 
 from ...module_utils._model import checks
-from ...module_utils._model.node import K3s, Node, Ssh
+from ...module_utils._model.k3s_ability import k3s_reasons
+from ...module_utils._model.node import Node, Ssh
 from ...module_utils._model.node_facts import merge_facts, prefer_interface, read_record
 from .._hosts.node_client import NodeClient
-
-_NO_SYSTEMD = "a container without systemd"
 
 
 def gather_node_info(
@@ -54,7 +53,13 @@ def gather_node_info(
 def build_record(name: str, variables: t.Mapping[str, t.Any], info: t.Mapping[str, t.Any]) -> Node:
     """Return the inventory's record with what the node answered; a host that no inventory describes is owned."""
     facts = info.get("facts") or {}
-    measured = {"addresses": info.get("addresses"), "clock_skew_s": info.get("clock_skew_s"), **facts, "name": name}
+    measured = {
+        "addresses": info.get("addresses"),
+        "clock_skew_s": info.get("clock_skew_s"),
+        **facts,
+        "name": name,
+        "k3s": _judge_k3s(facts.get("k3s_ability")),
+    }
     merged = merge_facts(read_record(name, variables), Node.from_dict(measured, f"{name}.facts"))
     virtual, interface = facts.get("virtualisation") or {}, info.get("interface")
     user = variables.get("ansible_user")
@@ -69,12 +74,12 @@ def build_record(name: str, variables: t.Mapping[str, t.Any], info: t.Mapping[st
             merged.ssh.port or variables.get("ansible_port"),
             merged.ssh.user or (str(user) if user else None),
         ),
-        k3s=merged.k3s if merged.k3s.capable is not None else _judge_k3s(virtual.get("kind"), facts.get("systemd")),
     )
 
 
-def _judge_k3s(kind: str | None, systemd: str | None) -> K3s:
-    """Return whether K3s can run, None where it is unknown: it is a system service, which containers rarely have."""
-    if systemd == "running":
-        return K3s(True)
-    return K3s(False, (_NO_SYSTEMD,)) if kind == "container" else K3s()
+def _judge_k3s(ability: t.Mapping[str, str] | None) -> dict[str, t.Any] | None:
+    """Return whether K3s can run and why not, None where nothing is known of it."""
+    if not ability:
+        return None
+    reasons = k3s_reasons(ability)
+    return {"capable": not reasons, "reasons": list(reasons)}

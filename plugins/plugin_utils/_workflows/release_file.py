@@ -14,7 +14,7 @@ import urllib.request
 
 from ...module_utils._model.errors import TransportError
 from ...module_utils._node import files
-from .._hosts import downloads
+from .._hosts import bundle, downloads
 from .shared.digest_lock import find_lock
 from .shared.state_dir import StateHome
 
@@ -32,6 +32,7 @@ def run(options: t.Mapping[str, t.Any], sources: t.Sequence[str], base: pathlib.
     origin = downloads.locate(download, str(options.get("source") or ""), base)
     if isinstance(origin, pathlib.Path):
         sha256 = files.sha256_of(origin)
+        bundle.check_digest(str(options.get("source") or ""), base, origin, sha256)
         lock.hold(download, sha256, write=not check)
         return {"changed": False, "path": str(origin), "sha256": sha256, "version": version}
     cache = StateHome(options["state_home"], str(options["cluster"])).root / "downloads"

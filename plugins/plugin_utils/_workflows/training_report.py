@@ -11,6 +11,7 @@ from __future__ import annotations
 import pathlib
 import typing as t
 
+from ...module_utils._node import files
 from .._report.pages import plots
 from .._report.pages.files import write_comparison, write_report
 from .shared.state_dir import StateHome, find_run_folder
@@ -30,8 +31,14 @@ def write_run_report(
     target = pathlib.Path(out).expanduser() if out else folder / "report"
     if check:
         return {"changed": True, "html": str(target / "report.html")}
+    before = _read_digests(target)
     paths = write_report(folder, target)
-    return {"changed": True, **{name: str(path) for name, path in paths.items()}, **_warn_without_plots()}
+    changed = _read_digests(target) != before
+    return {"changed": changed, **{name: str(path) for name, path in paths.items()}, **_warn_without_plots()}
+
+
+def _read_digests(folder: pathlib.Path) -> dict[str, str]:
+    return {place.name: files.sha256_of(place) for place in sorted(folder.glob("*")) if place.is_file()}
 
 
 def _warn_without_plots() -> dict[str, object]:

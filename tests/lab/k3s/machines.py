@@ -22,7 +22,7 @@ import yaml
 
 from .. import nodes
 from ..host import LabError
-from ..kube import images, manifests, plan
+from ..kube import images, manifests, plan, torch
 from ..kube.binaries import Binaries
 from ..podman import Podman
 
@@ -117,16 +117,37 @@ def controllers(podman: Podman, folder: pathlib.Path, server: str) -> dict[str, 
     return made
 
 
+# Who wrote what: without reads, and without what only asks. The API server keeps it outside what is compared.
+AUDIT_POLICY, AUDIT_LOG = f"{_PACKAGED}/audit.yaml", "/var/log/kube-audit.log"
+_AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "None", "resources": [{"group": "authorization.k8s.io"}, {"group": "authentication.k8s.io"}]},
+        {"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]},
+        {"level": "None"},
+    ],
+}
+
+
 class BareLab(nodes.Lab):
-    """Machines without anything of Kubernetes but what the real binary has within itself, at paths nobody looks at."""
+    """Machines without anything of Kubernetes but what the real binary has within itself, at paths nobody looks at.
+
+    As machines of one site they mount one file system (SHARED), and torch lies where the jobs' pods mount it.
+    """
 
     def _create(self, node: nodes.Node, root_image: str, mounts: t.Sequence[nodes.Mount]) -> None:
         packaged = self.folder / "packaged"
         packaged.mkdir(exist_ok=True)
         dns = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests.dns()})
         (packaged / "coredns.json").write_text(dns.replace(f'"{plan.CONTROL}"', f'"{self.nodes[0].name}"'))
+        (packaged / "audit.yaml").write_text(json.dumps(_AUDIT))
+        site = torch.find(self.podman.home)
         binds = [
             nodes.ssh_volume(self.folder, node),
+            f"--volume={self.shared}:{nodes.SHARED}",
+            *([f"--volume={site}:{plan.TORCH}:ro"] if site else []),
             f"--volume={self.podman.home / 'bin'}:{plan.BIN}:ro",
             f"--volume={packaged}:{_PACKAGED}:ro",
             # Real file systems of the machine's own: overlayfs does not lie on overlayfs.

@@ -21,7 +21,7 @@ from . import machines
 SERVER, AGENT = "lab-1", "lab-2"
 CLUSTER = "lab"
 Hosts = t.Mapping[str, t.Mapping[str, t.Any]]
-_LIMIT_S = 300
+_LIMIT_S = 480
 
 
 class Operator:

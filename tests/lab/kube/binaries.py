@@ -50,6 +50,9 @@ PROGRAMS: t.Final = {
         Program("kueue", "sigs.k8s.io/kueue", "v0.19.2", "sigs.k8s.io/kueue/cmd/kueue"),
         Program("coredns", "github.com/coredns/coredns", "v1.14.1", "github.com/coredns/coredns"),
         Program("kwok", "sigs.k8s.io/kwok", "v0.8.0", "sigs.k8s.io/kwok/cmd/kwok"),
+        Program("headscale", "github.com/juanfont/headscale", "v0.29.2", "github.com/juanfont/headscale/cmd/headscale"),
+        Program("tailscale", "tailscale.com", "v1.102.0", "tailscale.com/cmd/tailscale"),
+        Program("tailscaled", "tailscale.com", "v1.102.0", "tailscale.com/cmd/tailscaled"),
         Program(
             "mpi-operator",
             "github.com/kubeflow/mpi-operator",

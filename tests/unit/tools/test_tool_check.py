@@ -32,7 +32,8 @@ def run(
 ) -> list[check.Result]:
     runner = check.Runner(tmp_path, files, {"PATH": "/usr/bin:/bin", **given_env}, PYTHON)
     runner.logs.mkdir(parents=True)
-    return [runner.run(step) for step in steps]
+    by_name = {result.step.name: result for result in runner.run(steps)}
+    return [by_name[step.name] for step in steps]
 
 
 def test_a_step_passes_and_the_next_one_fails(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,6 +125,47 @@ def test_a_step_after_a_failed_one_is_not_run(tmp_path: pathlib.Path) -> None:
         tmp_path, python_step("first", "raise SystemExit(1)"), python_step("second", "", after=("first",))
     )
     assert second.outcome == "not run" and "first" in second.note
+
+
+def test_two_steps_run_at_a_time_and_some_alone() -> None:
+    one, two, three = (python_step(name, "") for name in ("one", "two", "three"))
+    alone, later = python_step("alone", "", alone=True), python_step("later", "", after=("one",))
+    assert check.choose_next([one, two, three], []) is one
+    assert check.choose_next([two, three], [one]) is two
+    assert check.choose_next([three], [one, two]) is None
+    assert check.choose_next([later, two], [one]) is two, "what must wait is overtaken"
+    assert check.choose_next([alone, two], [one]) is None, "what runs alone is not"
+    assert check.choose_next([alone, two], []) is alone
+    assert check.choose_next([two], [alone]) is None
+
+
+def test_steps_that_may_do_run_at_the_same_time(tmp_path: pathlib.Path) -> None:
+    """Each of two waits for what the other one writes."""
+    code = (
+        "import pathlib, time; pathlib.Path({mine!r}).touch()\n"
+        "while not pathlib.Path({other!r}).exists(): time.sleep(0.01)"
+    )
+    marks = [str(tmp_path / name) for name in ("a", "b")]
+    steps = [
+        python_step(name, code.format(mine=mine, other=other), limit_s=60)
+        for name, mine, other in (("a", *marks), ("b", *reversed(marks)))
+    ]
+    assert [result.outcome for result in run(tmp_path, *steps)] == ["passed", "passed"]
+
+
+def test_an_interrupt_ends_what_runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = check.Runner(tmp_path, ("a.py",), {"PATH": "/usr/bin:/bin"}, PYTHON)
+    runner.logs.mkdir(parents=True)
+
+    def interrupt(*_futures: t.Any, **_options: t.Any) -> t.NoReturn:
+        while not runner.processes:
+            pass
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(check.concurrent.futures, "wait", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run([python_step("endless", "import signal; signal.pause()")])
+    assert not runner.processes
 
 
 def test_a_warning_does_not_fail(tmp_path: pathlib.Path) -> None:

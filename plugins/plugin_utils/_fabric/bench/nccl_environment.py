@@ -18,7 +18,8 @@ from ....module_utils._model.errors import InputError
 from ....module_utils._model.island import Island
 from ....module_utils._model.nccl_variables import FORBIDDEN
 from ....module_utils._model.node import Address, Node
-from ....module_utils._model.node_environment import PINNED_NETWORK, bind_to_interface
+from ....module_utils._model.node_address import choose_address, find_shared_addresses
+from ....module_utils._model.node_environment import PINNED_NETWORK, TOPOLOGY_FILE, bind_to_interface
 from ....module_utils._model.verdict import Verdict
 from ..rails import find_rails
 
@@ -39,7 +40,9 @@ def find_collective_interface(
     """Return the interface that sockets of a collective bind to on this node.
 
     Of the interfaces with an address in a network that all peers share, the fastest; the first where none states
-    its speed. None when no address names its interface, and between processes of one machine.
+    its speed. Without an address in the island's network it is the one of the address at which jobs reach the node (see
+    ``node_address``). None when no address names its interface, and between processes of one machine. An address that
+    several nodes have, such as that of Docker's bridge, is not counted.
 
     :param address: the address that the user declared for the node: the interface that owns it is used, and none where
         the node's facts do not know it.
@@ -51,14 +54,15 @@ def find_collective_interface(
     if address is not None:
         return next((item.interface for item in owned if item.address == address), None)
     others = [peer for peer in peers if peer.name != node.name and peer.name in island.nodes]
-    candidates = [item for item in getattr(node.addresses, network) if item.interface]
+    repeated = find_shared_addresses([node, *others])
+    candidates = [item for item in getattr(node.addresses, network) if item.interface and item.address not in repeated]
     shared = [item for item in candidates if all(_reaches(item, peer, network) for peer in others)]
 
     def speed(item: Address) -> float:
         interface = node.interface(item.interface)
         return (interface.speed_gbps or 0) if interface else 0
 
-    best = max(shared or candidates, key=speed, default=None)
+    best = max(shared or candidates, key=speed, default=None) or choose_address(node, excluded=repeated)
     return best.interface if best else None
 
 
@@ -93,6 +97,8 @@ def build_nccl_environment(
         return {}
     name = interface or find_collective_interface(node, island, peers, address)
     values = bind_to_interface(name) if name and name != "lo" else {}
+    if node.topology_file:
+        values[TOPOLOGY_FILE] = node.topology_file
     rails = find_rails(node)
     if island.rdma and rails is not None:
         chosen = [nic.name for nic in rails.nics]

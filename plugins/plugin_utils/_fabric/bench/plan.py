@@ -12,12 +12,8 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import math
-import statistics
 import typing as t
 
-from ....module_utils._model.expectation import GATE_PASS
 from ....module_utils._model.island import Island
 from ....module_utils._model.node import Node
 
@@ -163,115 +159,3 @@ def build_bench_plan(
         rails = dataclasses.replace(ring_stage, name="rails", rounds=((island.nodes,),), expected_gb_s=None)
         stages.append(dataclasses.replace(rails, only_if_short=True, split_mod=processes))
     return BenchPlan(island.name, backend, collective, tuple(stages))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Suspects:
-    """The result of a search: bad nodes, and groups that are good alone but not together (a bad path, not a bad node).
-
-    ``undecided``: at least one of these nodes is bad, but there was no good partner to find out which.
-    """
-
-    bad: Group = ()
-    between: tuple[tuple[Group, Group], ...] = ()
-    undecided: tuple[Group, ...] = ()
-
-
-def _split_half(group: Group) -> tuple[Group, Group]:
-    middle = math.ceil(len(group) / 2)
-    return group[:middle], group[middle:]
-
-
-def _plan_tests(group: Group, partners: t.Iterator[str] | None) -> dict[Group, Group]:
-    """Return part -> the nodes whose test decides about it, for a suspect group.
-
-    Parts are halves; a single node needs a partner that is known to be good. Without one, three nodes are tested in
-    pairs: the part that a pair decides about is then the node that it leaves out.
-    """
-    if len(group) == 3 and partners is None:
-        return {tuple(sorted(set(group) - set(pair))): pair for pair in itertools.combinations(group, 2)}
-    tests = {half: half for half in _split_half(group) if len(half) > 1}
-    if partners is not None:
-        tests.update({half: (half[0], next(partners)) for half in _split_half(group) if len(half) == 1})
-    return tests
-
-
-def _judge_parts(tests: t.Mapping[Group, Group], passed: t.Mapping[Group, bool]) -> tuple[list[Group], list[Group]]:
-    """Return the parts that are (bad, good)."""
-    if len(tests) == 3:
-        left_out = [part for part, test in tests.items() if passed[test]]
-        nodes = {name for part in tests for name in part}
-        good: list[Group] = [
-            (name,) for name in sorted(nodes) if any(passed[test] and name in test for test in tests.values())
-        ]
-        return (left_out if len(left_out) == 1 else []), good
-    verdicts = {part: passed[test] for part, test in tests.items()}
-    return [part for part, good in verdicts.items() if not good], [part for part, good in verdicts.items() if good]
-
-
-def _pack_rounds(tests: t.Iterable[Group]) -> list[Round]:
-    """Put tests that share no node into one round."""
-    rounds: list[list[Group]] = []
-    for test in tests:
-        free = next((groups for groups in rounds if not any(set(test) & set(other) for other in groups)), None)
-        if free is None:
-            rounds.append([test])
-        else:
-            free.append(test)
-    return [tuple(groups) for groups in rounds]
-
-
-def bisect_nodes(names: t.Iterable[str]) -> t.Generator[list[Round], t.Mapping[Group, bool], Suspects]:
-    """Find the bad node of an island that falls short as a whole, in at most log2(N) steps.
-
-    Yields the tests of one step (rounds of groups that may run at once) and expects for each group whether it passed; a
-    missing answer counts as a failure. Returns the suspects.
-    """
-    group = tuple(sorted(names))
-    good: list[str] = []
-    bad: list[str] = []
-    between: list[tuple[Group, Group]] = []
-    suspects, undecided = ([group], []) if len(group) > 2 else ([], [group])
-    while suspects:
-        partners = itertools.cycle(good) if good else None
-        tests = {suspect: _plan_tests(suspect, partners) for suspect in suspects}
-        answers = yield _pack_rounds(test for parts in tests.values() for test in parts.values())
-        passed = {test: bool(answers.get(test)) for parts in tests.values() for test in parts.values()}
-        following: list[Group] = []
-        for suspect, parts in tests.items():
-            failed, healthy = _judge_parts(parts, passed)
-            good += [name for half in healthy for name in half]
-            following += failed
-            if healthy and not failed:
-                between.append(_split_half(suspect))
-            elif not failed:
-                undecided.append(suspect)
-        bad += [part[0] for part in following if len(part) == 1]
-        # Without a good partner it cannot be decided which of two suspects is bad.
-        undecided += [part for part in following if len(part) == 2 and not good]
-        suspects = [part for part in following if len(part) > 2 or (len(part) == 2 and good)]
-    return Suspects(tuple(sorted(bad)), tuple(between), tuple(undecided))
-
-
-def find_suspects_of_pairs(
-    busbw: t.Mapping[tuple[str, str], float | None], expected: float | None = None, gate: float = GATE_PASS
-) -> Suspects:
-    """Find the nodes to blame for slow pairs (GB/s; None for a pair that failed).
-
-    A pair is slow below ``gate`` of the expected rate; without one, of the median of the faster half. A node is
-    bad when all its pairs are slow; a slow pair of two good nodes is a bad path between them.
-    """
-    measured = sorted(value for value in busbw.values() if value is not None)
-    reference = expected or (statistics.median(measured[len(measured) // 2 :]) if measured else 0.0)
-    slow = {pair for pair, value in busbw.items() if value is None or value < gate * reference}
-    names = sorted({name for pair in busbw for name in pair})
-    bad: list[str] = []
-    while True:
-        remaining = {pair for pair in busbw if not set(pair) & set(bad)}
-        counts = {name: [pair in slow for pair in remaining if name in pair] for name in names if name not in bad}
-        worst = max(counts, key=lambda name: sum(counts[name]), default=None)
-        if worst is None or not counts[worst] or not all(counts[worst]) or len(counts[worst]) < 2:
-            break
-        bad.append(worst)
-    between = tuple(((a,), (b,)) for a, b in sorted(slow) if a not in bad and b not in bad)
-    return Suspects(tuple(sorted(bad)), between)

@@ -18,6 +18,7 @@ import typing as t
 
 from ....module_utils._model.node import Node
 from ....module_utils._model.verdict import Cause, Outcome
+from ..verdict.cause_table import SYMPTOMS, Backend
 from .file import FileDiagnosis
 from .live_causes import cause_weight, explained_codes
 
@@ -62,11 +63,15 @@ class NodeObservation:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunObservation:
-    """What all nodes of a run reported. ``world_size`` is what the job asks for, None when it is not known."""
+    """What all nodes of a run reported. ``world_size`` is what the job asks for, None when it is not known.
+
+    ``backend``: where it runs, for advice that holds there.
+    """
 
     run_id: str
     nodes: tuple[NodeObservation, ...]
     world_size: int | None = None
+    backend: Backend | None = None
 
     @property
     def now(self) -> float:
@@ -147,6 +152,7 @@ def conclude_diagnosis(
     for cause in unique:
         if not moves or cause in current:
             by_weight[cause_weight(cause.code)].append(cause)
+    by_weight["fatal"] = _without_symptoms(by_weight["fatal"])
     leading = by_weight["fatal"] or by_weight["secondary"] or by_weight["advice"]
     codes = {cause.code for cause in leading}
     reasons = [
@@ -161,6 +167,20 @@ def conclude_diagnosis(
         outcome = "unproven"
     alive = sum(len(node.live_ranks) for node in run.nodes)
     return RunDiagnosis(run.run_id, outcome, progress, tuple(causes), tuple(also), run.rank_count, alive)
+
+
+def _without_symptoms(fatal: t.Sequence[Cause]) -> list[Cause]:
+    """Return fatal causes without those that others explain: the end of a rank by a cause on its node.
+
+    A collective that timed out is explained by any other cause.
+    """
+    reasons = [cause for cause in fatal if cause.code not in SYMPTOMS]
+    reasons = reasons or [cause for cause in fatal if cause.code == "collective_timeout"]
+    # That ranks are missing says as little of the reason as that one has ended.
+    explained = {cause.node for cause in reasons if cause.code != "ranks_missing"}
+    return [
+        cause for cause in fatal if cause in reasons or (cause.code == "rank_ended" and cause.node not in explained)
+    ]
 
 
 def measure_progress(run: RunObservation) -> StepProgress:

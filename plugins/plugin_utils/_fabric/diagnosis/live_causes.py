@@ -11,7 +11,7 @@ from __future__ import annotations
 import typing as t
 
 from ....module_utils._model.verdict import Cause
-from ..verdict.cause_table import CAUSES, CauseInfo, Weight
+from ..verdict.cause_table import CAUSES, Backend, CauseInfo, Weight
 
 _TABLE = (
     CauseInfo(
@@ -19,6 +19,15 @@ _TABLE = (
         "fatal",
         "A node does not answer",
         "Check that the machine is running and reachable over SSH; the run continues when it answers, or replace it",
+        in_pods="Check the node (kubectl describe node) and its machine; the run continues elsewhere within "
+        "restart.max_lost_nodes, or heal replaces it",
+    ),
+    CauseInfo(
+        "host_key_changed",
+        "fatal",
+        "The SSH host key of a node has changed",
+        "If the machine was replaced, remove the old key (ssh-keygen -R ADDRESS), compare the new one and add it "
+        "(ssh-keyscan); if not, another machine answers at this address",
     ),
     CauseInfo(
         "rank_stopped",
@@ -36,7 +45,8 @@ _TABLE = (
         "rank_ended",
         "fatal",
         "A rank has ended while others wait for it",
-        "Read the end of its log; signal 9 without a message is usually the out-of-memory killer",
+        "Read the end of its log. Where it ended without an error, the others have more batches left: give all ranks "
+        "equally many (uneven inputs), or use DistributedDataParallel's join()",
     ),
     CauseInfo(
         "path_lost",
@@ -63,12 +73,6 @@ _TABLE = (
         "Read that rank's log above the error (set NCCL_DEBUG=INFO for the next run); the other ranks only wait for it",
     ),
     CauseInfo(
-        "disk_full",
-        "fatal",
-        "The disk of a run's folder is full",
-        "Free space on the node or set muster_node_state to a larger disk",
-    ),
-    CauseInfo(
         "pod_image",
         "fatal",
         "The container of a pod does not start",
@@ -84,19 +88,22 @@ _TABLE = (
         "pod_volume",
         "fatal",
         "A volume of a pod is not available",
-        "Check its claim and storage class (kubectl describe pvc), and whether several nodes may mount it",
+        "Check that the claim, Secret or ConfigMap exists, the claim's storage class and provisioner (kubectl describe "
+        "pvc), and whether several nodes may mount it",
     ),
     CauseInfo(
         "pod_refused",
         "fatal",
         "The cluster refused to create a pod",
-        "Raise the namespace's quota, adapt the pod to its Pod Security level, or repair the admission webhook",
+        "Raise the namespace's quota, set job.resources where a quota asks for requests, adapt the pod to its Pod "
+        "Security level, or repair the admission webhook",
     ),
     CauseInfo(
         "pod_evicted",
         "fatal",
         "The cluster evicted a pod",
-        "Check the node and the preempting pod; the run continues within restart.max_lost_nodes",
+        "Check the node (disk and memory pressure) and the preempting pod, and write data and checkpoints to a mount, "
+        "not into the pod; the run continues within restart.max_lost_nodes",
     ),
     CauseInfo(
         "job_queued",
@@ -146,6 +153,12 @@ def find_cause_info(code: str) -> CauseInfo:
 def build_live_cause(code: str, evidence: str, node: str | None = None) -> Cause:
     """Return a cause with the table's fix."""
     return Cause(code, evidence, find_cause_info(code).fix, node)
+
+
+def find_fix(code: str, backend: Backend | None) -> str | None:
+    """Return what to do about a cause on a backend, None for a code that the tables do not hold."""
+    info = LIVE_CAUSES.get(code) or CAUSES.get(code)
+    return info.fix_on(backend) if info else None
 
 
 def cause_weight(code: str) -> Weight:

@@ -134,7 +134,7 @@ def find_pod_causes(pods: t.Sequence[PodSnapshot]) -> t.Iterator[Cause]:
             limit = f", its memory limit is {pod.memory}" if pod.memory else ""
             text = f"{pod.name} was killed: OOMKilled, exit code {pod.exit_code}{limit}"
             yield build_live_cause("oom_host", text, pod.node)
-        elif pod.exit_code:
+        elif pod.exit_code and pod.waits is None:
             error = last_error("\n".join(pod.lines)) or last_error(pod.message)
             signal = " (killed by signal 9)" if pod.exit_code == _KILLED else ""
             text = f"{pod.name} ended with exit code {pod.exit_code}{signal}{f': {error}' if error else ''}"

@@ -8,6 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
 import typing as t
@@ -23,7 +24,7 @@ from .live import (
     conclude_diagnosis,
     measure_progress,
 )
-from .live_causes import build_live_cause
+from .live_causes import build_live_cause, find_fix
 from .log_patterns import is_virtual_interface
 
 MIB = 1 << 20
@@ -35,6 +36,9 @@ _BUSY_PERCENT = 50.0
 _MIN_MEMLOCK = 1 << 30
 _MAX_RANKS = 100_000
 _MAX_NAMES = 8
+# 128 + SIGTERM.
+_STOPPED = 143
+_KEY_CHANGED = re.compile("host key .*has changed")
 # An entry of the kind timeout only says that RAS waited; the missing processes are entries of their own.
 _RAS_CODES = {
     "incomplete": "ranks_missing",
@@ -53,7 +57,13 @@ def diagnose_live(run: RunObservation, more: t.Iterable[Cause] = ()) -> RunDiagn
     """
     progress = measure_progress(run)
     current = [*more, *(cause for rule in RULES for cause in rule(run, progress))]
-    return conclude_diagnosis(run, progress, current, list(_log_causes(run)))
+    found, logged = _with_fixes(run, current), _with_fixes(run, _log_causes(run))
+    return conclude_diagnosis(run, progress, found, logged)
+
+
+def _with_fixes(run: RunObservation, causes: t.Iterable[Cause]) -> list[Cause]:
+    """Return causes with what to do about them where the run runs."""
+    return [dataclasses.replace(cause, fix=find_fix(cause.code, run.backend) or cause.fix) for cause in causes]
 
 
 def diagnose_text(text: str, name: str) -> FileDiagnosis:
@@ -64,14 +74,17 @@ def diagnose_text(text: str, name: str) -> FileDiagnosis:
 def _find_unreachable_nodes(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
     for node in run.nodes:
         if node.answer is None:
-            yield build_live_cause("node_unreachable", node.problem or "no answer", node.name)
+            code = "host_key_changed" if _KEY_CHANGED.search(node.problem) else "node_unreachable"
+            yield build_live_cause(code, node.problem or "no answer", node.name)
 
 
 def _find_absent_ranks(run: RunObservation, progress: StepProgress) -> t.Iterator[Cause]:
     """Yield ranks that never started, and ranks that ended while others are running."""
     yield from _find_unstarted_ranks(run)
+    failed = any(rank.get("exit_code") not in (None, 0, _STOPPED) for _node, rank in run.gang)
     for node, rank in run.gang:
-        if not rank.get("alive"):
+        # The launcher stops the other ranks after one has failed.
+        if not rank.get("alive") and not (failed and rank.get("exit_code") == _STOPPED):
             yield from _find_rank_end(node, rank, job_ended=progress.state == "ended")
 
 
@@ -95,6 +108,9 @@ def _find_rank_end(node: NodeObservation, rank: t.Mapping[str, t.Any], *, job_en
     name = f"rank {rank['rank']}"
     if oom_kills and (signal == 9 or (code is None and not job_ended)):
         text = f"{name} was killed; its control group counts {oom_kills} out-of-memory kills"
+        yield build_live_cause("oom_host", text, node.name)
+    elif signal == 9 and oom_kills is None:
+        text = f"{name} was killed by signal 9 (SIGKILL), which is usually the kernel's out-of-memory killer"
         yield build_live_cause("oom_host", text, node.name)
     elif code is None and not job_ended:
         text = f"{name} (pid {rank['pid']}) no longer exists and did not record an exit code"

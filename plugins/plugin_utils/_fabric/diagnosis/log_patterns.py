@@ -50,6 +50,57 @@ _VIRTUAL = (
     rb"cilium_\w+|kube-\w+|weave|antrea-gw\d+|dummy\d+|tailscale\d+|wg\d+|zt\w{8})"
 )
 
+# What programs, torch and CUDA say; a prefix of the launcher may come first.
+_PROGRAM_GROUPS: tuple[tuple[LineRule, ...], ...] = (
+    (
+        _line_rule(
+            "driver_too_old",
+            rb"driver on your system is too old|CUDA driver version is insufficient|Driver/library version mismatch|"
+            rb"forward compatibility was attempted on non supported|unsupported display driver / cuda driver",
+            "any",
+        ),
+        _line_rule(
+            "gpu_missing",
+            rb"invalid device ordinal|No CUDA GPUs are available|no CUDA-capable device|Found no NVIDIA driver",
+            "any",
+        ),
+        _line_rule(
+            "gpu_arch_mismatch",
+            rb"no kernel image is available|is not compatible with the current PyTorch installation|"
+            rb"Torch not compiled with CUDA enabled",
+            "any",
+        ),
+        _line_rule("device_assert", rb"device-side assert triggered", "any"),
+    ),
+    (
+        _line_rule(
+            "library_mismatch",
+            rb"(?:ImportError|OSError): [^\n]{0,300}(?:undefined symbol|cannot open shared object file|"
+            rb"version `\w+_[\d.]+' not found)",
+            "any",
+        ),
+        _line_rule("module_missing", rb"ModuleNotFoundError: |ImportError: No module named", "any"),
+        _line_rule("syntax_error", rb"(?:SyntaxError|IndentationError|TabError): ", "any"),
+        _line_rule("permission_denied", rb"PermissionError: \[Errno 1?[13]\]", "any"),
+    ),
+    (_line_rule("port_in_use", rb"EADDRINUSE|(?<!bind failed: )[Aa]ddress already in use", "any"),),
+    (_line_rule("too_many_open_files", rb"Too many open files|received 0 items of ancdata", "any"),),
+    (
+        _line_rule(
+            "unused_parameters",
+            rb"Expected to have finished reduction in the prior iteration|Expected to mark a variable ready only once",
+            "any",
+        ),
+    ),
+    (
+        _line_rule(
+            "collective_timeout",
+            rb"Watchdog caught collective operation timeout|Timed out waiting \d+ms for (?:recv|send) operation",
+            "any",
+        ),
+    ),
+    (_line_rule("loss_nan", rb"\b[Ll]oss is (?:nan|NaN|inf)\b|\bN[Aa]N [Ll]oss\b|\bnan loss\b", "any"),),
+)
 # The first rule of a group that matches wins: a group is one message with several readings.
 _GROUPS: tuple[tuple[LineRule, ...], ...] = (
     (
@@ -78,6 +129,7 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
         ),
         _line_rule("dev_shm_full", rb"posix_fallocate failed[^\n]{0,20}No space"),
         _line_rule("dev_shm_full", rb"insufficient shared memory \(shm\)|unable to write to file </torch_", "any"),
+        _line_rule("dev_shm_full", rb"is killed by signal: Bus error|out of shared memory", "any"),
     ),
     (_line_rule("version_mismatch", rb"Mismatched NCCL version detected"),),
     (_line_rule("duplicate_gpu", rb"Duplicate GPU detected|Multiple [Rr]anks are using the same GPU"),),
@@ -159,6 +211,9 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
         _line_rule("ranks_missing", rb"mismatch in rank count from procs"),
     ),
     (
+        # A server on the internet is not the rendezvous.
+        _line_rule("download_failed", rb"HTTPS?ConnectionPool\(host=|[Mm]ax retries exceeded with url", "any"),
+        _line_rule("download_failed", rb"couldn't connect to 'https?://|Failed to resolve 'https?://", "any"),
         # errno 97 is PyTorch trying IPv6 first on a host without it, in jobs that work.
         _line_rule(
             "rendezvous_dns", rb"client socket has timed out after|connection to the C10d store has failed", "any"
@@ -187,13 +242,20 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
     ),
     (
         _line_rule(
+            "checkpoint_mismatch",
+            rb"Error\(s\) in loading state_dict|size mismatch for [^\n]{1,200}: copying a param|"
+            rb"Missing key(?:\(s\)|s)? in (?:checkpoint )?state_dict",
+            "any",
+        ),
+        _line_rule("checkpoint_failed", rb"write\(\): fd \d+ failed", "any"),
+        _line_rule(
             "checkpoint_failed",
             rb"CheckpointException|PytorchStream(?:Writer|Reader) failed|inline_container\.cc",
             "any",
         ),
         _line_rule(
             "checkpoint_failed",
-            rb"Error\(s\) in loading state_dict|Error while deserializing header|UnpicklingError",
+            rb"Error while deserializing header|UnpicklingError",
             "any",
         ),
         _line_rule(
@@ -207,7 +269,9 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
             rb"(?:[Cc]heckpoint|ckpt)[^\n]{0,200}(?:No space left on device|Read-only file system|Input/output error)",
             "any",
         ),
+        _line_rule("disk_full", rb"OSError: \[Errno (?:28|122)\]", "any"),
     ),
+    *_PROGRAM_GROUPS,
     (
         _line_rule("mtu_black_hole", rb"message too long,? mtu|Frag(?:mentation)? needed and DF set", "any"),
         _line_rule("relayed_path", rb"\bvia DERP\(|; relay \"\w+\"|relaying through DERP", "any"),
@@ -217,7 +281,9 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
 _SUSPECT = re.compile(
     rb"[Ee]rror|ailed|FAILED|refused|timed out|unreachable|mismatch|MISMATCH|[Mm]issing|memory|oom-kill|OOMKilled|"
     rb"bad_alloc|No space|not known|resol|joined|available|Pull|initialized|DERP|relay \"|too long|needed and DF|"
-    rb"checkpoint|Exception|WARN|[Cc]onnect|collective|different|unable"
+    rb"checkpoint|Exception|WARN|[Cc]onnect|collective|different|unable|too old|insufficient|EADDRINUSE|in use|ancdata|"
+    rb"open files|[Ll]oss is|[Nn][Aa][Nn] [Ll]oss|Bus error|shared memory|kernel image|Found no|not compiled|"
+    rb"not compatible"
 )
 # PyTorch and nccl-tests repeat NCCL's last message without its header, on the lines after these words.
 _QUOTES = re.compile(

@@ -33,6 +33,21 @@ _WORDS = (
     *(b"joining coll", b"unable to", b"Unable to", b"enough slots", b"any network", b"No address", b"nodename nor"),
     *(b"Original timeout", b"Read-only", b"Permission den", b"inline_container", b"PytorchStream", b"ALLOC_FAILED"),
     *(b"MemoryAlloc", b"can't allocate", b"not enough", b"closed by peer"),
+    *(b"max retries", b"couldn't connect", b"Failed to resolve", b"shared memory", b"too old", b"insufficient"),
+    *(b"forward compat", b"unsupported display", b"No CUDA GPUs", b"no CUDA-capable", b"Found no NVIDIA", b"ordinal"),
+    *(b"kernel image", b"not compatible with", b"not compiled with", b"EADDRINUSE", b"in use", b"open files"),
+    *(
+        b"Watchdog caught",
+        b"Timed out waiting",
+        b"ancdata",
+        b"prior iteration",
+        b"ready only once",
+        b"oss is ",
+        b"N loss",
+        b"n loss",
+        b"N Loss",
+        b"n Loss",
+    ),
 )
 _WORTH_READING = re.compile(b"|".join(re.escape(word) for word in _WORDS))
 

@@ -18,6 +18,7 @@ import typing as t
 
 from ....module_utils._model.island import NetworkPath, PairPath
 from ....module_utils._model.node import Node
+from ....module_utils._model.node_address import find_shared_addresses
 from .links import Paths, is_one_machine
 
 # SSH, and the rendezvous port of jobs, on which nothing listens before they start: a refused connection is an answer.
@@ -48,7 +49,8 @@ def connection_targets(nodes: t.Sequence[Node], declared: t.Mapping[str, str]) -
     """
     targets: dict[str, dict[str, list[End]]] = {}
     for a, b in _node_pairs(nodes):
-        ends = _targets(b, declared.get(b.name)) if not is_one_machine(a, b) else []
+        # At an address that both have, a node reaches itself.
+        ends = _targets(b, declared.get(b.name), find_shared_addresses((a, b))) if not is_one_machine(a, b) else []
         if ends:
             targets.setdefault(a.name, {})[b.name] = ends
     return targets
@@ -90,8 +92,9 @@ def _node_pairs(nodes: t.Sequence[Node]) -> t.Iterator[tuple[Node, Node]]:
         yield from zip(ordered, ordered[1:], strict=False)
 
 
-def _targets(node: Node, declared: str | None) -> list[End]:
-    addresses = [item.address for item in (*node.addresses.lan, *node.addresses.mesh)]
+def _targets(node: Node, declared: str | None, repeated: t.Container[str]) -> list[End]:
+    listed = (*node.addresses.lan, *node.addresses.mesh)
+    addresses = [item.address for item in listed if item.address not in repeated]
     candidates = [declared, *addresses] if declared else addresses
     unique = dict.fromkeys(address for address in candidates if not _is_local(address))
     return [(address, port) for address in unique for port in PORTS]

@@ -14,7 +14,7 @@ import typing as t
 
 from ....module_utils._model.expectation import GATE_PASS
 from ....module_utils._model.verdict import Cause, PairProof
-from ..bench.plan import Suspects, find_suspects_of_pairs
+from ..bench.suspects import Suspects, find_suspects_of_pairs
 
 Rates = t.Mapping[tuple[str, str], float | None]
 SLOW_FIXES: t.Mapping[str, str] = {

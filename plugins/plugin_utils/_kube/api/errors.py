@@ -70,6 +70,11 @@ class KubeError(TransportError):
         """Whether the user may not do this: the credential was rejected (401), or a right is missing (403)."""
         return self.status in (401, 403)
 
+    @property
+    def is_terminating(self) -> bool:
+        """Whether nothing can be created because the namespace is being deleted."""
+        return any(cause[0] == "NamespaceTerminating" for cause in self.causes)
+
 
 def server_text(value: object, limit: int = _SHOWN) -> str:
     """Return text of the server as one line of bounded length."""

@@ -29,7 +29,11 @@ _MAX_LINE = 1024 * 1024
 # A kubelet that has no inotify instance left (fs.inotify.max_user_instances) writes this as a line of the log and ends
 # the log although the container is running.
 _NOT_FOLLOWED = b"failed to create fsnotify watcher"
-
+# A kubelet that was behind when a log began a new file reads on in the old one, whose end it has, until the log begins
+# another (it looks for new files only once it has reached the end of one). A request for the log has the newest file.
+# Files have 10 MiB by default: a log that sent more than this is requested again when it is silent, and at its end.
+_ROTATED_BYTES = 1 << 20
+_SILENT_S = 30.0
 
 # The timestamp of a line, and its number among the lines of this timestamp, from 1.
 LogPosition = tuple[str, int]
@@ -75,6 +79,10 @@ class LogStream:
         self._skip = 0
         self._resumed = False
         self._cut_off = False
+        # Since the log was requested last: bytes of its lines, and when something came.
+        self._received = 0
+        self._heard_at = 0.0
+        self._ended_before = False
         self._finishing = False
         self._failures = 0
         self._away_since: float | None = None
@@ -106,6 +114,7 @@ class LogStream:
             try:
                 if self._stream is None:
                     self._stream = self._transport.open(self._log.what, self._request())
+                    self._received, self._heard_at = 0, self._clock.monotonic()
                     self._failures, self._away_since = 0, None
                 self._read(max(0.001, wait.seconds_left()))
             except (ExchangeError, KubeError) as problem:
@@ -135,9 +144,12 @@ class LogStream:
 
     def _read(self, timeout_s: float) -> None:
         stream = t.cast(Stream, self._stream)
-        data = stream.read(timeout_s)
+        data, now = stream.read(timeout_s), self._clock.monotonic()
         if data is None:
+            if self._received > _ROTATED_BYTES and now - self._heard_at > _SILENT_S:
+                self._drop()
             return
+        self._heard_at = now
         *lines, self._partial = (self._partial + data).split(b"\n")
         if not data or len(self._partial) > _MAX_LINE:
             lines, self._partial = [*lines, *([self._partial] if self._partial else [])], b""
@@ -148,7 +160,8 @@ class LogStream:
             if self._cut_off:
                 self._cut_off = False
                 raise ExchangeError("its kubelet cannot follow the log", transient=True)
-            self._over = True
+            self._ended_before = True
+            self._over = self._received <= _ROTATED_BYTES
 
     def _take(self, line: bytes) -> None:
         match = _STAMP.match(line)
@@ -167,12 +180,17 @@ class LogStream:
         if stamp:
             self._same = self._same + 1 if stamp == self._last else 1
             self._last = stamp
+        self._received += len(line)
         text = line if self._log.timestamps or not match else line[match.end() :]
         self._ready.append((text, (self._last.decode("ascii"), self._same)))
 
     def _handle_failure(self, problem: ExchangeError | KubeError, wait: Deadline) -> None:
         self._drop()
         if self._closed:
+            return
+        if self._ended_before and isinstance(problem, KubeError) and problem.status in (400, 404):
+            # It was read to an end, and is gone with its pod since.
+            self._over = True
             return
         if isinstance(problem, KubeError) and not self._is_transient(problem):
             raise problem

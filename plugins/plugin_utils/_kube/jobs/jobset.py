@@ -4,8 +4,9 @@
 """Builds a JobSet: the gang fails and restarts as a whole, with separate budgets for crashes and lost nodes.
 
 No pod of the Job is replaced alone (backoffLimit 0, one failed pod fails it): a fixed-size gang does not survive that.
-The JobSet counts crashes (``maxRestarts``); after a node was drained, preempted or lost it restarts the gang without
-counting, and the controller that follows the run counts lost nodes.
+After a node was drained, preempted or lost the JobSet restarts the gang without counting. It counts all other restarts,
+also that of a gang whose other ranks failed before the loss was noticed: its limit (``maxRestarts``) is both budgets
+together, and the controller that follows the run counts crashes and lost nodes.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -87,11 +88,10 @@ def pod_failure_rules(job: Job) -> list[JsonObject]:
 def failure_policy(job: Job, followed: bool = True) -> JsonObject:
     """Return the JobSet's failure policy.
 
-    A JobSet has no budget for lost nodes: the controller that follows the run ends it when that budget is used up.
-    Without such a controller both budgets are one, so that the restarts end.
+    A JobSet has no budget for lost nodes: the controller that follows the run ends it when one of the two is used up.
+    Without such a controller all restarts are counted, so that they end.
     """
     lost = "RestartJobSetAndIgnoreMaxRestarts" if followed else "RestartJobSet"
-    most = job.restart.max_crashes + (0 if followed else job.lost_budget)
     rules: list[JsonObject] = [
         {
             "name": "fatal",
@@ -106,6 +106,7 @@ def failure_policy(job: Job, followed: bool = True) -> JsonObject:
         },
         {"name": "deadline", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]},
     ]
+    most = job.restart.max_crashes + job.lost_budget
     return {"maxRestarts": most, "restartStrategy": "Recreate", "rules": rules}
 
 

@@ -90,6 +90,8 @@ def read_node(facts: Mapping[str, t.Any], node: KubeObject, *, host_network: boo
     address of the Node object is used.
     """
     from_node, from_pod = node_record(node), dict(facts)
+    # It is in the image, of which every pod of the job has one.
+    from_pod.pop("topology_file", None)
     if not host_network:
         for key in ("addresses", "interfaces", "network_types", "interface_for", "mesh_path"):
             from_pod.pop(key, None)

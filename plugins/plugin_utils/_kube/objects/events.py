@@ -93,6 +93,8 @@ _TOO_LARGE: t.Final = re.compile(
     r"\((?P<before>[^)]*)\) \+ current podset request \((?P<asked>[^)]*)\) > maximum capacity \((?P<most>[^)]*)\)"
 )
 _IN_USE: t.Final = re.compile("insufficient unused quota")
+# Kueue's words for requests that the namespace's LimitRange refuses, or that are above their own limits.
+_REFUSED_SIZE: t.Final = re.compile("didn't satisfy LimitRange constraints|resources validation failed")
 # Messages of registries that are overloaded or unreachable; any other message is final.
 _REGISTRY_AWAY: t.Final = re.compile(
     "toomanyrequests|429|50[0234] |dial tcp|i/o timeout|TLS handshake|connection reset|no such host|deadline exceeded"
@@ -122,12 +124,14 @@ class StartProblem:
             return _WRONG_ARCHITECTURE_TEXT
         if self.code == "container" and _NO_PROGRAM.search(self.line):
             return _NO_PROGRAM_TEXT
+        if self.code == "quota" and "must specify" in self.line:
+            return "the namespace's quota asks for requests and limits"
         return (_describe_size(self.line) if self.never_fits else "") or _WORDS[self.code]
 
     @property
     def never_fits(self) -> bool:
-        """Whether it asks for more than the whole quota of its queue."""
-        return self.code == "queue" and exceeds_quota(self.line)
+        """Whether it asks for more than the whole quota of its queue, or than its namespace allows."""
+        return self.code == "queue" and _is_too_large(self.line)
 
     @property
     def misses_object(self) -> bool:
@@ -169,15 +173,15 @@ def is_wrong_architecture(message: str) -> bool:
     return bool(_WRONG_ARCHITECTURE.search(message))
 
 
-def exceeds_quota(message: str) -> bool:
-    """Return whether Kueue says of every flavor that it considered that its whole quota is too small."""
-    return bool(_TOO_LARGE.search(message)) and not _IN_USE.search(message)
+def _is_too_large(message: str) -> bool:
+    """Return whether Kueue says that no waiting helps: each flavor's whole quota is too small, or it is refused."""
+    return bool(_REFUSED_SIZE.search(message) or _TOO_LARGE.search(message)) and not _IN_USE.search(message)
 
 
 def _describe_size(message: str) -> str:
     found = _TOO_LARGE.search(message)
     if found is None:
-        return ""
+        return "will never start, its requests are refused"
     before, asked, most = found["before"], found["asked"], found["most"]
     resource = "CPU" if found["resource"] == "cpu" else found["resource"]
     wanted = " + ".join(_cores(part) for part in (before, asked) if part != "0")
@@ -241,7 +245,7 @@ def find_workload_problem(workload: KubeObject) -> StartProblem | None:
     line, final = state.reason, inactive and objects_status.is_deactivated_by_kueue(workload)
     if inactive and not final:
         line += DEACTIVATED
-    return StartProblem("queue", name, line, 1, not final and not exceeds_quota(line), str(meta.get("uid")))
+    return StartProblem("queue", name, line, 1, not final and not _is_too_large(line), str(meta.get("uid")))
 
 
 def find_unqueued_problem(job: KubeObject, searched: bool = True) -> StartProblem | None:

@@ -47,6 +47,8 @@ _CODES: t.Final[dict[str, RefusalKind]] = {
     "global/quota-exceeded": "quota",
     "global/invalid-api-key": "credentials",
     "global/account-inactive": "credentials",
+    # The image, the key or the file system of a launch.
+    "global/object-does-not-exist": "rule",
 }
 
 

@@ -36,7 +36,7 @@ from ..base import (
     send_order,
 )
 from ..connection import TOKEN_VARIABLE, ProviderConnection
-from ..parsing import JsonObject, as_mapping, number, objects, read_items, text, whole
+from ..parsing import JsonObject, as_mapping, number, objects, read_items, require_text, text, whole
 from .client import NAME, RunpodClient, error_detail
 from .mapping import STATES, to_host
 
@@ -123,7 +123,7 @@ class RunpodProvider(MachineProvider):
 
 def _read_answer(answer: JsonResponse) -> OrderResult | None:
     if answer.status < 400:
-        return OrderAccepted(str(answer.data["id"]))
+        return OrderAccepted(require_text(answer.data["id"]))
     detail = str(as_mapping(answer.data).get("detail")).lower()
     if answer.status == 400 and any(word in detail for word in _CAPACITY_WORDS):
         return OrderRefused("capacity", error_detail(answer.data))

@@ -36,7 +36,18 @@ from ..base import (
     send_order,
 )
 from ..connection import ProviderConnection
-from ..parsing import JsonObject, as_mapping, number, objects, read_items, text, texts, unexpected_answer, whole
+from ..parsing import (
+    JsonObject,
+    as_mapping,
+    number,
+    objects,
+    read_items,
+    require_text,
+    text,
+    texts,
+    unexpected_answer,
+    whole,
+)
 from ..sshkeys import KeyRing, blob
 from .client import NAME, ShadeformClient, error_detail
 from .mapping import STATES, to_host
@@ -122,7 +133,7 @@ class ShadeformProvider(MachineProvider):
 
 def _read_answer(answer: JsonResponse) -> OrderResult | None:
     if answer.status < 400:
-        return OrderAccepted(str(answer.data["id"]))
+        return OrderAccepted(require_text(answer.data["id"]))
     detail = error_detail(answer.data)
     if answer.status < 500 and any(word in detail.lower() for word in _CAPACITY_WORDS):
         return OrderRefused("capacity", detail)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ....module_utils._http.messages import JsonResponse, json_request
+from ....module_utils._http.messages import HttpResponse, JsonResponse, decode_json, json_request
 from ....module_utils._http.urls import route
 from ....module_utils._model.errors import ApiError, TransportError
 from ....module_utils._model.lease import Instance, OrderAccepted, OrderRefused, OrderResult, ProviderTraits
@@ -116,7 +116,11 @@ class VastProvider(MachineProvider):
         return build_instances(self.name, self._client.instances(), lambda raw: _parse_instance(raw, self.account))
 
     def delete(self, instance: Instance) -> bool:
-        return send_delete(self._http, json_request("DELETE", route("/instances/{id}/", id=instance.id)))
+        """Delete one instance; a failure may be told by ``success`` in the body of a 200."""
+        request = json_request("DELETE", route("/instances/{id}/", id=instance.id))
+        return send_delete(
+            self._http, request, _is_unknown, lambda response: response.status < 400 and _is_ok(response)
+        )
 
     def _attach(self, created: OrderAccepted, key: str) -> OrderResult:
         """Give a team's instance its key; without one it cannot be used, but it exists."""
@@ -159,11 +163,28 @@ def _read_answer(answer: JsonResponse) -> OrderResult | None:
         # An order may be refused and leave a stopped instance all the same.
         usable = answer.status < 400 and data.get("success") is not False and error is None
         return OrderAccepted(ident, usable, "" if usable else error_detail(data) or f"status {answer.status}")
-    if 400 <= answer.status < 500 and error in ("no_such_ask", "insufficient_resources"):
+    if answer.status in (404, 410) or (
+        400 <= answer.status < 500 and error in ("no_such_ask", "insufficient_resources")
+    ):
         return OrderRefused("capacity", error_detail(data))
     if answer.status < 400 and data.get("success") is False:
         return OrderRefused("rule", error_detail(data) or "refused without a reason")
     return None
+
+
+def _read_body(response: HttpResponse) -> t.Mapping[str, object]:
+    try:
+        return as_mapping(decode_json(response.body))
+    except ValueError:
+        return {}
+
+
+def _is_ok(response: HttpResponse) -> bool:
+    return _read_body(response).get("success") is not False
+
+
+def _is_unknown(response: HttpResponse) -> bool:
+    return response.status in (404, 410) or _read_body(response).get("error") == "no_such_instance"
 
 
 def _parse_instance(raw: JsonObject, account: str) -> Instance:

@@ -128,30 +128,13 @@ def delete_events(old: DeleteState, event: DeleteEvent, new: DeleteState, at: fl
     events: list[LedgerEvent] = []
     for key, termination in new.terminations.items():
         before = old.terminations.get(key)
-        if before is None:
-            events.append(
-                termination_event(
-                    termination, at, "orphan" if termination.lease.state == "orphan" else "adopted", termination.ids[0]
-                )
-            )
-        else:
-            new_ids = [item for item in termination.ids if item not in before.ids]
-            events += [termination_event(termination, at, "adopted", item) for item in new_ids]
-            strangers = [item for item in before.ids if item not in termination.ids]
-            if strangers:
-                entry = termination_event(termination, at, "adopted", termination.ids[-1])
-                events.append(dataclasses.replace(entry, evidence={"not_ours": strangers}))
+        events += _found_events(before, termination, at)
         if termination.is_verified and not (before and before.is_verified):
             times = [format_time(moment) for moment in termination.absent_at]
             entry = termination_event(termination, at, "verified", termination.ids[-1] if termination.ids else None)
             events.append(dataclasses.replace(entry, evidence={"absent_at": times}))
     if isinstance(event, DeleteAnswered) and not event.problem:
-        instance = event.deletion.instance
-        for termination in new.terminations.values():
-            if instance.id in termination.ids and instance.provider == termination.lease.provider:
-                entry = termination_event(termination, event.at, "deleted", instance.id)
-                reason = None if event.existed else "the provider does not know the id"
-                events.append(dataclasses.replace(entry, reason=reason))
+        events += _deleted_events(event, new)
     # Who saw it is recorded once it is known that the credential is this account's.
     return tuple(
         dataclasses.replace(entry, fingerprint=new.accounts[entry.provider].fingerprint)
@@ -159,6 +142,29 @@ def delete_events(old: DeleteState, event: DeleteEvent, new: DeleteState, at: fl
         else entry
         for entry in events
     )
+
+
+def _found_events(before: Termination | None, now: Termination, at: float) -> list[LedgerEvent]:
+    """Return the events of ids that were found for a machine, and of ids that belong to another account's machine."""
+    if before is None:
+        return [termination_event(now, at, "orphan" if now.lease.state == "orphan" else "adopted", now.ids[0])]
+    events = [termination_event(now, at, "adopted", item) for item in now.ids if item not in before.ids]
+    strangers = [item for item in before.ids if item not in now.ids]
+    if strangers:
+        entry = termination_event(now, at, "adopted", now.ids[-1])
+        events.append(dataclasses.replace(entry, evidence={"not_ours": strangers}))
+    return events
+
+
+def _deleted_events(event: DeleteAnswered, new: DeleteState) -> list[LedgerEvent]:
+    """Return the events of a deletion that the provider has taken, for each machine that has the id."""
+    instance = event.deletion.instance
+    reason = None if event.existed else "the provider does not know the id"
+    return [
+        dataclasses.replace(termination_event(termination, event.at, "deleted", instance.id), reason=reason)
+        for termination in new.terminations.values()
+        if instance.id in termination.ids and instance.provider == termination.lease.provider
+    ]
 
 
 def termination_event(termination: Termination, at: float, event: EventKind, ident: str | None) -> LedgerEvent:

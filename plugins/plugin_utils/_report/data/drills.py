@@ -29,6 +29,28 @@ def judge_drill(folder: pathlib.Path, drilled_at: float) -> dict[str, t.Any]:
     return _verdict(fault, drilled_at, problem)
 
 
+def judge_cut(folder: pathlib.Path, cut_at: float, cut_s: float) -> dict[str, t.Any]:
+    """Return what a cut proved: that the run resumed, or that its steps went on when the link was back.
+
+    ``seconds_to_notice``: from the cut until the node was reported as silent, None where it was not.
+    """
+    run = load_run(folder)
+    model = build_run_model(run)
+    if any(_is_after(fault, cut_at) for fault in model.faults):
+        proof = judge_drill(folder, cut_at)
+    else:
+        later = [step.at for step in model.curve if step.at is not None and step.at > cut_at + cut_s]
+        proof = {
+            "resumed": bool(later),
+            "steps_lost": 0 if later else None,
+            "seconds_to_resume": round(min(later) - cut_at, 3) if later else None,
+            "world_size": model.ranks_seen,
+            "problem": "" if later else "no step followed when the link was back",
+        }
+    silent = [event.at for event in run.events if event.kind == "node_silent" and event.at >= cut_at]
+    return {**proof, "seconds_to_notice": round(min(silent) - cut_at, 3) if silent else None}
+
+
 def _is_after(fault: Fault, at: float) -> bool:
     return fault.after.start is not None and fault.after.start > at
 

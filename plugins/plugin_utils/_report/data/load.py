@@ -1,7 +1,8 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reads a run's folder into one value: run.json, events.jsonl, metrics.jsonl, usage.jsonl, fabric.json and logs/.
+"""Reads a run's folder into one value: run.json, events.jsonl, metrics.jsonl, usage.jsonl, fabric.json,
+site.json and logs/.
 
 Every file but run.json may be missing, empty or cut off; a note says which.
 
@@ -102,6 +103,14 @@ class Log:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class SitePhase:
+    """A step of the playbook site that led to the run, and how long it took."""
+
+    name: str
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class RunFolder:
     """Everything known about one run. ``record`` is run.json; ``notes`` say what was missing or unreadable.
 
@@ -118,6 +127,7 @@ class RunFolder:
     logs: tuple[Log, ...] = ()
     notes: tuple[str, ...] = ()
     history: RunHistory = dataclasses.field(default_factory=RunHistory)
+    site: tuple[SitePhase, ...] = ()
 
 
 def load_run(folder: pathlib.Path) -> RunFolder:
@@ -135,6 +145,7 @@ def load_run(folder: pathlib.Path) -> RunFolder:
         run,
         usage=parse_usage(_read_lines(folder / "usage.jsonl", notes)),
         fabric=_read_document(folder / "fabric.json", notes),
+        site=parse_site(_read_document(folder / "site.json", notes) or {}),
         logs=_read_logs(folder, notes),
         notes=tuple(notes),
     )
@@ -187,6 +198,13 @@ def parse_events(lines: t.Iterable[Line]) -> tuple[RunEvent, ...]:
             node, code = parsing.read_text(line.get("node"), 80), parsing.read_integer(line.get("exit_code"))
             events.append(RunEvent(at, kind, node, code))
     return tuple(sorted(events, key=lambda event: event.at))
+
+
+def parse_site(document: Line) -> tuple[SitePhase, ...]:
+    """Return the steps of the playbook site that had ended when the run was recorded."""
+    rows = parsing.read_rows(document.get("phases"))
+    read = [(parsing.read_text(row.get("name"), 40), parsing.read_number(row.get("seconds"))) for row in rows]
+    return tuple(SitePhase(name, seconds) for name, seconds in read if name and seconds is not None)
 
 
 def parse_usage(lines: t.Iterable[Line]) -> tuple[Usage, ...]:
@@ -269,7 +287,7 @@ def _build_segment(lines: t.Sequence[Line], unit: str | None) -> Segment:
 def _read_document(path: pathlib.Path, notes: list[str]) -> Line | None:
     data = _read_file(path)
     if data is None:
-        if path.name != "fabric.json":
+        if path.name not in ("fabric.json", "site.json"):
             notes.append(f"{path.name} cannot be read")
         return None
     value = parse_json(data)

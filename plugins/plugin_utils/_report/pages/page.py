@@ -49,6 +49,7 @@ def render_html(run: RunFolder) -> str:
         islands=page_details.build_islands(model),
         cost_sentence=page_summary.describe_cost(model),
         costs=page_summary.build_cost_table(model),
+        site=page_details.build_site_table(run.site),
         times_note=(f"State of {fmt.format_time(end)}. " if end is not None else "")
         + "Times count from when the job was submitted. Final loss is the median of the last ten steps.",
     )

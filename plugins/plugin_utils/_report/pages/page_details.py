@@ -18,7 +18,7 @@ from ..data import format as fmt
 from ..data import parsing
 from ..data.attempts import AttemptView
 from ..data.faults import Fault
-from ..data.load import Log, Usage
+from ..data.load import Log, SitePhase, Usage
 from ..data.run_model import RunModel
 from ..rules.advice import pick_log
 from ..rules.checks import ReportCheck, build_checks
@@ -54,6 +54,12 @@ def _check_table(checks: t.Sequence[ReportCheck], caption: str, fold: str | None
         title = Markup('<span class="key">{0}</span>').format(check.title) if is_short else check.title
         lines.append([title, build_mark(_TONES[check.status], word), check.message])
     return Table(("Check", "Result", "Evidence"), lines, caption, fold=fold, is_list=True)
+
+
+def build_site_table(phases: t.Sequence[SitePhase]) -> Table | None:
+    """Return the seconds of the steps of the playbook site, None when it was not used."""
+    lines: list[list[Cell]] = [[phase.name, f"{phase.seconds:.1f} s"] for phase in phases]
+    return Table(("Step", "Time"), lines, "Steps of the playbook site up to this run") if lines else None
 
 
 def build_time_line(model: RunModel) -> Plot | None:

@@ -28,7 +28,7 @@ def build_report(run: RunFolder) -> dict[str, object]:
 
     Keys: ``schema, run_id, name, outcome, verdict {word, tone, sentence}, measured_on_loopback, cpu_only, job, figures,
     attempts, faults, checks [{name, status, message}], fabric [verdict], cost, next [{text, command, path}],
-    notes``.
+    site [{name, seconds}], notes``.
     """
     model = build_run_model(run)
     return t.cast(
@@ -50,6 +50,7 @@ def build_report(run: RunFolder) -> dict[str, object]:
                 "fabric": [_fabric_values(verdict) for verdict in model.verdicts],
                 "cost": {"usd": model.usd, "complete": model.usd_complete, "usd_per_hour": model.usd_per_hour},
                 "next": [dataclasses.asdict(advice) for advice in advise(model)],
+                "site": [dataclasses.asdict(phase) for phase in run.site],
                 "notes": list(run.notes),
             }
         ),

@@ -70,9 +70,10 @@ def diagnose_pods(
         snapshots = list(_read_saved_logs(saved_logs))
     if not snapshots and not warnings:
         raise RefusedError(f"namespace {namespace} has no pod of run {run_id}", "Check muster_run_id and the namespace")
-    observation = RunObservation(run_id, live_pods.observe_pods(snapshots, MARK, time.time()), world_size)
+    observed = live_pods.observe_pods(snapshots, MARK, time.time())
+    observation = RunObservation(run_id, observed, world_size, "kubernetes")
     causes = [*live_pods.find_pod_causes(snapshots), *_find_unready_nodes(client, snapshots)]
-    if nodes is None or len(snapshots) < nodes or any(pod.waits for pod in snapshots):
+    if nodes is None or len(snapshots) < nodes or any(pod.waits or pod.phase == "Pending" for pod in snapshots):
         causes += live_pods.find_cluster_causes([(event.code, event.text) for event in warnings], snapshots)
     return observation, diagnose_live(observation, causes)
 
@@ -90,7 +91,8 @@ def _snapshot_pod(client: Client, namespace: str, pod: KubeObject) -> PodSnapsho
     container = next((item for item in statuses if item["name"] == CONTAINER), {})
     state = container.get("state") or {}
     end = state.get("terminated") or {}
-    problem = events.find_pod_problem(pod) if status.get("phase") == "Pending" or "waiting" in state else None
+    begun = status.get("phase") != "Pending" and "waiting" not in state and not end
+    problem = None if begun else events.find_pod_problem(pod)
     started = bool(container.get("containerID") or end)
     lines, log_problem = _read_log(client, namespace, name) if started else ((), "")
     return PodSnapshot(

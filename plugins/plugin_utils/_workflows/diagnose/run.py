@@ -14,6 +14,7 @@ import dataclasses
 import pathlib
 import typing as t
 
+from ....module_utils._model.error_line import without_launcher
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.node import Node
 from ....module_utils._model.run_record import SCHEMA
@@ -24,7 +25,7 @@ from ..._fabric.diagnosis.live_rules import diagnose_live, diagnose_text
 from ..._hosts import log_follow
 from ..._hosts.node_client import NodeClient, find_answering, on_each_node
 from ..shared.progress import Reporter
-from ..shared.state_dir import StateHome, read_record
+from ..shared.state_dir import StateHome, names_cluster, read_record
 from .logs import write_if_changed
 
 _LOG_BYTES = 4 << 20
@@ -44,7 +45,7 @@ class DiagnoseRequest:
     home: StateHome
     run_id: str | None
     hosts: t.Sequence[str]
-    hostvars: t.Container[str]
+    hostvars: t.Mapping[str, t.Any]
     connect: t.Callable[[t.Sequence[str]], list[NodeClient]]
     progress: Reporter
     window_s: float = 1.0
@@ -106,7 +107,7 @@ class HostInfo:
 def run(request: DiagnoseRequest) -> dict[str, object]:
     """Return ``{changed, run_id, diagnosis, nodes, summary, file?}``; the job and the nodes are not changed."""
     record = _find_record(request)
-    if record.on_kubernetes if record else request.cluster.get("kubeconfig"):
+    if record.on_kubernetes if record else _is_of_cluster(request):
         return _diagnose_pods(request, record)
     names = _host_names(request, record)
     if not names:
@@ -131,7 +132,8 @@ def run(request: DiagnoseRequest) -> dict[str, object]:
         )
     absent = {name: NodeObservation(name, None, str(error)) for name, error in errors.items()}
     world_size = record.world_size if record and record.run_id == run_id else None
-    observation = RunObservation(run_id, tuple({**nodes, **absent}[name] for name in names), world_size)
+    observed = tuple({**nodes, **absent}[name] for name in names)
+    observation = RunObservation(run_id, observed, world_size, "hosts")
     return _build_result(request, observation, diagnose_live(observation))
 
 
@@ -181,6 +183,14 @@ def _find_record(request: DiagnoseRequest) -> RecordedRun | None:
     return next((record for record in records if not record.ended), records[0] if records else None)
 
 
+def _is_of_cluster(request: DiagnoseRequest) -> bool:
+    """Return whether a run without a record is looked for in pods; machines of the play go before our own cluster."""
+    if names_cluster(request.cluster) or not request.cluster.get("kubeconfig"):
+        return names_cluster(request.cluster)
+    known = [name for name in request.hosts if name in request.hostvars]
+    return not any(name != "localhost" or request.hostvars[name].get("muster_node") for name in known)
+
+
 def _host_names(request: DiagnoseRequest, record: RecordedRun | None) -> list[str]:
     """Return the recorded hosts that are in the inventory when the run was named, else those of the play too."""
     recorded = [name for name in (record.hosts if record else ()) if name in request.hostvars]
@@ -218,7 +228,7 @@ def _observe_node(remote: NodeClient, run_id: str, node: Node, request: Diagnose
 
 
 def _diagnose_texts(node: str, logs: t.Mapping[str, str]) -> tuple[FileDiagnosis, ...]:
-    return tuple(diagnose_text(text, f"{node}/{path}") for path, text in sorted(logs.items()) if text)
+    return tuple(diagnose_text(without_launcher(text), f"{node}/{path}") for path, text in sorted(logs.items()) if text)
 
 
 def _read_steps(texts: t.Iterable[str]) -> t.Iterator[tuple[float, int]]:

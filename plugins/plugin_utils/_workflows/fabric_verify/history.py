@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import time
 import typing as t
 
 from ....module_utils._model.verdict import Verdict, exit_code, worst_outcome
@@ -38,6 +39,16 @@ def read_verdicts(folder: pathlib.Path) -> list[StoredVerdict]:
         for entry in (entries if isinstance(entries, list) else [])
         if isinstance(entry, dict) and isinstance(entry.get("nodes"), list)
     ]
+
+
+def read_recent(folder: pathlib.Path, max_age_s: float, allow_unproven: bool) -> list[StoredVerdict]:
+    """Return the entries of fabric.json when it is not older than ``max_age_s`` and all of them let jobs run."""
+    standing = ("pass", "warn", "unproven") if allow_unproven else ("pass", "warn")
+    place = folder / "fabric.json"
+    if max_age_s <= 0 or not place.exists() or time.time() - place.stat().st_mtime > max_age_s:
+        return []
+    entries = read_verdicts(folder)
+    return entries if all(entry.document.get("outcome") in standing for entry in entries) else []
 
 
 def read_measurements(folder: pathlib.Path) -> list[IslandMeasurement]:

@@ -54,6 +54,9 @@ class FabricTarget(t.Protocol):
     def find_nodes(self) -> TargetNodes:
         """Return the nodes; raise the first node's error when none of them answers."""
 
+    def names(self) -> t.Collection[str]:
+        """Return the names of the nodes that would be tested, without a request to any of them."""
+
     def find_paths(self, nodes: t.Sequence[Node]) -> list[PairPath]:
         """Return which nodes reach each other, as far as a short connection attempt shows it."""
 
@@ -89,6 +92,10 @@ class HostsTarget:
         nodes = tuple(request.node(name, infos[name]["facts"]) for name in request.hosts if name in infos)
         absent = tuple(self._absent_node(name, errors[name]) for name in request.hosts if name in errors)
         return TargetNodes(nodes, frozenset(name for name, info in infos.items() if info["live_runs"]), absent)
+
+    def names(self) -> t.Collection[str]:
+        """Return the hosts of the play."""
+        return self._request.hosts
 
     def find_paths(self, nodes: t.Sequence[Node]) -> list[PairPath]:
         """Return which nodes reach each other, from short connection attempts to their addresses."""

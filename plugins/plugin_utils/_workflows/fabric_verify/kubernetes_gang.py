@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run the bench on nodes of a cluster as a gang of pods, one pod a node.
 
-The gang is an Indexed Job built and followed as a training job is; the bench writes its result to the pod's log.
+The gang is built and followed as a training job is: an Indexed Job whose bench writes its result to the pod's log, or
+an MPIJob of nccl-tests, whose table is in the log of mpirun's pod.
 
 This is a private utility of the collection; it may change without notice.
 """

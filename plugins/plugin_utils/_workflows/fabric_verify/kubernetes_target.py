@@ -94,9 +94,6 @@ class KubernetesTarget:
 
     def __init__(self, request: training_job.RunRequest, user_job: UserJob) -> None:
         self._request, self._user_job = request, user_job
-        if request.options.get("bench") == "nccl_tests":
-            # Its MPIJob is built and its output is read, but it has not passed on a real cluster yet.
-            raise InputError("bench", "nccl_tests runs on hosts only", "Use bench: torch on a cluster")
         stage = BenchStage("island", (), 1, (1 << 20,), 0.1, 60.0)
         bench = Bench("gloo", "all_reduce", request.options.get("bench") or "torch")
         self._job = parse_job(kubernetes_gang.build_gang_job(user_job, ("x",), stage, bench, request.options))
@@ -133,6 +130,11 @@ class KubernetesTarget:
             problems_text = "; ".join(item.problem for item in absent)
             raise RefusedError(f"no node of the cluster could be tested: {problems_text}")
         return TargetNodes(tuple(nodes), frozenset(self._busy_nodes()), tuple(absent))
+
+    def names(self) -> t.Collection[str]:
+        """Return the nodes to test, and those that are not ready: an earlier verdict does not stand for them."""
+        usable, absent = self._usable_nodes()
+        return [*usable, *(f"{node.name} is not ready" for node in absent)]
 
     def find_paths(self, nodes: t.Sequence[Node]) -> list[PairPath]:
         """Return nothing: pods reach each other by the cluster's rules, and the tests show how fast."""

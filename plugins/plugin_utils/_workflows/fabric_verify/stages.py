@@ -13,6 +13,7 @@ import typing as t
 
 from ....module_utils._model.expectation import GATE_PASS, Expectation
 from ..._fabric.bench import plan as plans
+from ..._fabric.bench.suspects import Suspects, bisect_nodes
 from ..._fabric.verdict import pairs
 from ..shared.progress import Progress
 from . import bench_group
@@ -28,7 +29,7 @@ class StageOutcome:
     """The results of all stages: runs by stage, and the suspects of the search by halves (None when not needed)."""
 
     runs: t.Mapping[str, list[GroupRun]]
-    suspects: plans.Suspects | None = None
+    suspects: Suspects | None = None
 
     @property
     def rates(self) -> dict[tuple[str, str], float | None]:
@@ -73,19 +74,17 @@ def run_in_order(plan: plans.BenchPlan, expected: Expectation, run_one: RunStage
     return outcome
 
 
-def search_bad_node(
-    stage: plans.BenchStage, plan: plans.BenchPlan, reference: float, run_one: RunStage
-) -> plans.Suspects:
+def search_bad_node(stage: plans.BenchStage, plan: plans.BenchPlan, reference: float, run_one: RunStage) -> Suspects:
     """Find the bad node of an island in log2(N) steps: a group is good when it reaches the gate of ``reference``."""
     names = next(item.rounds[0][0] for item in plan.stages if item.name == "island")
-    steps = plans.bisect_nodes(names)
+    steps = bisect_nodes(names)
     try:
         rounds = next(steps)
         while True:
             runs = run_one(dataclasses.replace(stage, name="halves", rounds=tuple(rounds)))
             rounds = steps.send({run.nodes: not falls_short([run], reference) for run in runs})
     except StopIteration as end:
-        return t.cast(plans.Suspects, end.value)
+        return t.cast(Suspects, end.value)
 
 
 def falls_short(groups: t.Sequence[GroupRun], expected: float | None, gate: float = GATE_PASS) -> bool:

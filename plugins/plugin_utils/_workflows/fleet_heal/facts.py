@@ -31,7 +31,7 @@ from ..node_pool import present as node_pool_present
 from ..node_pool.accounts import open_providers
 from ..shared import cluster_identity, kube_connection
 from ..shared.request import RunRequest
-from ..shared.state_dir import StateHome, read_record
+from ..shared.state_dir import StateHome, names_cluster, read_record
 from ..training_job.kubernetes.lease_guard import find_lease
 
 # In the cluster's folder: since when nodes do not answer, by the earlier calls of heal.
@@ -92,7 +92,7 @@ def read_facts(request: RunRequest, home: StateHome, context: node_pool_present.
     options = request.options
     record = _find_record(home, options.get("run_id")) or {}
     job = dict(record.get("job") or {})
-    on_kubernetes = record.get("backend") == "kubernetes" or bool(options.get("kubeconfig"))
+    on_kubernetes = _is_on_kubernetes(home, record, options)
     client = _open_client(request, record) if on_kubernetes else None
     run = _build_run(record, job, on_kubernetes, options.get("on_lost_node"))
     members = run.names if run else ()
@@ -109,6 +109,20 @@ def read_facts(request: RunRequest, home: StateHome, context: node_pool_present.
     may_rent, may_join = bool(options.get("rentable")), bool(options.get("joinable"))
     facts = FleetFacts(nodes, run, client is not None, may_rent, may_join, float(options["patience_s"]))
     return HealFacts(facts, leases, job, client, providers, silent, reported)
+
+
+def _is_on_kubernetes(home: StateHome, record: t.Mapping[str, t.Any], options: t.Mapping[str, t.Any]) -> bool:
+    """Return whether the nodes are those of a cluster: by the run, else by the user's word, else by the last run.
+
+    A cluster that was brought up from here does not make a fleet one of pods: its machines may train as hosts.
+    """
+    if record.get("backend"):
+        return bool(record["backend"] == "kubernetes")
+    if not options.get("kubeconfig") or names_cluster(options):
+        return bool(options.get("kubeconfig"))
+    newest = home.runs()[:1]
+    last = read_record(newest[0]) if newest else None
+    return (last or {}).get("backend") != "hosts"
 
 
 def _read_reported(options: t.Mapping[str, t.Any]) -> dict[str, str]:

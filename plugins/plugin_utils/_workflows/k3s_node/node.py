@@ -8,20 +8,19 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import hashlib
 import pathlib
 import typing as t
-import zlib
 
+from ....module_utils._model import checks, cluster_checks
 from ....module_utils._model.errors import InputError, NodeError
-from ....module_utils._model.k3s import ARCHITECTURES
-from ....module_utils._node import files
+from ....module_utils._model.k3s import K3sMember
 from ....module_utils._secrets.secret import Secret
-from ..._hosts import downloads, k3s_files
-from ..._hosts.node_client import PIECE_BYTES, NodeClient
+from ..._hosts import bundle, downloads, k3s_files
+from ..._hosts.node_client import NodeClient
 from ..shared.digest_lock import DigestLock
+from ..shared.release_files import ReleaseFile, find_file, send_file
 from ..shared.state_dir import StateHome
 from . import access, tokens
 
@@ -32,7 +31,8 @@ Result = dict[str, t.Any]
 class NodeOrder:
     """What one machine shall be. ``source``: a URL or a folder of the controller instead of upstream's release.
 
-    ``images``: archives of images by their file names in the release. ``token``: one that the user gave.
+    ``images``: archives of images by their file names in the release. ``token``: one that the user gave. ``runtime``:
+    the default one of containers; ``auto`` is NVIDIA's where a GPU and that runtime are.
     """
 
     settings: k3s_files.K3sSettings
@@ -46,17 +46,14 @@ class NodeOrder:
     token_ttl_s: int = 600
     api_address: str = ""
     wait_s: int = 300
+    runtime: str = "auto"
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Piece:
-    """A file of the release with its place on the machine, the digest that it must have, and where it comes from."""
-
-    download: downloads.Download
-    path: str
-    mode: int
-    origin: str | pathlib.Path
-    sha256: str
+    def list_archives(self, architecture: str = "") -> list[str]:
+        """Return the file names of the archives of images: those that were named, else those of a bundle."""
+        folder = bundle.find_folder(self.source, self.base)
+        if self.images or folder is None:
+            return list(self.images)
+        return [pathlib.PurePath(item.path).name for item in bundle.list_archives(folder, architecture)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ class NodePlan:
     """What differs on a machine: texts and files of the release to place, files to remove, whether it must join."""
 
     texts: tuple[k3s_files.NodeFile, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ReleaseFile, ...]
     obsolete: tuple[str, ...]
     started_with: str
     running: bool
@@ -88,9 +85,8 @@ class NodePlan:
 
 def ensure_present(remote: NodeClient, order: NodeOrder, server: NodeClient | None, check: bool) -> Result:
     """Place what a machine lacks. The unit is started by :func:`ensure_running`, which a handler calls."""
-    wanted = k3s_files.render(order.settings)
-    facts = read_facts(remote, order, wanted)
-    refuse_machine(remote.name, facts)
+    facts, wanted = read_machine(remote, order)
+    refuse_machine(remote.name, facts, order)
     plan = make_plan(facts, order, wanted, check)
     if order.settings.role == "agent" and plan.joins and server is None:
         raise InputError("server", f"{remote.name} is an agent", "Name the host that is the server")
@@ -103,7 +99,7 @@ def ensure_present(remote: NodeClient, order: NodeOrder, server: NodeClient | No
         return result
     unit = {"unit": order.settings.unit, "role": order.settings.role, "cluster": order.home.folder.name}
     remote.call("k3s", step="begin", files=[{"path": path} for path in plan.paths], **unit)
-    placed = [_send(remote, order, item) for item in plan.pieces]
+    placed = [send_file(remote, "k3s", order.lock, item) for item in plan.pieces]
     texts = [{"path": item.path, "mode": item.mode, "text": item.text} for item in plan.texts]
     if plan.joins and server is not None:
         tokens.end_tokens(server, order.home, order.settings.node)
@@ -114,12 +110,16 @@ def ensure_present(remote: NodeClient, order: NodeOrder, server: NodeClient | No
 
 
 def ensure_running(remote: NodeClient, order: NodeOrder, server: NodeClient | None, check: bool) -> Result:
-    """Start the unit, or start it again after a change, and wait until the machine is in the cluster."""
+    """Start the unit, or start it again after a change, and wait until the machine is in the cluster.
+
+    One that is running with what lies on the disk is not started again.
+    """
     if check:
         return {"changed": True}
-    wanted = k3s_files.render(order.settings)
-    facts = read_facts(remote, order, wanted)
+    facts, wanted = read_machine(remote, order)
     plan = make_plan(facts, order, wanted, check)
+    if plan.running:
+        return {"changed": False}
     try:
         answer = remote.ask(
             "k3s", step="restart", unit=order.settings.unit, wait_s=order.wait_s, started_with=plan.started_with
@@ -145,33 +145,42 @@ def ensure_absent(remote: NodeClient, order: NodeOrder, check: bool) -> Result:
     return {"changed": removed}
 
 
+def read_machine(remote: NodeClient, order: NodeOrder) -> tuple[dict[str, t.Any], list[k3s_files.NodeFile]]:
+    """Return what is on the machine, and the files that it shall have.
+
+    :raises NodeError: when it lacks the runtime that was asked for.
+    """
+    facts = read_facts(remote, order, k3s_files.render(order.settings))
+    driver = facts["driver"]
+    has_gpu = bool(driver["module"] or driver["gpus"])
+    if order.runtime == "nvidia" and not driver["runtime"]:
+        fix = "Install the NVIDIA container toolkit, or set k3s_default_runtime to auto"
+        raise NodeError(remote.name, "nvidia-container-runtime is not installed", fix)
+    is_nvidia = order.runtime == "nvidia" or (order.runtime == "auto" and has_gpu and driver["runtime"])
+    chosen = "nvidia" if is_nvidia else "" if order.runtime == "auto" else order.runtime
+    return facts, k3s_files.render(dataclasses.replace(order.settings, default_runtime=chosen))
+
+
 def read_facts(remote: NodeClient, order: NodeOrder, wanted: t.Sequence[k3s_files.NodeFile]) -> dict[str, t.Any]:
     """Return what is on the machine."""
     paths = [
         k3s_files.PROGRAM,
         *(item.path for item in wanted),
-        *(f"{k3s_files.IMAGES}/{name}" for name in order.images),
+        *(f"{k3s_files.IMAGES}/{name}" for name in order.list_archives()),
     ]
     is_server = order.settings.role == "server"
     return remote.call("k3s", step="look", paths=paths, unit=order.settings.unit, kubeconfig=is_server)
 
 
-def refuse_machine(name: str, facts: t.Mapping[str, t.Any]) -> None:
+def refuse_machine(name: str, facts: t.Mapping[str, t.Any], order: NodeOrder) -> None:
     """Refuse a machine that K3s cannot be brought up on.
 
-    :raises NodeError: saying why.
+    :raises RefusedError: saying why.
     """
-    if facts["foreign"]:
-        found = ", ".join(facts["foreign"])
-        raise NodeError(
-            name, f"has {found} that this collection did not install", "Remove it first, or use its kubeconfig"
-        )
-    if facts["architecture"] not in ARCHITECTURES:
-        raise NodeError(name, f"is a {facts['architecture']} machine", "K3s is installed on amd64 and arm64")
-    if not facts["systemd"]:
-        raise NodeError(name, "does not run systemd", "Train on it over SSH (placement.backend: hosts)")
-    if not facts["root"]:
-        raise NodeError(name, "is not managed as root", "Set ansible_become: true")
+    settings = order.settings
+    asked = {"version": order.version, "node_ip": settings.node_ip, "flannel_iface": settings.flannel_iface}
+    member = K3sMember.from_answer(name, settings.role, settings.node, facts, **asked)
+    checks.raise_first_failure(cluster_checks.check_install(member))
 
 
 def make_plan(
@@ -182,8 +191,9 @@ def make_plan(
     texts = [item for item in wanted if not _same(there[item.path], item.sha256, item.mode)]
     pieces = _pieces(facts, order, check)
     all_digests = {item.path: item.sha256 for item in pieces} | {item.path: item.sha256 for item in wanted}
-    # Archives of images are imported while K3s runs.
-    started_with = _digest([item for item in all_digests.items() if not item[0].startswith(k3s_files.IMAGES)])
+    # Archives of images are imported while K3s runs, and taints are changed through the API.
+    while_running = (k3s_files.IMAGES, k3s_files.TAINTS)
+    started_with = _digest([item for item in all_digests.items() if not item[0].startswith(while_running)])
     known = {*all_digests, k3s_files.TOKEN}
     unit = facts["unit"] or {}
     return NodePlan(
@@ -197,43 +207,14 @@ def make_plan(
     )
 
 
-def _pieces(facts: t.Mapping[str, t.Any], order: NodeOrder, check: bool) -> list[Piece]:
-    architecture = ARCHITECTURES[facts["architecture"]]
+def _pieces(facts: t.Mapping[str, t.Any], order: NodeOrder, check: bool) -> list[ReleaseFile]:
+    architecture = cluster_checks.ARCHITECTURES[facts["architecture"]]
     asked = [(downloads.find("k3s", order.version, architecture), k3s_files.PROGRAM, 0o755)]
     asked += [
         (downloads.find("k3s-images", order.version, architecture, name), f"{k3s_files.IMAGES}/{name}", 0o644)
-        for name in order.images
+        for name in order.list_archives(architecture)
     ]
-    found = []
-    for download, path, mode in asked:
-        origin = downloads.locate(download, order.source, order.base)
-        sha256 = order.lock.find_digest(download)
-        if isinstance(origin, pathlib.Path):
-            sha256 = files.sha256_of(origin)
-            order.lock.hold(download, sha256, write=not check)
-        found.append(Piece(download, path, mode, origin, sha256))
-    return found
-
-
-def _send(remote: NodeClient, order: NodeOrder, item: Piece) -> dict[str, t.Any]:
-    """Bring a file of the release beside its place on the machine; return the request that places it."""
-    sha256 = item.sha256
-    if isinstance(item.origin, pathlib.Path):
-        with item.origin.open("rb") as source:
-            offset = 0
-            while (data := source.read(PIECE_BYTES)) or not offset:
-                packed = base64.b64encode(zlib.compress(data, 1)).decode()
-                offset = remote.call("k3s", step="piece", path=item.path, offset=offset, data=packed)["size"]
-                if not data:
-                    break
-    else:
-        sha256 = remote.call("k3s", step="fetch", path=item.path, url=item.origin)["sha256"]
-        try:
-            order.lock.hold(item.download, sha256)
-        except Exception:
-            remote.call("k3s", step="discard", path=item.path)
-            raise
-    return {"path": item.path, "mode": item.mode, "sha256": sha256}
+    return [find_file(item, path, mode, order.source, order.base, order.lock, check) for item, path, mode in asked]
 
 
 def _find_fix(problem: str, node: str) -> str:

@@ -63,6 +63,7 @@ def read_order(
         token=Secret(options["token"], "k3s_token") if options.get("token") else None,
         token_ttl_s=validators.integer(_TTL_MIN, _TTL_MAX)(options["token_ttl_s"], "token_ttl_s"),
         api_address=str(options.get("api_address") or host),
+        runtime=str(options.get("default_runtime") or "auto"),
         wait_s=validators.integer(1)(options["wait_s"], "wait_s"),
     )
 

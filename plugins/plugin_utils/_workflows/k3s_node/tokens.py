@@ -74,15 +74,19 @@ def end_tokens(server: NodeClient | None, home: StateHome, node: str | None = No
             if not answer["absent"]:
                 continue
             evidence = {"listed": False}
-        _append(home, _event(lease, "deleted"))
-        _append(home, dataclasses.replace(_event(lease, "verified"), evidence=evidence))
+        now = time.time()
+        _append(home, make_end_event(lease, "deleted", now))
+        _append(home, make_end_event(lease, "verified", now, evidence))
         ended.append(lease.id or lease.token)
     return ended
 
 
-def _event(lease: Lease, kind: t.Literal["deleted", "verified"]) -> LedgerEvent:
+def make_end_event(
+    lease: Lease, kind: t.Literal["deleted", "verified"], now: float, evidence: dict[str, t.Any] | None = None
+) -> LedgerEvent:
+    """Return the line of the ledger that a token is deleted, or that this is proved."""
     return LedgerEvent(
-        at=format_time(time.time()),
+        at=format_time(now),
         cluster=lease.cluster,
         token=lease.token,
         event=kind,
@@ -92,6 +96,7 @@ def _event(lease: Lease, kind: t.Literal["deleted", "verified"]) -> LedgerEvent:
         pool=lease.pool,
         name=lease.name,
         id=lease.id,
+        evidence=evidence,
     )
 
 

@@ -29,11 +29,15 @@ from ..._provision.run_exit_ssh import SshRunReader
 from ..shared.state_dir import StateHome
 from . import run_states
 from .accounts import ModuleResult, Options, open_accounts
+from .join_tokens import end_join_tokens
 from .present import KNOWN_HOSTS, Context, ReadOnlyLedger
 
 PROOF = "teardown.json"
 _CLUSTER = ("kubeconfig", "context")
 _CLUSTER_S = 30
+if t.TYPE_CHECKING:
+    from ..._kube.api.client import Client
+
 Scope = t.Callable[[Lease], bool]
 
 
@@ -69,11 +73,12 @@ def ensure_absent(options: Options, context: Context) -> ModuleResult:
         content = read_ledger(home.folder)
         session = LedgerSession(content.events, writer)
         scope, reasons = _select_leases(deletion, session)
+        token_problems = end_join_tokens(session, scope, lambda: _open_cluster(options, context), scheduler.now())
         proof = delete_leases(request, scope, accounts, session, scheduler)
         added = len(session.events) - len(content.events)
     hygiene = validators.list_of(validators.dictionary)(options.get("hygiene") or [], "hygiene")
     proof = dataclasses.replace(proof, hygiene=hygiene)
-    problems = [session.problem] if session.problem else []
+    problems = [*token_problems, *([session.problem] if session.problem else [])]
     if (is_whole and not options["due_only"]) or proof.leases:
         problems += _write_proof(home.folder / PROOF, proof)
     result = _build_result(proof, added > 0, content.warnings, problems)
@@ -106,18 +111,25 @@ def _due_reasons(deletion: _Deletion, session: LedgerSession) -> dict[LeaseKey, 
 
 def _run_reader(options: Options, context: Context) -> run_states.ReadClusterRun | None:
     """Return what reads the state of runs in pods from their cluster, None where no cluster is given."""
-    if not options.get("kubeconfig"):
-        return None
     # Without an answer of the cluster the machines of its runs are due by their other rules only.
     try:
-        from ..shared.kube_connection import open_client
         from .run_status_kubernetes import read_run_end
 
-        client = open_client({"patience_s": _CLUSTER_S, **{key: options.get(key) for key in _CLUSTER}}, context.base)
+        client = _open_cluster(options, context)
     except (MusterError, ImportError) as error:
         context.report(f"warning: the runs of the cluster cannot be read: {error}")
         return None
-    return lambda ref: read_run_end(client, ref)
+    return (lambda ref: read_run_end(client, ref)) if client else None
+
+
+def _open_cluster(options: Options, context: Context) -> Client | None:
+    """Return a client of the cluster, None where none is given."""
+    if not options.get("kubeconfig"):
+        return None
+    # Late: most teardowns need no cluster.
+    from ..shared.kube_connection import open_client
+
+    return open_client({"patience_s": _CLUSTER_S, **{key: options.get(key) for key in _CLUSTER}}, context.base)
 
 
 def _select_leases(deletion: _Deletion, session: LedgerSession) -> tuple[Scope, list[ModuleResult]]:

@@ -27,6 +27,7 @@ from ....module_utils._model.run_record import (
     State,
     WorldSize,
 )
+from ....module_utils._model.stop_on import describe_nan
 from ....module_utils._node import files
 
 Prices = t.Mapping[str, float | None]
@@ -89,7 +90,10 @@ def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: flo
         attempts=tuple(
             _build_attempt(attempt, resumes[attempt.n], prices, record.leases) for attempt in story.attempts
         ),
-        problems=tuple(f"attempt {n} {item.problem}" for n, item in resumes.items() if item.problem),
+        problems=(
+            *((describe_nan(story.nan_since),) if story.nan_since is not None else ()),
+            *(f"attempt {n} {item.problem}" for n, item in resumes.items() if item.problem),
+        ),
         world_size=dataclasses.replace(record.world_size, seen=story.ranks_seen() if story.attempts else None),
         checkpoint=SavedCheckpoint(*story.checkpoint) if story.checkpoint else record.checkpoint,
         steps_lost=steps,

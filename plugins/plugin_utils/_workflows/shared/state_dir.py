@@ -23,6 +23,8 @@ from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.run_record import RunRecord
 from ....module_utils._node import files
 
+# Among an action's options: its kubeconfig is not the user's, but that of a cluster that was brought up from here.
+OWN_CLUSTER = "own_cluster"
 # Longest run id: a job name of 40 characters, and what is appended to it.
 RUN_ID_LIMIT = 63
 
@@ -115,6 +117,11 @@ def default_root() -> pathlib.Path:
 def cluster_kubeconfig(home: StateHome) -> pathlib.Path:
     """Return where the kubeconfig of a cluster that was brought up from here is, or would be."""
     return home.folder / "kubeconfig"
+
+
+def names_cluster(options: t.Mapping[str, t.Any]) -> bool:
+    """Return whether the user named a cluster; the kubeconfig of one that was brought up from here comes by itself."""
+    return bool(options.get("kubeconfig")) and not options.get(OWN_CLUSTER)
 
 
 def load_record(folder: pathlib.Path) -> RunRecord | None:

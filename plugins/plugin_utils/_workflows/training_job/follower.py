@@ -16,6 +16,7 @@ import time
 import typing as t
 
 from ....module_utils._model import drill as drills
+from ....module_utils._model import stop_on
 from ....module_utils._model.errors import MusterError, plain_lines
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_history import RunHistory
@@ -75,8 +76,11 @@ class Follower:
         self.offsets: dict[str, dict[str, t.Any]] = files.read_json(folder / "offsets.json") or {}
         self.patterns = log_patterns.compile_patterns(job.metrics.patterns)
         self.drilled_at: float | None = None
-        self.drill_problem = ""
+        # Why a drill that is due has killed nothing yet, and what to do.
+        self.drill_problem: tuple[str, str] | None = None
+        self.stop_rules = stop_on.StopRules(job.stop_on, time.monotonic())
         self._said_at = self._saved_at = 0.0
+        self._nan_said = False
         self._shown_attempts = 0
         # A controller that was killed may have kept lines and not yet noted that it had them: they come again.
         self._kept: dict[str, frozenset[str]] = {}
@@ -96,15 +100,44 @@ class Follower:
         raise NotImplementedError
 
     def _rule_outcome(self) -> RunOutcome | None:
-        """Return the end of a run whose machines cost too much or are due; the caller lets it save first."""
+        """Return the end of a run that costs too much, is due or trains nothing; the caller lets it save first."""
         reason = self.stop_reason()
-        return RunOutcome("cancelled", 143, "cost", reason) if reason else None
+        if reason:
+            return RunOutcome("cancelled", 143, "cost", reason)
+        stop = self.stop_rules.judge(self.story, time.monotonic(), self._is_seen())
+        return RunOutcome("failed", 1, stop.cause, stop.detail) if stop else None
+
+    def _is_seen(self) -> bool:
+        """Return whether all of the run is running, as far as this follower knows, and what it writes is read."""
+        return bool(self.story.attempts)
 
     def record_event(self, kind: str, at: float | None = None, **values: t.Any) -> None:
         """Record an event that the controller saw, at the time ``at`` or now."""
         line = {"at": log_follow.now() if at is None else at, "kind": kind, **values}
         files.append_json(self.folder / "events.jsonl", line)
         self.story.event(line)
+
+    def _is_drill_due(self, now: float) -> bool:
+        """Return whether the fault is to be injected now: at its time, and not before a kill could prove a resume."""
+        if not self.drill or self.drilled_at is not None or not drills.is_due(self.drill, self.story, now):
+            return False
+        if self.drill.cut_s or drills.can_prove(self.story, self.job.checkpoints.interval_steps):
+            self.drill_problem = None
+            return True
+        # With the first checkpoint.
+        if self.drill_problem is None:
+            self.drill_problem = "no checkpoint was saved that a kill could prove a resume from", drills.DRILL_FIX
+            self.progress.say("drill: waiting for the first checkpoint; a kill now would prove nothing")
+        return False
+
+    def _record_drill(self, at: float, node: str, what: str) -> None:
+        """Record the fault that was injected at a time: ``killed rank 1``, or ``off its network for 30 s``."""
+        self.drilled_at = at
+        is_cut = bool(self.drill and self.drill.cut_s)
+        # The gang may survive a cut: it counts as no attempt's fault.
+        self.record_event("cut" if is_cut else "drill", at, node=node, detail=what)
+        said = f"cut {node} {what}" if is_cut else f"{what} on {node}"
+        self.progress.say(f"drill: {said} at step {int(self.story.last.get('step', 0))}")
 
     def _write(self, node: str, stream: str, text: str, times: t.Sequence[float | None] = ()) -> None:
         """Keep text of a node. ``times``: when each of its lines was printed, as far as that is known."""
@@ -185,8 +218,18 @@ class Follower:
                 self.record_event("not_resumed", attempt=n, detail=resume.problem)
                 self.progress.say(f"warning: attempt {n} {resume.problem}")
 
+    def _warn_of_nan(self) -> None:
+        """Say that the loss is no longer a number; once, until it is a number again."""
+        since = self.story.nan_since
+        if since is not None and not self._nan_said:
+            self.record_event("nan", step=since)
+            fix = "Set job.stop_on.nan: true to have such a run ended"
+            self.progress.say(f"warning: {stop_on.describe_nan(since)}; the run continues. {fix}")
+        self._nan_said = since is not None
+
     def _report(self) -> None:
         self.report_resumes()
+        self._warn_of_nan()
         values = self.state()
         self.progress.show(values)
         attempts = self.story.attempts

@@ -9,10 +9,11 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
 import typing as t
 
-from ....module_utils._model import fabric_gate, nccl_variables, node_environment
+from ....module_utils._model import fabric_gate, job_backends, nccl_variables, node_environment
 from ....module_utils._model.fabric_gate import VerdictRecord
 from ....module_utils._model.job import Job
 from ....module_utils._model.node_environment import Environment
@@ -113,12 +114,22 @@ def plan_cluster_network(
     known = given if given is not None else {name: found[name] for name in nodes if name in found}
     covered = {name for entry in verdicts for name in entry["nodes"]}
     single = one_island or (len(verdicts) == 1 and covered >= set(nodes))
+    find_file = functools.partial(job_backends.find_in_pod, job)
     rates = [fabric_gate.bandwidth_of(entry) for entry in verdicts]
     return NetworkPlan(
         tuple(verdicts),
-        (*(line for entry in verdicts for line in fabric_gate.warn_of_verdict(entry)), *_warn(job, verdicts, known)),
+        (
+            *(line for entry in verdicts for line in fabric_gate.warn_of_verdict(entry)),
+            *_warn(job, verdicts, known),
+            *node_environment.list_missing_files(known, job.env, find_file),
+        ),
         node_environment.select_variables(
-            known, job.env, own_network=job.placement.network_mode == "host", rdma=rdma, one_island=single
+            known,
+            job.env,
+            own_network=job.placement.network_mode == "host",
+            rdma=rdma,
+            one_island=single,
+            find_file=find_file,
         ),
         min((rate for rate in rates if rate is not None), default=None) if None not in rates else None,
     )

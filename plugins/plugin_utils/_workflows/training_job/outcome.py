@@ -13,8 +13,7 @@ import pathlib
 import time
 import typing as t
 
-from ....module_utils._model import error_line
-from ....module_utils._model.drill import DRILL_FIX, describe_time
+from ....module_utils._model.drill import describe_time
 from ....module_utils._model.errors import MusterError, one_line
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
@@ -23,7 +22,7 @@ from ..._report.data import drills
 from ..shared import run_record
 from ..shared.request import Result
 from ..shared.state_dir import load_record
-from .follower import Follower, RunOutcome, describe_state, read_tail
+from .follower import Follower, RunOutcome, describe_state
 
 
 def record_end(
@@ -53,13 +52,21 @@ def record_end(
     ended = run_record.update_record(ended, follower.story, prices, time.time())
     run_record.write_record(follower.folder, ended)
     if follower.drilled_at is not None:
-        ended = dataclasses.replace(ended, drill=drills.judge_drill(follower.folder, follower.drilled_at))
+        ended = dataclasses.replace(ended, drill=_judge_drill(follower, follower.drilled_at))
         run_record.write_record(follower.folder, ended)
     said = describe_state({**follower.state(), "nodes": 0, "silent": {}, "step_age_s": None})
+    since = follower.story.nan_since
     verdict = f"{outcome.outcome}, not clean" if ended.problems else outcome.outcome
-    parts = [f"run {follower.run_id} {verdict}: {outcome.detail}", *ended.problems, said]
+    verdict = verdict if since is None else f"{outcome.outcome} with a loss of NaN since step {since}"
+    problems = [problem for problem in ended.problems if problem not in outcome.detail]
+    parts = [f"run {follower.run_id} {verdict}: {outcome.detail}", *problems, said]
     follower.progress.say(" · ".join(parts))
     return ended
+
+
+def _judge_drill(follower: Follower, at: float) -> dict[str, t.Any]:
+    cut_s = follower.drill.cut_s if follower.drill else None
+    return drills.judge_cut(follower.folder, at, cut_s) if cut_s else drills.judge_drill(follower.folder, at)
 
 
 def check_attendance(job: Job, follower: Follower, outcome: RunOutcome) -> RunOutcome:
@@ -85,30 +92,15 @@ def check_attendance(job: Job, follower: Follower, outcome: RunOutcome) -> RunOu
     return RunOutcome("failed", 1, "attendance", detail)
 
 
-def add_error_line(folder: pathlib.Path, outcome: RunOutcome) -> RunOutcome:
-    """Add the last error line of the failed program to the outcome.
-
-    Its node's log comes first; mpirun prints what all ranks say where it runs itself.
-    """
-    if outcome.cause not in ("crash", "fatal_exit_code") or outcome.node is None:
-        return outcome
-    own = folder / run_record.log_file(outcome.node)
-    for place in [own, *sorted(other for other in own.parent.glob("*.log") if other != own)]:
-        said = error_line.last_error(read_tail(place))
-        if said:
-            return dataclasses.replace(outcome, detail=f"{outcome.detail}: {said}")
-    return outcome
-
-
 def add_drill(result: Result, follower: Follower, record: RunRecord) -> Result:
     """Return the result of a run with what its drill proved; a drill that killed nothing has failed."""
     if follower.drill is None:
         return result
     if follower.drilled_at is not None:
         return {**result, "drill": dict(record.drill or {})}
-    problem = follower.drill_problem or f"the run ended before {describe_time(follower.drill)}"
+    late = f"the run ended before {describe_time(follower.drill)}", "Drill an earlier step"
+    problem, fix = follower.drill_problem or late
     msg = f"run {record.run_id} {record.outcome}: nothing was killed, {problem}"
-    fix = "Drill an earlier step" if not follower.drill_problem else DRILL_FIX
     proof = {"resumed": False, "problem": f"nothing was killed, {problem}"}
     return {**_fail(result, record, f"{result.get('msg') or msg}. {fix}"), "drill": proof}
 

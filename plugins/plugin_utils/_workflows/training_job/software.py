@@ -41,7 +41,15 @@ def add_software(record: RunRecord, story: RunHistory, images: t.Mapping[str, st
         if node in found:
             found[node]["image"] = digest
     versions = {**record.versions, **first}
-    return dataclasses.replace(record, versions=versions, differences=find_differences(found))
+    differences = (*find_differences(found), *_find_changed_image(record.image_digest, found))
+    return dataclasses.replace(record, versions=versions, differences=differences)
+
+
+def _find_changed_image(before: str | None, found: Versions) -> t.Iterator[str]:
+    """Yield that no node has the image that the run began with: its tag leads to another one since."""
+    now = sorted({values["image"] for values in found.values() if "image" in values})
+    if before and now and before not in now:
+        yield f"the image changed between attempts: {before} before, {', '.join(now)} now"
 
 
 def find_differences(found: Versions) -> tuple[str, ...]:

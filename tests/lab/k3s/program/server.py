@@ -88,7 +88,8 @@ class Server:
         store = ["--listen-client-urls=http://127.0.0.1:2379", "--advertise-client-urls=http://127.0.0.1:2379"]
         store += ["--listen-peer-urls=http://127.0.0.1:2380", "--unsafe-no-fsync=true", "--log-level=error"]
         parts.start("etcd", ["/usr/bin/etcd", f"--data-dir={SERVER}/db/etcd", *store])
-        parts.start("kube-apiserver", [BIN, "kube-apiserver", *_words(self._api_server())])
+        more = [f"--{text}" for text in self.options.get("kube-apiserver-arg", [])]
+        parts.start("kube-apiserver", [BIN, "kube-apiserver", *_words(self._api_server()), *more])
         parts.until(lambda: _ready(self), "kube-apiserver")
         access = ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
         for name, more in (("scheduler", {}), ("controller", self._controllers())):

@@ -20,11 +20,11 @@ from ...._hosts import gang
 from ...._hosts.node_client import NodeClient
 from ...shared import run_record
 from ...shared.request import Result, RunRequest
+from ..explain import explain_end
 from ..follower import Follower
 from ..lease_guard import LeaseGuard
 from ..outcome import (
     add_drill,
-    add_error_line,
     build_result,
     check_attendance,
     record_end,
@@ -72,7 +72,7 @@ def follow_run(
         raise
     gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
     follower.drain()
-    outcome = add_error_line(folder, check_attendance(plan.job, follower, outcome))
+    outcome = explain_end(folder, check_attendance(plan.job, follower, outcome), "hosts")
     ended = record_end(follower, outcome, record, prices)
     result = add_drill(build_result(ended, folder, changed), follower, ended)
     return guard.delete_due(result, outcome.outcome)

@@ -100,6 +100,11 @@ class HostsFollower(Follower):
         self.offsets[update.node] = dict(update.offsets)
         files.write_json(self.folder / "offsets.json", self.offsets)
 
+    def _is_seen(self) -> bool:
+        """Return whether all nodes answer and their agents run."""
+        agents = [(self.units.get(node) or {}).get("agent") or {} for node in self.remotes]
+        return not self.lost_since and all(agent.get("alive") for agent in agents)
+
     def catch_up(self) -> RunOutcome | None:
         """Take in what is new on the nodes, without following them; return how the run ended, if it has on all."""
         self.drain()
@@ -204,28 +209,24 @@ class HostsFollower(Follower):
         return None
 
     def _drill_if_due(self) -> None:
-        if not self.drill or self.drilled_at is not None or not drills.is_due(self.drill, self.story, log_follow.now()):
+        if self.drill is None or not self._is_drill_due(log_follow.now()):
             return
-        if not drills.can_prove(self.story, self.job.checkpoints.interval_steps):
-            # With the first checkpoint.
-            if not self.drill_problem:
-                self.drill_problem = "no checkpoint was saved that a kill could prove a resume from"
-                self.progress.say("drill: waiting for the first checkpoint; a kill now would prove nothing")
-            return
-        self.drill_problem = ""
+        cut_s = self.drill.cut_s
         node = t.cast(str, self.drill.node)
         try:
-            values = {"target": self.drill.target, "rank": self.drill.rank}
-            answer = self.remotes[node].call("kill", run_id=self.run_id, **values)
+            if cut_s:
+                answer = self.remotes[node].call("cut", seconds=cut_s)
+            else:
+                values = {"target": self.drill.target, "rank": self.drill.rank}
+                answer = self.remotes[node].call("kill", run_id=self.run_id, **values)
         except MusterError:
             # It is tried again with the next news.
             return
-        if not answer["killed"]:
+        if not cut_s and not answer["killed"]:
             return
-        self.drilled_at = float(answer["at"])
-        what = f"rank {self.drill.rank}" if self.drill.target == "worker" else self.drill.target
-        self.record_event("drill", self.drilled_at, node=node, detail=f"killed {what}")
-        self.progress.say(f"drill: killed {what} on {node} at step {int(self.story.last.get('step', 0))}")
+        target = f"rank {self.drill.rank}" if self.drill.target == "worker" else self.drill.target
+        what = f"off its network for {cut_s} s" if cut_s else f"killed {target}"
+        self._record_drill(float(answer["at"]), node, what)
 
     def state(self) -> dict[str, object]:
         """Return where the run is; a node counts while its agent runs and it answers."""

@@ -16,7 +16,7 @@ from .....module_utils._model.errors import InputError, RefusedError
 from .....module_utils._model.job import Job
 from .....module_utils._model.node import Node
 from .....module_utils._model.node_address import choose_address, is_loopback
-from .....module_utils._model.node_environment import Environment
+from .....module_utils._model.node_environment import TOPOLOGY_FILE, Environment
 from .....module_utils._model.node_facts import read_record
 from ...._hosts import gang
 from ...._hosts.node_client import NodeClient
@@ -75,7 +75,8 @@ def build_info_request(
     """
     wanted = code_source.rendezvous_port(identity)
     paths = [job.checkpoints.path] if job.checkpoints.path else []
-    absolute = [job.script] if job.script and job.script.startswith("/") else []
+    named = (job.script or "", job.env.get(TOPOLOGY_FILE, ""))
+    absolute = [path for path in named if path.startswith("/")]
     return {
         "run_id": identity,
         "reserve": reserve if index == 0 else None,

@@ -18,9 +18,10 @@ from ...._hosts.node_client import NodeClient
 from ...shared import run_record
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome, load_record
+from ..explain import explain_end
 from ..follower import Follower
 from ..load import load_recorded_job
-from ..outcome import add_error_line, check_attendance, record_end
+from ..outcome import check_attendance, record_end
 from . import plan as hosts_plan
 from .follower import HostsFollower
 
@@ -85,7 +86,7 @@ def _refresh(
     for remote in ordered:
         remote.owner = home.owner(create=False)["owner"]
     gang.stop_gang(ordered, record.run_id, job.checkpoints.grace_s + 20)
-    outcome = add_error_line(folder, check_attendance(job, follower, outcome))
+    outcome = explain_end(folder, check_attendance(job, follower, outcome), "hosts")
     return record_end(follower, outcome, record, prices, follower.ended_at())
 
 

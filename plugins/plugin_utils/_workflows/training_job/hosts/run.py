@@ -15,7 +15,7 @@ import time
 import typing as t
 
 from .....module_utils._model import advice, checks, commands
-from .....module_utils._model.errors import MusterError, RefusedError
+from .....module_utils._model.errors import InputError, MusterError, RefusedError
 from .....module_utils._model.job import Job
 from .....module_utils._model.run_record import RunRecord
 from .....module_utils._node import files
@@ -68,6 +68,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         found = ensure_environments(request, job, found, source)
         if request.check:
             plan = _build_plan(request, home, job, found, source, run_id)
+            _check_cut(plan, drilling)
             require_same_job(plan, before)
             changed = not is_running(plan)
             return {
@@ -79,6 +80,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         with home.lock(run_id):
             try:
                 plan = _build_plan(request, home, job, found, source, run_id)
+                _check_cut(plan, drilling)
                 return start_or_join(request, home, plan, before, resolved, drilling)
             finally:
                 delete_unstarted(folder)
@@ -154,8 +156,20 @@ def _parse_drill(request: RunRequest, job: Job, found: t.Sequence[hosts_plan.Tra
         return None
     from .....module_utils._model import drill
 
-    drill.check_provable(job)
-    return drill.parse_drill(value, job.world_size, [host.name for host in found], job.nproc)
+    parsed = drill.parse_drill(value, job.world_size, [host.name for host in found], job.nproc)
+    if not parsed.cut_s:
+        drill.check_provable(job)
+    elif next(host.connection for host in found if host.name == parsed.node) == "local":
+        problem = f"cut would cut off this controller: {parsed.node} has ansible_connection: local"
+        raise InputError("drill.target", problem, "Drill a node that is reached over SSH, or use target: host")
+    return parsed
+
+
+def _check_cut(plan: HostsPlan, drilling: drill.Drill | None) -> None:
+    """Refuse a cut that its node cannot carry out, before anything is started."""
+    if drilling is not None and drilling.cut_s:
+        remote = next(remote for remote in plan.remotes if remote.name == drilling.node)
+        remote.call("cut", seconds=drilling.cut_s, check=True)
 
 
 def _build_plan(

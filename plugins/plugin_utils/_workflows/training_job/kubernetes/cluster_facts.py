@@ -221,24 +221,36 @@ def _choose_queue(job: Job, names: t.Sequence[str]) -> str | None:
 
 
 def _read_queue(client: Client, local: KubeObject) -> Queue:
-    """Return the queue with what its flavors say of topology and nodes."""
+    """Return the queue with what its flavors say of topology and nodes; its name alone where those cannot be read."""
     name = local["metadata"]["name"]
     try:
-        outer = client.get(f"{_QUEUE}/ClusterQueue", str(local["spec"].get("clusterQueue")))
-        groups = ((outer or {}).get("spec") or {}).get("resourceGroups") or []
-        flavors = [item["name"] for group in groups for item in group.get("flavors") or []]
-        live_flavors = [client.get(f"{_QUEUE}/ResourceFlavor", flavor) for flavor in dict.fromkeys(flavors)]
-        topologies = [str((item or {}).get("spec", {}).get("topologyName") or "") for item in live_flavors]
-        borne = tuple(rule for item in live_flavors for rule in (item or {}).get("spec", {}).get("tolerations") or ())
-        labels = (live_flavors[0] or {}).get("spec", {}).get("nodeLabels") if len(live_flavors) == 1 else None
-        covered = frozenset(str(item) for group in groups for item in group.get("coveredResources") or [])
-        queue = Queue(name, tolerations=borne, node_labels=labels or {}, quota_resources=covered)
-        if not topologies or not all(topologies):
-            return queue
-        levels = (client.get(f"{_QUEUE}/Topology", topologies[0]) or {}).get("spec", {}).get("levels") or []
+        cluster_queue = client.get(f"{_QUEUE}/ClusterQueue", str(local["spec"].get("clusterQueue"))) or {}
+        groups = cluster_queue.get("spec", {}).get("resourceGroups") or []
+        flavors = _read_flavors(client, groups)
+        topologies = [str(flavor.get("topologyName") or "") for flavor in flavors]
+        has_topology = bool(topologies) and all(topologies)
+        return Queue(
+            name,
+            tolerations=tuple(rule for flavor in flavors for rule in flavor.get("tolerations") or ()),
+            # With several flavors Kueue chooses which one a gang gets.
+            node_labels=flavors[0].get("nodeLabels") or {} if len(flavors) == 1 else {},
+            quota_resources=frozenset(str(item) for group in groups for item in group.get("coveredResources") or ()),
+            topology=has_topology,
+            island_level=ISLAND_LABEL if has_topology and _has_island_level(client, topologies[0]) else None,
+        )
     except KubeError as exc:
         if exc.is_forbidden:
             return Queue(name)
         raise
-    islands = any(level.get("nodeLabel") == ISLAND_LABEL for level in levels)
-    return dataclasses.replace(queue, topology=True, island_level=ISLAND_LABEL if islands else None)
+
+
+def _read_flavors(client: Client, groups: t.Iterable[t.Mapping[str, t.Any]]) -> list[t.Mapping[str, t.Any]]:
+    """Return the specs of the flavors of a queue's resource groups, each once; empty for one that does not exist."""
+    names = dict.fromkeys(item["name"] for group in groups for item in group.get("flavors") or ())
+    return [(client.get(f"{_QUEUE}/ResourceFlavor", name) or {}).get("spec") or {} for name in names]
+
+
+def _has_island_level(client: Client, topology: str) -> bool:
+    """Return whether a topology has the level of the island label."""
+    levels = (client.get(f"{_QUEUE}/Topology", topology) or {}).get("spec", {}).get("levels") or ()
+    return any(level.get("nodeLabel") == ISLAND_LABEL for level in levels)

@@ -40,6 +40,14 @@ def is_cancelled(live: KubeObject) -> bool:
     return CANCELLED in (live["metadata"].get("annotations") or {})
 
 
+def is_terminating(client: Client, namespace: str) -> bool:
+    """Return whether a namespace is being deleted, false where it may not be read."""
+    with contextlib.suppress(MusterError):
+        found = client.get("v1/Namespace", namespace)
+        return bool(((found or {}).get("metadata") or {}).get("deletionTimestamp"))
+    return False
+
+
 def delete_run(client: Client, ref: BackendRef, run_id: str, within_s: float, progress: Progress) -> bool:
     """Delete the run's object and wait until its pods no longer exist; return whether there was an object.
 

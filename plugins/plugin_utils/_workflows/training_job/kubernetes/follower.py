@@ -17,11 +17,11 @@ import pathlib
 import time
 import typing as t
 
-from .....module_utils._model import drill as drills
+from .....module_utils._model.drill import Drill
 from .....module_utils._model.errors import MusterError
 from .....module_utils._model.job import Job
 from .....module_utils._node import files
-from ...._kube.api.kinds import Fields, KubeObject
+from ...._kube.api.kinds import Fields, KubeObject, ObjectMeta
 from ...._kube.api.logs import LogPosition
 from ...._kube.api.watch import WatchEvent
 from ...._kube.jobs.spec import CONTAINER
@@ -31,14 +31,15 @@ from ...shared.parent_process import watch_parent
 from ...shared.progress import Progress
 from ..follower import Follower, RunOutcome, read_tail
 from .container_exits import ContainerExits
+from .delete import is_terminating
 from .ending.last_lines import FoundEnd, is_over
 from .ending.pod_losses import PodLosses
 from .ending.run_end import EndRules
 from .force_delete import ForcedDeletions
-from .pending import PendingCauses
+from .pending import Hindrances, PendingCauses, keeps_waiting
 from .pod_logs import LineCounts, PodLogs
 from .run_events import RunWarnings
-from .timestamps import local_time
+from .timestamps import cluster_date, local_time
 from .watches import ClusterWatches
 
 _IDLE_S = 0.5
@@ -59,7 +60,7 @@ class ClusterFollower(Follower):
         sources: ClusterWatches,
         progress: Progress,
         save: t.Callable[[Follower], None],
-        drill: drills.Drill | None,
+        drill: Drill | None,
         stop_reason: t.Callable[[], str] = lambda: "",
     ) -> None:
         super().__init__(job, run_id, folder, progress, save, drill, stop_reason)
@@ -78,6 +79,7 @@ class ClusterFollower(Follower):
         self.admitted_at: float | None = None
         self.warnings = RunWarnings(sources.plan, [mount.pvc for mount in job.mounts if mount.pvc])
         self.pending = PendingCauses(sources.plan.queue is not None, sources.client.transport.is_recovering)
+        self.hindrances = Hindrances(job.placement.start_wait_s)
         self.exits = ContainerExits(self.main["kind"], job.nodes)
         self.rules = EndRules(job, self.exits, sources.deadline_passed)
         self._ending: FoundEnd | None = None
@@ -85,9 +87,8 @@ class ClusterFollower(Follower):
         # Creates deleted supporting objects of the run again.
         self.restore: t.Callable[[], None] = lambda: None
         self._restore_at = 0.0
-        self.losses = PodLosses(
-            self.nodes, self.record_event, self.local_time_of, progress, self.kept_events(), self.offsets
-        )
+        known, lone = self.kept_events(), job.nodes > 1 or job.timeout_s is None
+        self.losses = PodLosses(self.nodes, self.record_event, self._cluster_date, progress, known, self.offsets, lone)
 
     def run(self) -> RunOutcome:
         """Follow until the run has ended and its logs are read."""
@@ -99,8 +100,10 @@ class ClusterFollower(Follower):
                     raise MusterError(f"run {self.run_id} is no longer followed: ansible-playbook has ended")
                 self._take_news()
                 self._find_end()
+                self._end_if_hindered()
                 if self.pending.take_attempts(len(self.story.attempts)):
                     self.rules.take_attempt()
+                    self.losses.take_attempt(self.story.attempts[-2] if len(self.story.attempts) > 1 else None)
                 if self._ending and not self._reads_on(self._ending):
                     return self._finish(self._ending.outcome)
                 self._drill_if_due()
@@ -116,13 +119,24 @@ class ClusterFollower(Follower):
 
     def state(self) -> dict[str, object]:
         """Return where the run is; a node counts while its pod runs."""
-        running = [pod for pod in self.pods.values() if pod.get("status", {}).get("phase") == "Running"]
-        values = {**super().state(), "nodes": len(running), "nodes_asked": self.job.nodes}
-        return {**values, "ranks": 0, "waiting": "queued"} if self.pending.suspended else values
+        phases = [pod.get("status", {}).get("phase") for pod in self.pods.values()]
+        values = {**super().state(), "nodes": phases.count("Running"), "nodes_asked": self.job.nodes}
+        if self.pending.suspended:
+            return {**values, "ranks": 0, "waiting": "queued"}
+        # Between two attempts there are none, whatever ranks the last one had.
+        return values if self._ending or {"Running", "Succeeded"} & {*phases} else {**values, "ranks": 0}
+
+    def _is_seen(self) -> bool:
+        """Return whether the run is placed, and no log of it is waited for."""
+        away = self.logs.is_away(self.pods) or self.sources.client.transport.is_recovering()
+        return not self.pending.suspended and self.story.is_placed and not away
 
     def local_time_of(self, stamp: t.Any) -> float:
         """Return the time of something that the cluster has dated, by this controller's clock."""
         return local_time(stamp, self.sources.client.transport.stats.server_time())
+
+    def _cluster_date(self, stamp: t.Any) -> float:
+        return cluster_date(stamp, time.time(), self.sources.client.transport.stats.server_time())
 
     def ended_at(self) -> float | None:
         """Return when the run ended by its engine's word, None where it has said no end.
@@ -221,13 +235,15 @@ class ClusterFollower(Follower):
 
     def _end_by_deletion(self) -> None:
         self._find_engine_end()
-        gone = self.rules.deletion(self.main, self.story)
+        space = self.sources.plan.namespace
+        gone = self.rules.deletion(self.main, self.story, is_terminating(self.sources.client, space))
         self._ending = self._ending or FoundEnd(gone, saves_s=self.job.checkpoints.grace_s)
 
     def _take_pod(self, event: WatchEvent) -> None:
         pod, uid = event.object, event.object["metadata"]["uid"]
         if event.type == "DELETED":
             self.pods.pop(uid, None)
+            self.losses.take_end(uid)
             return
         self.pods[uid] = pod
         for early in self.warnings.about(uid):
@@ -235,7 +251,8 @@ class ClusterFollower(Follower):
         node = (pod.get("spec") or {}).get("nodeName")
         if node:
             self.nodes[uid] = node
-        attempt = self.story.attempts[-1] if self.story.attempts and not self._ending else None
+        told = self._ending or self.pending.suspended
+        attempt = self.story.attempts[-1] if self.story.attempts and not told else None
         self.losses.take_pod(pod, attempt, self.forced.forced)
         statuses = pod.get("status", {}).get("containerStatuses") or []
         main: Fields = next((item for item in statuses if item["name"] == CONTAINER), {})
@@ -322,36 +339,48 @@ class ClusterFollower(Follower):
             self._ending = FoundEnd(outcome, by_engine=True)
 
     def _drill_if_due(self) -> None:
-        if not self.drill or self.drilled_at is not None or not drills.is_due(self.drill, self.story, time.time()):
+        if self.drill is None or not self._is_drill_due(time.time()):
             return
         ranks = self.story.attempts[-1].ranks if self.story.attempts else {}
         wanted = ranks.get(self.drill.rank) if self.drill.rank is not None else self.drill.node
         there = [self.pods[uid]["metadata"] for uid, node in self.nodes.items() if node == wanted and uid in self.pods]
-        if not there:
-            return
-        self.drilled_at = time.time()
-        self.record_event("drill", self.drilled_at, node=wanted, detail=f"killed {self.drill.target}")
-        for meta in there if self.drill.target == "host" else there[:1]:
-            self.sources.client.delete("v1/Pod", meta["name"], meta["namespace"], uid=meta["uid"], grace_s=0)
-            self.progress.say(f"drill: killed {meta['name']} on {wanted} at step {int(self.story.last.get('step', 0))}")
+        there = there if self.drill.target == "host" else there[:1]
+        at = self._cluster_date(None)
+        killed = [str(meta["name"]) for meta in there if self._kill_pod(meta)]
+        if killed:
+            self._record_drill(at, str(wanted), f"killed {', '.join(killed)}")
+        else:
+            # It is tried again with the next news.
+            self.drill_problem = f"no pod of the run was on {wanted}", "Name a node that runs a pod of it"
+
+    def _kill_pod(self, meta: ObjectMeta) -> bool:
+        with contextlib.suppress(MusterError):
+            space = str(meta["namespace"])
+            return self.sources.client.delete("v1/Pod", str(meta["name"]), space, uid=str(meta["uid"]), grace_s=0)
+        return False
 
     def _report_once(self, cause: events.StartProblem | None) -> None:
-        """Report what keeps the run from starting, each cause once; a final cause ends a run that never started.
-
-        What a pod mounts and does not exist keeps each start from succeeding, the next ones too.
-        """
+        """Report what keeps the run from starting, each cause once; a final cause ends a run that never started."""
         if cause is None:
             return
         self.rules.take_problem(cause)
         if cause.misses_object and time.monotonic() > self._restore_at:
             self._restore_at = time.monotonic() + _RESTORE_S
             self.restore()
-        hinders = not self.story.attempts or cause.misses_object
-        if hinders and self._ending is None and self.pending.is_final(cause):
+        self.hindrances.take(cause)
+        if not self.story.attempts and self._ending is None and self.pending.is_final(cause):
             self._ending = FoundEnd(RunOutcome("failed", 1, cause.code, cause.text), reads_s=0.0)
         if self.pending.is_new(cause):
             self.progress.say(cause.text)
             self.record_event("cluster", detail=cause.text)
+
+    def _end_if_hindered(self) -> None:
+        """End a run whose pods were kept from starting for too long, at its first start or at a later one."""
+        begun, queued = bool(self.story.attempts), self.pending.suspended
+        cause = self.hindrances.overdue(lambda item: not queued and keeps_waiting(item, self.pods, begun))
+        if cause is not None and self._ending is None:
+            detail = self.hindrances.describe(cause)
+            self._ending = FoundEnd(RunOutcome("failed", 1, cause.code, detail), reads_s=0.0)
 
     def _read_log(self, node: str) -> str:
         return read_tail(self.folder / run_record.log_file(node))

@@ -25,10 +25,13 @@ from ...._kube.api.kinds import KubeObject, parse_time
 from ...._kube.nodes import lost_pods
 from ...._kube.objects import status
 from ...shared.progress import Progress
+from .timestamps import cluster_time
 
 _INTERVAL_S = 2.0
 # Without a word on the node: so long after the time that the pod had to end.
 _LATE_S = 30.0
+# By which the Job controller counts the ends of pods.
+_OWN_FINALIZERS = "batch.kubernetes.io/"
 NodeState = t.Literal["answers", "silent", "gone", "unknown"]
 
 
@@ -39,6 +42,8 @@ class ForcedDeletions:
         self._client, self._progress = client, progress
         self._asked_at = 0.0
         self.forced: set[str] = set()
+        # Pods that have ended and are kept by finalizers, which were reported.
+        self._kept: set[str] = set()
 
     def force_delete(self, pods: t.Iterable[KubeObject]) -> list[str]:
         """Force-delete the pods that are due and return their uids. Call it at every turn: it reads nodes seldom."""
@@ -50,13 +55,25 @@ class ForcedDeletions:
         self._asked_at = time.monotonic()
         states: dict[str, NodeState] = {}
         taken = []
+        now = cluster_time(time.time(), self._client.transport.stats.server_time())
         for pod in leaving:
+            self._report_kept(pod, now)
             name = str(pod["spec"]["nodeName"])
             if name not in states:
                 states[name] = self._node(name)
-            if is_due(pod, states[name], time.time()) and self._delete_now(pod, name):
+            if is_due(pod, states[name], now) and self._delete_now(pod, name):
                 taken.append(str(pod["metadata"]["uid"]))
         return taken
+
+    def _report_kept(self, pod: KubeObject, now: float) -> None:
+        """Report a pod that finalizers of others keep: its gang does not start again before it is gone."""
+        meta, finalizers = pod["metadata"], pod["metadata"].get("finalizers") or []
+        held = [name for name in finalizers if not name.startswith(_OWN_FINALIZERS)]
+        late = now > (parse_time(meta["deletionTimestamp"]) or now) + _LATE_S
+        if held and late and meta["uid"] not in self._kept:
+            self._kept.add(meta["uid"])
+            advice = "check the controller that removes them"
+            self._progress.say(f"{meta['name']} was deleted and still exists, finalizers: {', '.join(held)}; {advice}")
 
     def _node(self, name: str) -> NodeState:
         try:

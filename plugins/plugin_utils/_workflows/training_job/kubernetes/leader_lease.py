@@ -20,8 +20,8 @@ import typing as t
 from .....module_utils._model.errors import MusterError, RefusedError
 from ...._kube.api.client import Client
 from ...._kube.api.errors import KubeError
-from ...._kube.api.kinds import JsonObject, KubeObject, ObjectMeta, parse_time
-from ...._kube.jobs.spec import KubePlan
+from ...._kube.api.kinds import Fields, JsonObject, KubeObject, ObjectMeta, parse_time
+from ...._kube.jobs.spec import KubePlan, set_owner
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
 
@@ -36,6 +36,7 @@ class LeaderLease:
 
     def __init__(self, client: Client, made: KubePlan, holder: str, progress: Progress) -> None:
         self._client, self._made, self._holder, self._progress = client, made, holder, progress
+        self._owners: list[Fields] = []
         self._over = threading.Event()
         self._renewer: threading.Thread | None = None
         self.lost_to = ""
@@ -48,6 +49,9 @@ class LeaderLease:
         try:
             self._take(take_over)
         except KubeError as error:
+            if error.is_terminating:
+                fix = "Wait until it is gone and create it again, or name another one in placement.namespace"
+                raise RefusedError(f"namespace {self._made.namespace} is being deleted", fix) from None
             if not error.is_forbidden:
                 raise
             self._progress.say(
@@ -56,6 +60,17 @@ class LeaderLease:
             return
         self._renewer = threading.Thread(target=self._renew, daemon=True)
         self._renewer.start()
+
+    def attach(self, live: KubeObject) -> None:
+        """Let the Lease go with the run's object: the controller that holds it may be killed and never come back."""
+        if self._renewer is None:
+            return
+        (owned,) = set_owner([{"metadata": {}}], live)
+        self._owners = owned["metadata"]["ownerReferences"]
+        with contextlib.suppress(MusterError):
+            lease = self._read()
+            if lease is not None and self._holder_of(lease) == self._holder:
+                self._write(lease)
 
     def check(self) -> None:
         """Raise when another controller has taken the run over."""
@@ -114,6 +129,7 @@ class LeaderLease:
                     "name": self._made.name,
                     "namespace": self._made.namespace,
                     "labels": dict(self._made.labels),
+                    "ownerReferences": self._owners,
                 }
                 api_version, _unused, kind = _KIND.rpartition("/")
                 spec["acquireTime"] = now
@@ -121,8 +137,12 @@ class LeaderLease:
                 return True
             if self._holder_of(live) != self._holder:
                 spec["acquireTime"] = now
-            version = {"resourceVersion": live["metadata"]["resourceVersion"]}
-            body = {"metadata": version, "spec": spec}
+            # An object that ran it before would take the Lease with it.
+            meta_change = {
+                "resourceVersion": live["metadata"]["resourceVersion"],
+                "ownerReferences": self._owners or None,
+            }
+            body = {"metadata": meta_change, "spec": spec}
             self._client.patch(_KIND, self._made.name, body, self._made.namespace)
         except KubeError as error:
             # 409: the Lease was changed or created meanwhile; 404: it was deleted meanwhile, or there is no namespace.

@@ -29,6 +29,7 @@ from ...._kube.objects import events, status, wait
 from ...._kube.objects.apply import apply
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
+from .pending import Hindrances, PendingCauses
 
 _VALID_S = 24 * 3600.0
 _LIMIT_S = 600.0
@@ -38,6 +39,9 @@ _DELETION_S = 90.0
 _ADVICE: t.Final[t.Mapping[str, str]] = {
     "image": "Check the image's name and the rights to pull it",
     "admission": "Change the job, or the quotas and admission policies of the namespace",
+    "container": "Use an image with that program in its PATH; pods need Python 3.10 or newer as python3",
+    "volume": "Create what it mounts in the namespace",
+    "queue": "Ask for less, or have the quota of its queue raised",
 }
 
 
@@ -122,8 +126,10 @@ class _StartProblems:
     """What keeps the probe's pods from starting: told once each; what no waiting mends ends the wait."""
 
     def __init__(self, client: Client, plan: KubePlan, main: KubeObject, progress: Progress) -> None:
-        self._client, self._image, self._main, self._progress = client, plan.job.image, main, progress
-        self._told: set[tuple[str, str, str]] = set()
+        self._image, self._main, self._progress = plan.job.image, main, progress
+        self._hindrances = Hindrances(plan.job.placement.start_wait_s)
+        self._running: set[str] = set()
+        self._news = PendingCauses(False, client.transport.is_recovering)
         self._final: RefusedError | None = None
         self._warnings = client.watch("v1/Event", plan.namespace, fields="type=Warning")
         threading.Thread(target=self._listen, daemon=True).start()
@@ -133,15 +139,21 @@ class _StartProblems:
         self._warnings.close()
 
     def rule(self, value: KubeObject) -> status.State:
-        """Return how far the probe's Job or one of its pods is.
+        """Return how far the probe's Job or one of its pods is. It is asked again and again while one waits.
 
-        :raises RefusedError: when one of them will not start, however long one waits.
+        :raises RefusedError: when one of them will not start, or has not for too long.
         """
         now = status.read_state(value)
         if value.get("kind") == "Pod" and now.phase != "done":
+            if (value.get("status") or {}).get("phase") == "Running":
+                self._running.add(str(value["metadata"].get("uid")))
             self._take(events.find_pod_problem(value))
         if self._final is not None:
             raise self._final
+        late = self._hindrances.overdue(lambda cause: cause.uid not in self._running)
+        if late is not None:
+            advice = "Check that the nodes reach its registry" if late.code == "image" else _ADVICE[late.code]
+            raise RefusedError(self._hindrances.describe(late), advice)
         return now
 
     def _listen(self) -> None:
@@ -161,16 +173,16 @@ class _StartProblems:
     def _take(self, cause: events.StartProblem | None) -> None:
         if cause is None:
             return
-        if cause.key not in self._told:
-            self._told.add(cause.key)
+        if self._news.is_new(cause):
             self._progress.say(f"network test: {cause.text}")
-        # What answers just after an outage may not know the cluster yet.
-        if not cause.final or self._client.transport.is_recovering():
+        self._hindrances.take(cause)
+        if not self._news.is_final(cause):
             return
         if events.is_wrong_architecture(cause.line):
             self._final = _wrong_architecture(self._image, cause.line)
         else:
-            what = f"job.image: {self._image} cannot be pulled" if cause.code == "image" else cause.object
+            words = {"image": "cannot be pulled", "container": "lacks the program that is to start"}.get(cause.code)
+            what = f"job.image: {self._image} {words}" if words else cause.object
             self._final = RefusedError(f"{what}: {cause.line}", _ADVICE[cause.code])
 
 

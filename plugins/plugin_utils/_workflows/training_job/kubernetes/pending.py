@@ -11,15 +11,14 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ...._kube.api.kinds import KubeObject, title
 from ...._kube.objects import events, status
+from .ending.last_lines import is_over
 
 # Kueue makes a Workload of a job within moments.
 _UNQUEUED_S = 8.0
-# Kubelets and controllers try again at least every five minutes.
-_TRANSIENT_S = 600.0
 # What was asked too early is asked again within seconds, under load a little later.
 _EARLY_S = 60.0
 
@@ -34,8 +33,6 @@ class PendingCauses:
         self._since = time.monotonic()
         self._evicted = ""
         self._said: set[tuple[str, str, str]] = set()
-        # Since when an image could not be pulled, or a pod was not allowed, by what wants it.
-        self._hindered: dict[tuple[str, str], float] = {}
         # Since when something was asked too early, and what was said of other pods of the gang.
         self._early: dict[tuple[str, str, str], float] = {}
         self._said_of_others: set[tuple[str, str]] = set()
@@ -49,7 +46,6 @@ class PendingCauses:
         """
         if attempts != self._attempts:
             self._attempts = attempts
-            self._hindered.clear()
             self._early.clear()
             self.forget()
             return True
@@ -109,10 +105,41 @@ class PendingCauses:
             self._said_of_others.clear()
 
     def is_final(self, cause: events.StartProblem) -> bool:
-        """Return whether nothing mends it by waiting, or what may pass, such as a registry away, has not for long."""
-        if self._recovering():
-            return False
-        if cause.final or not (cause.code in ("image", "admission") or cause.misses_object):
-            return cause.final
-        now = time.monotonic()
-        return now - self._hindered.setdefault((cause.code, cause.object), now) > _TRANSIENT_S
+        """Return whether no waiting mends it. What answers just after an outage may not know the cluster yet."""
+        return cause.final and not self._recovering()
+
+
+class Hindrances:
+    """What keeps pods from starting and may pass by itself, such as a registry that is away, for ``wait_s`` at most."""
+
+    def __init__(self, wait_s: float) -> None:
+        self.wait_s = wait_s
+        self._since: dict[tuple[str, str], tuple[float, events.StartProblem]] = {}
+
+    def take(self, cause: events.StartProblem) -> None:
+        """Take in a cause; its time begins when it is seen first."""
+        if cause.code in ("image", "admission", "container") or cause.misses_object:
+            key = (cause.code, cause.uid or cause.object)
+            self._since[key] = self._since.get(key, (time.monotonic(), cause))[0], cause
+
+    def overdue(self, persists: Callable[[events.StartProblem], bool]) -> events.StartProblem | None:
+        """Return a cause that has lasted for too long, None without one. Those that have passed are forgotten."""
+        self._since = {key: known for key, known in self._since.items() if persists(known[1])}
+        end = time.monotonic() - self.wait_s
+        return next((cause for since, cause in self._since.values() if since < end), None)
+
+    def describe(self, cause: events.StartProblem) -> str:
+        """Return why a run ends by a cause that lasted, one line."""
+        return f"{cause.text}; it lasted for more than placement.start_wait_s ({self.wait_s:g} s)"
+
+
+def keeps_waiting(cause: events.StartProblem, pods: Mapping[str, KubeObject], begun: bool) -> bool:
+    """Return whether a cause still keeps a run from starting that has its place.
+
+    :param pods: the run's pods by uid. :param begun: whether it has begun before: then a pod that runs may train.
+    """
+    alive = {uid: pod for uid, pod in pods.items() if not is_over(pod)}
+    if cause.uid not in alive:
+        return not alive
+    running = {uid for uid, pod in alive.items() if pod["status"].get("phase") == "Running"}
+    return cause.uid not in running and not (running and begun and not cause.misses_object)

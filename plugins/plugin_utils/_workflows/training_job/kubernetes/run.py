@@ -16,7 +16,7 @@ import time
 import typing as t
 
 from .....module_utils._model import advice, commands, drill, job_backends, job_checkpoints
-from .....module_utils._model.errors import InputError, MusterError, TransportError
+from .....module_utils._model.errors import MusterError, TransportError
 from .....module_utils._model.job import Job, to_yaml_names
 from .....module_utils._model.run_record import BackendRef, RunRecord
 from .....module_utils._model.timestamps import parse_time
@@ -31,10 +31,12 @@ from ...shared.state_dir import StateHome, delete_unstarted, load_record
 from .. import network, secrets
 from .. import source as code_source
 from ..announce import announce
+from ..explain import explain_end
 from ..follower import Follower, RunOutcome
+from ..load import find_drill_id
 from ..network import NetworkPlan
 from ..outcome import (
-    add_error_line,
+    add_drill,
     add_problem,
     build_result,
     build_unfollowed_result,
@@ -111,6 +113,8 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         cache = pathlib.Path(nowhere) if request.check else home.folder / "git"
         source = code_source.read_source(job, request.base, cache, request.progress.say)
         run_id = str(request.options.get("run_id") or code_source.derive_run_id(job, source))
+        if request.options.get("drill"):
+            run_id = find_drill_id(home, run_id)
         folder = home.run_folder(run_id)
         before = load_record(folder)
         if before and before.is_ended and before.outcome == "succeeded":
@@ -130,7 +134,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         facts = cluster_facts.read_cluster_facts(client, job, namespace)
         job = cluster_facts.settle_network(client, job, facts, namespace, request.progress.say)
         placement = kubernetes_plan.decide_placement(job, facts)
-        drilling = _parse_drill(request, job, facts)
+        drilling = _parse_drill(request.options.get("drill"), job, facts)
         known = network.read_verdicts(home.folder)
         planned = kubernetes_plan.plan_network(job, placement, known, request.environment)
         asked = ClusterRun(request, home, job, source, run_id, client, facts, placement, planned, before)
@@ -158,21 +162,9 @@ def _open_for_job(request: RunRequest, job: Job) -> tuple[Client, str]:
     return client, job.placement.namespace or client.namespace
 
 
-def _parse_drill(request: RunRequest, job: Job, facts: ClusterFacts) -> drill.Drill | None:
-    value = request.options.get("drill")
-    if not value:
-        return None
-    named = str(value.get("node") or "") if isinstance(value, dict) else ""
-    # Where each rank will be only the scheduler knows; a node that is named must be one of the cluster's.
-    known = [str(item["metadata"]["name"]) for item in facts.nodes or []] or [named]
-    found = drill.parse_drill(value, job.world_size, known if named else [""] * job.nodes, job.nproc)
-    if found.target == "worker":
-        raise InputError(
-            "drill.target",
-            "a single rank cannot be killed on Kubernetes",
-            "Set drill.target: agent, which kills the rank's pod",
-        )
-    return found
+def _parse_drill(value: t.Any, job: Job, facts: ClusterFacts) -> drill.Drill | None:
+    nodes = None if facts.nodes is None else [str(item["metadata"]["name"]) for item in facts.nodes]
+    return drill.parse_pod_drill(value, job, nodes) if value else None
 
 
 def _check(asked: ClusterRun) -> Result:
@@ -225,6 +217,7 @@ def _start_or_follow(
         live, current = _submit(asked, made, values, current)
     if not request.options["wait"]:
         return build_result(current, folder, changed=not follows)
+    claim.attach(t.cast(KubeObject, live))
     restore = functools.partial(supporting.restore, t.cast(KubeObject, live), request.progress)
     return _follow(asked, made, t.cast(KubeObject, live), current, drilling, claim, restore, changed=not follows)
 
@@ -315,7 +308,7 @@ def _follow(
             current,
             state="queued" if cluster.pending.suspended and not current.is_ended else current.state,
             admitted_at=current.admitted_at or run_record.format_time(cluster.admitted_at),
-            image_digest=next(iter(sorted(cluster.image_ids.values())), None),
+            image_digest=current.image_digest or next(iter(sorted(cluster.image_ids.values())), None),
             hosts=tuple(names),
             fabric=asked.network.on_nodes(names).reference or current.fabric,
         )
@@ -365,9 +358,10 @@ def _conclude(
     else:
         delete_secret(client, made, progress)
     log_recovery.recover_logs(client, made, follower, told == "done")
-    outcome = add_error_line(folder, check_attendance(made.job, follower, outcome))
+    outcome = explain_end(folder, check_attendance(made.job, follower, outcome), "kubernetes")
     ended = record_end(follower, outcome, record, custody.prices(follower.nodes.values()), follower.ended_at())
-    return custody.delete_due(add_problem(build_result(ended, folder, changed), problem), outcome.outcome)
+    result = add_drill(build_result(ended, folder, changed), follower, ended)
+    return custody.delete_due(add_problem(result, problem), outcome.outcome)
 
 
 def _derive(asked: ClusterRun, made: KubePlan) -> Result:

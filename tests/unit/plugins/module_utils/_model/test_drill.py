@@ -119,3 +119,13 @@ def test_a_drill_is_due_at_its_step_or_after_its_time() -> None:
 def test_a_worker_drill_with_only_a_node_kills_a_rank_of_that_node() -> None:
     drill = drills.parse_drill({"at_step": 1, "target": "worker", "node": "a"}, 4, NODES, 2)
     assert drill.rank in (None, 0, 1)
+
+
+def test_a_cut_lasts_a_minute_or_as_asked() -> None:
+    cut = {"target": "cut", "node": "b", "at_step": 5}
+    assert drills.parse_drill(cut, 4, NODES, 2).cut_s == drills.DEFAULT_CUT_S == 60
+    assert drills.parse_drill({**cut, "seconds": 5}, 4, NODES, 2).cut_s == 5
+    kill = drills.parse_drill({"target": "host", "at_step": 5}, 4, NODES, 2)
+    assert kill.cut_s is None
+    with pytest.raises(InputError, match=r"drill.seconds: has no effect with target: host"):
+        drills.parse_drill({"target": "host", "at_step": 5, "seconds": 5}, 4, NODES, 2)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.muster.training.plugins.module_utils._model import error_line
 from ansible_collections.muster.training.plugins.module_utils._model.error_line import last_error
 
 LAUNCHER = """\
@@ -44,3 +45,18 @@ def test_a_long_error_is_cut() -> None:
 def test_any_text_is_taken(text: str) -> None:
     found = last_error(text)
     assert found is None or len(found) <= 300
+
+
+def test_what_the_launcher_says_afterwards_is_not_the_reason() -> None:
+    """torchrun's agent fails at its store when the run is over; its lines bear no rank's mark."""
+    text = """[default0]:Traceback (most recent call last):
+[default0]:ValueError: the real reason
+torch.distributed.DistNetworkError: Broken pipe
+torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has failed.
+"""
+    assert error_line.last_error(text) == "ValueError: the real reason"
+    assert error_line.without_launcher(text).splitlines() == text.splitlines()[:2]
+    alone = "step 1\nOSError: its own\n"
+    assert error_line.without_launcher(alone) == alone and error_line.last_error(alone) == "OSError: its own"
+    silent = "[default0]:step 1\ntorch.distributed.DistNetworkError: Broken pipe\n"
+    assert error_line.without_launcher(silent) == silent

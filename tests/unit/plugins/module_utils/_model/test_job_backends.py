@@ -157,3 +157,21 @@ def test_a_gpu_job_without_requests_is_told(resources: dict[str, t.Any], named: 
     told = job_backends.backend_warnings(parse_job({**PODS, "gpus_per_node": 8, "resources": both}))
     assert not any("not set" in line for line in told)
     assert not any("not set" in line for line in job_backends.backend_warnings(parse_job(PODS)))
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("/opt/x/topo.xml", "/a/topo.xml"),
+        ("/opt/x/deep/topo.xml", "/b/topo.xml"),
+        ("/opt/y/topo.xml", None),
+        ("/data/topo.xml", None),
+    ],
+)
+def test_a_file_of_a_node_is_in_a_pod_below_its_mount(path: str, found: str | None) -> None:
+    mounts = [
+        CLAIM,
+        {"name": "a", "path": "/a", "host_path": "/opt/x"},
+        {"name": "b", "path": "/b", "host_path": "/opt/x/deep"},
+    ]
+    assert job_backends.find_in_pod(parse_job({**PODS, "mounts": mounts}), path) == found

@@ -13,14 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model import k3s
-from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError
 
 PODS, SERVICES = "10.42.0.0/16", "10.43.0.0/16"
 
 
+ABLE = {"systemd": "1", "cap_eff": "000001ffffffffff", "kmsg": "1", "tun": "1", "cgroup_rw": "1"}
+LAN = {"interface": "eth0", "address": "192.168.1.7", "prefix": 24}
+
+
+def at(address: str, prefix: int = 24) -> tuple[dict[str, t.Any], ...]:
+    return ({"interface": "eth1", "address": address, "prefix": prefix},)
+
+
 def member(host: str, **changes: t.Any) -> k3s.K3sMember:
     values: dict[str, t.Any] = {"role": "agent", "node": host, "machine_id": f"id-{host}", "architecture": "x86_64"}
-    return k3s.K3sMember(host, **{**values, "networks": ("192.168.1.0/24",), **changes})
+    return k3s.K3sMember(host, **{**values, "ability": ABLE, "addresses": (LAN,), **changes})
 
 
 @pytest.mark.parametrize(
@@ -53,15 +61,28 @@ def test_one_server_and_agents_make_a_cluster() -> None:
         ({"machine_id": "id-a"}, "muster_nodes: a, b have one machine id id-a"),
         ({"foreign": ("RKE2 (/etc/rancher/rke2)",)}, "b: has RKE2 (/etc/rancher/rke2) that this collection did not"),
         ({"architecture": "armv7l"}, "b: is a armv7l machine"),
-        ({"systemd": False}, "b: does not run systemd. Train on it over SSH"),
+        ({"ability": {**ABLE, "systemd": "0"}}, "b: cannot run K3s: systemd is not running. Train on it over SSH"),
         ({"root": False}, "b: is not managed as root. Set ansible_become: true"),
-        ({"networks": ("10.43.7.0/24",)}, "k3s_service_cidr: 10.43.0.0/16 overlaps the network 10.43.7.0/24 of b"),
+        ({"addresses": at("10.43.7.1")}, "k3s_service_cidr: 10.43.0.0/16 overlaps the network 10.43.7.0/24 of b"),
+        ({"authority": "other"}, "b: has joined a cluster with another CA than the server has now. Let it leave (clu"),
     ],
 )
 def test_a_machine_that_cannot_be_in_it_is_named(changes: dict[str, t.Any], said: str) -> None:
-    with pytest.raises(InputError) as raised:
-        k3s.check_members([member("a", role="server"), member("b", **changes)], PODS, SERVICES)
+    with pytest.raises(MusterError) as raised:
+        k3s.check_members([member("a", role="server", authority="own"), member("b", **changes)], PODS, SERVICES)
     assert said in str(raised.value)
+
+
+def test_an_agent_of_the_same_ca_and_a_bare_server_are_taken() -> None:
+    k3s.check_members([member("a", role="server", authority="own"), member("b", authority="own")], PODS, SERVICES)
+    k3s.check_members([member("a", role="server"), member("b", authority="own")], PODS, SERVICES)
+
+
+def test_of_a_mesh_all_of_its_range_is_taken() -> None:
+    item = member("a", role="server", addresses=at("100.101.2.3", 32))
+    assert item.networks == ("100.64.0.0/10",)
+    with pytest.raises(InputError, match="k3s_cluster_cidr: 100.96.0.0/16 overlaps the network 100.64.0.0/10 of a"):
+        k3s.check_members([item], "100.96.0.0/16", SERVICES)
 
 
 @pytest.mark.parametrize("text", ["10.42.0.0", "10.42.0.1/16", "ten", "10.42.0.0/33", ""])
@@ -94,8 +115,11 @@ def test_a_member_is_made_of_its_agents_answer() -> None:
         "machine_id": "m",
         "architecture": "aarch64",
         "foreign": [],
-        "systemd": True,
+        "ability": ABLE,
         "root": True,
+        "record": {"role": "server"},
+        "authority": "own",
     }
     found = k3s.K3sMember.from_answer("a", "server", "n", answer)
     assert found.networks == ("192.0.2.0/24",) and found.node == "n" and found.architecture == "aarch64"
+    assert found.installed and found.authority == "own" and found.machine == {}

@@ -14,6 +14,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.node_enviro
     NodeClass,
     bind_to_interface,
     group_nodes,
+    list_missing_files,
     list_overridden,
     read_environment,
     select_variables,
@@ -64,3 +65,15 @@ def test_the_jobs_own_value_wins_and_a_difference_is_listed() -> None:
     assert select_variables(NODES, own, own_network=True, rdma=True)["a"] == {"NCCL_SOCKET_IFNAME": "=ib0"}
     lines = list_overridden({"a": NODES["a"]}, own)
     assert lines == ("job.env sets NCCL_NET=Socket, and the verdict on the network IB: the job's value is used",)
+
+
+def test_a_topology_file_is_where_the_processes_find_it() -> None:
+    nodes = {name: {"NCCL_TOPO_FILE": "/opt/x/topo.xml"} for name in "abcde"} | {"f": {"NCCL_NET": "IB"}}
+    assert select_variables(nodes, {}, own_network=True, rdma=False)["a"] == nodes["a"]
+    found = select_variables(nodes, {}, own_network=True, rdma=True, find_file=lambda path: path.replace("opt", "mnt"))
+    assert found["a"] == {"NCCL_TOPO_FILE": "/mnt/x/topo.xml"} and found["f"] == nodes["f"]
+    assert select_variables(nodes, {}, own_network=True, rdma=True, find_file=lambda _path: None)["a"] == {}
+    (line,) = list_missing_files(nodes, {}, lambda _path: None)
+    assert line.startswith("pods on a, b, c, d do not have /opt/x/topo.xml") and "host_path: /opt/x," in line
+    assert list_missing_files(nodes, {"NCCL_TOPO_FILE": "/own"}, lambda _path: None) == ()
+    assert list_missing_files(nodes, {}, str) == ()

@@ -336,3 +336,18 @@ def test_a_pod_that_was_deleted_is_the_cause_unless_another_one_was_known() -> N
             story.event({"kind": "worker_exit", "at": 1100.0, "exit_code": code, **rank})
         story.event({"kind": "pod_deleted", "at": 1200.0, "node": "b"})
         assert story.attempts[0].cause == cause
+
+
+def test_a_deletion_that_names_its_attempt_came_before_what_failed_of_it() -> None:
+    """Clocks of nodes and of the controller differ; ranks elsewhere fail because of the deleted pod."""
+    history = RunHistory()
+    for n, at in ((1, 1000.0), (2, 2000.0)):
+        history.event({"kind": "worker_started", "at": at, "rank": 0, "node": "a", "attempt": n, "gang": f"{n}/x"})
+        history.event({"kind": "worker_exit", "at": at + 5, "rank": 0, "node": "a", "attempt": n, "gang": f"{n}/x",
+                       "exit_code": 1})  # fmt: skip
+    history.event({"kind": "pod_deleted", "at": 9000.0, "node": "b", "attempt": 1})
+    assert [(item.cause, item.failed_node) for item in history.attempts] == [("pod_deleted", "b"), ("crash", "a")]
+    # What was done to it before stays its cause.
+    history.event({"kind": "drill", "at": 2001.0, "node": "a"})
+    history.event({"kind": "pod_deleted", "at": 2001.0, "node": "b", "attempt": 2})
+    assert history.attempts[1].cause == "drill"

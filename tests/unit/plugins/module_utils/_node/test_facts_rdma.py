@@ -5,11 +5,38 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import (
     facts_rdma,
 )
+from ansible_collections.muster.training.plugins.module_utils._node.facts_source import FactsSource
+
+
+@pytest.mark.parametrize(
+    ("conf", "found"),
+    [
+        ("NCCL_IB_PCI_RELAXED_ORDERING=1\nNCCL_TOPO_FILE=/opt/microsoft/ndv4/topo.xml\n", True),
+        ("#NCCL_TOPO_FILE=/opt/microsoft/ndv4/topo.xml\n", False),
+        ("NCCL_TOPO_FILE=/opt/microsoft/ndv5/topo.xml\n", False),
+        ("NCCL_TOPO_FILE=\n", False),
+        (None, False),
+    ],
+    ids=["named", "comment", "no such file", "empty", "no configuration"],
+)
+def test_the_topology_file_is_the_one_of_nccls_own_configuration(
+    tmp_path: pathlib.Path, conf: str | None, found: bool
+) -> None:
+    place = tmp_path / "opt" / "microsoft" / "ndv4" / "topo.xml"
+    place.parent.mkdir(parents=True)
+    place.touch()
+    if conf is not None:
+        (tmp_path / "etc").mkdir()
+        (tmp_path / "etc" / "nccl.conf").write_text(conf)
+    source = FactsSource({"root": str(tmp_path)})
+    assert facts_rdma.read_topology_file(source) == ("/opt/microsoft/ndv4/topo.xml" if found else None)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import NodeError
 from ansible_collections.muster.training.plugins.module_utils._node import files as node_files
-from ansible_collections.muster.training.plugins.module_utils._node import host_agent, host_units, processes
+from ansible_collections.muster.training.plugins.module_utils._node import processes
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import agent_package
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.tests.support.node_lab import (
@@ -267,7 +267,6 @@ def test_of_many_controllers_exactly_one_gets_the_run(lab: NodeLab, node: NodeCl
 def test_what_cannot_be_prepared_is_given_up_with_its_reason(lab: NodeLab, node: NodeClient) -> None:
     blocked = lab.root / "file"
     blocked.touch()
-    port = free_port()
     cases: list[tuple[Dict, str]] = [
         ({"write": [str(blocked / "ckpt")]}, f"{blocked}/ckpt cannot be written: Not a directory"),
         (
@@ -278,18 +277,6 @@ def test_what_cannot_be_prepared_is_given_up_with_its_reason(lab: NodeLab, node:
             },
             "No such",
         ),
-        (
-            {"reach": {"host": "127.0.0.1", "port": port, "seconds": 0}},
-            f"cannot reach the first node at 127.0.0.1:{port} (",
-        ),
-        (
-            {"meet": {"host": "127.0.0.1", "port": port, "seconds": 0, "peers": 2}},
-            f"only 0 of 2 other nodes could reach 127.0.0.1:{port}",
-        ),
-        (
-            {"meet": {"host": "192.0.2.1", "port": port, "seconds": 0, "peers": 1}},
-            f"cannot listen on 192.0.2.1:{port}: Cannot assign",
-        ),
     ]
     for values, problem in cases:
         answer = lab.prepare(node, RUN, secrets={"env": {"T": "geheim"}}, **values)
@@ -297,37 +284,6 @@ def test_what_cannot_be_prepared_is_given_up_with_its_reason(lab: NodeLab, node:
         assert not (lab.run("a", RUN) / "claim.json").exists() and not (lab.run("a", RUN) / "secrets").exists()
     with pytest.raises(NodeError, match="^a: "):
         node.call("prepare", run_id=RUN, claim={"owner": "me"}, program=node.program, write=[str(blocked / "x")])
-
-
-def test_nodes_that_meet_are_prepared(lab: NodeLab, node: NodeClient) -> None:
-    other = lab.remote("b", program=node.program)
-    where: Dict = {"host": "127.0.0.1", "port": free_port(), "seconds": 30}
-    answers: list[Dict] = []
-    first = threading.Thread(target=lambda: answers.append(lab.prepare(node, RUN, meet={**where, "peers": 1})))
-    first.start()
-    assert lab.prepare(other, RUN, reach=where)["problem"] is None
-    first.join()
-    assert answers[0]["problem"] is None
-
-
-# Stands for a supervisor whose store's port is taken, in the moment before it has written its exit file.
-FAILED = """import json, os, pathlib, sys, time
-spec = json.loads(pathlib.Path(sys.argv[2]).read_text())
-started = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
-state = {"state": "failed", "detail": "cannot listen on x:1: in use", "supervisor": f"{os.getpid()}@{started}"}
-pathlib.Path(spec["folder"], "state.json").write_text(json.dumps({**state, "generation": 1}))
-time.sleep(60)
-"""
-
-
-def test_a_store_whose_port_is_taken_is_a_problem(lab: NodeLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in lab.env.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(host_units, "unit_manager", lambda: "detached")
-    (lab.root / "run.py").write_text(FAILED)
-    spec = lab.spec("a", RUN, ["true"], unit="store", policy="store")
-    host_units.start_unit(spec, lab.root, wait=False)
-    assert host_agent._wait_for_store(spec) == "cannot listen on x:1: in use"
 
 
 def test_a_run_of_the_same_name_in_another_state_folder_is_left_alone(lab: NodeLab, node: NodeClient) -> None:

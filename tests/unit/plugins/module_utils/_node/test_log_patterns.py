@@ -23,13 +23,19 @@ PATTERNS = log_patterns.compile_patterns(
 
 
 def test_each_kind_of_line_becomes_its_metric() -> None:
-    text = "[rank0]:step 1,200 loss 0.5\nnoise\n[rank0]:saved 1200\r\n[rank0]:resumed at 1200\nstep 1201 loss nan\n"
+    text = "[rank0]:step 1,200 loss 0.5\nnoise\n[rank0]:saved 1200\r\n[rank0]:resumed at 1200\nstep 1201 loss none\n"
     assert log_patterns.parse_lines(PATTERNS, text, 9.0) == [
         {"at": 9.0, "loss": 0.5, "step": 1200},
         {"at": 9.0, "checkpoint_step": 1200},
         {"at": 9.0, "resumed_from_step": 1200},
         {"at": 9.0, "step": 1201},
     ]
+
+
+@pytest.mark.parametrize("word", ["nan", "NaN", "-inf", "Infinity"])
+def test_a_loss_that_is_not_a_number_is_kept(word: str) -> None:
+    (line,) = log_patterns.parse_lines(PATTERNS, f"step 7 loss {word}\n", 9.0)
+    assert math.isnan(line["loss"]) and line["step"] == 7
 
 
 def test_a_step_that_is_no_number_is_none() -> None:

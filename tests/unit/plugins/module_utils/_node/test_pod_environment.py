@@ -11,6 +11,7 @@ import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._node import pod_environment, pod_preflight
 from ansible_collections.muster.training.tests.unit.plugins.module_utils._node.pod_lab import PodLab
 
 
@@ -35,3 +36,16 @@ def test_the_program_gets_its_place_and_the_users_word_is_the_last(lab: PodLab) 
     # Whoever sets a rank above the launcher is not believed.
     end = lab.run(spec, 2, MUSTER_RESTARTS="3", RANK="7")
     assert end.lines == [str(["n2", "4", "2", "127.0.0.3", str(lab.port), "127.0.0.3/2/4/0", None, "lo", "=mine"])]
+
+
+def test_a_topology_file_that_a_pod_lacks_is_refused_by_name(lab: PodLab, tmp_path: pathlib.Path) -> None:
+    """NCCL leaves it out in silence, and guesses which NIC is near a GPU."""
+    place, shows = tmp_path / "topo.xml", [sys.executable, "-c", "import os; print(os.environ['NCCL_TOPO_FILE'])"]
+    spec = lab.spec(0, shows, user_env={"NCCL_TOPO_FILE": str(place)})
+    identity = pod_preflight.PodIdentity(0, "n1", "p", 1, "127.0.0.1")
+    with pytest.raises(pod_preflight.PodRefusal, match=f"NCCL_TOPO_FILE names {place}, which this pod does not have"):
+        pod_environment.build_environment({**spec, "gpus": 8}, identity, {}, {}, "127.0.0.1")
+    assert lab.run(spec).lines == [str(place)], "a job without GPUs does not read it"
+    place.touch()
+    found = pod_environment.build_environment({**spec, "gpus": 8}, identity, {}, {}, "127.0.0.1")
+    assert found["NCCL_TOPO_FILE"] == str(place)

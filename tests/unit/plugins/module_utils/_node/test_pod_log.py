@@ -64,3 +64,47 @@ def test_marked_lines_count_what_was_written_before_them(tmp_path: pathlib.Path)
         else:
             seen += 1
     assert [item["seq"] for item in found] == [1, 2] and seen == 7
+
+
+def both(tmp_path: pathlib.Path, *data: bytes, secret: str = "") -> tuple[str, str]:
+    """Return what the container's log and the one beside the checkpoints have of a program's output."""
+    writer = os.open(tmp_path / "stdout", os.O_WRONLY | os.O_CREAT, 0o600)
+    output = Output({}, writer)
+    output.hide([secret] if secret else [])
+    output.keep(tmp_path / "kept.log")
+    for part in data:
+        output.program(part)
+    output.flush()
+    os.close(writer)
+    return (tmp_path / "stdout").read_text(), (tmp_path / "kept.log").read_text()
+
+
+def test_a_long_line_does_not_push_what_follows_out_of_the_log(tmp_path: pathlib.Path) -> None:
+    """A megabyte a step: a kubelet keeps ten of them. Each step's own line is there, and so is what is missing."""
+    megabyte = b"y" * 1_000_000
+    parts = [piece for step in range(30) for piece in (megabyte[:400_000], megabyte[400_000:], b"\nstep=%d\n" % step)]
+    shown, kept = both(tmp_path, *parts)
+    assert [line for line in shown.splitlines() if line.startswith("step=")] == [f"step={step}" for step in range(30)]
+    assert len(shown) < 600_000 and kept.count("y") == 30_000_000
+    notes = [line for line in shown.splitlines() if line.startswith("muster: ")]
+    assert len(notes) == 30 and shown.count("y" * 1000) > 30
+    said = [int(line.split()[1]) + (16 << 10) for line in notes]
+    assert all(1_000_000 <= size <= 1_000_100 for size in said), said
+    assert notes[0].endswith("bytes of the line above were left out here, they are in the log beside the checkpoints")
+
+
+def test_a_long_line_is_cut_between_letters_and_after_its_secrets_are_hidden(tmp_path: pathlib.Path) -> None:
+    edge = "x" * ((16 << 10) - 5)
+    shown, _kept = both(tmp_path, f"{edge}sesame-open{'z' * 99}\n".encode(), secret="sesame-open")
+    assert "sesame" not in shown and shown.startswith(f"{edge}***zz\n")
+    other = tmp_path / "other"
+    other.mkdir()
+    shown, _kept = both(other, f"{edge}ab{'ü' * 99}\n".encode())
+    assert shown.startswith(f"{edge}abü\nmuster: ")
+
+
+def test_a_line_that_never_ends_is_shown_at_once_and_counted_at_its_end(tmp_path: pathlib.Path) -> None:
+    shown, kept = both(tmp_path, *[b"#" * 70_000] * 3)
+    first, note, rest = shown.split("\n")
+    assert first == "#" * (16 << 10) and note.startswith("muster: ") and rest == ""
+    assert kept.count("#") == 210_000

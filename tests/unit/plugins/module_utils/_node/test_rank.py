@@ -11,6 +11,8 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
+import types
 import typing as t
 
 import pytest
@@ -53,6 +55,20 @@ class Ranks:
 @pytest.fixture
 def ranks(tmp_path: pathlib.Path) -> Ranks:
     return Ranks(tmp_path)
+
+
+def test_a_rank_has_started_before_its_program(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    """Printed lines have the time at which they were printed: the first ones are of this attempt, too."""
+    started: list[float] = []
+
+    def start(_command: list[str]) -> types.SimpleNamespace:
+        started.append(time.time())
+        time.sleep(0.01)
+        return types.SimpleNamespace(pid=1, wait=lambda: 0)
+
+    monkeypatch.setattr(rank_module, "start_program", start)
+    rank_module.main(["rank", str(tmp_path / "events.jsonl"), "true"])
+    assert read_lines(tmp_path / "events.jsonl")[0]["at"] <= started[0]
 
 
 def test_start_and_end_are_recorded_with_rank_and_node(ranks: Ranks) -> None:

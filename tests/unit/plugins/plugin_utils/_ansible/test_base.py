@@ -14,6 +14,7 @@ from ansible.errors import AnsibleActionFail
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.plugin_utils._ansible import base, connections
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import OWN_CLUSTER
 
 
 class Action(base.WorkflowAction):
@@ -125,10 +126,11 @@ def test_the_kubeconfig_of_a_cluster_that_was_brought_up_here_is_found(tmp_path:
     assert cluster_action(name="a").run(task_vars=variables)["options"]["kubeconfig"] is None
     place.parent.mkdir()
     place.touch()
-    assert cluster_action(name="a").run(task_vars=variables)["options"]["kubeconfig"] == str(place)
+    own = cluster_action(name="a").run(task_vars=variables)["options"]
+    assert own["kubeconfig"] == str(place) and own[OWN_CLUSTER] is True
     for given in ({"kubeconfig": "/mine"}, {"context": "mine"}):
         found = cluster_action(name="a", **given).run(task_vars=variables)["options"]
-        assert found["kubeconfig"] == given.get("kubeconfig")
+        assert found["kubeconfig"] == given.get("kubeconfig") and OWN_CLUSTER not in found
     assert (
         cluster_action(name="a").run(task_vars={**variables, "muster_cluster": "other"})["options"]["kubeconfig"]
         is None

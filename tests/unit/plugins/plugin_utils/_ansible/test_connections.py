@@ -202,3 +202,31 @@ def test_a_control_path_of_the_user_is_kept(tmp_path: pathlib.Path) -> None:
     ssh_program = Ssh(tmp_path)
     run(open_one(ssh_program.variables(ansible_control_path=str(tmp_path / "mine"))))
     assert option(ssh_program.calls()[0], "ControlPath") == str(tmp_path / "mine")
+
+
+KEY_CHANGED = """Data could not be sent: @@@@@
+@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @
+ED25519 host key for [10.0.0.2]:2222 has changed and you have requested strict checking.
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "fix"),
+    [
+        (
+            KEY_CHANGED,
+            "host key has changed",
+            "ssh-keygen -R '[10.0.0.2]:2222'",
+        ),
+        ("Host key verification failed.", "host key is not known", "ssh-keyscan"),
+        (
+            "@@@@@@\nssh: connect to host 10.0.0.2 port 22: Connection refused",
+            "Connection refused",
+            "Check its address",
+        ),
+        ("", "ssh failed", "Check its address"),
+    ],
+)
+def test_what_ssh_says_is_told_with_its_fix(text: str, problem: str, fix: str) -> None:
+    said = connections.explain_ssh(text, 0)
+    assert problem in said[0] and fix in said[1]

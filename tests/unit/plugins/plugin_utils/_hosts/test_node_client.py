@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     NodeError,
     UnreachableError,
 )
-from ansible_collections.muster.training.plugins.module_utils._node import host_agent, host_k3s
+from ansible_collections.muster.training.plugins.module_utils._node import host_agent, placed_files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import agent_package, node_client
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import (
     NodeClient,
@@ -145,11 +145,11 @@ def test_hosts_that_answer_are_told_from_those_that_do_not(monkeypatch: pytest.M
     shell.over.set()
 
 
-@pytest.mark.parametrize("op", sorted(host_agent._OPS))
+@pytest.mark.parametrize("op", sorted({**host_agent._OPS, **host_agent._MODULES}))
 def test_every_request_has_a_deadline(op: str) -> None:
     values = {"wait_s": 8.0, "seconds": 5.0, "within_s": 50.0}
     assert 7 <= answer_deadline_s(op, values) <= 900
     assert answer_deadline_s("watch", values) == 18 and answer_deadline_s("info", {"run_id": "r"}) == 7
     assert answer_deadline_s("stop", values) >= 2 * 50
-    assert answer_deadline_s("k3s", {"step": "fetch"}) > host_k3s._DOWNLOAD_S
+    assert answer_deadline_s("k3s", {"step": "fetch"}) > placed_files._DOWNLOAD_S
     assert answer_deadline_s("k3s", {"step": "restart", "wait_s": 300}) >= 330

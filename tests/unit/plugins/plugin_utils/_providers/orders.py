@@ -25,7 +25,9 @@ KEYS = {"data": [{"id": "k1", "name": "mine", "public_key": f"{KEY.rsplit(' ', 1
 def order(provider: str, **more: t.Any) -> Order:
     offers = {
         "lambda": Offer("lambda", "gpu_1x_h100_sxm5", "us-east-1", "vm", 2.99),
-        "runpod": Offer("runpod", "NVIDIA H100", "US-TX-3", "container", 2.99, gpu_count=1, ref={"cloud": "SECURE"}),
+        "runpod": Offer(
+            "runpod", "NVIDIA H100 80GB HBM3", "US-TX-3", "container", 2.99, gpu_count=1, ref={"cloud": "SECURE"}
+        ),
         "vastai": Offer("vastai", "9001", None, "container", 2.0, ref={"ask": 9001}),
         "shadeform": Offer("shadeform", "H100", "canada-1", "vm", 2.4, ref={"cloud": "hyperstack"}),
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.lease import ProviderTraits
+from ansible_collections.muster.training.plugins.module_utils._model.offer import Candidate
 from ansible_collections.muster.training.tests.fakes.pool_world import World
 from ansible_collections.muster.training.tests.fakes.sim_provider import SimProvider, h100
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
@@ -107,3 +108,17 @@ def test_time_runs_out() -> None:
     outcome = world.create(1, timeout_at=world.clock.time() + 300)
     assert "not complete in time" in outcome.failure
     assert world.alive() == 0
+
+
+def test_a_joined_machine_without_its_gpus_is_kept_and_named() -> None:
+    """A restart at RunPod may find no free GPU; what was complete before is not ended by that."""
+    world = World()
+    candidates = (Candidate(provider="lambda", gpu_model="H100", gpu_count=1),)
+    assert world.create(2, candidates=candidates).failure == ""
+    machine = next(iter(world.lambda_.machines.values()))
+    machine.record = {"gpu": {"model": "H100", "count": 0, "memory_gib": 80.0}}
+    outcome = world.create(3, candidates=candidates)
+    assert "has 0 GPUs, 1 were ordered (it is kept" in outcome.failure and machine.name in outcome.failure
+    assert world.lambda_.deleted == [] and len(world.lambda_.orders) == 2
+    machine.record = {"gpu": {"model": "H100", "count": 1, "memory_gib": 80.0}}
+    assert world.create(2, candidates=candidates).failure == ""

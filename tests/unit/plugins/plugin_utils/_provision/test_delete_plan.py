@@ -122,6 +122,31 @@ def test_a_proved_lease_that_is_listed_again_is_not_proved() -> None:
     assert not next(iter(state.terminations.values())).is_verified
 
 
+def deny(state: DeleteState, at: float) -> DeleteState:
+    deletion = QueuedDeletion(INSTANCE, "deleted")
+    return delete_plan.reduce(state, DeleteAnswered(at, deletion, problem="answered 400", is_denied=True))
+
+
+@pytest.mark.parametrize("how", ["unknown", "denied"])
+def test_what_was_not_ended_by_us_must_be_absent_for_longer(how: str) -> None:
+    state = listed(begin(), 200.0)
+    state = deleted(state, 210.0, existed=False) if how == "unknown" else deny(state, 210.0)
+    lag = ProviderTraits().list_lag_s
+    state = listed(listed(state, 220.0), 219.0 + lag)
+    assert not next(iter(state.terminations.values())).is_verified
+    again = listed(state, 221.0 + lag)
+    assert next(iter(again.terminations.values())).is_verified
+    # Listed once in between, it exists.
+    again = listed(listed(state, 220.5, INSTANCE), 221.0 + lag)
+    assert not next(iter(again.terminations.values())).is_verified
+
+
+def test_a_refusal_that_may_pass_proves_nothing() -> None:
+    state = failed(listed(begin(), 200.0), 210.0)
+    state = listed(listed(state, 220.0), 1000.0 - 1.0)
+    assert not next(iter(state.terminations.values())).is_verified
+
+
 def test_credentials_that_never_showed_anything_of_ours_prove_nothing() -> None:
     request = DeleteRequest("lab", 1000.0)
     lease = dataclasses.replace(LEASE, account="acme", fingerprints=("aaaa",))
@@ -131,7 +156,7 @@ def test_credentials_that_never_showed_anything_of_ours_prove_nothing() -> None:
             request, [lease], lambda _: True, accounts, {"lambda": ProviderTraits()}, 100.0
         )
         state = deleted(listed(state, 200.0), 210.0, existed=False)
-        state = listed(listed(state, 220.0), 230.0)
+        state = listed(listed(state, 220.0), 220.0 + ProviderTraits().list_lag_s)
         (termination,) = state.terminations.values()
         assert (termination.is_verified, termination.is_finished) == (is_proved, True)
         assert is_proved or "bbbb" in termination.problem

@@ -38,6 +38,7 @@ OBJECT = {
     "status": {"currentNodes": 3},
 }
 FOUND = Call("GET", f"{POOLS}/h100", answer=OBJECT)
+DELETE = Call("DELETE", f"{POOLS}/h100", answer={})
 MISSING = Call("GET", f"{POOLS}/h100", status=404, answer={"kind": "Status", "message": "not found"})
 
 
@@ -100,8 +101,26 @@ def test_what_the_pool_cannot_be_is_refused(options: dict[str, t.Any], word: str
 
 
 def test_deleting() -> None:
-    assert run(FOUND, Call("DELETE", f"{POOLS}/h100", answer={}), state="absent")[0]["changed"]
+    assert run(FOUND, DELETE, MISSING, state="absent")[0]["changed"]
     assert not run(MISSING, state="absent")[0]["changed"]
+
+
+def test_a_pool_is_gone_when_its_object_is() -> None:
+    """A NodePool keeps its object until its nodes are removed; they bill until then."""
+    assert run(FOUND, DELETE, FOUND, FOUND, MISSING, state="absent")[0]["node_pool"] is None
+    with pytest.raises(RefusedError, match="still exists 10 s after it was deleted, with 3 nodes that may bill"):
+        run(FOUND, DELETE, FOUND, FOUND, FOUND, state="absent", wait_timeout_s=10)
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_a_lost_answer_of_a_create_is_settled_by_its_name(is_made: bool) -> None:
+    lost = Call("POST", POOLS, status=503, answer={})
+    calls = [MISSING, lost, FOUND if is_made else MISSING]
+    if is_made:
+        assert run(*calls, target_nodes=4, instance_type="gd-8xh100ib-i128")[0]["node_pool"]["nodes"] == 3
+    else:
+        with pytest.raises(MusterError, match="503"):
+            run(*calls, target_nodes=4, instance_type="gd-8xh100ib-i128")
 
 
 def test_the_cluster_may_be_named() -> None:

@@ -5,22 +5,40 @@
 
 from __future__ import annotations
 
+import time
 import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, NodeError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import (
+    InputError,
+    MusterError,
+    NodeError,
+    RefusedError,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._workflows import k3s_cluster_info as cluster
 
 ROLES = {"a": "server", "b": "agent"}
-NODES = {"a": "node-a", "b": "b"}
+ABLE = {"systemd": "1", "cap_eff": "000001ffffffffff", "kmsg": "1", "tun": "1", "cgroup_rw": "1"}
+MACHINE: dict[str, t.Any] = {
+    "cgroup": {"version": 2, "missing": []},
+    "swap_gib": 1.0,
+    "free_bytes": 40 << 30,
+    "read_only": [],
+    "ports": [],
+    "broken_packages": [],
+    "driver": {"gpus": 0, "module": None, "libraries": None},
+}
 FACTS: dict[str, t.Any] = {
     "architecture": "x86_64",
-    "addresses": [{"address": "192.0.2.1", "prefix": 24}],
+    "addresses": [{"interface": "eth0", "address": "192.0.2.1", "prefix": 24}],
     "foreign": [],
-    "systemd": True,
+    "ability": ABLE,
     "root": True,
+    "record": None,
+    "authority": None,
     "unit": {"active": "active"},
+    "facts": {"k3s_ability": ABLE, "cpu": {"count": 8, "arch": "x86_64"}, "memory_gib": 32.0},
 }
 
 
@@ -33,14 +51,19 @@ class Machine:
         assert (op, values["step"]) == ("k3s", "look")
         if self.changes.get("problem"):
             raise NodeError(self.name, self.changes["problem"])
-        return {**FACTS, "machine_id": self.name, **self.changes}
+        assert values["machine"] == ROLES.get(self.name, "agent") and values["facts"] is True
+        machine = {**MACHINE, "time": time.time() + self.changes.pop("ahead_s", 0)}
+        return {**FACTS, "machine_id": self.name, "machine": machine, **self.changes}
+
+
+def inventory(roles: dict[str, str]) -> dict[str, cluster.ClusterMachine]:
+    own: dict[str, dict[str, t.Any]] = {"a": {"muster_node": {"name": "node-a"}}, "b": {"k3s_labels": {"x": "y"}}}
+    return {host: cluster.ClusterMachine({"muster_k3s_role": role, **own[host]}) for host, role in roles.items()}
 
 
 def check(chosen: t.Collection[str] = ("a", "b"), roles: t.Any = None, **changes: t.Any) -> dict[str, t.Any]:
     machines: t.Any = [Machine("a"), Machine("b", **changes)]
-    return cluster.check_cluster(
-        lambda: machines, roles or ROLES, NODES, {"b": {"x": "y"}}, chosen, "10.42.0.0/16", "10.43.0.0/16"
-    )
+    return cluster.check_cluster(lambda: machines, inventory(roles or ROLES), chosen, "10.42.0.0/16", "10.43.0.0/16")
 
 
 def test_who_is_what() -> None:
@@ -58,7 +81,7 @@ def test_what_is_refused_by_the_inventory_contacts_no_machine() -> None:
 
     for roles, chosen in (({"a": "agent"}, ["a"]), (ROLES, ["b"])):
         with pytest.raises(InputError):
-            cluster.check_cluster(connect, roles, NODES, {}, chosen, "10.42.0.0/16", "10.43.0.0/16")
+            cluster.check_cluster(connect, inventory(roles), chosen, "10.42.0.0/16", "10.43.0.0/16")
 
 
 def test_a_limit_without_the_server_is_refused_by_name() -> None:
@@ -72,5 +95,84 @@ def test_a_machine_that_does_not_answer_is_named() -> None:
 
 
 def test_a_foreign_kubernetes_is_named() -> None:
-    with pytest.raises(InputError, match="b: has K3s"):
+    with pytest.raises(RefusedError, match="b: has K3s"):
         check(foreign=["K3s (/etc/rancher/k3s)"])
+
+
+def test_the_machines_are_shown_with_what_is_worth_knowing() -> None:
+    found = check()
+    assert found["table"][0].startswith("name") and found["table"][1].startswith("a  ") and "yes" in found["table"][1]
+    assert found["notes"] == [f"{host}: swap is on (1 GiB): memory of pods can be swapped out" for host in "ab"]
+
+
+def test_a_clock_that_is_off_is_named() -> None:
+    with pytest.raises(RefusedError, match="b: the clock is 90 s ahead of the controller's"):
+        check(ahead_s=90)
+
+
+def test_an_option_of_a_host_is_checked_on_it() -> None:
+    machines = inventory(ROLES)
+    machines["b"] = cluster.ClusterMachine({**machines["b"].variables, "k3s_flannel_iface": "eth7"})
+    clients: t.Any = [Machine("a"), Machine("b")]
+    with pytest.raises(RefusedError, match=r"b: has no interface eth7 \(k3s_flannel_iface\). It has eth0"):
+        cluster.check_cluster(lambda: clients, machines, ["a", "b"], "10.42.0.0/16", "10.43.0.0/16")
+
+
+def join(joining: t.Sequence[str], *clients: Machine) -> dict[str, t.Any]:
+    machines = {**inventory(ROLES), "c": cluster.ClusterMachine({})}
+    given: t.Any = clients
+    return cluster.check_cluster(lambda: given, machines, ["c"], "10.42.0.0/16", "10.43.0.0/16", joining)
+
+
+def test_a_machine_joins_a_cluster_of_which_another_one_is_lost() -> None:
+    found = join(["c"], Machine("a"), Machine("b", problem="no answer"), Machine("c"))
+    assert found["server"] == "a" and [item["name"] for item in found["objects"]] == ["c"]
+    assert [(item["host"], item["role"]) for item in found["nodes"]] == [("a", "server"), ("c", "agent")]
+    assert found["notes"][0] == "b: left out, it does not answer" and found["labels"] == []
+
+
+def test_a_machine_joins_only_what_is_up() -> None:
+    down = Machine("a", unit={"active": "inactive"})
+    with pytest.raises(RefusedError, match="a: K3s is not running. Bring the cluster up first"):
+        join(["c"], down, Machine("b"), Machine("c"))
+    for lost in ("a", "c"):
+        clients = [Machine(name, **({"problem": "no answer"} if name == lost else {})) for name in "abc"]
+        with pytest.raises(MusterError, match=f"{lost}: no answer"):
+            join(["c"], *clients)
+
+
+class Peer:
+    """A machine that hears whom it is told to."""
+
+    def __init__(self, name: str, hears: t.Sequence[str], busy: bool = False) -> None:
+        self.name, self.answer = name, {"heard": list(hears), "busy": busy}
+
+    def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
+        assert op == "vxlan" and values["own"] == self.name and self.name not in values["peers"]
+        assert values["run"] == "r" and values["wait_s"] == 9
+        return self.answer
+
+
+def probe(*peers: Peer) -> dict[str, t.Any]:
+    given: t.Any = peers
+    nodes = {peer.name: f"192.0.2.{number}" for number, peer in enumerate(peers)}
+    return cluster.check_network(lambda names: [peer for peer in given if peer.name in names], nodes, 9, "r")
+
+
+def test_the_network_passes_where_all_hear_each_other_or_run_k3s_already() -> None:
+    assert probe(Peer("a", "bc"), Peer("b", "ac"), Peer("c", "ab")) == {"changed": False}
+    assert probe(Peer("a", "b"), Peer("b", "a"), Peer("c", "", busy=True)) == {"changed": False}
+    assert probe(Peer("a", "")) == {"changed": False}
+
+
+def test_a_pair_between_which_nothing_passes_is_named() -> None:
+    with pytest.raises(RefusedError) as raised:
+        probe(Peer("a", "b"), Peer("b", ""))
+    assert "b: no datagram of a arrives on port 8472/udp (VXLAN). Open it between the machines" in str(raised.value)
+    with pytest.raises(RefusedError, match=r"\(and 1 more pairs\)"):
+        probe(Peer("a", ""), Peer("b", ""))
+
+
+def test_the_address_in_the_cluster_is_the_one_that_k3s_takes() -> None:
+    assert check()["nodes"][0]["address"] == "192.0.2.1" and check()["unconnected"] == ["a", "b"]
+    assert check(record={"role": "agent"})["unconnected"] == ["a"]

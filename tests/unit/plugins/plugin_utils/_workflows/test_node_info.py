@@ -12,13 +12,15 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.node import Node
+from ansible_collections.muster.training.plugins.module_utils._model.node import K3s, Node
 from ansible_collections.muster.training.plugins.module_utils._node.facts import gather_facts
 from ansible_collections.muster.training.plugins.plugin_utils._workflows import node_info, node_table
 from ansible_collections.muster.training.tests.support.samples import machines
 from ansible_collections.muster.training.tests.unit.plugins.module_utils._node import node_trees
 
 MACHINES = machines()
+
+ABLE = {"systemd": "1", "cap_eff": "000001ffffffffff", "kmsg": "1", "tun": "1", "cgroup_rw": "1"}
 
 
 class FakeRemote:
@@ -91,12 +93,15 @@ def test_the_record_of_every_inventory_keeps_what_only_it_knows(source: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("kind", "systemd", "capable"),
-    [("container", "absent", False), ("container", "running", True), ("vm", "running", True), (None, "absent", None)],
+    ("ability", "capable", "reasons"),
+    [
+        (None, None, ()),
+        ({**ABLE, "container": "podman"}, True, ()),
+        ({**ABLE, "container": "docker", "kmsg": "0"}, False, ("is a docker container", "has no /dev/kmsg")),
+    ],
 )
-def test_whether_k3s_can_run(kind: str | None, systemd: str, capable: bool | None) -> None:
-    facts = {"virtualisation": {"kind": kind}, "systemd": systemd}
-    node = node_info.build_record("n", {}, {"facts": facts})
-    assert node.k3s.capable is capable and bool(node.k3s.reasons) == (capable is False)
-    stated = node_info.build_record("n", {"muster_node": {"k3s": {"capable": True}}}, {"facts": facts})
-    assert stated.k3s.capable is True
+def test_whether_k3s_can_run(ability: dict[str, str] | None, capable: bool | None, reasons: tuple[str, ...]) -> None:
+    stated = {"k3s": {"capable": False, "reasons": ["a container"]}}
+    for variables, unknown in (({}, K3s()), ({"muster_node": stated}, K3s(False, ("a container",)))):
+        node = node_info.build_record("n", variables, {"facts": {"k3s_ability": ability}})
+        assert node.k3s == (unknown if capable is None else K3s(capable, reasons))

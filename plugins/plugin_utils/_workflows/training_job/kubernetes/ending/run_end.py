@@ -12,7 +12,7 @@ import time
 import typing as t
 
 from ......module_utils._model.job import Job
-from ......module_utils._model.run_history import RunHistory, parse_time
+from ......module_utils._model.run_history import RankExit, RunHistory, parse_time
 from ......module_utils._secrets.scrubber import scrub
 from ....._hosts import log_follow
 from ....._kube.api.kinds import KubeObject, title
@@ -20,12 +20,22 @@ from ....._kube.objects import events, status
 from ...follower import RunOutcome
 from ..container_exits import ContainerExits
 from ..delete import is_cancelled
+from .crash_budget import CrashBudget
 
 # The engine's own deadline comes first: it says in the cluster why the job ended.
 _OWN_DEADLINE_S = 10.0
-# 128 + SIGTERM.
-_STOPPED = 143
+# 128 + SIGTERM, and what a pod says that did not reach the others: the reason is another pod's.
+_FOLLOWING_CODES = (143, 69)
 Line = t.Mapping[str, t.Any]
+
+
+class _Refusal(t.NamedTuple):
+    """Why a pod did not start its program. ``is_reason``: it does not follow from what happened to another pod."""
+
+    at: float
+    attempt: object
+    is_reason: bool
+    outcome: RunOutcome
 
 
 class EndRules:
@@ -33,16 +43,20 @@ class EndRules:
 
     def __init__(self, job: Job, exits: ContainerExits, late: t.Callable[[], bool]) -> None:
         self.job, self.exits, self._late = job, exits, late
-        self._refusal: tuple[float, RunOutcome] | None = None
+        self._refusal: _Refusal | None = None
         self._problem: events.StartProblem | None = None
+        self._crashes = CrashBudget(job.restart.max_crashes)
 
     def take_refusal(self, node: str, line: Line) -> str:
         """Note that a pod did not start its program, which no rank of it will say; return why."""
         detail, code = scrub(str(line.get("detail") or "")), line.get("exit_code")
         outcome = RunOutcome("failed", code if isinstance(code, int) else 1, "crash", f"{node}: {detail}")
-        # A pod that is stopped while it waits for the gang reports that; the reason is the other pod's.
-        if code != _STOPPED or self._refusal is None:
-            self._refusal = parse_time(line.get("at")) or log_follow.now(), outcome
+        made = _Refusal(
+            parse_time(line.get("at")) or log_follow.now(), line.get("attempt"), code not in _FOLLOWING_CODES, outcome
+        )
+        before = self._refusal
+        if made.is_reason or before is None or not before.is_reason or before.attempt != made.attempt:
+            self._refusal = made
         return detail
 
     def take_problem(self, problem: events.StartProblem) -> None:
@@ -63,17 +77,22 @@ class EndRules:
 
     def own_end(self, main: KubeObject, story: RunHistory, admitted_at: float | None) -> RunOutcome | None:
         """Return the end by a rule that not every engine knows, None where the run may go on."""
-        found = self._fatal_exit(story) or self._timeout(admitted_at)
-        return found or self._lost_budget(main, story) or self._start_failure(story)
+        found = self._fatal_exit(story) or self._timeout(admitted_at) or self._refused_worker(main, story)
+        found = found or self._lost_budget(main, story) or self._crash_budget(main, story)
+        return found or self._start_failure(story)
 
-    def deletion(self, main: KubeObject, story: RunHistory) -> RunOutcome:
-        """Return the end of a run whose object was deleted before its engine said an end."""
+    def deletion(self, main: KubeObject, story: RunHistory, with_namespace: bool = False) -> RunOutcome:
+        """Return the end of a run whose object was deleted before its engine said an end.
+
+        :param with_namespace: whether its namespace is being deleted.
+        """
         meta = main["metadata"]
         name = title(main["kind"], meta.get("namespace"), meta.get("name"))
         cancelled = bool(story.attempts and story.attempts[-1].cancelled_at is not None)
         if cancelled or is_cancelled(main):
             return RunOutcome("cancelled", 143, "cancelled", f"the run was cancelled: {name} was deleted")
-        return RunOutcome("failed", 1, "deleted", f"{name} was deleted, and not by cancel")
+        how = f"with the namespace {meta.get('namespace')}" if with_namespace else "and not by cancel"
+        return RunOutcome("failed", 1, "deleted", f"{name} was deleted, {how}")
 
     def _fatal_exit(self, story: RunHistory) -> RunOutcome | None:
         """Return the end of a run by an exit code that must not be repeated; not every engine knows exit codes."""
@@ -84,6 +103,16 @@ class EndRules:
             return None
         _unused, code, node = min(found)
         return RunOutcome("failed", code, "fatal_exit_code", f"a rank on {node} exited with code {code}", node)
+
+    def _refused_worker(self, main: KubeObject, story: RunHistory) -> RunOutcome | None:
+        """Return the end of an MPIJob whose worker refused: mpirun waits for the pod, which nothing replaces."""
+        refusal = self._newest_refusal(story)
+        return refusal.outcome if main["kind"] == "MPIJob" and refusal is not None and refusal.is_reason else None
+
+    def _newest_refusal(self, story: RunHistory) -> _Refusal | None:
+        """Return why a pod of the newest attempt did not start its program, None where all did."""
+        last = max((item.started_at for item in story.attempts), default=0.0)
+        return self._refusal if self._refusal is not None and self._refusal.at > last else None
 
     def _timeout(self, since: float | None) -> RunOutcome | None:
         """Return the end of a run that exceeded timeout_s. An engine's own deadline starts again with every restart."""
@@ -101,6 +130,18 @@ class EndRules:
             return None
         return RunOutcome("lost", 1, "node_lost", f"restart.max_lost_nodes is exceeded after {lost} lost nodes")
 
+    def _crash_budget(self, main: KubeObject, story: RunHistory) -> RunOutcome | None:
+        """Return the end of a run that crashed too often, which its engine does not count alone."""
+        hindered = self._problem is not None or self._refusal is not None
+        if not self._crashes.is_exceeded(main, story, hindered=hindered):
+            return None
+        reason = f"restart.max_crashes ({self.job.restart.max_crashes}) is exceeded"
+        crashed = next((item for item in reversed(story.attempts) if item.cause == "crash"), None)
+        if crashed is not None and crashed.first_failure is not None and crashed is not story.attempts[-1]:
+            # The engine has started the gang once more.
+            return self._crash(crashed.first_failure, reason)
+        return self._failure(reason, story)
+
     def _start_failure(self, story: RunHistory) -> RunOutcome | None:
         why = "" if story.attempts else self.exits.start_failure()
         return RunOutcome("failed", 1, "crash", why) if why else None
@@ -108,21 +149,25 @@ class EndRules:
     def _failure(self, reason: str, story: RunHistory) -> RunOutcome:
         attempt = story.attempts[-1] if story.attempts else None
         last = max((item.started_at for item in story.attempts), default=0.0)
-        if self._refusal is not None and self._refusal[0] > last:
-            return self._refusal[1]
+        failure = attempt.first_failure if attempt else None
+        refusal = self._newest_refusal(story)
+        if refusal is not None and (refusal.is_reason or failure is None):
+            return refusal.outcome
         killed = self.exits.killed_since(last)
         if killed:
             return RunOutcome("failed", 137, "out_of_memory", f"{killed[1]} ({reason})", killed[0])
         if "Deadline" in reason or self._late():
             # Ranks that were told to end for it say so as they end.
             return RunOutcome("failed", 124, "timeout", f"timeout_s ({self.job.timeout_s} s) has passed ({reason})")
-        failure = attempt.first_failure if attempt else None
         lost = attempt.failed_node if attempt and attempt.cause != "crash" else None
         if lost and (failure is None or (attempt and attempt.cause == "node_lost")):
             return RunOutcome("lost", 1, "node_lost", f"{lost} was lost: {reason}", lost)
         if failure is None:
             problem = self._problem
             return RunOutcome("failed", 1, problem.code if problem else "crash", _with_problem(reason, problem))
+        return self._crash(failure, reason)
+
+    def _crash(self, failure: RankExit, reason: str) -> RunOutcome:
         code, node = failure.exit_code, failure.node
         cause = "fatal_exit_code" if code in self.job.restart.fatal_exit_codes else "crash"
         return RunOutcome("failed", code, cause, f"a rank on {node} exited with code {code} ({reason})", node)

@@ -78,6 +78,22 @@ def test_interface_is_the_one_that_all_peers_share() -> None:
     assert build_nccl_environment(Node("bare"), island) == {}
 
 
+def test_without_an_address_in_the_islands_network_the_records_own_rule_chooses() -> None:
+    """Rented machines in several sites have public addresses only, or a mesh beside an Ethernet that was declared."""
+    island = Island("x", ("a", "b"), "C", "ethernet")
+    public = [
+        Node(name, addresses=Addresses(public=(Address(f"198.51.100.{i}", "ens3", 24),))) for i, name in enumerate("ab")
+    ]
+    assert find_collective_interface(public[0], island, public) == "ens3"
+    both = Addresses(mesh=(Address("100.64.0.1", "tailscale0", 32),), public=(Address("198.51.100.1", "ens3", 24),))
+    assert find_collective_interface(Node("a", addresses=both), island, public[1:]) == "tailscale0"
+    bridge = Address("172.17.0.1", "docker0", 16)
+    behind = [
+        Node(n, addresses=Addresses(lan=(bridge, Address(f"10.9.{i}.1", "eth1", 24)))) for i, n in enumerate("ab")
+    ]
+    assert find_collective_interface(behind[0], island, behind) == "eth1", "each node has a bridge of its own"
+
+
 @pytest.mark.parametrize("name", sorted(FORBIDDEN))
 def test_forbidden_names_never_reach_the_file(name: str) -> None:
     with pytest.raises(InputError, match=name):

@@ -41,7 +41,7 @@ def test_every_pair_is_tried_once_and_the_declared_address_first() -> None:
     asked = reachability.connection_targets(nodes, {"b": "192.0.2.9"})
     assert {(a, b) for a, targets in asked.items() for b in targets} == {("a", "b"), ("a", "c"), ("b", "c")}
     assert asked["a"]["b"] == [("192.0.2.9", 22), ("192.0.2.9", 29500), ("10.0.0.2", 22), ("10.0.0.2", 29500)]
-    many = reachability.connection_targets([node(f"n{i:03d}", 1) for i in range(100)], {})
+    many = reachability.connection_targets([node(f"n{i:03d}", i) for i in range(100)], {})
     assert sum(len(targets) for targets in many.values()) == 99
 
 
@@ -49,6 +49,16 @@ def test_nodes_of_one_machine_and_loopback_are_not_tried() -> None:
     assert reachability.connection_targets([node("a", 1, boot_id="x"), node("b", 2, boot_id="x")], {}) == {}
     alone = Node.from_dict({"name": "b", "addresses": {"lan": [{"address": "127.0.0.2"}]}})
     assert reachability.connection_targets([node("a", 1), alone], {}) == {}
+
+
+def test_an_address_that_both_nodes_have_is_not_tried() -> None:
+    """A node answers there itself, and the two would be taken for one LAN."""
+    bridge = {"address": "172.17.0.1", "interface": "docker0", "prefix": 16}
+    pair = [
+        Node.from_dict({"name": name, "addresses": {"lan": [bridge, {"address": f"10.0.{number}.1", "prefix": 24}]}})
+        for number, name in enumerate("ab")
+    ]
+    assert reachability.connection_targets(pair, {}) == {"a": {"b": [("10.0.1.1", 22), ("10.0.1.1", 29500)]}}
 
 
 def test_an_answer_confirms_a_lan_and_silence_denies_it() -> None:

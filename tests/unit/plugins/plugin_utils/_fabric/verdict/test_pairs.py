@@ -18,7 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.verdict imp
     TransportResult,
     Verdict,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.plan import Suspects
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.bench.suspects import Suspects
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict import drift, pairs
 
 Dict = dict[str, t.Any]

@@ -22,7 +22,8 @@ from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.j
 
 
 def test_a_jobsets_gang_fails_and_starts_as_a_whole_with_two_budgets() -> None:
-    spec = build(restart={"fatal_exit_codes": [65, 3], "max_crashes": 2}, nodes=4)[-1]["spec"]
+    restart = {"fatal_exit_codes": [65, 3], "max_crashes": 2, "max_lost_nodes": 4}
+    spec = build(restart=restart, nodes=4)[-1]["spec"]
     job = spec["replicatedJobs"][0]["template"]["spec"]
     assert (job["completions"], job["parallelism"], job["backoffLimit"]) == (4, 4, 0)
     assert job["completionMode"] == "Indexed" and job["podReplacementPolicy"] == "Failed"
@@ -30,7 +31,8 @@ def test_a_jobsets_gang_fails_and_starts_as_a_whole_with_two_budgets() -> None:
     assert rules[0]["onExitCodes"]["values"] == [3, 65, 78] and {rule["action"] for rule in rules} == {"FailJob"}
     assert rules[1]["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
     policy = spec["failurePolicy"]
-    assert policy["maxRestarts"] == 2
+    # A lost node that is noticed after the errors of ranks elsewhere is counted, and takes no crash of the job.
+    assert policy["maxRestarts"] == 6
     assert [(rule["name"], rule["action"]) for rule in policy["rules"]] == [
         ("fatal", "FailJobSet"),
         ("lost", "RestartJobSetAndIgnoreMaxRestarts"),

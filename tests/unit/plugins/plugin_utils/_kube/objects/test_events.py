@@ -224,6 +224,14 @@ def test_more_than_a_queue_has_never_fits(values: tuple[str, ...], said: str) ->
     assert found.final and found.never_fits and found.text.startswith(f"Workload n/w: {said}: is queued: Pending: ")
 
 
+def test_what_the_namespace_never_allows_never_starts() -> None:
+    """By Kueue's words for a job whose pods a LimitRange would refuse: nothing of the job will change."""
+    line = "resources didn't satisfy LimitRange constraints: spec.podSets[0].template.spec.containers[0]: Invalid value"
+    found = waiting(line)
+    assert found.final and found.never_fits
+    assert found.text.startswith("Workload n/w: will never start, its requests are refused: is queued: Pending: reso")
+
+
 @pytest.mark.parametrize(
     "message",
     [

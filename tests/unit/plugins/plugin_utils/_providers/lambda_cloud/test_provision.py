@@ -60,7 +60,7 @@ def test_lambda_is_sent_one_key_and_the_token_three_times() -> None:
         (400, lambda_error("global/invalid-parameters"), OrderRefused, "rule"),
         (401, lambda_error("global/invalid-api-key"), OrderRefused, "credentials"),
         (403, lambda_error("global/account-inactive"), OrderRefused, "credentials"),
-        (404, lambda_error("global/object-does-not-exist"), OrderRefused, "capacity"),
+        (404, lambda_error("global/object-does-not-exist"), OrderRefused, "rule"),
         (429, {}, OrderRefused, "throttled"),
         (409, {}, OrderUnsettled, None),
         (500, lambda_error("instance-operations/launch/insufficient-capacity"), OrderUnsettled, None),

@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.lease import OrderAccepted
+from ansible_collections.muster.training.plugins.module_utils._model.lease import OrderAccepted, OrderUnsettled
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Offer, OfferQuery
 from ansible_collections.muster.training.plugins.plugin_utils._providers.runpod.provision import RunpodProvider
 from ansible_collections.muster.training.tests.fakes.cycle import KEY
@@ -28,6 +28,7 @@ from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._provid
         (400, "image is required", "rule"),
         (402, "balance", "quota"),
         (403, "no access to this pool", "rule"),
+        (404, "resource not found", "rule"),
         (422, "gpu.count must be an integer", "rule"),
         (429, "slow down", "throttled"),
     ],
@@ -37,6 +38,13 @@ def test_runpod_refusals(status: int, detail: str, why: str) -> None:
     script, provider = scripted(RunpodProvider, Call("POST", "/v2/pods", status=status, answer=problem))
     with script:
         assert provider.create(order("runpod")).why == why
+
+
+@pytest.mark.parametrize("key", [None, "", [], {"a": 1}, False])
+def test_an_answer_of_runpod_without_an_id_is_looked_for(key: object) -> None:
+    script, provider = scripted(RunpodProvider, Call("POST", "/v2/pods", status=201, answer={"id": key}))
+    with script:
+        assert isinstance(provider.create(order("runpod")), OrderUnsettled)
 
 
 def test_runpod_is_sent_the_key_in_the_environment_and_no_account_key_is_touched() -> None:

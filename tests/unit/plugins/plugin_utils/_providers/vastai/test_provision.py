@@ -10,7 +10,8 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.lease import OrderAccepted, OrderRefused
+from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError
+from ansible_collections.muster.training.plugins.module_utils._model.lease import Instance, OrderAccepted, OrderRefused
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Offer, OfferQuery
 from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.provision import VastProvider
 from ansible_collections.muster.training.tests.fakes.cycle import KEY
@@ -77,6 +78,20 @@ def test_vast_refusals(refusal: tuple[int, str, bool], found: t.Any) -> None:
     api, clock = vast(refusals=[refusal])
     with api.loopback() as url:
         assert VastProvider(access(url, clock)).create(order("vastai")) == found
+
+
+def test_a_vast_delete_is_judged_by_its_body() -> None:
+    made = Instance("vastai", "70001", "lab-h100-0-1f2e3d4c", "1f2e3d4c", "running")
+    call = Call(
+        "DELETE", "/api/v0/instances/70001/", answer={"success": False, "error": "locked", "msg": "by its host"}
+    )
+    script, provider = scripted(VastProvider, call)
+    with script, pytest.raises(ApiError, match="locked: by its host"):
+        provider.delete(made)
+    for answer, existed in (({"success": True}, True), ({"success": False, "error": "no_such_instance"}, False)):
+        script, provider = scripted(VastProvider, Call("DELETE", "/api/v0/instances/70001/", answer=answer))
+        with script:
+            assert provider.delete(made) is existed
 
 
 @pytest.mark.parametrize(

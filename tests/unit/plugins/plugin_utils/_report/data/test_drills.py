@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model import run_history
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
-from ansible_collections.muster.training.plugins.plugin_utils._report.data.drills import judge_drill
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.drills import judge_cut, judge_drill
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import load_run
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import build_run_model
 from ansible_collections.muster.training.plugins.plugin_utils._report.rules.checks import build_checks
@@ -135,3 +135,32 @@ def test_the_play_and_the_report_say_the_same(
         before, after, resumed, ranks, interval = told
         assert ranks == 4 and after and (resumed is None or after[0] - resumed in (0, 1))
         assert interval is None or before[-1] - (after[0] if resumed is None else resumed) <= interval
+
+
+def cut_folder(folder: pathlib.Path, last: int, silent: bool) -> pathlib.Path:
+    """Write the folder of a run whose node was cut off at 100 s for 60 s; it makes a step a second from 20 s on."""
+    left(folder, range(last), None, None)
+    events = folder / "events.jsonl"
+    lines = [line for line in events.read_text().splitlines() if '"drill"' not in line]
+    lines.append(json.dumps({"kind": "cut", "at": FAULT, "node": "b"}))
+    if silent:
+        lines.append(json.dumps({"kind": "node_silent", "at": FAULT + 26.5, "node": "b"}))
+    events.write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_a_cut_is_proven_by_steps_after_the_link_is_back(tmp_path: pathlib.Path, silent: bool) -> None:
+    proof = judge_cut(cut_folder(tmp_path, 200, silent), FAULT, 60)
+    assert (proof["resumed"], proof["problem"], proof["steps_lost"], proof["world_size"]) == (True, "", 0, 4)
+    assert proof["seconds_to_notice"] == (26.5 if silent else None) and 60 < proof["seconds_to_resume"] <= 62
+
+
+def test_a_cut_after_which_no_step_came_is_not_proven(tmp_path: pathlib.Path) -> None:
+    proof = judge_cut(cut_folder(tmp_path, 100, True), FAULT, 60)
+    assert proof["resumed"] is False and proof["problem"] == "no step followed when the link was back"
+
+
+def test_a_cut_that_cost_a_restart_is_judged_as_one(tmp_path: pathlib.Path) -> None:
+    proof = judge_cut(left(tmp_path, range(60), range(41, 60), 40), FAULT, 60)
+    assert {**proof, "seconds_to_notice": None} == {**judge_drill(tmp_path, FAULT), "seconds_to_notice": None}

@@ -10,6 +10,7 @@ import importlib.util
 import json
 import pathlib
 import re
+import shutil
 import typing as t
 
 import pytest
@@ -27,6 +28,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.data.load 
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages.compare import render_compare
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages.files import write_report
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages.page import render_html
+from ansible_collections.muster.training.plugins.plugin_utils._report.rules.summary import build_report
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import (
     FIXTURES,
     JSON,
@@ -177,3 +179,17 @@ def test_a_dollar_sign_in_a_name_is_no_formula() -> None:
     )
     run = RunFolder("r", {"submitted_at": 1795167000, "attempts": [{"n": 1, "started_at": 1795167001}]}, events)
     assert render_html(run).count("a$\\frac{$") >= 2
+
+
+def test_the_seconds_of_site_are_shown_where_it_led_to_the_run(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "resumed"
+    shutil.copytree(FIXTURES / "resumed", folder)
+    assert "Bring-up" not in render_html(load_run(folder)) and load_run(folder).notes == ()
+    phases = [{"name": "cluster", "seconds": 61.25}, {"name": "report", "seconds": None}, {"name": 3, "seconds": "x"}]
+    (folder / "site.json").write_text(json.dumps({"schema": 1, "phases": phases}))
+    found = load_run(folder)
+    page = render_html(found)
+    assert (
+        "Bring-up" in page and "<span>cluster</span>" in page and "61.2 s" in page and "<span>report</span>" not in page
+    )
+    assert build_report(found)["site"] == [{"name": "cluster", "seconds": 61.25}]

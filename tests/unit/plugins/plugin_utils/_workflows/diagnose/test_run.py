@@ -17,13 +17,14 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import (
     InputError,
+    MusterError,
     RefusedError,
     UnreachableError,
 )
 from ansible_collections.muster.training.plugins.module_utils._secrets import scrubber
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.diagnose import run as diagnose_run
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import OWN_CLUSTER, StateHome
 from ansible_collections.muster.training.tests.support.node_lab import eventually
 from ansible_collections.muster.training.tests.support.run_world import RunWorld
 
@@ -55,11 +56,10 @@ def begin(world: RunWorld, program: str, **changes: t.Any) -> None:
 
 
 def look(world: RunWorld, controller: str = "elsewhere", **changes: t.Any) -> Dict:
-    values: Dict = {"run_id": None, "hosts": ["a", "b"], "window_s": 0.1, "ras_s": 0.0}
+    values: Dict = {"run_id": None, "hosts": ["a", "b"], "window_s": 0.1, "ras_s": 0.0, "hostvars": {"a": {}, "b": {}}}
     home = StateHome({"path": str(world.root / controller)}, "default")
-    hostvars: Dict = {"a": {}, "b": {}}
     request = diagnose_run.DiagnoseRequest(
-        home=home, hostvars=hostvars, connect=world.connect, progress=world.said, **{**values, **changes}
+        home=home, connect=world.connect, progress=world.said, **{**values, **changes}
     )
     return diagnose_run.run(request)
 
@@ -151,7 +151,8 @@ def test_what_a_rank_printed_is_judged_and_an_end_is_told(world: RunWorld) -> No
     world.play(world.job(sys.executable, "-c", program + "\nsys.exit(1)\n"))
     found = look(world, "home", run_id=world.run_id)["diagnosis"]
     codes = [item["code"] for item in found["causes"]]
-    assert found["state"] == "ended" and found["outcome"] == "fail" and "oom_gpu" in codes and "rank_ended" in codes
+    assert found["state"] == "ended" and found["outcome"] == "fail" and set(codes) == {"oom_gpu"}
+    assert "rank_ended" in [item["code"] for item in found["also"]], "its log says why it ended"
     assert next(i["evidence"] for i in found["causes"] if i["code"] == "oom_gpu").startswith("a/units/agent/log:1: ")
 
 
@@ -167,6 +168,17 @@ def test_a_node_that_does_not_answer_is_the_cause_it_is(world: RunWorld) -> None
     assert [(item["code"], item["node"]) for item in found["causes"]] == [("node_unreachable", "b")]
     assert "No route to host" in found["causes"][0]["evidence"] and found["nodes"]["b"]["seen"] is None
     assert found["ranks"] == {"expected": 2, "alive": 1}
+
+
+def test_machines_of_the_play_go_before_the_cluster_that_was_brought_up_from_here(world: RunWorld) -> None:
+    """Its kubeconfig comes by itself: a run that no record knows is looked for on hosts, and in pods without any."""
+    begin(world, SILENT)
+    own = {"kubeconfig": str(world.root / "missing"), OWN_CLUSTER: True}
+    assert look(world, cluster=own)["run_id"] == world.run_id
+    named = {"kubeconfig": str(world.root / "missing")}
+    for cluster, hosts in ((named, ["a", "b"]), (own, ["localhost"])):
+        with pytest.raises(MusterError, match="missing"):
+            look(world, cluster=cluster, hosts=hosts, hostvars={"a": {}, "b": {}, "localhost": {}}, base=world.root)
 
 
 def test_what_cannot_be_found_is_one_line(world: RunWorld) -> None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import pathlib
+import time
 
 import pytest
 
@@ -27,6 +29,20 @@ def test_verdicts_of_a_damaged_file_are_left_out(tmp_path: pathlib.Path) -> None
     assert stored.nodes == ("a", "b") and stored.document == entry
     (tmp_path / "fabric.json").write_text("{torn")
     assert history.read_verdicts(tmp_path) == []
+
+
+def test_verdicts_stand_while_they_are_recent_and_let_jobs_run(tmp_path: pathlib.Path) -> None:
+    def recent(outcome: str, age_s: float = 0.0, allow: bool = False, max_age_s: float = 60.0) -> int:
+        entry = {"island": "lan", "nodes": ["a", "b"], "outcome": outcome}
+        (tmp_path / "fabric.json").write_text(json.dumps({"islands": [entry]}))
+        written = time.time() - age_s
+        os.utime(tmp_path / "fabric.json", (written, written))
+        return len(history.read_recent(tmp_path, max_age_s, allow))
+
+    assert history.read_recent(tmp_path, 60.0, True) == []
+    assert [recent("pass"), recent("warn"), recent("fail"), recent("unproven")] == [1, 1, 0, 0]
+    assert recent("unproven", allow=True) == 1
+    assert recent("pass", age_s=61.0) == recent("pass", max_age_s=0) == 0
 
 
 def test_measurements_are_read_as_they_were_appended(tmp_path: pathlib.Path) -> None:

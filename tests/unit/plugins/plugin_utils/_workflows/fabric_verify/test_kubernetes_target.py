@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import types
 import typing as t
 
 import pytest
@@ -56,9 +55,3 @@ def test_the_state_of_a_pod_that_gathers_facts() -> None:
     pod = {"metadata": {"name": "p"}, "status": {"phase": "Pending", "containerStatuses": [{"state": waiting}]}}
     state = kubernetes_target.FactsPod.from_object(pod)
     assert (state.phase, state.exit_code) == ("Pending", 1) and "manifest unknown" in state.problem
-
-
-def test_nccl_tests_on_a_cluster_are_refused_before_it_is_asked() -> None:
-    request: t.Any = types.SimpleNamespace(options={"bench": "nccl_tests"})
-    with pytest.raises(InputError, match="nccl_tests runs on hosts only. Use bench: torch on a cluster"):
-        kubernetes_target.KubernetesTarget(request, t.cast(t.Any, None))

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import time
 import typing as t
@@ -14,6 +15,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import (
+    MusterError,
     NodeError,
     RefusedError,
     UnreachableError,
@@ -25,7 +27,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import facts
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import run as subject
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.present import Context
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import OWN_CLUSTER, StateHome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
 from ansible_collections.muster.training.tests.support.run_world import Said
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._workflows.fleet_heal.heal_world import (
@@ -94,3 +96,28 @@ def test_a_node_that_was_ready_once_more_is_newly_silent(tmp_path: pathlib.Path,
     (home.folder / facts.SILENT).write_text(json.dumps({"gpu-1": kept}))
     found = facts._update_silence(home, {"gpu-1": facts.NodeCondition(False, mark=mark)}, 1000.0 + week)
     assert found["gpu-1"].since == (1000.0 if lost else 1000.0 + week)
+
+
+def test_hosts_beside_a_cluster_that_was_brought_up_from_here_are_healed_as_hosts(world: World) -> None:
+    """The kubeconfig of that cluster comes by itself; its API server is not asked, here it does not even exist."""
+    own: t.Any = {"kubeconfig": str(world.root / "missing"), OWN_CLUSTER: True}
+    world.record()
+    long_ago = {"b": {"since": time.time() - 101, "seen": time.time() - 60, "mark": ""}}
+    world.problems = {"b": silent("b")}
+    (world.root / "lab" / facts.SILENT).write_text(json.dumps(long_ago))
+    assert world.run(**own)["resume"]["hosts"] == ["a"], "the run is one of hosts"
+    world.record(outcome="succeeded")
+    world.problems = {}
+    assert world.run(**own)["resume"] is None, "the last one was"
+    world.record(backend="kubernetes", outcome="succeeded", name="pods", submitted_at="y")
+    place = world.root / "lab" / "runs" / "r"
+    os.utime(place, (1, 1))
+    with pytest.raises(MusterError, match="missing"):
+        world.run(**own)
+    with pytest.raises(MusterError, match="missing"):
+        world.run(kubeconfig=own["kubeconfig"])
+
+
+def test_without_any_run_the_cluster_that_was_brought_up_from_here_is_the_fleet(world: World) -> None:
+    with pytest.raises(MusterError, match="missing"):
+        world.run(kubeconfig=str(world.root / "missing"), **{OWN_CLUSTER: True})

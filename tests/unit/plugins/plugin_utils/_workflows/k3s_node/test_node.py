@@ -10,9 +10,10 @@ import pathlib
 import typing as t
 
 import pytest
+import yaml
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, NodeError, RefusedError
-from ansible_collections.muster.training.plugins.module_utils._node import files, host_agent, host_k3s
+from ansible_collections.muster.training.plugins.module_utils._node import facts_cluster, files, host_agent, host_k3s
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import k3s_files
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.k3s_node import node
@@ -21,6 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.
 
 KUBECONFIG = '{"clusters": [{"name": "default", "cluster": {"server": "https://127.0.0.1:6443"}}]}'
 TOKEN = f"K10{'a1' * 32}::abc123.0123456789abcdef"
+ABLE = {"systemd": "1", "cap_eff": "000001ffffffffff", "kmsg": "1", "tun": "1", "cgroup_rw": "1"}
 
 
 class Machine:
@@ -40,7 +42,7 @@ class Machine:
         answer = host_agent.answer_request({"op": op, "root": str(self.root), "node": self.name, **values})
         if values["step"] == "look":
             unit = {"active": "active" if self.active else "inactive", "enabled": self.active, "restarts": 0}
-            answer |= {"unit": unit, "systemd": True, "root": True, "architecture": "x86_64"}
+            answer |= {"unit": unit, "ability": ABLE, "root": True, "architecture": "x86_64"}
         return answer
 
     def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
@@ -195,14 +197,16 @@ def test_a_node_password_of_another_machine_is_explained(
     [
         ({"foreign": ["K3s (/etc/rancher/k3s)"]}, "a: has K3s"),
         ({"architecture": "riscv64"}, "a: is a riscv64 machine"),
-        ({"systemd": False}, "a: does not run systemd"),
+        ({"ability": {**ABLE, "systemd": "0"}}, "a: cannot run K3s: systemd is not running"),
         ({"root": False}, "a: is not managed as root"),
     ],
 )
-def test_a_machine_that_cannot_run_it_is_refused(facts: dict[str, t.Any], said: str) -> None:
-    whole = {"foreign": [], "architecture": "x86_64", "systemd": True, "root": True, **facts}
-    with pytest.raises(NodeError, match=said):
-        node.refuse_machine("a", whole)
+def test_a_machine_that_cannot_run_it_is_refused(order: node.NodeOrder, facts: dict[str, t.Any], said: str) -> None:
+    whole = {"foreign": [], "architecture": "x86_64", "ability": ABLE, "root": True, "addresses": []}
+    whole |= {"machine_id": "m", "record": None, "authority": None}
+    node.refuse_machine("a", whole, order)
+    with pytest.raises(RefusedError, match=said):
+        node.refuse_machine("a", {**whole, **facts}, order)
 
 
 def test_absent_leaves_the_machine_and_the_state_home_without_it(machine: t.Any, order: node.NodeOrder) -> None:
@@ -214,3 +218,46 @@ def test_absent_leaves_the_machine_and_the_state_home_without_it(machine: t.Any,
     found = {str(place.relative_to(machine.root)) for place in machine.root.rglob("*") if place not in before}
     assert found <= left
     assert node.ensure_absent(machine, order, check=False) == {"changed": False}
+
+
+@pytest.mark.parametrize(
+    ("runtime", "driver", "expected"),
+    [
+        ("auto", {"module": "580.2", "gpus": 1, "runtime": True}, "nvidia"),
+        ("auto", {"module": None, "gpus": 1, "runtime": True}, "nvidia"),
+        ("auto", {"module": "580.2", "gpus": 1, "runtime": False}, None),
+        ("auto", {"module": None, "gpus": 0, "runtime": True}, None),
+        ("nvidia", {"module": None, "gpus": 0, "runtime": True}, "nvidia"),
+        ("crun", {"module": "580.2", "gpus": 1, "runtime": True}, "crun"),
+    ],
+)
+def test_the_default_runtime_is_nvidias_where_gpus_are(
+    machine: t.Any,
+    order: node.NodeOrder,
+    monkeypatch: pytest.MonkeyPatch,
+    runtime: str,
+    driver: dict[str, t.Any],
+    expected: str | None,
+) -> None:
+    monkeypatch.setattr(facts_cluster, "read_driver", lambda _source: driver)
+    bring_up(machine, dataclasses.replace(order, runtime=runtime))
+    text = (machine.root / k3s_files.CONFIG.lstrip("/")).read_text()
+    assert yaml.safe_load(text).get("default-runtime") == expected
+
+
+def test_a_runtime_that_is_not_there_is_refused(machine: t.Any, order: node.NodeOrder) -> None:
+    with pytest.raises(
+        NodeError, match="lab-1: nvidia-container-runtime is not installed. Install the NVIDIA container"
+    ):
+        node.ensure_present(machine, dataclasses.replace(order, runtime="nvidia"), None, check=False)
+    assert not machine.root.joinpath("etc").exists()
+
+
+def test_taints_are_a_file_of_their_own_and_start_nothing_again(machine: t.Any, order: node.NodeOrder) -> None:
+    tainted = dataclasses.replace(order, settings=dataclasses.replace(order.settings, taints=("k:NoSchedule",)))
+    assert bring_up(machine, tainted) == [True, False]
+    place = machine.root / k3s_files.TAINTS.lstrip("/")
+    assert yaml.safe_load(place.read_text()) == {"node-taint": ["k:NoSchedule"]}
+    machine.steps.clear()
+    assert bring_up(machine, order) == [True, False]
+    assert not place.exists() and "restart" not in machine.steps

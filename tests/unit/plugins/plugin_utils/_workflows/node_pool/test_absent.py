@@ -82,6 +82,19 @@ def test_what_is_due_ends_and_the_rest_stays(place: Place, lambda_api: FakeLambd
     assert [item.name.split("-")[1] for item in lambda_api.alive()] == ["long"]
 
 
+def test_machines_of_a_run_on_hosts_end_without_the_cluster_that_was_brought_up_from_here(
+    place: Place, lambda_api: FakeLambda
+) -> None:
+    """Its kubeconfig comes by itself; its API server, which is gone here, knows nothing of a run on hosts."""
+    place.pool(count=1, pool="done", run_id="run-1", release="success")
+    folder = place.state / "runs" / "run-1"
+    folder.mkdir(parents=True)
+    record = {"state": "ended", "outcome": "succeeded", "backend": "hosts"}
+    (folder / "run.json").write_text(json.dumps(record))
+    result = place.pool(state="absent", pool=None, due_only=True, kubeconfig=str(place.state / "missing"))
+    assert result["clean"] and lambda_api.alive() == []
+
+
 def test_a_damaged_run_record_does_not_keep_a_deadline_from_being_kept(place: Place, lambda_api: FakeLambda) -> None:
     place.pool(count=1, run_id="run-1", lease_s=600)
     folder = place.state / "runs" / "run-1"

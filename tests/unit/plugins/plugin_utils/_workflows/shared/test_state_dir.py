@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import state_dir
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import (
+    OWN_CLUSTER,
     StateHome,
     default_root,
+    names_cluster,
     read_record,
 )
 
@@ -143,3 +145,8 @@ def test_all_folders_are_private_whatever_the_umask_says(tmp_path: pathlib.Path)
         os.umask(before)
     folders = [path for path in (tmp_path / "state", *(tmp_path / "state").rglob("*")) if path.is_dir()]
     assert {path.stat().st_mode & 0o777 for path in folders} == {0o700}
+
+
+def test_a_kubeconfig_that_came_by_itself_names_no_cluster() -> None:
+    assert names_cluster({"kubeconfig": "/mine"}) and not names_cluster({"kubeconfig": None})
+    assert not names_cluster({"kubeconfig": "/state/kubeconfig", OWN_CLUSTER: True}) and not names_cluster({})

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.job import Job, Mount, parse_job
 from ansible_collections.muster.training.plugins.module_utils._model.pod_spec import PodSpec
 from ansible_collections.muster.training.plugins.module_utils._node import pod_environment, pod_preflight
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
@@ -41,8 +42,11 @@ def port(name: str, rate: float) -> Dict:
     return {"name": name, "link_layer": "infiniband", "rate_gbps": rate, "state": "active", "rdma": True}
 
 
-def verify(world: RunWorld, **options: t.Any) -> Dict:
-    """Verify the network of two nodes with one storage port on the first; return the entry of fabric.json."""
+def verify(world: RunWorld, topology: str | None = None, **options: t.Any) -> Dict:
+    """Verify the network of two nodes with one storage port on the first; return the entry of fabric.json.
+
+    :param topology: the file that the first node's image brings for NCCL.
+    """
     nics = {"a": [port("mlx5_0", 400), port("mlx5_9", 100)], "b": [port("mlx5_0", 400)]}
 
     class WithPorts(NodeClient):
@@ -52,6 +56,7 @@ def verify(world: RunWorld, **options: t.Any) -> Dict:
             answer = super().call(op, **values)
             if "facts" in answer:
                 answer["facts"].update(nics=nics[self.name], addresses={"lan": [ADDRESSES[self.name]]})
+                answer["facts"]["topology_file"] = topology if self.name == "a" else None
             return answer
 
     for name in "ab":
@@ -155,6 +160,27 @@ def test_pods_get_the_same_as_far_as_their_network_is_the_nodes(world: RunWorld)
     # The scheduler may take a node of another island: RDMA between them was not proven.
     values = variables_in_pod(host, plan_pods(host, [entry], extra="c"), "a")
     assert "NCCL_NET" not in values and values["NCCL_IB_HCA"] == "=mlx5_0"
+
+
+@pytest.mark.usefixtures("sshd_works")
+def test_the_topology_file_of_a_node_reaches_ranks_where_they_find_it(world: RunWorld) -> None:
+    """On hosts by its path; in pods by the mount that holds it, and without one the job is told what to mount."""
+    place = world.root / "ndv4" / "topo.xml"
+    place.parent.mkdir()
+    place.touch()
+    entry = verify(world, topology=str(place))
+    done = world.play(world.job("python3", "-c", SHOW))
+    assert done["run"]["outcome"] == "succeeded", world.said.lines
+    assert environment(world, "a")["NCCL_TOPO_FILE"] == str(place)
+    assert "NCCL_TOPO_FILE" not in environment(world, "b")
+    planned = plan_pods(pod_job(), [entry])
+    assert "NCCL_TOPO_FILE" not in variables_in_pod(pod_job(), planned, "a")
+    (line,) = [line for line in planned.warnings if "topology file" in line]
+    assert line.startswith(f"pods on a do not have {place}") and f"host_path: {place.parent}" in line
+    job = dataclasses.replace(pod_job(), mounts=(Mount("topology", "/ndv4", host_path=str(place.parent)),))
+    planned = plan_pods(job, [entry])
+    assert planned.environment["a"]["NCCL_TOPO_FILE"] == "/ndv4/topo.xml"
+    assert not [line for line in planned.warnings if "topology file" in line]
 
 
 @pytest.mark.usefixtures("sshd_works")

@@ -22,7 +22,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
     RunOutcome,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.outcome import (
-    add_error_line,
     build_uncancelled_result,
     build_unfollowed_result,
     check_attendance,
@@ -63,16 +62,6 @@ def test_an_elastic_gang_may_lose_ranks() -> None:
 
 
 CRASH = RunOutcome("failed", 3, "crash", "a rank on n1 exited with code 3", "n1")
-
-
-def test_the_log_of_the_failed_node_comes_first_and_then_those_of_others(tmp_path: pathlib.Path) -> None:
-    logs = tmp_path / "logs"
-    logs.mkdir()
-    assert add_error_line(tmp_path, CRASH) == CRASH
-    (logs / "n0.log").write_text("[prterun-n0-9@1,1]<stdout>: ValueError: printed by mpirun\n")
-    assert add_error_line(tmp_path, CRASH).detail.endswith("exited with code 3: ValueError: printed by mpirun")
-    (logs / "n1.log").write_text("[1,1]<stderr>:KeyError: 'own'\n")
-    assert add_error_line(tmp_path, CRASH).detail.endswith("exited with code 3: KeyError: 'own'")
 
 
 @pytest.mark.parametrize(("second", "clean"), [(21, True), (1, False)])

@@ -28,8 +28,10 @@ JOB = {"name": "x", "nodes": 1, "script": "/t.py"}
 
 
 def request(root: pathlib.Path, **options: t.Any) -> training_job.RunRequest:
-    common = {"cluster": "lab", "state": "present", "state_home": {"path": str(root)}, "template_paths": []}
-    return training_job.RunRequest({**common, **options}, ["a"], {}, root, False, lambda names: [], Said())
+    common = {"cluster": "lab", "state": "present", "template_paths": [], "wait": True}
+    return training_job.RunRequest(
+        {**common, "state_home": {"path": str(root)}, **options}, ["a"], {}, root, False, lambda names: [], Said()
+    )
 
 
 @pytest.fixture
@@ -92,3 +94,10 @@ def test_a_state_home_that_cannot_be_used_is_named(tmp_path: pathlib.Path, monke
     monkeypatch.setattr(hosts_run, "run", full)
     with pytest.raises(RefusedError, match="cannot be used: No space left on device. Set muster_state.path"):
         training_job.run(request(tmp_path, job=JOB))
+
+
+def test_a_cut_in_pods_is_refused(tmp_path: pathlib.Path, calls: list[tuple[str, str]]) -> None:
+    job = {**JOB, "image": "img", "placement": {"backend": "kubernetes"}}
+    with pytest.raises(InputError, match=r"drill.target: cut is for plain hosts"):
+        training_job.run(request(tmp_path, job=job, drill={"target": "cut", "at_step": 1}))
+    assert calls == []

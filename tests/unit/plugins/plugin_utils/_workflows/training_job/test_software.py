@@ -12,6 +12,7 @@ import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
 from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import load_run
@@ -115,3 +116,15 @@ def test_the_version_that_nccl_logs_counts() -> None:
         )
     record = add_software(run_record.new_record("r", {"nodes": 2}, 1.0), fold(lines, []))
     assert record.differences == ("nccl differs between nodes: 2.27.5+cuda12 on n0; 2.26.2+cuda12 on n1",)
+
+
+def test_an_image_that_changed_between_attempts_is_named() -> None:
+    """Its tag leads to another one since: the record keeps the first, and the run is not all of one program."""
+    story = RunHistory()
+    story.event({"kind": "worker_started", "at": 1.0, "rank": 0, "node": "a", "attempt": 1, "gang": "1/x"})
+    record = run_record.new_record("r", {"nodes": 1}, 1.0, image_digest="sha256:1")
+    assert add_software(record, story, {"a": "sha256:1"}).differences == ()
+    # The node of an earlier attempt tells nothing of this one.
+    found = add_software(record, story, {"a": "sha256:2", "z": "sha256:1"})
+    assert found.differences == ("the image changed between attempts: sha256:1 before, sha256:2 now",)
+    assert found.image_digest == "sha256:1"

@@ -316,6 +316,20 @@ def test_a_drill_kills_when_its_step_is_seen_and_only_once(world: World) -> None
     assert "drill: killed rank 1 on b at step 2" in world.said and world.batch == 0.2
 
 
+def test_a_drill_that_cuts_needs_no_checkpoint_and_is_no_fault(world: World) -> None:
+    world.kill_answer = {"at": T0 + 5}
+    steps = [
+        news("a", events=[started("a", 0), started("b", 1)]),
+        *(news("a", metrics=[{"at": T0 + n, "step": n}]) for n in (1, 2)),
+    ]
+    drill = drills.Drill("cut", None, "b", at_step=2, seconds=30)
+    world.run(*steps, news("a", unit(exit_code=0)), news("b", unit(exit_code=0)), drill=drill)
+    assert world.killed == [{"op": "cut", "node": "b", "seconds": 30}]
+    (line,) = [line for line in read_lines(world.folder / "events.jsonl") if line["kind"] in ("cut", "drill")]
+    assert line == {"at": T0 + 5, "kind": "cut", "node": "b", "detail": "off its network for 30 s"}
+    assert "drill: cut b off its network for 30 s at step 2" in world.said
+
+
 def test_a_drill_that_hits_nothing_is_tried_again(world: World) -> None:
     world.kill_answer = {"killed": []}
     saved = {"at": T0 + 1, "checkpoint_step": 5}

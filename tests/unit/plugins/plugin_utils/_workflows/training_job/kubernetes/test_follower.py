@@ -113,6 +113,29 @@ def test_lost_nodes_have_a_budget_of_their_own(tmp_path: pathlib.Path, told: Tol
     assert (outcome.outcome, outcome.cause) == ("lost", "node_lost")
 
 
+@pytest.mark.parametrize("late_loss", [False, True], ids=["crash", "late loss"])
+def test_crashes_have_a_budget_that_a_loss_noticed_late_does_not_use(
+    tmp_path: pathlib.Path, told: Told, late_loss: bool
+) -> None:
+    """The engine counts both, and may restart for both: the follower ends what crashed too often."""
+    told.tell_pod("a")
+    told.tell_rank("a", 1, 0, world_size=2)
+    told.tell_rank("a", 2, 0, "worker_exit", exit_code=3)
+    if late_loss:
+        told.tell_pod("b", node="node-2", leaving=True)
+    told.tell_main(restarts=1, restartsCountTowardsMax=1)
+    done = threading.Timer(2.5, lambda: told.tell_main("Completed", restarts=1, restartsCountTowardsMax=1))
+    done.start()
+    outcome, follower, _ = follow(tmp_path, told, restart={"max_crashes": 0, "max_lost_nodes": 2})
+    done.cancel()
+    if late_loss:
+        assert outcome.outcome == "succeeded" and follower.story.lost_nodes == 1, outcome
+        return
+    assert (outcome.outcome, outcome.cause, outcome.exit_code) == ("failed", "crash", 3), outcome
+    assert outcome.detail == "a rank on node-1 exited with code 3 (restart.max_crashes (0) is exceeded)"
+    assert told.deleted == ["r"], "the engine would start it once more"
+
+
 def test_a_failed_rank_is_named_with_its_code(tmp_path: pathlib.Path, told: Told) -> None:
     told.tell_pod("a")
     told.tell_rank("a", 1, 0, world_size=2)
@@ -369,3 +392,21 @@ def test_a_broken_source_ends_following_with_its_reason(tmp_path: pathlib.Path, 
     told.heard.put(("error", ("event", RuntimeError("x"))))
     with pytest.raises(RuntimeError):
         follow(tmp_path, told)
+
+
+def test_ranks_of_an_attempt_that_is_over_are_not_shown(tmp_path: pathlib.Path, told: Told) -> None:
+    """Its pods are gone and no others may come for long: its ranks do not run."""
+    follower, _ = follower_of(tmp_path, told)
+    told.tell_pod("a")
+    told.tell_rank("a", 1, 0, world_size=2)
+    shown: list[Dict] = []
+
+    def end() -> None:
+        shown.append(follower.state())
+        told.tell_main("Completed")
+
+    threading.Timer(0.3, lambda: (shown.append(follower.state()), told.tell_pod("a", kind="DELETED"))).start()
+    threading.Timer(0.6, end).start()
+    follower.run()
+    assert [(state["nodes"], state["ranks"]) for state in shown] == [(1, 1), (0, 0)]
+    assert follower.story.ranks_seen() == 1

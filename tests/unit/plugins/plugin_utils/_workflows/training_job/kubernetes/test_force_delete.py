@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import types
 import typing as t
 
 import pytest
@@ -25,6 +26,8 @@ class Cluster:
 
     def __init__(self, **nodes: str | None) -> None:
         self.nodes = nodes
+        self.server_time: float | None = None
+        self.transport = types.SimpleNamespace(stats=types.SimpleNamespace(server_time=lambda: self.server_time))
         self.asked: list[str] = []
         self.deleted: list[tuple[str, str, int]] = []
         self.patched: list[tuple[str, Dict]] = []
@@ -138,3 +141,28 @@ def test_each_pod_is_forced_once_and_nodes_are_asked_seldom(monkeypatch: pytest.
     assert evictions.force_delete([pod("a", "silent"), pod("b", "silent")]) == ["u-b"]
     assert cluster.asked == ["silent", "silent"]
     assert said.lines[0] == "silent does not answer: a was force-deleted"
+
+
+def test_a_controller_whose_clock_is_ahead_takes_no_pod_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deadlines of pods are of the cluster's clock."""
+    monkeypatch.setattr(force_delete.time, "time", lambda: AT + 7200)
+    cluster = Cluster(x=None)
+    cluster.server_time = AT + 10
+    assert look(cluster, pod("a", "x")) == []
+    cluster.server_time = AT + 31
+    assert look(cluster, pod("a", "x")) == ["u-a"]
+
+
+def test_a_pod_that_finalizers_keep_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, said = [100.0], Said()
+    monkeypatch.setattr(force_delete.time, "monotonic", lambda: clock[0])
+    forced = ForcedDeletions(t.cast(t.Any, Cluster(up="True")), t.cast(t.Any, said))
+    kept, own = pod("a", "up", ready="True"), pod("b", "up", ready="True")
+    kept["metadata"]["finalizers"] = ["batch.kubernetes.io/job-tracking", "example.org/held"]
+    own["metadata"]["finalizers"] = ["batch.kubernetes.io/job-tracking"]
+    for at in (AT + 10, AT + 31, AT + 40):
+        monkeypatch.setattr(force_delete.time, "time", lambda at=at: at)
+        assert forced.force_delete([kept, own]) == []
+        clock[0] += 3
+    words = "a was deleted and still exists, finalizers: example.org/held; check the controller that removes them"
+    assert said.lines == [words]

@@ -36,6 +36,10 @@ class Cluster:
     def create(self, lease: Dict) -> None:
         self.lease = {**lease, "metadata": {**lease["metadata"], "uid": "u", "resourceVersion": "1"}}
 
+    def patch(self, _kind: str, _name: str, body: Dict, _namespace: str) -> None:
+        assert self.lease is not None
+        self.lease = {"metadata": {**self.lease["metadata"], **body["metadata"]}, "spec": body["spec"]}
+
     def delete(self, _kind: str, name: str, _namespace: str, *, uid: str) -> None:
         self.deleted.append(f"{name} {uid}")
 
@@ -75,3 +79,35 @@ def test_only_a_lease_that_is_renewed_no_more_is_deleted(renewed: str, deleted: 
     cluster = Cluster({"metadata": {"uid": "u"}, "spec": {"renewTime": renewed}})
     delete_stale(t.cast(t.Any, cluster), "r", "team")
     assert cluster.deleted == deleted
+
+
+LIVE: Dict = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "r", "uid": "main"}}
+
+
+def owners(cluster: Cluster) -> list[str]:
+    assert cluster.lease is not None
+    return [item["uid"] for item in cluster.lease["metadata"]["ownerReferences"] or []]
+
+
+def test_a_lease_goes_with_the_object_of_its_run() -> None:
+    """Its holder may be killed while it follows, and no controller comes after it."""
+    cluster = Cluster()
+    first = lease(cluster, [])
+    first.take(False)
+    assert owners(cluster) == []
+    first.attach(t.cast(t.Any, LIVE))
+    assert owners(cluster) == ["main"]
+    # What ran it before would take the Lease of its next start along.
+    second = lease(cluster, [])
+    second.take(False)
+    assert owners(cluster) == []
+    first._over.set()
+    second.release()
+
+
+def test_a_lease_that_could_not_be_taken_is_not_attached() -> None:
+    cluster = Cluster(status=403)
+    mine = lease(cluster, [])
+    mine.take(False)
+    mine.attach(t.cast(t.Any, LIVE))
+    assert cluster.lease is None

@@ -17,6 +17,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch im
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects import wait
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     network_preflight,
+    pending,
 )
 
 Dict = dict[str, t.Any]
@@ -56,7 +57,8 @@ def causes(*told: tuple[str, str, str], outage: bool = False) -> tuple[network_p
     said: list[str] = []
     transport = types.SimpleNamespace(is_recovering=lambda: outage)
     client = types.SimpleNamespace(watch=lambda *_a, **_k: Warnings(*told), transport=transport)
-    plan = types.SimpleNamespace(namespace="n", job=types.SimpleNamespace(image="i:1"))
+    job = types.SimpleNamespace(image="i:1", placement=types.SimpleNamespace(start_wait_s=180))
+    plan = types.SimpleNamespace(namespace="n", job=job)
     made = network_preflight._StartProblems(t.cast(t.Any, client), t.cast(t.Any, plan), MADE, t.cast(t.Any, Said(said)))
     for _ in range(200):
         if len(said) >= len({item for item in told if item[0].startswith("r-probe")}):
@@ -86,6 +88,32 @@ def test_an_image_is_given_another_try_and_then_refused() -> None:
     assert said == ["network test: Pod n/r-probe-0-x: its image cannot be pulled: ErrImagePull: no such image"]
 
 
+def test_an_image_without_the_program_is_named() -> None:
+    """The pods' program is started by the image's own Python."""
+    missing = 'failed to create containerd task: exec: "python3": executable file not found in $PATH'
+    made, said = causes(("r-probe-0-abcde", "Failed", f"Error: {missing}"))
+    with pytest.raises(RefusedError, match=r"job\.image: i:1 lacks the program that is to start: .*python3") as caught:
+        made.rule(JOB)
+    assert "Python 3.10 or newer" in str(caught.value) and len(said) == 1
+
+
+def test_a_registry_that_is_away_is_waited_for_as_long_as_the_job_says() -> None:
+    made, said = causes()
+    waits = [{"name": "node", "state": {"waiting": {"reason": "ErrImagePull", "message": "dial tcp: refused"}}}]
+    pod = {**pulling("ErrImagePull"), "status": {"phase": "Pending", "containerStatuses": waits}}
+    pod["metadata"] = {**pod["metadata"], "uid": "u"}
+    assert made.rule(pod).phase == "waiting" and "dial tcp: refused" in said[0]
+    made._hindrances.wait_s = -1.0
+    with pytest.raises(
+        RefusedError, match=r"dial tcp: refused; it lasted for more than placement\.start_wait_s"
+    ) as end:
+        made.rule(pod)
+    assert "Check that the nodes reach its registry" in str(end.value)
+    # Once it runs, the registry has answered.
+    running = {**pod, "status": {"phase": "Running", "containerStatuses": []}}
+    assert made.rule(running).phase == "waiting"
+
+
 def test_what_the_namespace_forbids_ends_the_wait() -> None:
     made, said = causes(("r-probe", "FailedCreate", 'violates PodSecurity "restricted:latest"'))
     with pytest.raises(RefusedError, match=r"Job n/r-probe: FailedCreate: violates PodSecurity"):
@@ -105,10 +133,31 @@ def test_what_is_refused_just_after_an_outage_is_told_and_waited_for() -> None:
     assert made.rule(JOB).phase == "waiting" and len(said) == 1
 
 
-def test_who_has_not_seen_the_owner_yet_refuses_for_a_moment_only() -> None:
-    words = 'Error creating: admission webhook "mpod.kb.io" denied the request: Job.batch "r-probe" not found'
-    made, said = causes(("r-probe", "FailedCreate", words))
-    assert made.rule(JOB).phase == "waiting" and len(said) == 1
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("FailedCreate", 'admission webhook "mpod.kb.io" denied the request: Job.batch "r-probe" not found'),
+        ("FailedMount", 'MountVolume.SetUp failed for volume "spec": failed to sync configmap cache: timed out'),
+    ],
+)
+def test_what_passes_within_seconds_is_said_only_if_it_lasts(
+    monkeypatch: pytest.MonkeyPatch, reason: str, words: str
+) -> None:
+    """Under load Kueue and kubelets are behind: that is no defect of the job."""
+    for lasts in (False, True):
+        if lasts:
+            monkeypatch.setattr(pending, "_EARLY_S", -1.0)
+        made, said = causes(("r-probe", reason, words))
+        assert made.rule(JOB).phase == "waiting" and len(said) == lasts
+
+
+def test_what_the_pods_have_in_common_is_said_once() -> None:
+    made, said = causes()
+    for name in ("a", "b"):
+        pod = pulling("ErrImagePull")
+        pod["metadata"] = {"name": f"r-probe-0-{name}", "namespace": "n", "uid": name}
+        assert made.rule(pod).phase == "waiting"
+    assert len(said) == 1
 
 
 def test_what_may_pass_is_told_and_waited_for() -> None:
@@ -123,7 +172,8 @@ def test_what_may_pass_is_told_and_waited_for() -> None:
 
 NO_MATCH = 'failed to pull and unpack image "i:1": no match for platform in manifest: not found'
 REFUSED = r"job\.image: i:1 is not made for the architecture of its node: .*"
-PLAN: t.Any = types.SimpleNamespace(namespace="n", job=types.SimpleNamespace(image="i:1", nodes=2))
+PLACE = types.SimpleNamespace(start_wait_s=180)
+PLAN: t.Any = types.SimpleNamespace(namespace="n", job=types.SimpleNamespace(image="i:1", nodes=2, placement=PLACE))
 NODES = {"uid-a", "uid-b"}
 MAIN: dict[str, t.Any] = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "r-probe", "namespace": "n"}}
 

@@ -20,15 +20,13 @@ from ansible_collections.muster.training.plugins.module_utils._secrets.scrubber 
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import log_follow
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.explain import explain_end
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import RunOutcome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     follower,
     pod_logs,
 )
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.outcome import (
-    add_error_line,
-    record_end,
-)
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.outcome import record_end
 from ansible_collections.muster.training.tests.support.told_cluster import Told, follow, follower_of, stamped
 
 Dict = dict[str, t.Any]
@@ -332,14 +330,14 @@ def test_a_nodes_name_leads_nowhere_else(tmp_path: pathlib.Path, told: Told, nod
     found = [place for place in tmp_path.rglob("*") if place.is_file() and place.parent != folder]
     assert [place.parent for place in found] == [folder / "logs"]
     outcome = RunOutcome("failed", 1, "crash", "it failed", node)
-    assert add_error_line(folder, outcome).detail == "it failed: KeyError: 'own'"
+    assert explain_end(folder, outcome, "kubernetes").detail == "it failed: KeyError: 'own'"
 
 
 def test_the_log_that_a_program_names_is_one_of_the_runs(tmp_path: pathlib.Path) -> None:
     (tmp_path / "run" / "logs").mkdir(parents=True)
     (tmp_path / "other.log").write_text("ValueError: of another run\n")
     outcome = RunOutcome("failed", 1, "crash", "it failed", "../../other")
-    assert add_error_line(tmp_path / "run", outcome) == outcome
+    assert explain_end(tmp_path / "run", outcome, "kubernetes") == outcome
 
 
 def test_a_log_is_not_written_to_what_a_link_leads_to(tmp_path: pathlib.Path, told: Told) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import pathlib
 import threading
+import time
 import typing as t
 
 import pytest
@@ -16,6 +17,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch im
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     follower,
     pending,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.follower import (
+    ClusterFollower,
 )
 from ansible_collections.muster.training.tests.support.told_cluster import MAIN, Told, follow, follower_of, warning
 
@@ -51,16 +55,65 @@ def test_what_no_waiting_mends_ends_a_run_that_never_started(
     assert outcome.cause == (ends or "succeeded") and (message in outcome.detail) == bool(ends)
 
 
-def test_a_registry_that_stays_away_is_an_end(
-    tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pending, "_TRANSIENT_S", 0.2)
+def test_a_registry_that_stays_away_is_an_end(tmp_path: pathlib.Path, told: Told) -> None:
+    """At the end of its time, without another word of its kubelet, which pauses for minutes between two tries."""
+    waits = {"name": "node", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "dial tcp: no such host"}}}
+    told.tell_pod("a", "waiting", containerStatuses=[waits], phase="Pending")
+    told.tell_pod("b")
+    follower, progress = follower_of(tmp_path, told)
+    patient(follower, 0.3)
+    outcome = follower.run()
+    assert (outcome.outcome, outcome.cause) == ("failed", "image")
+    assert outcome.detail == (
+        "Pod n/r-a: its image cannot be pulled: ImagePullBackOff: dial tcp: no such host; "
+        "it lasted for more than placement.start_wait_s (0.3 s)"
+    )
+    assert [line for line in progress.lines if "dial tcp" in line], "said at once"
+
+
+def patient(follower: ClusterFollower, seconds: float) -> None:
+    """Let a follower wait for so long; less than a job may ask for."""
+    assert follower.hindrances.wait_s == 180.0
+    follower.hindrances.wait_s = seconds
+
+
+def test_a_registry_that_comes_back_is_none(tmp_path: pathlib.Path, told: Told) -> None:
+    """Nor is one that keeps a pod of a run that trains: it may be a single worker of it."""
     waits = {"name": "node", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "dial tcp: no such host"}}}
     news: Dict = {"containerStatuses": [waits], "phase": "Pending"}
     told.tell_pod("a", "waiting", **news)
-    threading.Timer(0.4, lambda: told.tell_pod("a", "waiting", **news)).start()
-    outcome = follow(tmp_path, told)[0]
-    assert (outcome.outcome, outcome.cause) == ("failed", "image")
+    told.tell_pod("a")
+    told.tell_rank("a", 1, 0, world_size=2)
+    told.tell_pod("b", "waiting", **news)
+    threading.Timer(0.6, lambda: told.tell_main("Completed")).start()
+    follower, _ = follower_of(tmp_path, told)
+    patient(follower, 0.2)
+    assert follower.run().outcome == "succeeded"
+
+
+def test_a_later_start_that_is_refused_for_long_is_an_end(tmp_path: pathlib.Path, told: Told) -> None:
+    """A rule of the cluster has changed since the first one: no pod comes, and the run holds its place."""
+    told.tell_pod("a")
+    told.tell_rank("a", 1, 0, world_size=2)
+    told.tell_pod("a", kind="DELETED")
+    denied = "pods \"r-a\" is forbidden: ValidatingAdmissionPolicy 'x' denied request: no pods"
+    told.heard.put(("event", WatchEvent("ADDED", warning("r-node-0", "FailedCreate", denied, "Job"))))
+    follower, _ = follower_of(tmp_path, told)
+    patient(follower, 0.3)
+    began = time.monotonic()
+    outcome = follower.run()
+    assert (outcome.outcome, outcome.cause) == ("failed", "admission") and time.monotonic() - began >= 0.3
+    assert "denied request: no pods; it lasted for more than placement.start_wait_s" in outcome.detail
+
+
+def test_what_kept_an_earlier_start_back_is_no_cause_while_it_is_queued(tmp_path: pathlib.Path, told: Told) -> None:
+    told.tell_main("Suspended")
+    waits = {"name": "node", "state": {"waiting": {"reason": "ErrImagePull", "message": "dial tcp: refused"}}}
+    told.tell_pod("a", "waiting", containerStatuses=[waits], phase="Pending")
+    threading.Timer(0.6, lambda: told.tell_main("Completed")).start()
+    follower, _ = follower_of(tmp_path, told)
+    patient(follower, 0.1)
+    assert follower.run().outcome == "succeeded"
 
 
 _EARLY = (
@@ -71,7 +124,7 @@ _EARLY = (
 
 @pytest.mark.parametrize("message", _EARLY)
 def test_what_was_asked_too_early_is_told_and_ends_a_run_only_if_it_goes_on(
-    tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch, message: str
+    tmp_path: pathlib.Path, told: Told, message: str
 ) -> None:
     """A quota that nobody has counted yet, a service account that is about to be made."""
     for _ in range(2):
@@ -79,9 +132,10 @@ def test_what_was_asked_too_early_is_told_and_ends_a_run_only_if_it_goes_on(
     told.tell_main("Completed")
     outcome, _, progress = follow(tmp_path, told)
     assert outcome.outcome == "succeeded" and sum(message in line for line in progress.lines) == 1
-    monkeypatch.setattr(pending, "_TRANSIENT_S", -1.0)
     told.heard.put(("event", WatchEvent("ADDED", warning("r-node-0", "FailedCreate", message, "Job"))))
-    assert follow(tmp_path, told)[0].cause == "admission"
+    follower, _ = follower_of(tmp_path, told)
+    patient(follower, -1.0)
+    assert follower.run().cause == "admission"
 
 
 def test_what_was_said_of_a_run_of_this_name_before_is_old_news(tmp_path: pathlib.Path, told: Told) -> None:
@@ -289,19 +343,20 @@ def test_what_a_gangs_pods_have_in_common_is_said_once(tmp_path: pathlib.Path, t
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_what_a_pod_mounts_and_is_gone_is_put_back_and_ends_a_run_only_if_it_stays_away(
-    tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch, begun: bool
+    tmp_path: pathlib.Path, told: Told, begun: bool
 ) -> None:
     """Also of a run that has worked: none of its next attempts would start."""
     restored: list[float] = []
     for lasts in (False, True):
-        if lasts:
-            monkeypatch.setattr(pending, "_TRANSIENT_S", -1.0)
         follower, progress = follower_of(tmp_path / str(lasts), told)
+        if lasts:
+            patient(follower, -1.0)
         follower.restore = lambda: restored.append(1.0)
         (tmp_path / str(lasts)).mkdir()
-        told.tell_pod("a")
         if begun:
+            told.tell_pod("a")
             told.tell_rank("a", 1, 0, world_size=2)
+        told.tell_pod("a", "waiting", phase="Pending")
         for _time in range(3):
             mount_failed(told, 'configmap "r-program-1" not found')
         timer = threading.Timer(0.3, lambda: told.tell_main("Completed"))

@@ -12,6 +12,8 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.timestamps import (
     admission_time,
+    cluster_date,
+    cluster_time,
     local_time,
 )
 
@@ -47,3 +49,12 @@ def test_a_run_has_its_place_since_it_was_admitted_or_came_back() -> None:
     assert admission_time(story, 100.0) is None, "it waits"
     story.event({"kind": "worker_started", "attempt": 1, "rank": 0, "node": "a", "at": 300.0, "gang": "1/b"})
     assert admission_time(story, 100.0) == 300.0
+
+
+def test_what_is_compared_with_the_ranks_events_is_of_the_clusters_clock() -> None:
+    """The controller's may be hours off, and its difference unknown; the nodes date what their ranks do."""
+    assert cluster_time(1_000_000.0, 992_800.0) == 992_800.0
+    assert cluster_time(1_000_000.0, 999_999.0) == cluster_time(1_000_000.0, None) == 1_000_000.0
+    for server in (992_800.0, None):
+        assert cluster_date(stamp(992_000), 1_000_000.0, server) == 992_000.999
+    assert cluster_date(None, 1_000_000.0, 992_800.0) == 992_800.0

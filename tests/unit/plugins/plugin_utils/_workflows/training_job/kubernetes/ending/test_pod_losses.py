@@ -24,11 +24,15 @@ ATTEMPT = Attempt(1, 1.0)
 class World:
     """Losses of a run, and what they recorded as (kind, time, node)."""
 
-    def __init__(self, known: t.Sequence[Dict] = (), places: t.Mapping[str, Dict] | None = None) -> None:
+    def __init__(
+        self, known: t.Sequence[Dict] = (), places: t.Mapping[str, Dict] | None = None, lone: bool = True
+    ) -> None:
         self.recorded: list[tuple[str, float | None, str | None]] = []
         self.said = Said()
         nodes = {"a": "node-1", "b": "node-2"}
-        self.losses = PodLosses(nodes, self.record, lambda stamp: float(stamp or 0), self.said, known, places or {})
+        self.losses = PodLosses(
+            nodes, self.record, lambda stamp: float(stamp or 0), self.said, known, places or {}, lone
+        )
 
     def record(self, kind: str, at: float | None = None, **values: t.Any) -> None:
         self.recorded.append((kind, at, values.get("node")))
@@ -76,3 +80,87 @@ def test_a_silent_node_is_named_by_who_saw_its_pod_and_told_once() -> None:
     again = World(known=[{"kind": "node_not_ready", "pod": "r-node-0-1-x7k2p"}])
     again.losses.take_silent_node(found)
     assert again.recorded == []
+
+
+LEAVES: Dict = {"deletionTimestamp": "x", "deletionGracePeriodSeconds": 30}
+JOB = {"ownerReferences": [{"kind": "Job", "uid": "job-1", "controller": True}]}
+
+
+def deletions(world: World) -> list[tuple[str, str | None]]:
+    return [(kind, node) for kind, _at, node in world.recorded]
+
+
+def test_a_pod_that_leaves_alone_was_deleted_by_a_user() -> None:
+    """Its node lets it end in its time; only then its gang is stopped because of it."""
+    world = World()
+    for uid in "ab":
+        world.losses.take_pod(pod(uid, **JOB), ATTEMPT, ())
+    world.losses.take_pod(pod("a", **JOB, **LEAVES), ATTEMPT, ())
+    assert world.recorded == [], "the others may be told to end as well"
+    world.losses.take_pod(pod("a", "Failed", **JOB, **LEAVES), ATTEMPT, ())
+    world.losses.take_pod(pod("b", **JOB, **LEAVES), ATTEMPT, ())
+    world.losses.take_end("a")
+    world.losses.take_end("b")
+    assert deletions(world) == [("pod_deleted", "node-1")]
+    assert world.said.lines == ["node-1: r-a was deleted, and not by this collection"]
+
+
+def test_pods_of_a_gang_that_is_stopped_were_deleted_by_its_engine() -> None:
+    """All of them at once, or the others of one that has failed; an engine that is no Job deletes single pods."""
+    for first, second in (("leaves", "leaves"), ("failed", "leaves")):
+        world = World()
+        for uid in "ab":
+            world.losses.take_pod(pod(uid, **JOB), ATTEMPT, ())
+        if first == "failed":
+            world.losses.take_pod(pod("a", "Failed", **JOB), ATTEMPT, ())
+        else:
+            world.losses.take_pod(pod("a", **JOB, **LEAVES), ATTEMPT, ())
+        world.losses.take_pod(pod("b", **JOB, **LEAVES), ATTEMPT, ())
+        for uid in "ba":
+            world.losses.take_end(uid)
+        assert world.recorded == [], (first, second)
+    world = World()
+    ray = {"ownerReferences": [{"kind": "RayCluster", "uid": "ray", "controller": True}]}
+    world.losses.take_pod(pod("a", **ray, **LEAVES), ATTEMPT, ())
+    world.losses.take_end("a")
+    assert world.recorded == []
+
+
+def test_a_single_pod_with_a_time_limit_may_have_been_ended_by_it() -> None:
+    for lone in (True, False):
+        world = World(lone=lone)
+        world.losses.take_pod(pod("a", **JOB, **LEAVES), ATTEMPT, ())
+        world.losses.take_end("a")
+        assert deletions(world) == ([("pod_deleted", "node-1")] if lone else [])
+
+
+def test_a_pod_that_leaves_after_a_fault_or_an_end_tells_nothing() -> None:
+    for attempt in (None, Attempt(1, 1.0, fault=("drill", "node-1"))):
+        world = World()
+        world.losses.take_pod(pod("a", **JOB, **LEAVES), attempt, ())
+        world.losses.take_end("a")
+        assert world.recorded == []
+
+
+def test_a_gang_that_was_stopped_without_a_failure_was_deleted() -> None:
+    """With its Job, for instance: all of its pods leave, and another attempt begins."""
+    world = World()
+    for uid in "ab":
+        world.losses.take_pod(pod(uid, **JOB), ATTEMPT, ())
+    world.losses.take_attempt(None)
+    for uid in "ab":
+        world.losses.take_pod(pod(uid, **JOB, **LEAVES), ATTEMPT, ())
+    world.losses.take_attempt(ATTEMPT)
+    world.losses.take_attempt(Attempt(2, 2.0))
+    assert deletions(world) == [("pod_deleted", None)]
+    assert world.said.lines == ["the pods of attempt 1 were deleted, and not by this collection"]
+
+
+def test_a_gang_that_was_stopped_for_a_cause_was_not_deleted() -> None:
+    """A pod of it has failed, of which the log may not be read yet; or its history tells a fault."""
+    for failed in (True, False):
+        world = World()
+        world.losses.take_pod(pod("a", "Failed" if failed else "Running", **JOB), ATTEMPT, ())
+        world.losses.take_pod(pod("b", **JOB, **LEAVES), ATTEMPT, ())
+        world.losses.take_attempt(ATTEMPT if failed else Attempt(1, 1.0, fault=("preempted", None)))
+        assert world.recorded == []

@@ -16,6 +16,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.objects impo
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.container_exits import (
     ContainerExits,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.ending import (
+    crash_budget,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.ending.run_end import (
     EndRules,
 )
@@ -121,3 +124,47 @@ def test_a_pod_that_did_not_start_its_program_names_the_end() -> None:
     assert found is not None and (found.exit_code, found.detail) == (74, "node-1: /c has 0 MiB free")
     later = judge.engine_end(FAILED, story(Attempt(1, 50.0)))
     assert later is not None and later.exit_code == 1
+
+
+def test_a_pod_that_waited_for_another_does_not_hide_its_reason() -> None:
+    """A failed pod has no name any more, which is all that mpirun's pod sees of it."""
+    judge = rules()
+    judge.take_refusal("node-1", {"at": 10.0, "attempt": 1, "exit_code": 78, "detail": "the pod has 0 GPUs"})
+    judge.take_refusal("node-2", {"at": 70.0, "attempt": 1, "exit_code": 69, "detail": "Name or service not known"})
+    found = judge.engine_end(FAILED, story())
+    assert found is not None and (found.exit_code, found.detail) == (78, "node-1: the pod has 0 GPUs")
+    judge.take_refusal("node-2", {"at": 90.0, "attempt": 2, "exit_code": 69, "detail": "port 1 is taken"})
+    found = judge.engine_end(FAILED, story())
+    assert found is not None and found.detail == "node-2: port 1 is taken", "that is another attempt"
+
+
+@pytest.mark.parametrize(("kind", "code", "ends"), [("MPIJob", 78, True), ("JobSet", 78, False), ("MPIJob", 69, False)])
+def test_a_worker_that_refused_ends_an_mpijob_whose_operator_keeps_it(kind: str, code: int, ends: bool) -> None:
+    judge, running = rules(), {**main(), "kind": kind}
+    assert judge.own_end(running, story(), None) is None
+    judge.take_refusal("node-1", {"at": 10.0, "attempt": 1, "exit_code": code, "detail": "the pod has 0 GPUs"})
+    found = judge.own_end(running, story(), None)
+    assert (found is not None and found.detail == "node-1: the pod has 0 GPUs") is ends
+    assert judge.own_end(running, story(Attempt(2, 50.0)), None) is None, "its ranks began since"
+
+
+def test_a_rank_that_failed_is_the_reason_of_a_pod_that_was_stopped_while_it_waited() -> None:
+    judge = rules()
+    judge.take_refusal("node-1", {"at": 60.0, "attempt": 1, "exit_code": 143, "detail": "stopped while waiting"})
+    found = judge.engine_end(FAILED, story(crashed()))
+    assert found is not None and found.exit_code == 1 and found.detail.startswith("a rank on node-1 exited with code 1")
+
+
+def test_the_crash_that_was_one_too_many_is_named_also_when_the_gang_was_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The engine may restart as often as both budgets allow together: a late loss is a crash to it."""
+    monkeypatch.setattr(crash_budget, "_SETTLE_S", 0.0)
+    judge = rules(restart={"max_crashes": 1, "max_lost_nodes": 2})
+    running = {**main(), "status": {"restarts": 2, "restartsCountTowardsMax": 2}}
+    late = crashed(1, not_ready=(60.0, "node-2"))
+    assert judge.own_end(running, story(late, crashed(2)), None) is None, "one was a lost node"
+    for attempts in ([crashed(1), crashed(2)], [crashed(1), crashed(2), Attempt(3, 70.0)]):
+        found = judge.own_end(running, story(*attempts), None)
+        assert found is not None and (found.outcome, found.cause, found.exit_code) == ("failed", "crash", 1)
+        assert found.detail == "a rank on node-1 exited with code 1 (restart.max_crashes (1) is exceeded)"

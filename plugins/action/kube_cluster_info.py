@@ -1,0 +1,22 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of the kube_cluster_info module; its documentation is in plugins/modules/kube_cluster_info.py."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..plugin_utils._ansible.base import WorkflowAction
+from ..plugin_utils._workflows.kube_cluster_info import run as kube_cluster_info
+from ..plugin_utils._workflows.shared.kube_connection import CONNECTION
+
+
+class ActionModule(WorkflowAction):
+    """Talks to the API server from the controller, in process."""
+
+    OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {**CONNECTION}
+
+    def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Return the result documented in the module."""
+        return kube_cluster_info.run(options, self.base)

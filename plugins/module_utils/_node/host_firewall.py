@@ -1,0 +1,101 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The firewall of this node: which one is active, letting the cluster's packets through it, and taking that back.
+
+Nothing is done where no firewall is active. A record of what was opened is on disk before anything is, so that a
+removal after a crash leaves nothing.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+# pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
+from __future__ import annotations
+
+import os
+import pathlib
+import typing as t
+
+from . import files, host_firewall_tools
+
+NodeRequest = t.Mapping[str, t.Any]
+RECORD = pathlib.Path("/var/lib/muster/firewall.json")
+
+
+def answer(request: NodeRequest) -> dict[str, t.Any]:
+    """Bring the firewall to the ``state`` of the request, or only say what would change (``check``)."""
+    check = bool(request.get("check"))
+    return _close(check) if request["state"] == "absent" else _open(request["rules"], check)
+
+
+def read_state() -> dict[str, t.Any]:
+    """Return ``{tool, opened, client}``: the active firewall, whether it was opened here, who manages the node."""
+    return {"tool": host_firewall_tools.find_active(), "opened": RECORD.exists(), "client": find_client()}
+
+
+def _open(rules: t.Sequence[t.Mapping[str, t.Any]], check: bool) -> dict[str, t.Any]:
+    active = host_firewall_tools.find_active()
+    record = files.read_json(RECORD)
+    former = record["tool"] if record else None
+    if active is None and former is None:
+        return {"changed": False, "tool": None, "rules": []}
+    moved = former is not None and former != active
+    tool = host_firewall_tools.TOOLS[active] if active else None
+    wanted = tool.render(rules) if tool else []
+    changed = moved or (tool is not None and not tool.is_in_force(wanted))
+    if changed and not check:
+        if moved and record:
+            _remove(record)
+        if tool:
+            _write_record(str(active), wanted, record if not moved else None)
+            problem = tool.open(wanted)
+            if not problem and not tool.is_in_force(wanted):
+                problem = "they are not in force afterwards (firewalld must be 0.9 or newer)"
+            if problem:
+                _remove(files.read_json(RECORD) or {})
+                return {"problem": f"{active} refuses the rules: {problem}"}
+            _write_record(str(active), wanted, None)
+    return {"changed": changed, "tool": active, "rules": wanted}
+
+
+def _close(check: bool) -> dict[str, t.Any]:
+    record = files.read_json(RECORD)
+    if record is None:
+        return {"changed": False, "tool": None, "rules": []}
+    if not check:
+        _remove(record)
+    return {"changed": True, "tool": record["tool"], "rules": []}
+
+
+def _remove(record: t.Mapping[str, t.Any]) -> None:
+    host_firewall_tools.TOOLS[record["tool"]].close(record["rules"])
+    RECORD.unlink(missing_ok=True)
+    try:
+        RECORD.parent.rmdir()
+    except OSError:
+        # K3s' record is there, too.
+        return
+
+
+def _write_record(tool: str, rules: t.Sequence[str], former: t.Mapping[str, t.Any] | None) -> None:
+    """Write down what is opened; rules of a ``former`` record count until the new ones are in force."""
+    kept = [rule for rule in (former or {}).get("rules", []) if rule not in rules]
+    RECORD.parent.mkdir(parents=True, exist_ok=True)
+    files.write_json(RECORD, {"schema": 1, "tool": tool, "rules": [*rules, *kept]})
+
+
+def find_client(proc: str = "/proc") -> str | None:
+    """Return the address from which this node is reached over SSH: of the session that this process belongs to."""
+    pid = os.getpid()
+    while pid > 1:
+        place = pathlib.Path(proc, str(pid))
+        try:
+            environment = (place / "environ").read_bytes().split(b"\0")
+            pid = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return None
+        for item in environment:
+            if item.startswith(b"SSH_CONNECTION="):
+                words = item[15:].decode(errors="replace").split()
+                return words[0].partition("%")[0] if words else None
+    return None

@@ -1,0 +1,217 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tailscale on this node: reading its state, placing its programs, joining a tailnet, preferences, leaving.
+
+Settings of the node's owner stay: preferences are changed one by one with ``tailscale set``, never reset,
+and their former values are in the record, from which a removal restores them.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+# pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+import time
+import typing as t
+
+from . import files, placed_files
+from .commands import run
+from .placed_files import Recorder, place_of
+
+NodeRequest = t.Mapping[str, t.Any]
+RECORD = "var/lib/muster/mesh.json"
+UNIT = "tailscaled.service"
+# What tailscaled keeps by itself: the node's identity, and its socket.
+_TREES = ("var/lib/tailscale", "run/tailscale", "var/cache/tailscale")
+_PROGRAM = "/usr/local/bin/tailscale"
+_ANSWERS_S = 30
+# In memory: a key does not reach the disk.
+_RUN = "/run"
+_PATHS = ("/usr/local/bin", "/usr/bin", "/usr/local/sbin", "/usr/sbin", "/snap/bin")
+
+
+def answer(request: NodeRequest) -> dict[str, t.Any]:
+    """Carry out one step of the request."""
+    return _STEPS[request["step"]](request)
+
+
+def _read_state(request: NodeRequest) -> dict[str, t.Any]:
+    """Return what is here (see _model/mesh.py, MeshState); reads only."""
+    root = request.get("root", "/")
+    recorder = Recorder(RECORD, _TREES, root)
+    record = recorder.read()
+    program = _find_program()
+    status = _read_json(program, "status", "--json") if program else {}
+    own = status.get("Self") or {}
+    return {
+        "architecture": os.uname().machine,
+        "root": os.geteuid() == 0,
+        "systemd": pathlib.Path("/run/systemd/system").is_dir(),
+        "tun": pathlib.Path("/dev/net/tun").exists(),
+        "program": program,
+        "active": bool(status),
+        "backend": status.get("BackendState"),
+        "prefs": _read_json(program, "debug", "prefs") if status else {},
+        "addresses": status.get("TailscaleIPs") or [],
+        "name": str(own.get("DNSName") or "").rstrip(".") or own.get("HostName"),
+        "id": own.get("ID"),
+        "record": record,
+        "intact": _is_intact(recorder, record, request.get("files", [])),
+    }
+
+
+def _begin(request: NodeRequest) -> dict[str, t.Any]:
+    """Write the record, before the first byte of the programs is sent."""
+    _recorder(request).begin([item["path"] for item in request["files"]], {})
+    return {}
+
+
+def _apply(request: NodeRequest) -> dict[str, t.Any]:
+    """Place the programs and the unit."""
+    recorder = _recorder(request)
+    result = recorder.apply(request["files"], [], {"release": request["release"]})
+    if request.get("root", "/") == "/" and not result.get("problem"):
+        run("systemctl", "daemon-reload")
+        if request.get("restart"):
+            run("systemctl", "restart", UNIT)
+    return result
+
+
+def _start(_request: NodeRequest) -> dict[str, t.Any]:
+    """Enable and start tailscaled, and wait until it answers."""
+    run("systemctl", "enable", "--now", "--quiet", UNIT)
+    end = time.monotonic() + _ANSWERS_S
+    while time.monotonic() < end:
+        if _read_json(_find_program(), "status", "--json"):
+            return {}
+        time.sleep(0.1)
+    return {"problem": f"tailscaled was started and did not answer within {_ANSWERS_S} s"}
+
+
+def _join(request: NodeRequest) -> dict[str, t.Any]:
+    """Join a tailnet with a key, which is on the disk for as long as tailscale reads it."""
+    recorder = Recorder(RECORD, _TREES)
+    # Before: a removal after a crash leaves the tailnet again.
+    recorder.begin([], {"joined": request["login_server"]})
+    words = [f"--login-server={request['login_server']}", f"--timeout={int(request['wait_s'])}s"]
+    folder = tempfile.mkdtemp(prefix="muster-mesh-", dir=_RUN)
+    try:
+        key = pathlib.Path(folder) / "key"
+        files.write_atomic(key, request["key"].encode(), 0o600)
+        run(_find_program(), "up", f"--auth-key=file:{key}", *words, limit_s=request["wait_s"] + 10)
+    except OSError as exc:
+        health = _read_json(_find_program(), "status", "--json").get("Health") or []
+        # Else tailscaled would try again for ever.
+        run(_find_program(), "down", check=False)
+        return {"problem": _explain(" ".join([str(exc), *map(str, health)]).replace(request["key"], "…"))}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return {}
+
+
+def _set(request: NodeRequest) -> dict[str, t.Any]:
+    """Change preferences one by one; their former values are recorded once."""
+    recorder = Recorder(RECORD, _TREES)
+    former = (recorder.read() or {}).get("prefs", {})
+    recorder.begin([], {"prefs": {**request["former"], **former}})
+    run(_find_program(), "set", *(f"--{flag}" for flag in request["flags"]))
+    return {}
+
+
+def _connect(request: NodeRequest) -> dict[str, t.Any]:
+    """Bring a node that is in its tailnet, and was disconnected, online again."""
+    run(_find_program(), "up", f"--timeout={int(request['wait_s'])}s", limit_s=request["wait_s"] + 10)
+    return {}
+
+
+def _remove(request: NodeRequest) -> dict[str, t.Any]:
+    """Leave what was joined, restore preferences, remove what was installed; without a record nothing is touched.
+
+    ``flags``: the former preferences as options of ``tailscale set``.
+    """
+    recorder = _recorder(request)
+    record = recorder.read()
+    if record is None:
+        return {"removed": False}
+    live = request.get("root", "/") == "/"
+    program = _find_program()
+    if live and program and request.get("flags"):
+        run(program, "set", *(f"--{flag}" for flag in request["flags"]))
+    if live and program and record.get("joined"):
+        run(program, "logout", check=False)
+    if record["files"]:
+        _uninstall(recorder, record, live)
+    place_of(RECORD, recorder.root).unlink(missing_ok=True)
+    placed_files.remove_empty(record.get("folders", []))
+    return {"removed": True}
+
+
+def _uninstall(recorder: Recorder, record: t.Mapping[str, t.Any], live: bool) -> None:
+    if live:
+        run("systemctl", "disable", "--now", "--quiet", UNIT, check=False)
+    for path in record["files"]:
+        place = place_of(path, recorder.root)
+        place.unlink(missing_ok=True)
+        place.with_name(f".{place.name}.part").unlink(missing_ok=True)
+    for path in set(_TREES) - set(record.get("before", [])):
+        shutil.rmtree(place_of(path, recorder.root), ignore_errors=True)
+    if live:
+        run("systemctl", "daemon-reload")
+        run("systemctl", "reset-failed", UNIT, check=False)
+
+
+def _recorder(request: NodeRequest) -> Recorder:
+    return Recorder(RECORD, _TREES, request.get("root", "/"))
+
+
+def _is_intact(
+    recorder: Recorder, record: t.Mapping[str, t.Any] | None, wanted: t.Sequence[t.Mapping[str, t.Any]]
+) -> bool:
+    """Return whether the programs are as they were placed, and texts (``sha256``) are as they are wanted."""
+    known = (record or {}).get("files", {})
+    for item in wanted:
+        found = recorder.digest_of(item["path"])
+        digest = item.get("sha256") or (known.get(item["path"]) or {}).get("sha256")
+        if found is None or found["sha256"] != digest:
+            return False
+    return all(found is not None for found in known.values())
+
+
+def _find_program() -> str:
+    return shutil.which("tailscale", path=os.pathsep.join([os.environ.get("PATH", os.defpath), *_PATHS])) or ""
+
+
+def _read_json(program: str, *words: str) -> dict[str, t.Any]:
+    try:
+        value = json.loads(run(program, *words, check=False) or "{}")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _explain(problem: str) -> str:
+    """Return what a failed join means, by tailscale's own words."""
+    if "auth-key" in problem or "authkey" in problem or "auth key" in problem:
+        return f"the tailnet refused the key (used, expired, or another tailnet's): {problem}"
+    return f"could not join the tailnet: {problem}"
+
+
+_STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
+    "look": _read_state,
+    "begin": _begin,
+    "fetch": placed_files.fetch,
+    "piece": placed_files.store_piece,
+    "discard": placed_files.discard,
+    "apply": _apply,
+    "start": _start,
+    "join": _join,
+    "set": _set,
+    "connect": _connect,
+    "remove": _remove,
+}

@@ -1,0 +1,77 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Cordons, uncordons, taints or removes nodes of a cluster (``kube_node``).
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import typing as t
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from ..._kube.api.client import Client
+from ..._kube.nodes import drain, taints
+from ..shared import cluster_identity
+from ..shared.kube_connection import open_client
+from ..shared.state_dir import StateHome
+
+_AT_ONCE = 8
+
+
+def run(
+    options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Callable[[str], None]
+) -> dict[str, object]:
+    """Return the result of ``kube_node``."""
+    client = open_client(options, base, tell)
+    names = list(dict.fromkeys(str(name) for name in options["names"]))
+    if not options.get("cluster_id"):
+        # A cluster id among the options was checked by the client already.
+        home = StateHome(options.get("state_home") or {}, options.get("cluster") or "default")
+        cluster_identity.require_node_cluster(client, home, names)
+    work: Callable[[str], dict[str, object]]
+    if options["state"] == "absent":
+        work = _remover(client, float(options["drain_timeout_s"]), tell, check)
+    elif options["state"] == "tainted":
+        work = _tainter(client, options, check)
+    else:
+        work = _cordoner(client, options["state"] == "cordoned", check)
+    # The pods of several nodes end at the same time.
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        nodes = list(pool.map(work, names))
+    return {"changed": any(node.pop("changed") for node in nodes), "nodes": nodes, "requests": client.requests}
+
+
+def _remover(
+    client: Client, timeout_s: float, tell: Callable[[str], None], check: bool
+) -> Callable[[str], dict[str, object]]:
+    def work_on(name: str) -> dict[str, object]:
+        removal = drain.remove_node(client, name, timeout_s, tell, check)
+        return {**dataclasses.asdict(removal), "changed": removal.changed}
+
+    return work_on
+
+
+def _tainter(client: Client, options: Mapping[str, t.Any], check: bool) -> Callable[[str], dict[str, object]]:
+    wanted = {str(name): [str(item) for item in items or []] for name, items in options["taints"].items()}
+    # Before any node is changed: a taint that cannot be read.
+    for item in [item for items in wanted.values() for item in items]:
+        taints.parse_taint(item)
+
+    def work_on(name: str) -> dict[str, object]:
+        own = wanted.get(name, [])
+        return {"node": name, "taints": own, "changed": taints.set_taints(client, name, own, check)}
+
+    return work_on
+
+
+def _cordoner(client: Client, closed: bool, check: bool) -> Callable[[str], dict[str, object]]:
+    def work_on(name: str) -> dict[str, object]:
+        changed = drain.set_cordon(client, name, closed, check)
+        return {"node": name, "cordoned": closed, "changed": changed}
+
+    return work_on

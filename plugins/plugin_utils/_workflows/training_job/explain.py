@@ -1,0 +1,64 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The end of a failed run in its last line: the program's error, and what to do about its cause.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import typing as t
+
+from ....module_utils._model import error_line
+from ..._fabric.diagnosis import live_pods
+from ..._fabric.diagnosis.live_causes import cause_weight, find_cause_info
+from ..._fabric.diagnosis.live_rules import diagnose_text
+from ..shared import run_record
+from .follower import RunOutcome, read_tail
+
+Backend = t.Literal["hosts", "kubernetes"]
+_CRASHES = ("crash", "fatal_exit_code")
+# 128 + SIGKILL.
+_KILLED = 137
+# The outcome's cause -> the cause whose fix helps.
+_CODES = {"out_of_memory": "oom_host", "nan": "loss_nan", "stalled": "stalled", **live_pods.CODES}
+
+
+def explain_end(folder: pathlib.Path, outcome: RunOutcome, backend: Backend) -> RunOutcome:
+    """Return the outcome with the error line of the failed program and what to do, as far as its logs say.
+
+    Its node's log comes first; mpirun prints what all ranks say where it runs itself.
+    """
+    if outcome.outcome not in ("failed", "lost"):
+        return outcome
+    if outcome.cause not in _CRASHES or outcome.node is None:
+        return _with_fix(outcome, _CODES.get(outcome.cause), backend)
+    own = folder / run_record.log_file(outcome.node)
+    others = [other for other in sorted(own.parent.glob("*.log")) if other != own]
+    # What other nodes say after a rank was killed is a consequence.
+    logs = [read_tail(place) for place in [own, *([] if outcome.exit_code == _KILLED else others)]]
+    said = next((line for text in logs if (line := error_line.last_error(text))), None)
+    code = next((code for text in logs if (code := _find_code(text))), None)
+    if code is None and said is None and outcome.exit_code == _KILLED:
+        said, code = "killed (SIGKILL), usually by the kernel's out-of-memory killer", "oom_host"
+    if said is None and code is not None:
+        said = find_cause_info(code).title
+    return _with_fix(
+        dataclasses.replace(outcome, detail=": ".join(filter(None, [outcome.detail, said]))), code, backend
+    )
+
+
+def _find_code(text: str) -> str | None:
+    """Return the cause that a log names, one that stopped a job before one that followed from it."""
+    found = diagnose_text(error_line.without_launcher(text), "log").causes if text else ()
+    order = {"fatal": 0, "secondary": 1}
+    codes = sorted((order[cause_weight(item.code)], item.code) for item in found if cause_weight(item.code) in order)
+    return codes[0][1] if codes else None
+
+
+def _with_fix(outcome: RunOutcome, code: str | None, backend: Backend) -> RunOutcome:
+    fix = find_cause_info(code).fix_on(backend) if code else ""
+    return dataclasses.replace(outcome, detail=f"{outcome.detail.rstrip('.')}. {fix}") if fix else outcome

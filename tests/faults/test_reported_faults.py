@@ -1,0 +1,57 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Faults that others have reported, each from its table through rent, reap, the reaper unit, teardown and heal.
+
+Their sources are issues of other projects, the providers' own documents and error lists. What must hold whatever
+happens: nothing bills at the end, nothing of others is touched, no order beyond what may be replaced, and no output
+promises more than was proven. ``holds`` is what must hold besides.
+"""
+
+from __future__ import annotations
+
+import collections
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from ansible_collections.muster.training.tests.fakes.cycle import Server
+from ansible_collections.muster.training.tests.faults.reported_changes import CHANGES
+from ansible_collections.muster.training.tests.faults.reported_lambda import LAMBDA
+from ansible_collections.muster.training.tests.faults.reported_runpod import RUNPOD
+from ansible_collections.muster.training.tests.faults.reported_shadeform import SHADEFORM
+from ansible_collections.muster.training.tests.faults.reported_vastai import VASTAI
+from ansible_collections.muster.training.tests.faults.reported_world import Life, Reported
+
+CASES = (*LAMBDA, *RUNPOD, *VASTAI, *SHADEFORM, *CHANGES)
+FIGURES: collections.Counter[str] = collections.Counter()
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[Server, str]]:
+    server = Server()
+    with server.running() as url:
+        yield server, url
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.product}: {case.name}")
+def test_a_reported_fault(tmp_path: pathlib.Path, served: tuple[Server, str], case: Reported) -> None:
+    life = Life(tmp_path, case, *served)
+    life.run()
+    figures = {
+        "machines alive": len(life.ours),
+        "touched": life.touched,
+        "orders beyond": life.excess,
+        "untrue outputs": len(life.untrue),
+    }
+    FIGURES.update({"cases": 1, **figures})
+    problems = [f"{name}: {count}" for name, count in figures.items() if count] + life.untrue + life.problems
+    problems += [f"against the document: {line}" for line in sorted(set(life.api.violations))[:3]]
+    assert problems == [], f"{case.name} ({case.source}): {case.does}; {case.holds}"
+
+
+def test_the_round_is_whole() -> None:
+    sources = {case.source for case in CASES}
+    assert len(CASES) == len({(case.product, case.name) for case in CASES}) >= 60 and len(sources) >= 40
+    assert all(case.source and case.does and case.holds and case.steps for case in CASES)

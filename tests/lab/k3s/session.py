@@ -1,0 +1,51 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bare machines and their operator for a test module: booted before it, and proved to be gone after it."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import tempfile
+import typing as t
+
+from ansible_collections.muster.training.tests.support.kube_lab import NOTES, not_run
+
+from .. import host, image, podman, traces
+from . import machines
+from .operator import Operator
+
+
+@contextlib.contextmanager
+def open_operator() -> t.Iterator[Operator]:
+    """Two machines, booted; fails when anything of them is left at its end."""
+    reason = host.unmet()
+    if reason:
+        not_run(reason)
+    try:
+        host.ensure_programs()
+        tool = podman.Podman(podman.cache_home())
+        traces.sweep(tool)
+        root_image = image.ensure(tool, image.KUBE)
+        machines.prepare(tool)
+    except host.LabError as error:
+        not_run(str(error))
+    lab = machines.BareLab(tool, pathlib.Path(tempfile.mkdtemp(prefix="muster-lab-")))
+    try:
+        lab.up(root_image)
+        NOTES.append(f"K3s: {machines.binary(lab.folder)[1]} is what the role installs")
+        yield Operator(lab)
+    finally:
+        left = lab.down()
+    assert left == [], "the lab left something behind"
+
+
+def find_differences(operator: Operator, before: t.Mapping[str, t.Sequence[str]], *names: str) -> list[str]:
+    """Return what is other than before on the machines, line by line."""
+    found = []
+    for name in names or before:
+        now = operator.lab.state(name)
+        found += [f"{name} has {line}" for line in now if line not in before[name]]
+        found += [f"{name} lacks {line}" for line in before[name] if line not in now]
+    return found

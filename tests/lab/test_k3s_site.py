@@ -1,0 +1,137 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The slice: bare machines, one playbook, a job that trained in pods and resumed, and the machines as they were.
+
+K3S_BINARY names a real K3s; without it the stand-in is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._http.version import USER_AGENT
+from ansible_collections.muster.training.tests.lab import nodes
+from ansible_collections.muster.training.tests.lab.k3s import machines
+from ansible_collections.muster.training.tests.lab.k3s.operator import AGENT, SERVER, Operator
+from ansible_collections.muster.training.tests.lab.k3s.session import find_differences, open_operator
+from ansible_collections.muster.training.tests.lab.kube import images, manifests, plan
+from ansible_collections.muster.training.tests.lab.kube.binaries import Binaries
+from ansible_collections.muster.training.tests.support.kube_lab import NOTES
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+IMAGE = manifests.image_name(images.TRAINING)
+INTERVAL = 10
+ISLAND = "muster.training/island"
+PHASES = ["preflight", "cluster", "jobs", "fabric", "train", "report"]
+AUDIT = [f"audit-policy-file={machines.AUDIT_POLICY}", f"audit-log-path={machines.AUDIT_LOG}"]
+
+
+@pytest.fixture(scope="module")
+def operator() -> t.Iterator[Operator]:
+    """Two machines, booted; the module fails when anything of them is left at its end."""
+    with open_operator() as made:
+        home = made.lab.podman.home
+        archive = images.Archives(home, Binaries(home)).get(images.TRAINING)
+        made.hosts = {**made.hosts, SERVER: {**made.hosts[SERVER], "k3s_config": {"kube-apiserver-arg": AUDIT}}}
+        made.values |= {
+            "muster_job": job(),
+            "muster_image_archive": str(archive),
+            "storage_claim_host_path": nodes.SHARED,
+            "storage_claim_host_path_shared": True,
+            # Torch of this machine is a folder of the nodes.
+            "team_pod_security": "privileged",
+            # The links of one machine have no figure to expect.
+            "muster_fabric_allow_unproven": True,
+        }
+        yield made
+
+
+def job() -> dict[str, t.Any]:
+    """Return a job of two pods that train by DDP over gloo, with checkpoints on the claim."""
+    words = {"--steps": 50, "--checkpoint-every": INTERVAL, "--batch-size": 8, "--timeout": 60}
+    words["--data"] = "{run_dir}/data/text/LICENSE"
+    return {
+        "name": "char-lm",
+        "image": IMAGE,
+        "nodes": 2,
+        "code": {"ref": str(ROOT / "examples" / "char_lm")},
+        "script": "train.py",
+        "args": [str(word) for pair in words.items() for word in pair],
+        "datasets": [{"name": "text", "path": str(ROOT / "LICENSE")}],
+        "env": {"PYTHONPATH": plan.TORCH},
+        "mounts": [
+            {"name": "torch", "path": plan.TORCH, "host_path": plan.TORCH, "read_only": True},
+            {"name": "checkpoints", "path": "/checkpoints", "pvc": "checkpoints"},
+        ],
+        "checkpoints": {"path": "/checkpoints", "interval_steps": INTERVAL, "grace_s": 5},
+        "resources": {"cpu": 0.5, "memory": "2Gi"},
+    }
+
+
+def written(operator: Operator) -> list[str]:
+    """Return what the collection has written to the API, from the audit log: one line for each request."""
+    text = operator.lab.ask(SERVER, "cat", machines.AUDIT_LOG)
+    events = [json.loads(line) for line in text.splitlines()]
+    ours = [event for event in events if event.get("userAgent", "").startswith(USER_AGENT.partition("/")[0])]
+    return [f"{event['verb']} {event['requestURI']}" for event in ours if "dryRun=All" not in event["requestURI"]]
+
+
+def pods_of(operator: Operator) -> list[tuple[str, int]]:
+    """Return the pods of all namespaces with how often their containers were started again."""
+    return sorted(
+        (pod["metadata"]["uid"], sum(item["restartCount"] for item in pod["status"].get("containerStatuses", [])))
+        for pod in operator.items("pods", "-A")
+        if pod["status"]["phase"] == "Running"
+    )
+
+
+@pytest.mark.torch
+def test_from_bare_machines_to_a_trained_job_and_back(operator: Operator) -> None:
+    before = {node.name: operator.lab.state(node.name) for node in operator.lab.nodes}
+    refused = operator.play("site", "--limit", AGENT)
+    assert refused.code != 0 and f"--limit: leaves out {SERVER}, which is the server" in refused.errors[0]
+    assert find_differences(operator, before) == []
+
+    first = operator.play("site", muster_drill={"target": "agent", "rank": 1, "at_step": 25})
+    assert first.code == 0, first.output
+    (folder,) = (operator.state / "runs").iterdir()
+    record = json.loads((folder / "run.json").read_text())
+    assert (record["outcome"], record["backend"], record["world_size"]) == (
+        "succeeded",
+        "kubernetes",
+        {"asked": 2, "seen": 2},
+    )
+    assert record["drill"]["resumed"] is True and record["steps_lost"] <= INTERVAL, record["drill"]
+    (load,) = operator.items("workloads.kueue.x-k8s.io", "-n", "training")
+    (pods,) = load["status"]["admission"]["podSetAssignments"]
+    assert pods["topologyAssignment"]["levels"] and load["spec"]["podSets"][0]["topologyRequest"]["required"] == ISLAND
+    phases = json.loads((operator.state / "site.json").read_text())["phases"]
+    assert [item["name"] for item in phases] == PHASES and all(item["seconds"] > 0 for item in phases)
+    page = (folder / "report" / "report.html").read_text()
+    assert all(f"<span>{name}</span>" in page for name in PHASES[:-1])
+
+    started, running, writes = operator.started(), pods_of(operator), written(operator)
+    assert writes, "the audit log does not show what the first play wrote"
+    again = operator.play("site")
+    assert again.code == 0 and again.changed == 0, again.output
+    assert operator.started() == started and pods_of(operator) == running
+    assert written(operator)[len(writes) :] == []
+
+    left = operator.play("remove_nodes", muster_remove_nodes=AGENT)
+    assert left.code == 0, left.output
+    assert [node["metadata"]["name"] for node in operator.items("nodes")] == [SERVER]
+    assert find_differences(operator, before, AGENT) == []
+    assert operator.started()[0] == started[0]
+
+    gone = operator.play("cluster_absent")
+    assert gone.code == 0, gone.output
+    assert find_differences(operator, before) == []
+    seconds = {item["name"]: item["seconds"] for item in phases}
+    NOTES.append(
+        f"site: {first.seconds:.0f} s {seconds}, again {again.seconds:.1f} s, API writes first {len(writes)}, then 0"
+    )

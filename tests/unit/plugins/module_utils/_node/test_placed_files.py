@@ -1,0 +1,87 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Files of a program below a folder: a record before anything, digests, members of archives, removal of folders."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import pathlib
+import tarfile
+import zlib
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._node import placed_files
+
+PROGRAM = "/usr/local/bin/tool"
+
+
+def bring(root: pathlib.Path, path: str, data: bytes) -> str:
+    packed = base64.b64encode(zlib.compress(data)).decode()
+    request = {"root": str(root), "path": path, "offset": 0, "data": packed}
+    assert placed_files.store_piece(request) == {"size": len(data)}
+    return hashlib.sha256(data).hexdigest()
+
+
+def archive(**members: bytes) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as target:
+        for name, data in members.items():
+            item = tarfile.TarInfo(f"tool_1.0_amd64/{name}")
+            item.size = len(data)
+            target.addfile(item, io.BytesIO(data))
+    return packed.getvalue()
+
+
+@pytest.fixture
+def recorder(tmp_path: pathlib.Path) -> placed_files.Recorder:
+    return placed_files.Recorder("var/lib/muster/tool.json", ("var/lib/tool", "etc/tool"), str(tmp_path))
+
+
+def test_the_record_is_there_before_the_files(recorder: placed_files.Recorder, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "etc/tool").mkdir(parents=True)
+    recorder.begin([PROGRAM], {"unit": "tool.service"})
+    record = recorder.read()
+    assert record is not None
+    assert (record["files"], record["before"], record["unit"]) == ({PROGRAM: None}, ["etc/tool"], "tool.service")
+    assert str(tmp_path / "usr/local/bin") in record["folders"] and not (tmp_path / "usr").exists()
+
+
+def test_members_of_an_archive_are_placed_and_it_goes(recorder: placed_files.Recorder, tmp_path: pathlib.Path) -> None:
+    sha256 = bring(tmp_path, "/var/lib/muster/tool.tgz", archive(tool=b"one", toold=b"two"))
+    items = [
+        {"path": f"/usr/local/bin/{name}", "mode": 0o755, "sha256": sha256, "archive": "/var/lib/muster/tool.tgz"}
+        | {"member": name}
+        for name in ("tool", "toold")
+    ]
+    assert recorder.apply(items, [], {}) == {"placed": ["/usr/local/bin/tool", "/usr/local/bin/toold"]}
+    assert (tmp_path / "usr/local/bin/toold").read_bytes() == b"two"
+    assert [item.name for item in (tmp_path / "var/lib/muster").iterdir()] == ["tool.json"]
+    assert recorder.digest_of(PROGRAM) == {"sha256": hashlib.sha256(b"one").hexdigest(), "mode": 0o755}
+
+
+def test_an_archive_of_another_digest_or_without_the_member_places_nothing(
+    recorder: placed_files.Recorder, tmp_path: pathlib.Path
+) -> None:
+    item = {"path": PROGRAM, "mode": 0o755, "archive": "/var/lib/muster/tool.tgz", "member": "tool"}
+    bring(tmp_path, "/var/lib/muster/tool.tgz", archive(tool=b"one"))
+    assert "has the SHA-256" in recorder.apply([{**item, "sha256": "0" * 64}], [], {})["problem"]
+    sha256 = bring(tmp_path, "/var/lib/muster/tool.tgz", archive(other=b"one"))
+    with pytest.raises(OSError, match=r"^tool\.tgz has no file tool$"):
+        recorder.apply([{**item, "sha256": sha256}], [], {})
+    assert not (tmp_path / PROGRAM.lstrip("/")).exists()
+
+
+def test_obsolete_files_and_folders_that_were_made_go(recorder: placed_files.Recorder, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "etc").mkdir()
+    wanted = [{"path": f"/etc/tool/{name}", "mode": 0o600, "text": name} for name in ("a", "b")]
+    recorder.apply(wanted, [], {})
+    recorder.apply([], ["/etc/tool/a"], {})
+    record = recorder.read()
+    assert record is not None and list(record["files"]) == ["/etc/tool/b"]
+    (tmp_path / "etc/tool/b").unlink()
+    placed_files.remove_empty(record["folders"])
+    assert not (tmp_path / "etc/tool").exists() and (tmp_path / "etc").exists()

@@ -1,0 +1,62 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The end of a failed run: the error of its program and what to do."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.explain import explain_end
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import RunOutcome
+
+CRASH = RunOutcome("failed", 3, "crash", "a rank on n1 exited with code 3", "n1")
+
+
+def log(folder: pathlib.Path, node: str, text: str) -> None:
+    (folder / "logs").mkdir(exist_ok=True)
+    (folder / "logs" / f"{node}.log").write_text(text)
+
+
+def test_the_own_nodes_log_comes_first(tmp_path: pathlib.Path) -> None:
+    assert explain_end(tmp_path, CRASH, "hosts") == CRASH
+    log(tmp_path, "n0", "[prterun-n0-9@1,1]<stdout>: ValueError: printed by mpirun\n")
+    assert explain_end(tmp_path, CRASH, "hosts").detail.endswith("exited with code 3: ValueError: printed by mpirun")
+    log(tmp_path, "n1", "[1,1]<stderr>:KeyError: 'own'\n")
+    assert explain_end(tmp_path, CRASH, "hosts").detail.endswith("exited with code 3: KeyError: 'own'")
+
+
+def test_a_killed_rank_is_not_given_the_words_of_another_node(tmp_path: pathlib.Path) -> None:
+    log(tmp_path, "n0", "RuntimeError: [gloo/transport/tcp/pair.cc:525] Connection closed by peer\n")
+    killed = RunOutcome("failed", 137, "crash", "a rank on n1 exited with code 137", "n1")
+    detail = explain_end(tmp_path, killed, "hosts").detail
+    assert "killed (SIGKILL), usually by the kernel's out-of-memory killer" in detail and "gloo" not in detail
+    assert "Use less memory on the node" in detail
+
+
+@pytest.mark.parametrize(
+    ("backend", "words"), [("hosts", "mount -o remount"), ("kubernetes", "Raise job.resources.shm")]
+)
+def test_the_advice_is_that_of_the_backend(tmp_path: pathlib.Path, backend: str, words: str) -> None:
+    log(tmp_path, "n1", "RuntimeError: DataLoader worker (pid 3) is killed by signal: Bus error.\n")
+    assert words in explain_end(tmp_path, CRASH, backend).detail  # type: ignore[arg-type]
+
+
+def test_a_cause_without_an_error_line_is_named(tmp_path: pathlib.Path) -> None:
+    log(tmp_path, "n1", "Loss is nan, stopping training\n")
+    assert "exited with code 3: The loss is not a number" in explain_end(tmp_path, CRASH, "hosts").detail
+
+
+def test_other_ends_get_the_fix_of_their_cause(tmp_path: pathlib.Path) -> None:
+    nan = RunOutcome("failed", 1, "nan", "the loss is not a number since step 5")
+    assert "since step 5. Lower the learning rate" in explain_end(tmp_path, nan, "hosts").detail
+    image = RunOutcome("failed", 1, "image", "Pod x: its image cannot be pulled")
+    assert "the right to pull it" in explain_end(tmp_path, image, "kubernetes").detail
+    for end in (
+        RunOutcome("succeeded", 0, "succeeded", "all ranks exited with code 0"),
+        RunOutcome("cancelled", 143, "cancelled", "stopped on n1", "n1"),
+        RunOutcome("failed", 124, "timeout", "timeout_s has passed"),
+    ):
+        assert explain_end(tmp_path, end, "hosts") == end
