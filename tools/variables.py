@@ -21,8 +21,8 @@ PAGE = ROOT / "docs" / "docsite" / "rst" / "variables.rst"
 NAME = re.compile(r"(?<![A-Za-z0-9_])muster_[a-z0-9_]*[a-z0-9]|(?<![A-Za-z0-9_.])diagnose_[a-z0-9_]*[a-z0-9]")
 # Names of groups, and facts that a play sets for the next one.
 NOT_SET_BY_USERS = (
-    *("muster_nodes", "muster_rented", "muster_healed", "muster_bundle", "muster_user_kubeconfig"),
-    *("muster_k3s", "muster_k3s_agent", "muster_k3s_server", "muster_reaper"),
+    *("muster_nodes", "muster_rented", "muster_healed", "muster_user_kubeconfig"),
+    *("muster_k3s", "muster_k3s_agent", "muster_k3s_server", "muster_reaper", "muster_joining"),
 )
 # What is read by playbooks or modules alone, so that no role's specification has it.
 MEANINGS = {
@@ -57,6 +57,15 @@ MEANINGS = {
     "diagnose_out": "A file for the findings as JSON.",
     "diagnose_ras_s": "Seconds to wait for NCCL's RAS service.",
     "diagnose_window_s": "Seconds for which the ranks are watched (1.0).",
+    "muster_bundle": "Folder of the bundle from which a cluster without access to the internet is installed.",
+    "muster_bundle_architectures": "Architectures that a bundle is for (amd64).",
+    "muster_bundle_images": "Images that a bundle holds. The default is that of muster_job.",
+    "muster_bundle_mirror": "A mirror from which a bundle is read.",
+    "muster_fabric_max_age_s": "Seconds for which a verdict on the same nodes is kept: a day on K3s, else 0.",
+    "muster_image_archive": "An archive from which the nodes import an image.",
+    "muster_join_hosts": "Hosts of the inventory that join the cluster.",
+    "muster_report_hosts": "Where the play of the report runs (localhost).",
+    "muster_team_quota": "What the team may use. The default is all that the nodes have.",
     "muster_drain": "Whether nodes of a cluster are drained before they go (true).",
     "muster_gang_scheduling": "Whether a cluster gets JobSet and Kueue (true).",
     "muster_heal_patience_s": "Seconds of silence after which a node counts as lost (120).",
