@@ -40,6 +40,15 @@ def complaints(warnings: str) -> list[str]:
     return [line for line in warnings.splitlines() if line.strip() and not FOREIGN.search(line)]
 
 
+def link_guides(source: pathlib.Path) -> None:
+    """Turn the links between guides, which GitHub follows as they stand, into links between the pages of the site."""
+    for page in source.rglob("*.rst"):
+        text = page.read_text(encoding="utf-8")
+        linked = re.sub(r"`([^`<]+?)\s+<(\w+)\.rst>`__?", r":doc:`\1 <\2>`", text)
+        if linked != text:
+            page.write_text(linked, encoding="utf-8")
+
+
 def build(target: pathlib.Path, tools: pathlib.Path) -> int:
     """Write the pages, make HTML of them, show what is wrong; 0 when nothing is."""
     source, listing = target / "rst", target / "warnings.txt"
@@ -57,6 +66,8 @@ def build(target: pathlib.Path, tools: pathlib.Path) -> int:
     # antsibull-docs calls Ansible's commands by name.
     path = os.pathsep.join([os.fspath(tools), os.environ.get("PATH", os.defpath)])
     for argv in ([*pages, "--dest-dir", os.fspath(source), COLLECTION], html):
+        if argv is html:
+            link_guides(source)
         status = subprocess.run(argv, env={**os.environ, "PATH": path}, check=False).returncode
         if status:
             return status

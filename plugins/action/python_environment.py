@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ..plugin_utils._ansible.base import WorkflowAction
-from ..plugin_utils._workflows import python_environment
+from ..plugin_utils._hosts import python_environment
 
 
 class ActionModule(WorkflowAction):

@@ -18,6 +18,14 @@ author:
   - muster.training contributors (@muster-training)
 """
 
+EXAMPLES = r"""
+# ansible.cfg
+# [defaults]
+# callbacks_enabled = muster.training.progress
+#
+# Or for one command: ANSIBLE_CALLBACKS_ENABLED=muster.training.progress ansible-playbook …
+"""
+
 import json
 import os
 import sys

@@ -583,7 +583,7 @@ options:
     default: false
   notify:
     description:
-      - Who is told of the end of the run, by one line with its outcome and reason. What fails here is a warning.
+      - Where the end of the run is reported, as one line with its outcome and reason. A failure to do so is a warning.
       - C(webhook) is an address to which a JSON object is posted, with the keys C(text), C(run_id), C(outcome) and
         C(cause). It is treated as a secret.
       - C(mail) has the keys C(to), C(from), C(host), and optionally C(port), C(user), C(password) and C(tls)

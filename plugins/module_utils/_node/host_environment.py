@@ -59,7 +59,7 @@ def answer(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.A
         return {**result, "python": None}
     folder.parent.mkdir(parents=True, exist_ok=True)
     if request.get("background"):
-        # Whoever takes the lock first makes it: the request that waits for it finds it there, or does it itself.
+        # The first holder of the lock makes it: a request that waits for the lock finds it there, or makes it itself.
         _in_background(lambda: answer(state, {**request, "background": False}))
         return {**result, "made": True}
     with _lock(folder.with_name(f".{folder.name}.lock")):

@@ -32,3 +32,11 @@ def test_the_build_fails_on_warnings_and_failures(
         (tmp_path / name).chmod(0o755)
     assert docs.build(tmp_path / "site", tmp_path) == status
     assert warning in capfd.readouterr().err
+
+
+def test_links_between_guides_are_links_of_the_site(tmp_path: pathlib.Path) -> None:
+    page = tmp_path / "docsite" / "guide_job.rst"
+    page.parent.mkdir()
+    page.write_text("see `the guide to\nhosts <guide_hosts.rst>`_, `a site <https://x.org/a.rst>`_\n")
+    docs.link_guides(tmp_path)
+    assert page.read_text() == "see :doc:`the guide to\nhosts <guide_hosts>`, `a site <https://x.org/a.rst>`_\n"

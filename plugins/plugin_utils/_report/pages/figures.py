@@ -49,7 +49,7 @@ def draw_curve(
 ) -> None:
     """Draw a series: of a long one its running median, with the series behind it, faint.
 
-    What has more points than the picture has room for is drawn as its mean, within the band of its extremes.
+    A series with more points than the picture has room for becomes its mean, within the band of its extremes.
     """
     median = series.running_median(points)
     if median:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The message at the end of a run: to a webhook, by mail, or both. What fails here is a warning, never the run's end.
+"""The message at the end of a run: to a webhook, by mail, or both. A failure here is a warning, never the run's end.
 
 A webhook's address and a mail password are secrets: they are in no message, log or record.
 

@@ -20,7 +20,7 @@ Record = t.Mapping[str, t.Any]
 _COLUMNS = ("run", "state", "step", "loss", "age", "nodes", "why")
 _UNKNOWN = "-"
 _TAIL = 64 << 10
-_REASON = 100
+_REASON = 200
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 

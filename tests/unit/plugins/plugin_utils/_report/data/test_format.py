@@ -73,3 +73,9 @@ def test_small_words() -> None:
     assert fmt.join_names(["a", "b", "c"]) == "a, b and c"
     assert fmt.join_names(list("abcdef"), 2) == "a, b and 4 more"
     assert fmt.size(1_500_000).endswith("MB")
+
+
+def test_a_long_reason_is_cut_at_a_sentence_or_a_word() -> None:
+    assert fmt.shorten("short", 10) == "short"
+    assert fmt.shorten("One sentence here. Another one that is longer", 30) == "One sentence here"
+    assert fmt.shorten("words without any end at all", 14) == "words without\N{HORIZONTAL ELLIPSIS}"

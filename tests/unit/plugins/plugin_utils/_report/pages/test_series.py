@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import statistics
 import typing as t
 
 import pytest
@@ -135,3 +136,18 @@ def test_a_steep_start_is_left_out_of_a_long_picture_and_said() -> None:
 def test_an_even_fall_is_shown_whole(count: int) -> None:
     even = [(float(n), 5 - n / count) for n in range(count)]
     assert series.clip_start([even]) == ([y for _x, y in even], None)
+
+
+def test_the_running_median_is_the_median_of_the_neighbours() -> None:
+    points = [(float(x), float((x * 7919) % 101)) for x in range(400)]
+    found = series.running_median(points)
+    for index in (0, 3, 4, 200, 396, 399):
+        around = [y for _x, y in points[max(0, index - 4) : index + 5]]
+        assert found[index] == (points[index][0], statistics.median(around))
+    assert series.running_median(points[:99]) == []
+
+
+def test_a_series_is_split_where_it_stood_still() -> None:
+    points = [(1.0, 0.0), (2.0, 0.0), (50.0, 0.0), (51.0, 0.0)]
+    assert series.split_at(points, [2.0]) == [points[:2], points[2:]]
+    assert series.split_at(points, []) == [points] and series.split_at(points, [99.0]) == [points]

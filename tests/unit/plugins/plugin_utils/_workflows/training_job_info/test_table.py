@@ -34,7 +34,7 @@ def test_one_line_for_each_run(tmp_path: pathlib.Path) -> None:
     rows = table.build_table(
         [
             (record("net-1", attempts=attempts, hosts=["a", "b"], live={"unreachable": {"b": "x"}}), tmp_path),
-            (record("net-2", outcome="failed", cause="crash", detail="word " * 60, **ended), tmp_path / "none"),
+            (record("net-2", outcome="failed", cause="crash", detail="word " * 120, **ended), tmp_path / "none"),
             (record("net-3", outcome="succeeded", hosts=list("abcd"), **ended), tmp_path / "none"),
         ],
         NOW,
@@ -42,7 +42,7 @@ def test_one_line_for_each_run(tmp_path: pathlib.Path) -> None:
     assert rows[0].split() == ["run", "state", "step", "loss", "age", "nodes", "why"]
     assert rows[1].split() == ["net-1", "starting", "5", "1.235", "2", "min", "a,b", "no", "answer", "from", "b"]
     assert rows[2].split()[:7] == ["net-2", "failed", "-", "-", "1", "d", "2"] and rows[2].endswith("word…")
-    assert "crash: word" in rows[2] and len(rows[2]) < 180
+    assert "crash: word" in rows[2] and len(rows[2]) < 280
     assert rows[3].split() == ["net-3", "succeeded", "-", "-", "1", "d", "4:", "a", "…", "d", "-"]
 
 

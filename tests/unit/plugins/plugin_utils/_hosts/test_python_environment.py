@@ -9,8 +9,8 @@ import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import python_environment
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
-from ansible_collections.muster.training.plugins.plugin_utils._workflows import python_environment
 
 
 class Node(NodeClient):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
-from .._hosts.node_client import NodeClient
+from .node_client import NodeClient
 
 
 def ensure_environment(remote: NodeClient, options: t.Mapping[str, t.Any], check: bool) -> dict[str, object]:

@@ -1,0 +1,36 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where a run stood still: gaps far above its usual step, and the time that made steps which count."""
+
+from __future__ import annotations
+
+import types
+import typing as t
+
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import StepRecord
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.stalls import find_stalls, share_with_steps
+
+
+def steps(*times: float) -> tuple[StepRecord, ...]:
+    return tuple(StepRecord(at, number, None, None) for number, at in enumerate(times))
+
+
+def attempt(end: float | None, *times: float) -> t.Any:
+    return types.SimpleNamespace(end=end, segment=types.SimpleNamespace(steps=steps(*times)))
+
+
+def test_a_gap_is_a_stall_only_beside_the_usual_step() -> None:
+    assert find_stalls([attempt(104.0, 1, 2, 3, 4, 104)]) == ((4, 104),)
+    assert find_stalls([attempt(12.0, 1, 2, 3, 12)]) == (), "a slow checkpoint"
+    assert find_stalls([attempt(None, 0, 60, 120, 180, 300)]) == (), "its steps take a minute each"
+    assert find_stalls([attempt(90.0, 1, 2, 3)]) == ((3, 90.0),), "it hung until it was ended"
+    assert find_stalls([attempt(90.0, 1)]) == () and find_stalls([types.SimpleNamespace(end=9.0, segment=None)]) == ()
+
+
+def test_the_share_of_time_with_steps() -> None:
+    part = steps(10, 11, 12, 60, 61)
+    assert share_with_steps([part], [(12, 60)], 100.0) == 0.03
+    assert share_with_steps([part, steps(70, 80)], [], 100.0) == 0.61
+    assert share_with_steps([part], [(61, 99)], 102.0) == 0.5, "what came after the last step is no training anyway"
+    assert share_with_steps([], [], 100.0) is None and share_with_steps([part], [], None) is None
