@@ -25,16 +25,7 @@ import subprocess
 import time
 import typing as t
 
-from . import (
-    checkpoint_care,
-    files,
-    host_output,
-    host_restart_policy,
-    processes,
-    rank_transport,
-    torch_warm,
-    usage,
-)
+from . import checkpoint_care, files, host_output, host_restart_policy, processes, rank_transport, torch_warm, usage
 
 _TICK_S = 1.0
 # A rendezvous store without any agent ends after this long.

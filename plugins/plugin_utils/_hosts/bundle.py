@@ -16,7 +16,6 @@ import pathlib
 import typing as t
 
 from ...module_utils._model.errors import InputError, RefusedError
-from ...module_utils._node import files
 
 INDEX = "bundle.json"
 _SCHEMA = 1
@@ -63,7 +62,9 @@ def write_index(folder: pathlib.Path, entries: t.Iterable[BundleEntry]) -> bool:
     place = folder / INDEX
     if place.is_file() and place.read_bytes() == content:
         return False
-    files.write_atomic(place, content, 0o644)
+    part = place.with_name(f".{INDEX}.part")
+    part.write_bytes(content)
+    part.replace(place)
     return True
 
 
