@@ -31,7 +31,9 @@ def run(options: t.Mapping[str, t.Any], now: float, check: bool) -> Dict:
         return result
     files.private_dir(home.folder)
     files.write_json(place, document)
-    folder = home.run_folder(str(options["run_id"])) if options.get("run_id") else None
+    # The report that the last step has written shows this copy: it stays as it was then.
+    begins = options.get("run_id") and options.get("name")
+    folder = home.run_folder(str(options["run_id"])) if begins else None
     if folder is not None and folder.is_dir():
         files.write_json(folder / FILE, document)
     return {**result, "file": str(place)}

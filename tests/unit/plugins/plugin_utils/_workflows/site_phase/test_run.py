@@ -23,7 +23,7 @@ def test_a_step_ends_when_the_next_one_begins(tmp_path: pathlib.Path) -> None:
     run = tmp_path / "lab" / "runs" / "gang-1"
     run.mkdir(parents=True)
     note(tmp_path, "report", 200.0, run_id="gang-1")
-    found = note(tmp_path, "", 201.0)
+    found = note(tmp_path, "", 201.0, run_id="gang-1")
     assert found["table"] == ["cluster: 60.3 s", "train: 39.7 s", "report: 1.0 s"] and found["changed"] is False
     kept = json.loads((run / "site.json").read_text())["phases"]
     assert [(item["name"], item["seconds"]) for item in kept] == [("cluster", 60.3), ("train", 39.7), ("report", None)]
