@@ -15,6 +15,14 @@ import subprocess
 _COMMAND_S = 60
 
 
+class CommandError(OSError):
+    """A command failed. ``said``: the lines of its output, those of standard error where there are any."""
+
+    def __init__(self, text: str, said: list[str]) -> None:
+        super().__init__(text)
+        self.said = said
+
+
 def run(*argv: str, check: bool = True, limit_s: float = _COMMAND_S) -> str:
     """Run a command of the system and return its output; OSError says how it failed."""
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
@@ -29,5 +37,5 @@ def run(*argv: str, check: bool = True, limit_s: float = _COMMAND_S) -> str:
         raise OSError(f"{' '.join(argv[:2])} did not end within {limit_s:.0f} s") from exc
     if check and done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()
-        raise OSError(f"{' '.join(argv[:3])} failed: {said[-1][:300]}")
+        raise CommandError(f"{' '.join(argv[:3])} failed: {said[-1][:300]}", said)
     return done.stdout

@@ -15,13 +15,14 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import tempfile
 import time
 import typing as t
 
 from . import files, placed_files
-from .commands import run
+from .commands import CommandError, run
 from .placed_files import Recorder, place_of
 
 NodeRequest = t.Mapping[str, t.Any]
@@ -104,7 +105,7 @@ def _join(request: NodeRequest) -> dict[str, t.Any]:
     try:
         key = pathlib.Path(folder) / "key"
         files.write_atomic(key, request["key"].encode(), 0o600)
-        run(_find_program(), "up", f"--auth-key=file:{key}", *words, limit_s=request["wait_s"] + 10)
+        _connect_with([f"--auth-key=file:{key}", *words], request["wait_s"] + 10)
     except OSError as exc:
         health = _read_json(_find_program(), "status", "--json").get("Health") or []
         # Else tailscaled would try again for ever.
@@ -113,6 +114,18 @@ def _join(request: NodeRequest) -> dict[str, t.Any]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return {}
+
+
+def _connect_with(words: t.Sequence[str], limit_s: float) -> None:
+    """Run ``tailscale up``. A node that tried before must repeat its settings, and is told which: they stay so."""
+    program = _find_program()
+    try:
+        run(program, "up", *words, limit_s=limit_s)
+    except CommandError as exc:
+        listed = next((line for line in exc.said if line.split()[:2] == ["tailscale", "up"]), "")
+        if not listed:
+            raise
+        run(program, "up", *shlex.split(listed)[2:], limit_s=limit_s)
 
 
 def _set(request: NodeRequest) -> dict[str, t.Any]:
@@ -141,7 +154,7 @@ def _remove(request: NodeRequest) -> dict[str, t.Any]:
         return {"removed": False}
     live = request.get("root", "/") == "/"
     program = _find_program()
-    if live and program and request.get("flags"):
+    if live and program and request.get("flags") and not record["files"]:
         run(program, "set", *(f"--{flag}" for flag in request["flags"]))
     if live and program and record.get("joined"):
         run(program, "logout", check=False)

@@ -24,6 +24,9 @@ case "$1" in
   up)
     for word in "$@"; do case "$word" in --auth-key=file:*) path=${{word#*file:}}; cat $path > $folder/key
       stat -c %a $path > $folder/mode ;; esac; done
+    case "$*" in *--hostname=*) ;; *) test ! -e $folder/tried || {{
+      echo "Error: changing settings via 'tailscale up' requires mentioning all" >&2
+      echo "  tailscale up $(echo "$*" | cut -d' ' -f2-) --hostname='its name'" >&2; exit 1; }} ;; esac
     test ! -e $folder/refuses || {{ echo "backend error: failed to parse auth-key: $(cat $folder/key)" >&2; exit 1; }} ;;
 esac
 """
@@ -89,6 +92,12 @@ def test_a_refused_key_is_told_without_the_key_and_tailscale_stops_trying(node: 
     assert calls(node)[-1] == "down"
     # It may have joined all the same: a removal leaves the tailnet.
     assert record(node)["joined"] == "https://hs.example.com"
+
+
+def test_a_node_that_tried_before_repeats_the_settings_that_tailscale_lists(node: pathlib.Path) -> None:
+    (node / "tried").touch()
+    assert ask("join", key=KEY, login_server="https://hs.example.com", wait_s=5) == {}
+    assert calls(node)[-1].endswith("--timeout=5s --hostname=its name")
 
 
 def test_the_first_former_value_of_a_preference_is_kept(node: pathlib.Path) -> None:
