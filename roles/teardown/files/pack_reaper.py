@@ -14,9 +14,10 @@ import sys
 import zipfile
 
 _WORKFLOWS = (
-    *(f"node_pool/{name}" for name in ("reaper_main", "absent", "present", "accounts", "run_states")),
+    *(f"node_pool/{name}" for name in ("reaper_main", "absent", "present", "accounts", "run_states", "join_tokens")),
     *(
         "node_pool/run_status_kubernetes",
+        "k3s_node/tokens",
         "shared/state_dir",
         "shared/parent_process",
         "shared/cluster_identity",

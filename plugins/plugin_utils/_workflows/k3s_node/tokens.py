@@ -16,10 +16,12 @@ from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.ledger import Lease, LedgerEvent
 from ....module_utils._model.timestamps import format_time
 from ....module_utils._secrets.secret import Secret
-from ..._hosts.node_client import NodeClient
 from ..._provision.create import generate_token
 from ..._provision.ledger.ledger_store import LedgerWriter, read_ledger
 from ..shared.state_dir import StateHome
+
+if t.TYPE_CHECKING:
+    from ..._hosts.node_client import NodeClient
 
 RESOURCE: t.Final = "k3s_token"
 _LOCK_S = 60.0

@@ -14,9 +14,11 @@ import typing as t
 from ....module_utils._model.errors import MusterError
 from ....module_utils._model.ledger import Lease
 from ....module_utils._model.timestamps import format_time
-from ..._kube.api.client import Client
 from ..._provision.ledger.ledger_session import LedgerSession
 from ..k3s_node.tokens import RESOURCE, make_end_event
+
+if t.TYPE_CHECKING:
+    from ..._kube.api.client import Client
 
 _NAMESPACE = "kube-system"
 

@@ -35,4 +35,4 @@ def test_options_become_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     action = diagnose_run.ActionModule.__new__(diagnose_run.ActionModule)
     request = action.work(OPTIONS, {"ansible_play_hosts_all": ["a", "b"], "hostvars": {}})["request"]
     assert (request.window_s, request.ras_s, request.hosts, request.check) == (60.0, 0.0, ["a", "b"], True)
-    assert request.cluster == {"kubeconfig": "/k", "context": None, "namespace": "team"}
+    assert request.cluster == {"kubeconfig": "/k", "context": None, "namespace": "team", "own_cluster": None}

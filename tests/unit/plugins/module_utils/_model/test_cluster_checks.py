@@ -125,7 +125,7 @@ def test_what_is_on_a_machine_and_keeps_it_out(facts: dict[str, t.Any], said: st
 
 
 def test_how_many_problems_there_are_is_told() -> None:
-    assert "(and 1 more)" in refuse(member(root=False, clock_skew_s=90.0))
+    assert "(also gpu-1: the clock is 90 s ahead" in refuse(member(root=False, clock_skew_s=90.0))
 
 
 def test_an_older_kubernetes_takes_version_1_of_the_cgroup_tree() -> None:

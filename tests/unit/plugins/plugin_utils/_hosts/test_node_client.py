@@ -148,7 +148,8 @@ def test_hosts_that_answer_are_told_from_those_that_do_not(monkeypatch: pytest.M
 @pytest.mark.parametrize("op", sorted({**host_agent._OPS, **host_agent._MODULES}))
 def test_every_request_has_a_deadline(op: str) -> None:
     values = {"wait_s": 8.0, "seconds": 5.0, "within_s": 50.0}
-    assert 7 <= answer_deadline_s(op, values) <= 900
+    # Packages of an environment may have to come from far away.
+    assert 7 <= answer_deadline_s(op, values) <= (3600 if op == "environment" else 900)
     assert answer_deadline_s("watch", values) == 18 and answer_deadline_s("info", {"run_id": "r"}) == 7
     assert answer_deadline_s("stop", values) >= 2 * 50
     assert answer_deadline_s("k3s", {"step": "fetch"}) > placed_files._DOWNLOAD_S
