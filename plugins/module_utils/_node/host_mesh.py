@@ -79,8 +79,7 @@ def _apply(request: NodeRequest) -> dict[str, t.Any]:
     result = recorder.apply(request["files"], [], {"release": request["release"]})
     if request.get("root", "/") == "/" and not result.get("problem"):
         run("systemctl", "daemon-reload")
-        if request.get("restart"):
-            run("systemctl", "restart", UNIT)
+        run("systemctl", "try-restart", UNIT)
     return result
 
 
@@ -117,7 +116,7 @@ def _join(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def _connect_with(words: t.Sequence[str], limit_s: float) -> None:
-    """Run ``tailscale up``. A node that tried before must repeat its settings, and is told which: they stay so."""
+    """Run ``tailscale up``. A node that tried before must repeat its settings, which tailscale lists."""
     program = _find_program()
     try:
         run(program, "up", *words, limit_s=limit_s)

@@ -130,6 +130,13 @@ def ensure_present(remote: NodeClient, order: MeshOrder, check: bool) -> Result:
     plan = mesh.make_plan(state, settings, order.version)
     mesh.refuse_machine(remote.name, state, settings, plan)
     result: Result = {"changed": plan.has_changes, "steps": plan.summary(), **_describe(answer)}
+    if state.is_ours and plan.install:
+        # Programs that were changed say nothing of the rest: it is looked at with the right ones.
+        if check:
+            return {**result, "steps": ["install"], "joined": state.is_in_mesh}
+        _install(remote, order, state)
+        again = ensure_present(remote, order, check)
+        return {**again, "changed": True, "steps": ["install", *again["steps"]]}
     if check:
         return {**result, "joined": state.is_in_mesh}
     mesh.require_key(remote.name, plan, order.key is not None)
@@ -177,7 +184,7 @@ def _read_state(remote: NodeClient, order: MeshOrder) -> dict[str, t.Any]:
 
 
 def _install(remote: NodeClient, order: MeshOrder, state: mesh.MeshState) -> None:
-    """Bring the programs and the unit; a tailscaled that runs is started again with them."""
+    """Bring the programs and the unit; a tailscaled that is running is restarted with them."""
     download = downloads.find("tailscale", order.version, mesh.architecture_of(remote.name, state))
     item = find_file(download, _ARCHIVE, 0o600, order.source, order.base, order.lock, check=False)
     paths = [*_PROGRAMS.values(), _UNIT_FILE]
@@ -189,7 +196,7 @@ def _install(remote: NodeClient, order: MeshOrder, state: mesh.MeshState) -> Non
     ]
     unit = {"path": _UNIT_FILE, "mode": 0o644, "text": order.unit_text}
     release = {"version": order.version, "sha256": archive["sha256"]}
-    remote.call("mesh", step="apply", files=[*placed, unit], release=release, restart=state.active)
+    remote.call("mesh", step="apply", files=[*placed, unit], release=release)
 
 
 def _describe(answer: t.Mapping[str, t.Any]) -> Result:

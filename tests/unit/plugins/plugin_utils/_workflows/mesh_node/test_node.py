@@ -80,6 +80,23 @@ def test_a_second_run_asks_once_and_changes_nothing(release: pathlib.Path) -> No
     assert len(machine.requests) == 1
 
 
+def test_a_changed_program_is_replaced_before_anything_else_is_judged(release: pathlib.Path) -> None:
+    record = {"files": {"/usr/local/bin/tailscale": {}}, "release": {"version": "1.102.0"}}
+    machine = Machine(program="/usr/local/bin/tailscale", record=record, intact=False)
+    apply = machine.call
+
+    def call(op: str, *, step: str, **values: t.Any) -> dict[str, t.Any]:
+        if step == "apply":
+            machine.state |= {"intact": True, "active": True, "backend": "Running"}
+        return apply(op, step=step, **values)
+
+    machine.call = call  # type: ignore[method-assign]
+    assert ask(machine, release, check=True)["steps"] == ["install"] and machine.steps == []
+    result = ask(machine, release)
+    assert (result["changed"], result["steps"], result["joined"]) == (True, ["install"], True)
+    assert machine.steps == ["begin", "piece", "apply"]
+
+
 def test_what_cannot_be_done_is_said_before_anything_is_done(release: pathlib.Path) -> None:
     machine = Machine()
     with pytest.raises(InputError, match="gpu-1 is not in the mesh and has no key"):
