@@ -142,6 +142,14 @@ def ensure_present(remote: NodeClient, order: MeshOrder, check: bool) -> Result:
     mesh.require_key(remote.name, plan, order.key is not None)
     if plan.install:
         _install(remote, order, state)
+    _carry_out(remote, order, state, plan)
+    if plan.has_changes:
+        result |= _describe(_read_state(remote, order))
+    return {**result, "joined": True}
+
+
+def _carry_out(remote: NodeClient, order: MeshOrder, state: mesh.MeshState, plan: mesh.MeshPlan) -> None:
+    """Send what the plan asks for of a machine that has the programs."""
     if plan.start:
         remote.call("mesh", step="start")
     if plan.changes:
@@ -152,9 +160,6 @@ def ensure_present(remote: NodeClient, order: MeshOrder, check: bool) -> Result:
         remote.call("mesh", step="join", key=order.key.reveal(), login_server=server, wait_s=order.wait_s)
     if plan.connect:
         remote.call("mesh", step="connect", wait_s=order.wait_s)
-    if plan.has_changes:
-        result |= _describe(_read_state(remote, order))
-    return {**result, "joined": True}
 
 
 def ensure_absent(remote: NodeClient, order: MeshOrder, check: bool) -> Result:
