@@ -86,6 +86,10 @@ class Headscale:
         """Return the names of the machines in the tailnet."""
         return sorted(str(item["given_name"]) for item in self.ask("nodes", "list") or [])
 
+    def online(self) -> list[str]:
+        """Return the names of the machines that are connected."""
+        return sorted(str(item["given_name"]) for item in self.ask("nodes", "list") or [] if item.get("online"))
+
     def down(self) -> None:
         """Stop it, with all that it has."""
         self.lab.run(self.node, "systemctl", "stop", _UNIT)

@@ -17,6 +17,7 @@ from ansible_collections.muster.training.tests.lab import headscale
 from ansible_collections.muster.training.tests.lab.k3s.operator import AGENT, SERVER, Operator
 from ansible_collections.muster.training.tests.lab.k3s.session import find_differences, open_operator
 from ansible_collections.muster.training.tests.support.kube_lab import NOTES
+from ansible_collections.muster.training.tests.support.node_lab import eventually
 
 OWNERS_NAME = "owners-name"
 
@@ -122,7 +123,7 @@ def test_a_program_that_was_replaced_comes_back(world: World) -> None:
 def test_removed_the_machines_are_as_they_were_found(world: World) -> None:
     result = world.mesh(mesh_state="absent")
     assert result.code == 0, result.output
-    assert world.server.names() == []
+    eventually(lambda: world.server.online() == [], "the control server to see nobody")
     world.server.down()
     assert world.differences() == []
     again = world.operator.play("mesh", mesh_state="absent")

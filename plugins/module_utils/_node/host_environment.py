@@ -9,6 +9,7 @@ path (several on one machine, or a home on a network disk) share the environment
 This is a private utility of the collection; it may change without notice.
 """
 
+# pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations
 
 import contextlib

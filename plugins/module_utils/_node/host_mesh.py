@@ -80,15 +80,22 @@ def _apply(request: NodeRequest) -> dict[str, t.Any]:
     if request.get("root", "/") == "/" and not result.get("problem"):
         run("systemctl", "daemon-reload")
         run("systemctl", "try-restart", UNIT)
+        if run("systemctl", "is-active", UNIT, check=False).strip() == "active":
+            return {**result, **_wait_ready()}
     return result
 
 
 def _start(_request: NodeRequest) -> dict[str, t.Any]:
     """Enable and start tailscaled, and wait until it answers."""
     run("systemctl", "enable", "--now", "--quiet", UNIT)
+    return _wait_ready()
+
+
+def _wait_ready() -> dict[str, t.Any]:
+    """Wait until tailscaled knows whether it is in a tailnet."""
     end = time.monotonic() + _ANSWERS_S
     while time.monotonic() < end:
-        if _read_json(_find_program(), "status", "--json"):
+        if _read_json(_find_program(), "status", "--json").get("BackendState") not in (None, "NoState", "Starting"):
             return {}
         time.sleep(0.1)
     return {"problem": f"tailscaled was started and did not answer within {_ANSWERS_S} s"}

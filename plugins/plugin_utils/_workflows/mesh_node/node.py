@@ -169,7 +169,8 @@ def ensure_absent(remote: NodeClient, order: MeshOrder, check: bool) -> Result:
     if state.record is None:
         return {"changed": False, "steps": [], "joined": state.is_in_mesh, **_describe(answer)}
     leaves = bool(state.record.get("joined") or state.record.get("files"))
-    if leaves and order.address in (*state.addresses, str(answer.get("name")), str(answer.get("name")).split(".")[0]):
+    name = str(answer.get("name"))
+    if leaves and order.address in (*state.addresses, name, name.partition(".")[0]):
         raise RefusedError(
             f"{remote.name}: this connection runs over the mesh ({order.address}), which it would cut",
             "Set ansible_host to an address of the machine outside the mesh",
