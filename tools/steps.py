@@ -79,6 +79,7 @@ SHORT_PASS = (
     "tests/lab/test_team.py::test_a_member_submits_follows_and_cancels",
     "tests/lab/test_kube_policy.py::test_a_gang_trains_to_its_end_where_all_is_denied",
     "tests/lab/test_k3s_site.py",
+    "tests/lab/test_mesh.py",
 )
 SANITY = ("--exclude", "tests/", "--exclude", "tools/", "--exclude", "examples/")
 # From cheap to dear, so that the first answer comes early.
