@@ -71,7 +71,7 @@ ON_ANSIBLE = (
     "tests/unit/plugins/plugin_utils/_inventory/",
 )
 # What a cluster does every time: a gang, a kill and its resume, competing gangs, a member's rights, denied networks.
-# The last one goes from bare machines to a trained job and back.
+# The last two go from bare machines to a trained job and back, and into a mesh and out of it.
 SHORT_PASS = (
     "tests/lab/test_kube_training.py::test_a_gang_runs_once_and_leaves_its_record",
     "tests/lab/test_kube_training.py::test_a_killed_pod_resumes_from_the_checkpoint",
