@@ -150,7 +150,7 @@ def test_a_command_that_does_not_exist_is_named(world: World) -> None:
 def test_the_time_limit_ends_a_run(world: World) -> None:
     """After timeout_s seconds all ranks are ended."""
     result = world.play(job=world.rank_job(timeout_s=1))
-    assert_failed(world, result, "timeout_s has passed")
+    assert_failed(world, result, "timeout_s (1 s) has passed")
     assert world.record()["exit_code"] == 124
 
 
