@@ -18,7 +18,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._ansible import errors as error_boundary
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._workflows import (
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.kube_objects import (
     kube_apply,
     kube_info,
     kube_secret,

@@ -131,6 +131,8 @@ def test_a_user_who_may_not_read_or_change_nodes_is_told(api: ApiServer, client:
     published = target.publish({pair[0]: patch(lane="A")}, check=False)
     assert not published.changed and "node labels were not written" in published.note
     assert not set(LABELS) & set(labels(client, pair[0]))
+    # Others try what this user may not read.
+    client.delete(f"{rbac}/v1/ClusterRoleBinding", "sees")
 
 
 def labels(client: Client, node: str) -> dict[str, str]:

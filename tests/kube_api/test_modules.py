@@ -16,7 +16,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._workflows import (
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.kube_objects import (
     kube_apply,
     kube_info,
     kube_secret,

@@ -59,15 +59,15 @@ def run_pod(client: Client, namespace: str, node: str, name: str = "r-0") -> Non
     client.patch("v1/Pod", name, {"status": {"phase": "Running"}}, namespace, subresource="status")
 
 
-def reader(api: ApiServer, client: Client) -> Dict:
-    """Return the options of a user who may read everything and delete nothing."""
+@pytest.fixture
+def reader(api: ApiServer, client: Client) -> t.Iterator[Dict]:
+    """The options of a user who may read everything and delete nothing, until the test ends."""
     access = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "reads"}}
     rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reads"}
     subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader"}
-    if client.get("rbac.authorization.k8s.io/v1/ClusterRoleBinding", "reads") is None:
-        client.create({**access, "kind": "ClusterRole", "rules": rules})
-        client.create({**access, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": [subject]})
+    client.create({**access, "kind": "ClusterRole", "rules": rules})
+    client.create({**access, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": [subject]})
     cluster = {"server": api.url, "certificate-authority": str(api.root / "ca.crt")}
     config = {
         "clusters": [{"name": "c", "cluster": cluster}],
@@ -75,17 +75,20 @@ def reader(api: ApiServer, client: Client) -> Dict:
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "x",
     }
-    return {"kubeconfig": config}
+    yield {"kubeconfig": config}
+    # Others try what this user may not read.
+    for kind in ("ClusterRoleBinding", "ClusterRole"):
+        client.delete(f"rbac.authorization.k8s.io/v1/{kind}", "reads")
 
 
 def test_a_cancel_that_is_forbidden_ends_no_record(
-    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path
+    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path, reader: Dict
 ) -> None:
     """The run goes on, its record says so, and the answer names what there still is."""
     live = started(api, client, home, namespace, tmp_path)
     run_pod(client, namespace, f"{namespace}-1")
     before = (home.run_folder(RUN) / "run.json").read_bytes()
-    found = cancel.cancel(request(api, tmp_path, **reader(api, client)), home, record_of(home))
+    found = cancel.cancel(request(api, tmp_path, **reader), home, record_of(home))
     assert found["failed"] and not found["changed"] and (found["run_id"], found["folder"])
     said = f"run {RUN} was not cancelled, there still are Job {namespace}/{RUN} and 1 pods on {namespace}-1: "
     assert str(found["msg"]).startswith(said) and "forbidden" in str(found["msg"])
