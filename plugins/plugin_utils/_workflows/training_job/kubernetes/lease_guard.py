@@ -71,13 +71,13 @@ class ClusterLeaseGuard:
         run_id: str,
         client: Client,
         *,
-        outside: Externals | None = None,
-        stage: Scheduler | None = None,
+        externals: Externals | None = None,
+        scheduler: Scheduler | None = None,
     ) -> None:
         self._request, self._home, self._job, self._run_id, self._client = request, home, job, run_id, client
-        self._outside, self._stage = outside, stage
-        self._now = stage.now if stage else time.time
-        self._tenancy: RunLeases | None = None
+        self._externals, self._scheduler = externals, scheduler
+        self._now = scheduler.now if scheduler else time.time
+        self._run_leases: RunLeases | None = None
         self._renewals: list[LeaseRenewal] = []
         self._noted: set[str] = set()
         self._prices: dict[str, float | None] = {}
@@ -118,7 +118,7 @@ class ClusterLeaseGuard:
         self._next = now + _INTERVAL_S
         for renewal in self._renewals:
             renewal.tick()
-        return self._tenancy.over(now) if self._tenancy else ""
+        return self._run_leases.over(now) if self._run_leases else ""
 
     def delete_due(self, result: Result, outcome: str) -> Result:
         """Delete the machines that are due after the run's end; return its result with what came of that.
@@ -126,18 +126,18 @@ class ClusterLeaseGuard:
         Its nodes leave the cluster first. One that another run uses, or whose use is unknown,
         stays: ``kept`` says why, by name.
         """
-        tenancy = find_run_leases(self._home, self._run_id)
-        due = tenancy.due(outcome, self._now()) if tenancy else ()
-        if tenancy is None or not due:
+        run_leases = find_run_leases(self._home, self._run_id)
+        due = run_leases.due(outcome, self._now()) if run_leases else ()
+        if run_leases is None or not due:
             return result
         kept = self._leave(due)
         providers = self._variable("muster_providers")
-        found = tenancy.end(
+        found = run_leases.end(
             outcome,
             providers,
             self._request.progress.say,
-            externals=self._outside,
-            scheduler=self._stage,
+            externals=self._externals,
+            scheduler=self._scheduler,
             keep=frozenset(lease.token for lease in due if lease.name in kept),
         )
         unsure = [f"{name} was not deleted: {why[1]}" for name, why in kept.items() if why[0] == "unsure"]
@@ -158,8 +158,8 @@ class ClusterLeaseGuard:
             for name, lease in mine.items()
         ]
         cluster = {key: value for key, value in ref.to_dict().items() if key != "context"}
-        more: Dict = {} if self._stage is None else {"scheduler": self._stage}
-        self._tenancy = bind_leases(
+        more: Dict = {} if self._scheduler is None else {"scheduler": self._scheduler}
+        self._run_leases = bind_leases(
             self._home,
             self._job,
             self._run_id,
@@ -198,7 +198,7 @@ class ClusterLeaseGuard:
             other = self._other_run(lease.name)
             if other:
                 drain.set_cordon(self._client, lease.name, False)
-                reassign_lease(self._home, lease, other, scheduler=self._stage)
+                reassign_lease(self._home, lease, other, scheduler=self._scheduler)
                 tell(f"{lease.name} was not deleted: run {other} uses it")
                 return "used", f"run {other} uses it"
         except MusterError as error:
@@ -229,8 +229,8 @@ def delete_after_end(
 
     :param outcome: how it ended.
     """
-    tenancy = find_run_leases(home, record.run_id)
-    if tenancy is None or not tenancy.due(outcome, time.time()):
+    run_leases = find_run_leases(home, record.run_id)
+    if run_leases is None or not run_leases.due(outcome, time.time()):
         return result
-    custody = ClusterLeaseGuard(request, home, parse_job(record.job), tenancy.run_id, connect())
-    return custody.delete_due(result, outcome)
+    guard = ClusterLeaseGuard(request, home, parse_job(record.job), run_leases.run_id, connect())
+    return guard.delete_due(result, outcome)

@@ -294,15 +294,15 @@ def _follow(
     request, client, folder = asked.request, asked.client, asked.folder
     reference = t.cast(BackendRef, record.backend_ref)
     watch = TransportWatch(asked.job, asked.network.verdicts, request.progress)
-    custody = ClusterLeaseGuard(request, asked.home, made.job, made.run_id, client)
+    guard = ClusterLeaseGuard(request, asked.home, made.job, made.run_id, client)
 
     def save(follower: Follower) -> None:
         nonlocal record
         cluster = t.cast(ClusterFollower, follower)
         names = sorted(set(cluster.nodes.values()))
-        custody.bind_nodes(names, reference)
-        current = dataclasses.replace(record, leases={**record.leases, **custody.tokens})
-        current = run_record.update_record(current, cluster.story, custody.prices(names), time.time())
+        guard.bind_nodes(names, reference)
+        current = dataclasses.replace(record, leases={**record.leases, **guard.tokens})
+        current = run_record.update_record(current, cluster.story, guard.prices(names), time.time())
         current = add_software(watch.update(current, cluster.story), cluster.story, cluster.image_ids)
         record = dataclasses.replace(
             current,
@@ -316,7 +316,7 @@ def _follow(
 
     def over() -> str:
         claim.check()
-        return custody.stop_reason()
+        return guard.stop_reason()
 
     sources = ClusterWatches(client, made, live)
     follower = ClusterFollower(made.job, made.run_id, folder, sources, request.progress, save, drilling, over)
@@ -333,7 +333,7 @@ def _follow(
         # The cluster does not let it be followed any more: the run knows nothing of that.
         return build_unfollowed_result(record, folder, changed, error)
     network.write_verdict(folder, asked.network.on_nodes(record.hosts))
-    return _conclude(made, follower, outcome, record, custody, changed)
+    return _conclude(made, follower, outcome, record, guard, changed)
 
 
 def _conclude(
@@ -341,7 +341,7 @@ def _conclude(
     follower: ClusterFollower,
     outcome: RunOutcome,
     record: RunRecord,
-    custody: ClusterLeaseGuard,
+    guard: ClusterLeaseGuard,
     changed: bool,
 ) -> Result:
     """Delete what would run on, complete the run's history, record its end and release its machines."""
@@ -359,9 +359,9 @@ def _conclude(
         delete_secret(client, made, progress)
     log_recovery.recover_logs(client, made, follower, told == "done")
     outcome = explain_end(folder, check_attendance(made.job, follower, outcome), "kubernetes")
-    ended = record_end(follower, outcome, record, custody.prices(follower.nodes.values()), follower.ended_at())
+    ended = record_end(follower, outcome, record, guard.prices(follower.nodes.values()), follower.ended_at())
     result = add_drill(build_result(ended, folder, changed), follower, ended)
-    return custody.delete_due(add_problem(result, problem), outcome.outcome)
+    return guard.delete_due(add_problem(result, problem), outcome.outcome)
 
 
 def _derive(asked: ClusterRun, made: KubePlan) -> Result:

@@ -86,7 +86,7 @@ class Rented(World):
         request = training_job.RunRequest(
             self.options, ["localhost"], hostvars, self.folder, False, lambda names: [], self.progress
         )
-        more: Dict = {"outside": self.outside, "stage": self.stage}
+        more: Dict = {"externals": self.outside, "scheduler": self.stage}
         return subject.ClusterLeaseGuard(request, self.home, job(**changes), "r1", self.client, **more)
 
     def leases(self) -> list[Lease]:
