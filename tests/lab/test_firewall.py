@@ -13,15 +13,15 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import typing as t
 
 import pytest
 
 from ansible_collections.muster.training.tests.e2e.playbook_world import Play, Result
-from ansible_collections.muster.training.tests.lab import host, image, podman, traces
+from ansible_collections.muster.training.tests.lab import image
 from ansible_collections.muster.training.tests.lab.k3s import machines
-from ansible_collections.muster.training.tests.support.kube_lab import NOTES, not_run
+from ansible_collections.muster.training.tests.lab.k3s.session import open_machines
+from ansible_collections.muster.training.tests.support.kube_lab import NOTES
 
 SERVER, AGENT, WORLD = "lab-1", "lab-2", "lab-3"
 CLUSTER = (SERVER, AGENT)
@@ -142,24 +142,8 @@ class World:
 @pytest.fixture(scope="module")
 def world() -> t.Iterator[World]:
     """The machines, booted, with something that answers on each port."""
-    reason = host.unmet()
-    if reason:
-        not_run(reason)
-    try:
-        host.ensure_programs()
-        tool = podman.Podman(podman.cache_home())
-        traces.sweep(tool)
-        machines.prepare(tool)
-        root_image = image.ensure(tool, image.FIREWALLS)
-    except host.LabError as error:
-        not_run(str(error))
-    lab = machines.BareLab(tool, pathlib.Path(tempfile.mkdtemp(prefix="muster-lab-")), size=3)
-    try:
-        lab.up(root_image)
+    with open_machines(image.FIREWALLS, size=3) as lab:
         yield World(lab)
-    finally:
-        left = lab.down()
-    assert left == [], "the lab left something behind"
 
 
 def listen(world: World, name: str) -> None:

@@ -220,21 +220,21 @@ def test_the_digest_of_the_first_download_is_held(operator: Operator) -> None:
 
 def test_again_nothing_is_changed_or_restarted(operator: Operator) -> None:
     labelled = {AGENT: {"k3s_labels": {"example.com/pool": "a"}}}
-    started = operator.started()
+    started = operator.lab.started()
     result = operator.play("cluster", hosts=labelled)
     assert result.code == 0 and result.changed == 0, result.output
-    assert operator.started() == started
+    assert operator.lab.started() == started
     NOTES.append(f"cluster.yml again: {result.seconds:.1f} s")
     checked = operator.play("cluster", "--check", hosts=labelled)
     assert checked.code == 0 and checked.changed == 0, checked.output
 
 
 def test_a_changed_option_restarts_the_machine_that_it_is_for(operator: Operator) -> None:
-    server, agent = operator.started()
+    server, agent = operator.lab.started()
     result = operator.play("cluster", hosts={AGENT: {"k3s_memlock": False, "k3s_labels": {}}})
     # The labels of the cluster are counted where they are sent from.
     assert result.code == 0 and result.recap[SERVER]["changed"] == 1, result.output
-    now = operator.started()
+    now = operator.lab.started()
     assert now[0] == server and now[1] != agent
     labels = next(node["metadata"]["labels"] for node in operator.items("nodes") if node["metadata"]["name"] == AGENT)
     assert "example.com/pool" not in labels
@@ -245,7 +245,7 @@ def test_taints_are_changed_and_removed_and_nothing_is_started_again(operator: O
         node = next(item for item in operator.items("nodes") if item["metadata"]["name"] == AGENT)
         return [f"{item['key']}={item['value']}:{item['effect']}" for item in node["spec"].get("taints", [])]
 
-    started = operator.started()
+    started = operator.lab.started()
     common: dict[str, t.Any] = {"k3s_memlock": False, "k3s_labels": {}}
     for wanted in (["example.com/gpu=a:NoSchedule"], ["example.com/gpu=b:NoSchedule"], []):
         result = operator.play("cluster", hosts={AGENT: {**common, "k3s_taints": wanted}})
@@ -253,7 +253,7 @@ def test_taints_are_changed_and_removed_and_nothing_is_started_again(operator: O
         assert taints() == wanted
     again = operator.play("cluster", hosts={AGENT: {**common, "k3s_taints": []}})
     assert again.code == 0 and again.changed == 0, again.output
-    assert operator.started() == started
+    assert operator.lab.started() == started
 
 
 def test_a_machine_that_was_made_anew_under_its_name_is_refused_with_what_to_do(operator: Operator) -> None:
@@ -271,7 +271,7 @@ def test_a_machine_that_was_made_anew_under_its_name_is_refused_with_what_to_do(
 
 
 def test_one_machine_leaves_and_comes_back(operator: Operator, before: dict[str, list[str]]) -> None:
-    server = operator.started()[0]
+    server = operator.lab.started()[0]
     left = operator.play("cluster_absent", "--limit", AGENT)
     assert left.code == 0, left.output
     assert find_differences(operator, before, AGENT) == []
@@ -284,7 +284,7 @@ def test_one_machine_leaves_and_comes_back(operator: Operator, before: dict[str,
     for playbook, values in (("join", {"muster_join_hosts": AGENT}), ("cluster", {})):
         again = operator.play(playbook, **values)
         assert again.code == 0 and again.changed == 0, again.output
-    assert operator.started()[0] == server
+    assert operator.lab.started()[0] == server
 
 
 def test_removed_the_machines_are_as_they_were_found(operator: Operator, before: dict[str, list[str]]) -> None:

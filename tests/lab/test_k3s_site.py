@@ -121,18 +121,18 @@ def test_from_bare_machines_to_a_trained_job_and_back(operator: Operator) -> Non
     page = (folder / "report" / "report.html").read_text()
     assert all(f"<span>{name}</span>" in page for name in PHASES[:-1])
 
-    started, running, writes = operator.started(), pods_of(operator), written(operator)
+    started, running, writes = operator.lab.started(), pods_of(operator), written(operator)
     assert writes, "the audit log does not show what the first play wrote"
     again = operator.play("site")
     assert again.code == 0 and again.changed == 0, again.output
-    assert operator.started() == started and pods_of(operator) == running
+    assert operator.lab.started() == started and pods_of(operator) == running
     assert written(operator)[len(writes) :] == []
 
     left = operator.play("remove_nodes", muster_remove_nodes=AGENT)
     assert left.code == 0, left.output
     assert [node["metadata"]["name"] for node in operator.items("nodes")] == [SERVER]
     assert find_differences(operator, before, AGENT) == []
-    assert operator.started()[0] == started[0]
+    assert operator.lab.started()[0] == started[0]
 
     gone = operator.play("cluster_absent")
     assert gone.code == 0, gone.output

@@ -14,15 +14,15 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.tests.lab import host, image, podman, traces
+from ansible_collections.muster.training.tests.lab import image
 from ansible_collections.muster.training.tests.lab.k3s import machines
 from ansible_collections.muster.training.tests.lab.k3s.operator import AGENT, SERVER
-from ansible_collections.muster.training.tests.support.kube_lab import NOTES, not_run
+from ansible_collections.muster.training.tests.lab.k3s.session import open_machines
+from ansible_collections.muster.training.tests.support.kube_lab import NOTES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 IMAGES = {SERVER: ["pause.tar", "coredns.tar"], AGENT: ["pause.tar"]}
@@ -81,34 +81,13 @@ class Scenarios:
             for node in self.lab.nodes
         }
 
-    def started(self) -> list[str]:
-        """The invocations of the units on all machines: another one after each start."""
-        show = ("systemctl", "show", "k3s.service", "k3s-agent.service", "--property=InvocationID", "--value")
-        return [self.lab.ask(node.name, *show) for node in self.lab.nodes]
-
 
 @pytest.fixture(scope="module")
 def scenarios() -> t.Iterator[Scenarios]:
     """Two machines with everything that a scenario may switch on."""
-    reason = host.unmet()
-    if reason:
-        not_run(reason)
-    try:
-        host.ensure_programs()
-        tool = podman.Podman(podman.cache_home())
-        traces.sweep(tool)
-        machines.prepare(tool)
-        root_image = image.ensure(tool, image.FIREWALLS)
-    except host.LabError as error:
-        not_run(str(error))
-    lab = machines.BareLab(tool, pathlib.Path(tempfile.mkdtemp(prefix="muster-lab-")))
-    try:
-        lab.up(root_image)
+    with open_machines(image.FIREWALLS) as lab:
         NOTES.append(f"molecule: {machines.binary(lab.folder)[1]} is what the role k3s installs")
         yield Scenarios(lab)
-    finally:
-        left = lab.down()
-    assert left == [], "the lab left something behind"
 
 
 @pytest.mark.parametrize("name", ["firewall", "k3s"])
@@ -120,10 +99,10 @@ def test_a_scenario(scenarios: Scenarios, name: str) -> None:
     scenarios.step(name, "check")
     assert scenarios.state() == before
     scenarios.step(name, "converge")
-    converged, started = scenarios.state(), scenarios.started()
+    converged, started = scenarios.state(), scenarios.lab.started()
     assert converged != before
     scenarios.step(name, "idempotence")
-    assert scenarios.state() == converged and scenarios.started() == started
+    assert scenarios.state() == converged and scenarios.lab.started() == started
     scenarios.step(name, "side-effect")
     assert "failed" not in scenarios.step(name, "verify").partition("short test summary")[2]
     scenarios.step(name, "cleanup")

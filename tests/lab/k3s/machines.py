@@ -164,6 +164,11 @@ class BareLab(nodes.Lab):
         asked = json.dumps([STATE, _IGNORED])
         return sorted(self.ask(node, "python3", "-I", "-c", _STATE_PROGRAM, asked).splitlines())
 
+    def started(self) -> list[str]:
+        """The invocations of the units on all machines: another one after each start."""
+        show = ("systemctl", "show", "k3s.service", "k3s-agent.service", "--property=InvocationID", "--value")
+        return [self.ask(node.name, *show) for node in self.nodes]
+
     def digest(self, node: str) -> str:
         """Return the digest of :meth:`state`."""
         return hashlib.sha256("\n".join(self.state(node)).encode()).hexdigest()

@@ -94,11 +94,6 @@ class Operator:
         """Return the objects that ``kubectl get`` finds."""
         return t.cast("list[dict[str, t.Any]]", json.loads(self.kubectl("get", *words, "-o", "json"))["items"])
 
-    def started(self) -> list[str]:
-        """The invocations of the units on all machines: another one after each start."""
-        show = ("systemctl", "show", "k3s.service", "k3s-agent.service", "--property=InvocationID", "--value")
-        return [self.lab.ask(node.name, *show) for node in self.lab.nodes]
-
     def ledger(self) -> list[tuple[str, str, str]]:
         """Return event, resource and name of each line of the ledger."""
         lines = map(json.loads, (self.state / "ledger.jsonl").read_text().splitlines())

@@ -18,8 +18,8 @@ from .operator import Operator
 
 
 @contextlib.contextmanager
-def open_operator() -> t.Iterator[Operator]:
-    """Two machines, booted; fails when anything of them is left at its end."""
+def open_machines(recipe: image.Recipe = image.KUBE, size: int = 2) -> t.Iterator[machines.BareLab]:
+    """Bare machines of a root file system, booted; fails when anything of them is left at its end."""
     reason = host.unmet()
     if reason:
         not_run(reason)
@@ -27,18 +27,25 @@ def open_operator() -> t.Iterator[Operator]:
         host.ensure_programs()
         tool = podman.Podman(podman.cache_home())
         traces.sweep(tool)
-        root_image = image.ensure(tool, image.KUBE)
+        root_image = image.ensure(tool, recipe)
         machines.prepare(tool)
     except host.LabError as error:
         not_run(str(error))
-    lab = machines.BareLab(tool, pathlib.Path(tempfile.mkdtemp(prefix="muster-lab-")))
+    lab = machines.BareLab(tool, pathlib.Path(tempfile.mkdtemp(prefix="muster-lab-")), size=size)
     try:
         lab.up(root_image)
-        NOTES.append(f"K3s: {machines.binary(lab.folder)[1]} is what the role installs")
-        yield Operator(lab)
+        yield lab
     finally:
         left = lab.down()
     assert left == [], "the lab left something behind"
+
+
+@contextlib.contextmanager
+def open_operator() -> t.Iterator[Operator]:
+    """Two machines and who runs playbooks on them."""
+    with open_machines() as lab:
+        NOTES.append(f"K3s: {machines.binary(lab.folder)[1]} is what the role installs")
+        yield Operator(lab)
 
 
 def find_differences(operator: Operator, before: t.Mapping[str, t.Sequence[str]], *names: str) -> list[str]:
