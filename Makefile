@@ -31,10 +31,10 @@ help: ## this list
 demo: venv venv-torch ## train a small model on two local nodes, kill a rank, see it resume, print the report's path
 	@$(DEV) -m tools.demo $(ARGS)
 
-test: venv venv-torch venv-launchers venv-services venv-core220 ## all checks (ARGS="--only unit,mypy" for some, ARGS=--list for their names)
+test: venv ## all checks (ARGS="--only unit,mypy" for some, ARGS=--list for their names)
 	@$(DEV) -m tools.check $(ARGS)
 
-test-all: venv venv-torch venv-launchers venv-services venv-core220 venv-core222 ## also what make test leaves out
+test-all: venv venv-core222 ## also what make test leaves out
 	@MUSTER_TEST_ALL=1 $(DEV) -m tools.check --all $(ARGS)
 
 bench: venv venv-torch ## performance ratios with their gates, each line ends in PASS or FAIL; installs what it needs
@@ -46,7 +46,7 @@ lab: venv venv-torch ## checks on a cluster of local containers (root, podman, L
 drill: venv venv-torch ## faults on that cluster while a job trains; writes the table of the docs (ARGS="--repetitions 5")
 	@$(DEV) -m tools.drill kubernetes $(ARGS)
 
-e2e: venv venv-torch venv-launchers venv-services ## the demo inventory from bootstrap to report
+e2e: venv ## the demo inventory from bootstrap to report
 	@$(DEV) -m tools.check --only e2e
 
 lint: venv ## words and names with their figures, style, types, layers, documentation

@@ -5,6 +5,9 @@
 
 In a command ``{bin}`` is the folder of the development environment's commands, ``{python}`` its interpreter, and
 ``{core220}``, ``{core222}`` are the same folders of the environments with other versions of ansible-core.
+
+The order is that of a quick end: what is cheap comes first, environments are made beside checks for one processor,
+what uses all of them runs alone, and what waits for machines begins early.
 """
 
 from __future__ import annotations
@@ -82,13 +85,25 @@ SHORT_PASS = (
     "tests/lab/test_mesh.py",
 )
 SANITY = ("--exclude", "tests/", "--exclude", "tools/", "--exclude", "examples/")
-# From cheap to dear, so that the first answer comes early.
 STEPS: t.Final[tuple[Step, ...]] = (
     Step("ruff", "ruff check", (("{bin}/ruff", "check", "."),), PYTHON_FILES),
     Step("format", "ruff format", (("{bin}/ruff", "format", "--check", "."),), PYTHON_FILES),
     Step("words", "words of messages, docs and names, with the figures", (("{python}", "-m", "tools.words"),)),
     Step("yamllint", "yamllint", (("{bin}/yamllint", "--strict", "."),), ("*.yml", "*.yaml")),
     Step("changelog", "antsibull-changelog lint", (("{bin}/antsibull-changelog", "lint"),), ("changelogs/*",)),
+    # The two that take minutes to make; the Makefile is the one place that says how. With nothing to do they take none.
+    Step(
+        "venv-torch",
+        "environments with PyTorch and the launchers",
+        (("make", "--no-print-directory", "venv-torch", "venv-launchers"),),
+        limit_s=1800,
+    ),
+    Step(
+        "venv-more",
+        "environments with services and ansible-core 2.20",
+        (("make", "--no-print-directory", "venv-services", "venv-core220"),),
+        limit_s=1800,
+    ),
     Step(
         "mypy",
         "mypy strict, nodes as Python 3.10",
@@ -96,46 +111,6 @@ STEPS: t.Final[tuple[Step, ...]] = (
         PLUGINS,
     ),
     Step("layers", "import-linter", (("{bin}/lint-imports",),), PLUGINS),
-    Step(
-        "unit",
-        "pytest with coverage",
-        (unit_tests("{python}", "--numprocesses=2", f"--cov={PACKAGE}.plugins", "--cov-report=term", *SECOND_TRY),),
-        UNIT_TESTS,
-        counted=True,
-        alone=True,
-    ),
-    # The cluster's half of the product. Programs that are missing come by apt-get (MUSTER_REQUIRE_LAB=1) or are built.
-    # It takes longest and waits for pods half of the time: it begins early, and the steps after it run beside it.
-    Step(
-        "cluster",
-        "a short pass on a cluster of local machines",
-        (("{python}", "-m", "tools.lab", "test", *SHORT_PASS, *SECOND_TRY),),
-        ("tests/lab/*.py",),
-        needs=("torch",),
-        counted=True,
-        limit_s=1800,
-        within="lab",
-    ),
-    Step(
-        "faults",
-        "provider faults, all cases",
-        (
-            (
-                "{python}",
-                "-m",
-                "pytest",
-                "--quiet",
-                "-rsfE",
-                "--tb=short",
-                "--numprocesses=2",
-                # What a file counts is judged by its last test.
-                "--dist=loadfile",
-                "tests/faults",
-            ),
-        ),
-        ("tests/faults/*.py",),
-        counted=True,
-    ),
     Step("artifact", "build and install the archive", (("{python}", "-m", "tools.artifact", "build"),)),
     Step(
         "ansible-doc",
@@ -173,14 +148,6 @@ STEPS: t.Final[tuple[Step, ...]] = (
         (("{bin}/ansible-lint", "--offline", "--nocolor"),),
         ("playbooks/*", "roles/*", "meta/*", "galaxy.yml"),
     ),
-    Step(
-        "core220",
-        "pytest and syntax on ansible-core 2.20",
-        (unit_tests("{core220}/python", *ON_ANSIBLE), ("{python}", "-m", "tools.artifact", "syntax", "{core220}")),
-        UNIT_TESTS,
-        needs=("core220",),
-        after=("artifact",),
-    ),
     # What is shipped; ruff and mypy hold tests, tools and examples. Programs that run on nodes by themselves say in
     # their first lines which rule of pylint takes them for code inside AnsibleModule: an ignore file could say so too,
     # but ansible-lint's production profile forbids those ignores.
@@ -188,6 +155,55 @@ STEPS: t.Final[tuple[Step, ...]] = (
         "sanity",
         "ansible-test sanity",
         (("{python}", "-m", "tools.sanity", "sanity", *SANITY),),
+    ),
+    Step(
+        "unit",
+        "pytest with coverage",
+        (unit_tests("{python}", "--numprocesses=2", f"--cov={PACKAGE}.plugins", "--cov-report=term", *SECOND_TRY),),
+        UNIT_TESTS,
+        counted=True,
+        alone=True,
+    ),
+    # The cluster's half of the product. Programs that are missing come by apt-get (MUSTER_REQUIRE_LAB=1) or are built.
+    # It takes longest and waits for pods half of the time: it begins early, and the steps after it run beside it.
+    Step(
+        "cluster",
+        "a short pass on a cluster of local machines",
+        (("{python}", "-m", "tools.lab", "test", *SHORT_PASS, *SECOND_TRY),),
+        ("tests/lab/*.py",),
+        needs=("torch",),
+        after=("venv-torch",),
+        counted=True,
+        limit_s=1800,
+        within="lab",
+    ),
+    Step(
+        "faults",
+        "provider faults, all cases",
+        (
+            (
+                "{python}",
+                "-m",
+                "pytest",
+                "--quiet",
+                "-rsfE",
+                "--tb=short",
+                "--numprocesses=2",
+                # What a file counts is judged by its last test.
+                "--dist=loadfile",
+                "tests/faults",
+            ),
+        ),
+        ("tests/faults/*.py",),
+        counted=True,
+    ),
+    Step(
+        "core220",
+        "pytest and syntax on ansible-core 2.20",
+        (unit_tests("{core220}/python", *ON_ANSIBLE), ("{python}", "-m", "tools.artifact", "syntax", "{core220}")),
+        UNIT_TESTS,
+        needs=("core220",),
+        after=("artifact", "venv-more"),
     ),
     Step(
         "integration",
@@ -201,6 +217,7 @@ STEPS: t.Final[tuple[Step, ...]] = (
         (("{python}", "-m", "pytest", "--quiet", "-rsfE", "--tb=short", "-m", "torch", *SECOND_TRY),),
         UNIT_TESTS,
         needs=("torch",),
+        after=("venv-torch",),
         counted=True,
         empty_status=5,
     ),
@@ -219,6 +236,7 @@ STEPS: t.Final[tuple[Step, ...]] = (
         (("{python}", "-m", "tools.e2e", "-n", "2", "--dist", "loadfile", *SECOND_TRY),),
         ("tools/e2e.py",),
         needs=("torch",),
+        after=("venv-torch", "venv-more"),
         limit_s=1800,
         alone=True,
     ),
