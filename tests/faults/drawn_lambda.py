@@ -144,7 +144,7 @@ LAMBDA = (
         (
             ok("rent"),
             wait(600),
-            then(lambda life: show(life, lambda item: {**item, "name": "", "tags": []})),
+            then(lambda life: show(life, lambda item: {**item, "name": "", "hostname": "ip-10-19-0-7", "tags": []})),
             bad("reap"),
             bad("teardown", "delete it there if it is yours"),
             CALM,
@@ -166,8 +166,8 @@ LAMBDA = (
         f"{DOCUMENT}: the enumeration grew with 1.10",
         "instances are listed as 'migrating'",
         "such a one bills and is not ready",
-        (bad("rent", "migrating", wait_timeout_s=1900), ok("reap")),
-        lambda life: setattr(life.api, "statuses", ["migrating"] * 9),
+        (bad("rent", "not usable", wait_timeout_s=1900), ok("reap")),
+        lambda life: show(life, lambda item: {**item, "status": "migrating"}),
     ),
     Reported(
         "a joined instance migrates",

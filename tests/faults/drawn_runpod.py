@@ -263,6 +263,21 @@ RUNPOD = (
         ),
     ),
     Reported(
+        "a cluster's pods appear one by one",
+        "runpod_cluster",
+        f"{DOCUMENT}: Cluster.pods.byStatus",
+        "of a cluster of two pods one is listed for half an hour",
+        "the price of the whole cluster is said",
+        (
+            ok("rent", 2),
+            wait(600),
+            then(lambda life: show(life, lambda item: None if item["name"].endswith("-1") else item)),
+            ok("reap", says="5.98"),
+            CALM,
+            ok("teardown"),
+        ),
+    ),
+    Reported(
         "a gateway refuses for a moment",
         "runpod",
         f"{DSTACK}/issues/1551",

@@ -225,8 +225,8 @@ VASTAI = (
         "vastai",
         f"{DSTACK}/issues/958",
         "every offer has rentable false",
-        "nothing is ordered, and it is said",
-        (bad("rent"), then(lambda life: life.count_orders(0))),
+        "what is advertised is advice: what is had all the same is used, and ends",
+        (maybe("rent"), ok("reap"), ok("teardown")),
         lambda life: reoffer(life, lambda item: {**item, "rentable": False}),
     ),
     Reported(
@@ -246,6 +246,15 @@ VASTAI = (
         "nothing is ordered, and it is said",
         (bad("rent"), then(lambda life: life.count_orders(0))),
         lambda life: life.api.reply("offers", Answer(200, {"offers": {"id": 1}})),
+    ),
+    Reported(
+        "offers without a price",
+        "vastai",
+        f"{DOCUMENT}: dph_total; {DSTACK}/pull/760",
+        "offers and listings have a price of 0",
+        "a price of 0 is not known, so no cap could be held: nothing is ordered",
+        (bad("rent", max_total_usd_per_hour=5.0), then(lambda life: life.count_orders(0))),
+        lambda life: reoffer(life, lambda item: {**item, "dph_total": 0.0}),
     ),
     Reported(
         "waits for its processors",
