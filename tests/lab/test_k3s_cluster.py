@@ -40,6 +40,11 @@ def before(operator: Operator) -> dict[str, list[str]]:
     return {node.name: operator.lab.state(node.name) for node in operator.lab.nodes}
 
 
+def count_requests(operator: Operator) -> dict[str, int]:
+    """Return how often each machine was asked to do something so far."""
+    return {node.name: operator.lab.requests(node.name) for node in operator.lab.nodes}
+
+
 @pytest.mark.parametrize(
     ("hosts", "values", "said"),
     [
@@ -172,8 +177,14 @@ def test_a_wrong_token_is_refused_before_the_agent_is_touched(operator: Operator
 
 
 def test_the_machines_become_a_cluster(operator: Operator) -> None:
+    asked = count_requests(operator)
     result = operator.play("cluster", hosts={AGENT: {"k3s_labels": {"example.com/pool": "a"}}})
     assert result.code == 0, result.output
+    # Looked at, VXLAN tried, looked at, placed, started; what is sent goes in pieces; a token is made and ended.
+    first = {name: count - asked[name] for name, count in count_requests(operator).items()}
+    pieces = {name: operator.count_pieces(name) for name in first}
+    assert first == {SERVER: 5 + 2 + pieces[SERVER], AGENT: 5 + pieces[AGENT]}, (first, pieces)
+    NOTES.append(f"cluster.yml requests a host, first: {first}, of them pieces of files: {pieces}")
     ready = {
         node["metadata"]["name"]: condition["status"]
         for node in operator.items("nodes")
@@ -220,10 +231,11 @@ def test_the_digest_of_the_first_download_is_held(operator: Operator) -> None:
 
 def test_again_nothing_is_changed_or_restarted(operator: Operator) -> None:
     labelled = {AGENT: {"k3s_labels": {"example.com/pool": "a"}}}
-    started = operator.lab.started()
+    started, asked = operator.lab.started(), count_requests(operator)
     result = operator.play("cluster", hosts=labelled)
     assert result.code == 0 and result.changed == 0, result.output
     assert operator.lab.started() == started
+    assert {name: count - asked[name] for name, count in count_requests(operator).items()} == {SERVER: 2, AGENT: 2}
     NOTES.append(f"cluster.yml again: {result.seconds:.1f} s")
     checked = operator.play("cluster", "--check", hosts=labelled)
     assert checked.code == 0 and checked.changed == 0, checked.output
