@@ -41,9 +41,9 @@ def open_machines(recipe: image.Recipe = image.KUBE, size: int = 2) -> t.Iterato
 
 
 @contextlib.contextmanager
-def open_operator() -> t.Iterator[Operator]:
-    """Two machines and who runs playbooks on them."""
-    with open_machines() as lab:
+def open_operator(size: int = 2) -> t.Iterator[Operator]:
+    """Bare machines and who runs playbooks on them."""
+    with open_machines(size=size) as lab:
         NOTES.append(f"K3s: {machines.binary(lab.folder)[1]} is what the role installs")
         yield Operator(lab)
 

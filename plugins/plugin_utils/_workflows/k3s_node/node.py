@@ -96,6 +96,9 @@ def ensure_present(remote: NodeClient, order: NodeOrder, server: NodeClient | No
     if check or not plan.has_changes:
         if not plan.has_changes and order.settings.role == "server":
             result["changed"] = access.write_kubeconfig(order.home, facts["kubeconfig"], order.api_address, check)
+        if server is not None and not check:
+            # Of a run that was ended after its agent had joined; without one nothing is asked.
+            result["changed"] = bool(tokens.end_tokens(server, order.home, order.settings.node))
         return result
     unit = {"unit": order.settings.unit, "role": order.settings.role, "cluster": order.home.folder.name}
     begin = {"paths": plan.paths, **unit}

@@ -199,6 +199,20 @@ def test_an_agent_joins_with_a_token_that_is_over_afterwards(
         node.ensure_present(t.cast(t.Any, Machine("lab-1", tmp_path / "third")), agent, None, check=False)
 
 
+def test_a_token_that_a_killed_run_has_left_is_ended_by_the_next(
+    machine: t.Any, order: node.NodeOrder, tmp_path: pathlib.Path
+) -> None:
+    server, agent = Machine("lab-1", tmp_path / "other"), agent_of(order)
+    node.ensure_present(machine, agent, t.cast(t.Any, server), check=False)
+    machine.start()
+    assert node.ensure_present(machine, agent, t.cast(t.Any, server), check=True)["changed"] is False
+    assert server.steps == ["token"]
+    assert node.ensure_present(machine, agent, t.cast(t.Any, server), check=False)["changed"] is True
+    assert server.steps == ["token", "token"]
+    assert node.ensure_present(machine, agent, t.cast(t.Any, server), check=False)["changed"] is False
+    assert server.steps == ["token", "token"]
+
+
 def test_a_token_that_the_server_refuses_changes_nothing(
     machine: t.Any, order: node.NodeOrder, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
