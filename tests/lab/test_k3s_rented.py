@@ -101,7 +101,7 @@ class World:
         found = read_ledger(self.operator.state).leases.values()
         self.operator.plain["muster_rented"]["hosts"] = {
             lease.name: {
-                "ansible_host": self.lab.node("lab-2").address,
+                "ansible_host": self.find_address(str(lease.id)),
                 "muster_node": {
                     "id": lease.id,
                     "name": lease.name,
@@ -113,6 +113,12 @@ class World:
             for lease in found
             if lease.state == "joined" and lease.resource == "instance"
         }
+
+    def find_address(self, ident: str) -> str:
+        """Return where the provider says that a machine is."""
+        thing = self.rent.api.find(ident)
+        assert thing is not None
+        return str(thing.fields["endpoint"][0])
 
     def ready(self) -> set[str]:
         """Return the Nodes that are ready."""
