@@ -169,8 +169,13 @@ def test_vxlan_that_does_not_pass_is_named_and_nothing_is_changed(
 
 
 def test_a_wrong_token_is_refused_before_the_agent_is_touched(operator: Operator, before: dict[str, list[str]]) -> None:
+    asked = count_requests(operator)
     result = operator.play("cluster", hosts={AGENT: {"k3s_token": WRONG_TOKEN}})
     assert result.code != 0 and len(result.errors) == 1, result.output
+    # The server is up now: seen with the others, VXLAN tried, seen by itself, files placed, started; then the token.
+    first, pieces = count_requests(operator)[SERVER] - asked[SERVER], operator.count_pieces(SERVER)
+    assert first == 5 + pieces + 1, (first, pieces)
+    NOTES.append(f"requests of a server that comes up: {first - 1}, of them {pieces} with files")
     assert "k3s_token: the token is for another cluster" in result.errors[0]
     assert "0123456789abcdef" not in result.output
     assert find_differences(operator, before, AGENT) == []
@@ -180,11 +185,11 @@ def test_the_machines_become_a_cluster(operator: Operator) -> None:
     asked = count_requests(operator)
     result = operator.play("cluster", hosts={AGENT: {"k3s_labels": {"example.com/pool": "a"}}})
     assert result.code == 0, result.output
-    # Looked at, VXLAN tried, looked at, placed, started; what is sent goes in pieces; a token is made and ended.
+    # Seen with the others, seen by itself, files placed, started; beside a server that is up, which makes and ends a token.
     first = {name: count - asked[name] for name, count in count_requests(operator).items()}
-    pieces = {name: operator.count_pieces(name) for name in first}
-    assert first == {SERVER: 5 + 2 + pieces[SERVER], AGENT: 5 + pieces[AGENT]}, (first, pieces)
-    NOTES.append(f"cluster.yml requests a host, first: {first}, of them pieces of files: {pieces}")
+    pieces = operator.count_pieces(AGENT)
+    assert first == {SERVER: 4, AGENT: 4 + pieces}, (first, pieces)
+    NOTES.append(f"requests of an agent that joins: {first[AGENT]}, of them {pieces} with files")
     ready = {
         node["metadata"]["name"]: condition["status"]
         for node in operator.items("nodes")
