@@ -22,7 +22,13 @@ import pytest
 
 from ansible_collections.muster.training.tests.lab.k3s.callback import boundaries
 from ansible_collections.muster.training.tests.lab.k3s.operator import AGENT, SERVER, Operator
-from ansible_collections.muster.training.tests.lab.k3s.session import find_differences, open_operator
+from ansible_collections.muster.training.tests.lab.k3s.session import (
+    State,
+    compare,
+    describe_installed,
+    find_differences,
+    open_operator,
+)
 from ansible_collections.muster.training.tests.support.kube_lab import NOTES
 
 ALL = os.environ.get("MUSTER_TEST_ALL") == "1"
@@ -31,17 +37,6 @@ CUTS = int(os.environ.get("MUSTER_LAB_CUTS") or (40 if ALL else 2))
 SEED = int(os.environ.get("MUSTER_LAB_SEED") or 21)
 _CALLBACKS = pathlib.Path(boundaries.__file__).parent
 _LIMIT_S = 300
-# What is made anew with each cluster, or written by what runs: the paths have to be the same, not what is in them.
-_OWN = ("/var/lib/rancher/", "/var/lib/kubelet/", "/var/lib/cni/", "/run/")
-_OF_ONE_CLUSTER = (
-    "/etc/rancher/k3s/muster-token",
-    "/etc/rancher/k3s/k3s.yaml",
-    "/etc/rancher/node/",
-    "/var/lib/muster/",
-)
-# Links, routes, mounts and rules of single pods.
-_PER_POD = ("link veth", "link cali", "mount /var/lib/kubelet/pods/", "mount /run/k3s/", "rule ", "route ")
-State = dict[str, list[str]]
 
 
 class World:
@@ -61,7 +56,7 @@ class World:
         result = self.start(playbook, log).wait(_LIMIT_S)
         assert result.code == 0, result.output
         self.tasks[playbook], self.seconds[playbook] = log.read_text().splitlines(), result.seconds
-        return self.describe()
+        return describe_installed(self.operator.lab)
 
     def start(self, playbook: str, log: pathlib.Path, kill_at: int = 0) -> t.Any:
         """Start a playbook that notes its tasks, and that is killed before one of them."""
@@ -72,20 +67,9 @@ class World:
         }
         return self.operator.start(playbook, environment=environment)
 
-    def describe(self) -> State:
-        """Return what the machines are, without what each cluster has of its own."""
-        found = {}
-        for node in self.operator.lab.nodes:
-            lines = [line for line in self.operator.lab.state(node.name) if not line.startswith(("process ", *_OWN))]
-            kept = (line.rpartition(" ")[0] if line.startswith(_OF_ONE_CLUSTER) else line for line in lines)
-            found[node.name] = sorted({line for line in kept if not line.startswith(_PER_POD)})
-        return found
-
     def find_problems(self, changed_again: int) -> list[str]:
         """Return what is other than after a bring-up that nothing has interrupted."""
-        now = self.describe()
-        problems = [f"{name} has {line}" for name in now for line in now[name] if line not in self.up[name]]
-        problems += [f"{name} lacks {line}" for name in now for line in self.up[name] if line not in now[name]]
+        problems = compare(self.up, describe_installed(self.operator.lab))
         ready = {
             node["metadata"]["name"]: condition["status"]
             for node in self.operator.items("nodes")
