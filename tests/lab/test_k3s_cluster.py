@@ -181,6 +181,20 @@ def test_a_wrong_token_is_refused_before_the_agent_is_touched(operator: Operator
     assert find_differences(operator, before, AGENT) == []
 
 
+def test_a_disk_that_is_full_in_the_middle_is_told_in_one_line(
+    operator: Operator, before: dict[str, list[str]]
+) -> None:
+    operator.lab.ask(AGENT, "mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", "/usr/local/bin")
+    try:
+        result = operator.play("cluster")
+    finally:
+        operator.lab.ask(AGENT, "umount", "/usr/local/bin")
+    assert result.code != 0 and len(result.errors) == 1, result.output
+    assert "lab-2: " in result.errors[0] and "No space left on device" in result.errors[0], result.errors
+    left = operator.play("cluster_absent", "--limit", AGENT)
+    assert left.code == 0 and find_differences(operator, before, AGENT) == [], left.output
+
+
 def test_the_machines_become_a_cluster(operator: Operator) -> None:
     asked = count_requests(operator)
     result = operator.play("cluster", hosts={AGENT: {"k3s_labels": {"example.com/pool": "a"}}})

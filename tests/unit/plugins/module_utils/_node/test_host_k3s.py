@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import base64
+import errno
 import functools
 import hashlib
 import http.server
+import json
 import pathlib
 import threading
 import typing as t
@@ -137,6 +139,40 @@ def test_a_unit_is_started_again_only_for_what_was_placed_since(
     active["active"] = "failed"
     assert restart() == {"problem": "it says why"}
     assert files.read_json(tmp_path / host_k3s.RECORD)["started_with"] == "d2"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("abcdef.0123456789abcdef", "the token is not in K10 form"),
+        (f"K10{'0' * 64}::abcdef.0123456789abcdef", "the token is for another cluster"),
+        (f"K10{'a1' * 32}::abcdef.0123456789abcdef", "the token abcdef is expired or does not exist"),
+        (f"K10{'a1' * 32}::server:wrong", "the server does not know the token"),
+        (f"K10{'a1' * 32}::fedcba.0123456789abcdef", None),
+    ],
+)
+def test_a_token_that_the_server_will_not_take_is_explained(
+    monkeypatch: pytest.MonkeyPatch, given: str, said: str | None
+) -> None:
+    listed = [
+        {"token": "abcdef.0123456789abcdef", "expires": "2020-01-01T00:00:00Z"},
+        {"token": "fedcba.0123456789abcdef", "expires": "2999-01-01T00:00:00Z"},
+    ]
+    monkeypatch.setattr(host_k3s, "run", lambda *_words: json.dumps(listed))
+    problem = host_k3s._token_problem(given, "a1" * 32, "/usr/local/bin/k3s")
+    assert problem is None if said is None else problem is not None and problem.startswith(said)
+
+
+def test_a_full_disk_is_told_in_one_line_and_the_record_has_what_there_is(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_args: t.Any) -> t.NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device", "/usr/local/bin/.k3s.part")
+
+    monkeypatch.setattr(zlib, "decompress", fail)
+    answer = piece(tmp_path, CONTENT, begin={"paths": [PROGRAM], **ABOUT})
+    assert answer == {"problem": "/usr/local/bin/.k3s.part: No space left on device"}
+    assert files.read_json(tmp_path / host_k3s.RECORD)["files"] == {PROGRAM: None}
 
 
 def test_a_line_of_the_log_is_shown_without_its_frame() -> None:
