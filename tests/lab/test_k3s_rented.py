@@ -72,6 +72,8 @@ class World:
             "muster_cluster": CLUSTER,
             "muster_state": operator.values["muster_state"],
             "rented_nodes_ssh_private_key_file": str(self.lab.folder / "key"),
+            # They have no GPU to show, so that renting does not look at them; their host keys are known from the lab.
+            "ansible_ssh_common_args": operator.plain["muster_nodes"]["vars"]["ansible_ssh_common_args"],
             "team_pod_security": "privileged",
             "muster_node_hosts": "muster_nodes:muster_rented",
         }
