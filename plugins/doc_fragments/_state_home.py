@@ -21,8 +21,9 @@ options:
       - Where the controller keeps its state, a mapping with the keys C(path) and C(store) (V(local), V(s3) or
         V(kubernetes)).
       - With V(s3) the key C(s3) has C(endpoint), C(bucket) (C(BUCKET) or C(BUCKET/PREFIX)), C(region), C(addressing),
-        C(ca) and C(secret_ref); with V(kubernetes) the key C(kubernetes) has C(namespace), C(kubeconfig) and C(context).
-        C(path) is a working copy then.
+        C(ca) and C(secret_ref).
+      - With V(kubernetes) the key C(kubernetes) has C(namespace), C(kubeconfig) and C(context).
+      - With either, C(path) is a working copy.
       - The default path is C($XDG_STATE_HOME/muster), or C(~/.local/state/muster).
     type: dict
     default: {}

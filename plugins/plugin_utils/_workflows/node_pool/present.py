@@ -118,7 +118,7 @@ def require_persistent_state(options: Options, variables: t.Container[str]) -> N
     if is_ephemeral and not state_home.get("path") and state_home.get("store", "local") == "local":
         raise RefusedError(
             "the state directory is ephemeral (AWX job): the ledger of rented machines would be lost",
-            "Set muster_reaper_host, muster_state.store to s3 or kubernetes, or muster_state.path to a folder that remains",
+            "Set muster_reaper_host or muster_state.store, or muster_state.path to a folder that remains after the job",
         )
 
 
