@@ -10,6 +10,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import time
 import xml.etree.ElementTree as tree
 
 import pytest
@@ -18,8 +19,9 @@ from ansible_collections.muster.training.tests.lab.kube import manifests, plan
 from ansible_collections.muster.training.tests.lab.kube.stages import until
 from ansible_collections.muster.training.tests.lab.kube_jobs import API
 from ansible_collections.muster.training.tests.lab.kube_plays import Controller, Dict, Play, command
+from ansible_collections.muster.training.tests.lab.kube_registry import silent_registry
 from ansible_collections.muster.training.tests.lab.test_kube_unfollowed import PATTERN, jobset, stepped, stepping
-from ansible_collections.muster.training.tests.support.kube_lab import KubeLab, Team, kube_lab, team
+from ansible_collections.muster.training.tests.support.kube_lab import NOTES, KubeLab, Team, kube_lab, team
 from ansible_collections.muster.training.tests.support.node_lab import read_lines
 
 __all__ = ["kube_lab", "team"]
@@ -68,6 +70,23 @@ def test_a_registry_that_does_not_answer_ends_a_run_when_the_job_says(controller
     assert code != 0 and "connection refused" in output, output
     assert "it lasted for more than placement.start_wait_s (20 s)" in output, output
     assert output.count("its image cannot be pulled") <= 3, "said once, and at the end"
+
+
+def test_a_registry_that_says_nothing_is_named_within_a_minute(controller: Controller) -> None:
+    """No warning and no status of the pod says more than that it is being created."""
+    lab = controller.lab
+    with silent_registry(lab) as name:
+        image = f"{name}/team/trainer:1"
+        play = controller.start("train", stepping(image=image))
+        try:
+            assert until(lambda: lab.pods(controller.team.namespace) or play.ended, 60, 0.1), play.output
+            began = time.monotonic()
+            assert wait_for(play, f"{image}, from the registry {name}, for more than", 90), play.output
+            took = time.monotonic() - began
+        finally:
+            play.stop()
+    NOTES.append(f"a silent registry: named {took:.0f} s after its pods were there")
+    assert took < 60 and play.output.count("from the registry") == 1, play.output
 
 
 def test_a_pod_that_a_user_deletes_is_the_cause(controller: Controller) -> None:
@@ -226,3 +245,30 @@ def test_a_node_s_disruption_by_memory_is_a_lost_pod(controller: Controller) -> 
         assert wait_for(play, "was evicted: TerminationByKubelet"), play.output
     finally:
         play.stop()
+
+
+def test_a_lost_node_takes_none_of_the_jobset_s_restarts(controller: Controller) -> None:
+    """Its pods end by a disruption, which the JobSet's failure policy does not count: none are allowed here."""
+    lab, lost = controller.lab, controller.lab.nodes[1]
+    job = stepping(60, restart={"max_crashes": 0, "max_lost_nodes": 1})
+    play = controller.start("train", job)
+    try:
+        assert until(lambda: stepped(controller, play, 3), 240, 0.2), play.output
+        lab.fault("kill", lost)
+        assert wait_for(play, "was taken away", 240) or restarts(controller)[0] == 1, play.output
+        assert until(lambda: restarts(controller)[0] == 1 or play.ended, 240, 0.5), play.output
+        counted = restarts(controller)
+        lab.fault("start", lost)
+        code, output = play.wait(300)
+    finally:
+        lab.fault("start", lost)
+        play.stop()
+    record, _ = controller.run()
+    assert code == 0 and [item["cause"] for item in record["attempts"]] == ["node_lost", None], output
+    assert counted == (1, 0), "restarts, and those that count towards maxRestarts"
+
+
+def restarts(controller: Controller) -> tuple[int, int]:
+    """Return how often the JobSet has restarted its gang, and how often towards its limit."""
+    status = jobset(controller).get("status", {})
+    return status.get("restarts", 0), status.get("restartsCountTowardsMax", 0)
