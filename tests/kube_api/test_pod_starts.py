@@ -35,6 +35,7 @@ from ansible_collections.muster.training.tests.kube_api.test_cluster_identity im
 )
 from ansible_collections.muster.training.tests.kube_api.test_runs_in_pods import READER, reader, record_of, until
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
+from ansible_collections.muster.training.tests.support.run_world import Said
 
 __all__ = ["home", "reader", "unproven"]
 pytestmark = pytest.mark.usefixtures("unproven")
@@ -53,7 +54,7 @@ class Following:
 
     @property
     def lines(self) -> list[str]:
-        return list(self.request.progress.lines)
+        return list(t.cast(Said, self.request.progress).lines)
 
     def says(self, text: str) -> bool:
         return until(lambda: any(text in line for line in self.lines) or self._found.done()) and any(
@@ -82,8 +83,8 @@ def followed(
 
 def pod_of_run(client: Client, namespace: str, waiting: Dict | None = None) -> Dict:
     """Make a pod of the run that is on a node and does not run there; ``waiting``: why, by its container's status."""
-    spec = {"nodeName": f"{namespace}-1", "containers": [{"name": "node", "image": IMAGE}]}
-    meta = {"name": "r-0", "namespace": namespace, "labels": {RUN_LABEL: RUN}}
+    spec: t.Any = {"nodeName": f"{namespace}-1", "containers": [{"name": "node", "image": IMAGE}]}
+    meta: t.Any = {"name": "r-0", "namespace": namespace, "labels": {RUN_LABEL: RUN}}
     client.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
     state = {"waiting": waiting or {"reason": "ContainerCreating"}}
     container = {"name": "node", "image": IMAGE, "imageID": "", "ready": False, "restartCount": 0, "state": state}
