@@ -22,7 +22,18 @@ from ..api.kinds import KubeObject, title
 from . import status as objects_status
 
 ProblemCode = t.Literal[
-    "quota", "admission", "webhook", "unschedulable", "image", "volume", "queue", "crash", "node", "container", "other"
+    "quota",
+    "admission",
+    "webhook",
+    "unschedulable",
+    "image",
+    "pull",
+    "volume",
+    "queue",
+    "crash",
+    "node",
+    "container",
+    "other",
 ]
 # The first match counts; reasons are those of Kubernetes' own controllers, of JobSet and of Kueue.
 _RULES: t.Final[tuple[tuple[ProblemCode, str, str], ...]] = (
@@ -58,6 +69,7 @@ _WORDS: t.Final[t.Mapping[ProblemCode, str]] = {
     "webhook": "an admission webhook of the cluster does not answer",
     "unschedulable": "no node has room for it",
     "image": "its image cannot be pulled",
+    "pull": "its image is still being pulled",
     "volume": "a volume is missing",
     "queue": "waiting in its queue",
     "crash": "its container crashes repeatedly",
@@ -99,6 +111,8 @@ _REFUSED_SIZE: t.Final = re.compile("didn't satisfy LimitRange constraints|resou
 _REGISTRY_AWAY: t.Final = re.compile(
     "toomanyrequests|429|50[0234] |dial tcp|i/o timeout|TLS handshake|connection reset|no such host|deadline exceeded"
 )
+# The kubelet's message as it begins to pull an image.
+_PULLING: t.Final = re.compile('Pulling image "([^"]+)"')
 DEACTIVATED = "; set its spec.active to true to continue"
 
 
@@ -291,6 +305,14 @@ def read_problems(client: Client, namespace: str) -> list[StartProblem]:
     """Return the problems by the present events of a namespace."""
     listing = client.list("v1/Event", namespace, fields="type=Warning")
     return list(parse_events(sorted(listing.items, key=_first_seen)))
+
+
+def find_pulled_image(events: Iterable[KubeObject]) -> str:
+    """Return the image that a pod is pulling by the events about it, empty when it pulls none."""
+    about_images = ("Pulling", "Pulled", "Failed", "BackOff")
+    news = sorted((event for event in events if event.get("reason") in about_images), key=last_seen)
+    found = _PULLING.search(server_text(news[-1].get("message") or "")) if news else None
+    return found.group(1) if found else ""
 
 
 def is_stale(event: KubeObject, owner: KubeObject) -> bool:
