@@ -69,6 +69,7 @@ MEANINGS = {
     "muster_drain": "Whether nodes of a cluster are drained before they go (true).",
     "muster_gang_scheduling": "Whether a cluster gets JobSet and Kueue (true).",
     "muster_heal_patience_s": "Seconds of silence after which a node counts as lost (120).",
+    "muster_watch_s": "Seconds for which watch waits for a notice of preemption before it heals (60).",
     "muster_heal_wait": "Whether heal follows the run that it resumed (true).",
     "muster_hygiene": "Whether credentials are removed from machines before they are terminated (true).",
     "muster_join_role": "A role that joins a replacement to a cluster.",

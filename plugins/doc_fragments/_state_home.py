@@ -18,7 +18,12 @@ options:
     default: default
   state_home:
     description:
-      - Where the controller keeps its state, a mapping with the keys C(store) (only V(local) now) and C(path).
+      - Where the controller keeps its state, a mapping with the keys C(path) and C(store) (V(local), V(s3) or
+        V(kubernetes)).
+      - With V(s3) the key C(s3) has C(endpoint), C(bucket) (C(BUCKET) or C(BUCKET/PREFIX)), C(region), C(addressing),
+        C(ca) and C(secret_ref).
+      - With V(kubernetes) the key C(kubernetes) has C(namespace), C(kubeconfig) and C(context).
+      - With either, C(path) is a working copy.
       - The default path is C($XDG_STATE_HOME/muster), or C(~/.local/state/muster).
     type: dict
     default: {}

@@ -15,7 +15,7 @@ description:
     which the host is managed, and for O(api_from). Nothing is opened to the world.
   - On a host without an active firewall nothing is done.
   - With O(state=absent) what was opened is closed again.
-  - All hosts are asked at once; one request each.
+  - All hosts are asked at once; one request each, and none where the rules are in force.
 options:
   state:
     description: Whether the firewalls let the cluster's packets through.
@@ -31,6 +31,7 @@ options:
     description:
       - All machines of the cluster, as in RV(muster.training.k3s_cluster_info#module:nodes), with the keys C(host),
         C(role), C(addresses), and C(client), the address from which it is managed. Required with O(state=present).
+      - A host whose C(firewall) there says that its rules are in force is not asked again.
     type: list
     elements: dict
     default: []

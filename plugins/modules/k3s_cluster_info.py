@@ -101,7 +101,8 @@ taints:
 nodes:
   description:
     - One entry for each machine, with the keys host, role, node, architecture, addresses, address, the one by which K3s
-      reaches it, and client, from which it is managed over SSH.
+      reaches it, client, from which it is managed over SSH, and firewall, the active one (C(tool)) and the rules that
+      were opened for the cluster (C(in_force), null unless all of them hold).
   returned: success
   type: list
   elements: dict

@@ -110,6 +110,7 @@ class RentWorld:
         self.api = make(self.clock)
         self.door = Door(self.api)
         self.plays: list[Play] = []
+        self.program = ANSIBLE / "ansible-playbook"
         self.url = ""
         self.home = root / "home"
         self.home.mkdir()
@@ -189,7 +190,7 @@ class RentWorld:
         # In a file: Ansible itself prints what stands behind -e.
         place = self.root / "values.json"
         place.write_text(json.dumps(self.values(**extra)))
-        argv = [str(ANSIBLE / "ansible-playbook"), *inventory, name, "-e", f"@{place}", *args]
+        argv = [str(self.program), *inventory, name, "-e", f"@{place}", *args]
         log = self.root / f"play-{len(self.plays)}.log"
         play = Play(argv, self.environment(**(env or {})), log, self.root, 0o022)
         self.plays.append(play)

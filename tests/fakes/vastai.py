@@ -98,7 +98,9 @@ class FakeVast(FakeApi):
             return self.endless(Answer(200, {"success": True, "instances": listed[:1], "next_token": None}))
         start, limit = int(call.query.get("after_token", "0")), int(call.query.get("limit", "25"))
         following = str(start + limit) if start + limit < len(listed) else None
-        return Answer(200, {"success": True, "instances": listed[start : start + limit], "next_token": following})
+        shown = listed[start : start + limit]
+        counts = {"instances_found": len(shown), "total_instances": len(listed)}
+        return Answer(200, {"success": True, **counts, "instances": shown, "next_token": following})
 
     def _instance(self, thing: Thing) -> dict[str, t.Any]:
         ready = self.ready(thing)

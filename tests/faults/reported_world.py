@@ -266,7 +266,8 @@ class Life(Place):
     def _judge_ending(self, result: JSON, failed: bool, text: str) -> list[str]:
         within = {str(item["id"]) for item in result.get("within_lease") or ()}
         alive = {item.id: item for item in self.ours}
-        beyond = {key: item for key, item in alive.items() if key not in within}
+        # A cluster's lease is that of its machines.
+        beyond = {key: item for key, item in alive.items() if not {key, item.fields.get("cluster")} & within}
         lines = [f"{item['id']} is proved gone and bills" for item in result.get("leases") or () if item["id"] in alive]
         if beyond and not failed:
             lines.append(f"rc 0, but {sorted(item.name for item in beyond.values())} bill")

@@ -119,6 +119,18 @@ class Lab:
         self.podman("start", self.node(node).container)
         self._wait_ready(self.node(node))
 
+    def plug_in(self, node: str) -> None:
+        """Boot a node that was stopped and wait for sshd alone: a unit of it may wait for another machine.
+
+        :raises LabError: when it does not answer.
+        """
+        self.podman("start", self.node(node).container)
+        end = time.monotonic() + _BOOT_S
+        while not _speaks_ssh(self.node(node).address):
+            if time.monotonic() > end:
+                raise LabError(f"{node}: sshd does not answer")
+            time.sleep(0.1)
+
     def inventory(self, user: str, **variables: t.Any) -> pathlib.Path:
         """Write an inventory by which Ansible reaches all nodes as ``user``; return its path."""
         return write_inventory(self.folder, self.nodes, user, **variables)

@@ -40,6 +40,11 @@ def before(operator: Operator) -> dict[str, list[str]]:
     return {node.name: operator.lab.state(node.name) for node in operator.lab.nodes}
 
 
+def count_requests(operator: Operator) -> dict[str, int]:
+    """Return how often each machine was asked to do something so far."""
+    return {node.name: operator.lab.requests(node.name) for node in operator.lab.nodes}
+
+
 @pytest.mark.parametrize(
     ("hosts", "values", "said"),
     [
@@ -164,16 +169,41 @@ def test_vxlan_that_does_not_pass_is_named_and_nothing_is_changed(
 
 
 def test_a_wrong_token_is_refused_before_the_agent_is_touched(operator: Operator, before: dict[str, list[str]]) -> None:
+    asked = count_requests(operator)
     result = operator.play("cluster", hosts={AGENT: {"k3s_token": WRONG_TOKEN}})
     assert result.code != 0 and len(result.errors) == 1, result.output
+    # The server is up now: seen with the others, VXLAN tried, seen by itself, files placed, started; then the token.
+    first, pieces = count_requests(operator)[SERVER] - asked[SERVER], operator.count_pieces(SERVER)
+    assert first == 5 + pieces + 1, (first, pieces)
+    NOTES.append(f"requests of a server that comes up: {first - 1}, of them {pieces} with files")
     assert "k3s_token: the token is for another cluster" in result.errors[0]
     assert "0123456789abcdef" not in result.output
     assert find_differences(operator, before, AGENT) == []
 
 
+def test_a_disk_that_is_full_in_the_middle_is_told_in_one_line(
+    operator: Operator, before: dict[str, list[str]]
+) -> None:
+    operator.lab.ask(AGENT, "mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", "/usr/local/bin")
+    try:
+        result = operator.play("cluster")
+    finally:
+        operator.lab.ask(AGENT, "umount", "/usr/local/bin")
+    assert result.code != 0 and len(result.errors) == 1, result.output
+    assert "lab-2: " in result.errors[0] and "No space left on device" in result.errors[0], result.errors
+    left = operator.play("cluster_absent", "--limit", AGENT)
+    assert left.code == 0 and find_differences(operator, before, AGENT) == [], left.output
+
+
 def test_the_machines_become_a_cluster(operator: Operator) -> None:
+    asked = count_requests(operator)
     result = operator.play("cluster", hosts={AGENT: {"k3s_labels": {"example.com/pool": "a"}}})
     assert result.code == 0, result.output
+    # Seen with the others, seen by itself, files placed, started; beside a server that is up, which makes and ends a token.
+    first = {name: count - asked[name] for name, count in count_requests(operator).items()}
+    pieces = operator.count_pieces(AGENT)
+    assert first == {SERVER: 4, AGENT: 4 + pieces}, (first, pieces)
+    NOTES.append(f"requests of an agent that joins: {first[AGENT]}, of them {pieces} with files")
     ready = {
         node["metadata"]["name"]: condition["status"]
         for node in operator.items("nodes")
@@ -220,10 +250,11 @@ def test_the_digest_of_the_first_download_is_held(operator: Operator) -> None:
 
 def test_again_nothing_is_changed_or_restarted(operator: Operator) -> None:
     labelled = {AGENT: {"k3s_labels": {"example.com/pool": "a"}}}
-    started = operator.lab.started()
+    started, asked = operator.lab.started(), count_requests(operator)
     result = operator.play("cluster", hosts=labelled)
     assert result.code == 0 and result.changed == 0, result.output
     assert operator.lab.started() == started
+    assert {name: count - asked[name] for name, count in count_requests(operator).items()} == {SERVER: 2, AGENT: 2}
     NOTES.append(f"cluster.yml again: {result.seconds:.1f} s")
     checked = operator.play("cluster", "--check", hosts=labelled)
     assert checked.code == 0 and checked.changed == 0, checked.output

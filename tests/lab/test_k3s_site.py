@@ -96,6 +96,16 @@ def pods_of(operator: Operator) -> list[tuple[str, int]]:
     )
 
 
+def test_a_check_on_bare_machines_predicts_and_changes_nothing(operator: Operator) -> None:
+    before = {node.name: operator.lab.state(node.name) for node in operator.lab.nodes}
+    result = operator.play("site", "--check")
+    assert result.code == 0 and result.recap[SERVER]["changed"] > 0 and result.recap[AGENT]["changed"] > 0, (
+        result.output
+    )
+    assert find_differences(operator, before) == []
+    assert not operator.lock.exists() and not (operator.state / "runs").exists()
+
+
 @pytest.mark.torch
 def test_from_bare_machines_to_a_trained_job_and_back(operator: Operator) -> None:
     before = {node.name: operator.lab.state(node.name) for node in operator.lab.nodes}

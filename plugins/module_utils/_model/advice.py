@@ -13,6 +13,8 @@ import typing as t
 from . import job_checkpoints
 from .job import Job
 
+_UPLINK_GB_S = 0.125
+
 
 def derive_advice(
     job: Job, *, bandwidth_gb_s: float | None, prices_usd_per_hour: t.Iterable[float | None]
@@ -59,6 +61,19 @@ def learning_rate(job: Job) -> float | None:
     if batch is None or job.batch.base_learning_rate is None or job.batch.base_batch is None:
         return None
     return job.batch.base_learning_rate * batch / job.batch.base_batch
+
+
+def describe_slow_step(job: Job, bandwidth_gb_s: float | None = None) -> str:
+    """Return how long a step waits for its all-reduce over a slow network.
+
+    :param bandwidth_gb_s: measured bus bandwidth in GB/s; None where only the mesh between sites joins the nodes, for
+        which 1 Gb/s is assumed, that of a common uplink.
+    """
+    rate = bandwidth_gb_s or _UPLINK_GB_S
+    seconds = allreduce_seconds(job, rate)
+    if seconds is None:
+        return "set job.batch.parameters to see how long a step would take"
+    return f"about {seconds:.3g} s per step at {'the measured' if bandwidth_gb_s else 'an assumed'} {rate * 8:.3g} Gb/s"
 
 
 def allreduce_seconds(job: Job, bandwidth_gb_s: float | None) -> float | None:

@@ -12,6 +12,7 @@ import dataclasses
 import time
 import typing as t
 
+from . import advice
 from .errors import MusterError, RefusedError
 from .job import Job
 from .timestamps import read_time
@@ -20,6 +21,8 @@ VerdictRecord = t.Mapping[str, t.Any]
 _VERIFY = "Run the verify_fabric playbook"
 # Links flap and nodes are re-cabled: an older verdict should be renewed before a long run.
 STALE_DAYS = 7.0
+# The way that keeps all nodes in use without a gang between them.
+FEDERATED = "train each island as a job of its own and average their models (federated)"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,7 +67,9 @@ def judge_fabric(
             f"island {name}: its nodes reach each other through a relay only (lane E)", "Get a direct path"
         )
     if lane == "D":
-        _refuse_unless_allowed(slow, f"island {name} is a mesh or the open network (lane D)", "Choose hosts of one LAN")
+        wait = advice.describe_slow_step(job, bandwidth_of(verdict))
+        problem = f"island {name} is a mesh or the open network (lane D): {wait}"
+        _refuse_unless_allowed(slow, problem, f"Choose hosts of one LAN, {FEDERATED}")
     if outcome == "fail":
         _refuse_unless_allowed(
             slow,
@@ -108,8 +113,8 @@ def _warn_unverified_nodes(job: Job, hosts: t.Sequence[str], verdicts: t.Sequenc
     islands = [entry for entry in verdicts if set(hosts) & set(entry.get("nodes") or [])]
     names = ", ".join(str(entry["island"]) for entry in islands)
     if len(islands) > 1:
-        problem = f"the nodes are on different islands ({names})"
-        _refuse_unless_allowed(job.placement.allow_slow_network, problem, "Choose hosts of one island")
+        problem = f"the nodes are on different islands ({names}): {advice.describe_slow_step(job)}"
+        _refuse_unless_allowed(job.placement.allow_slow_network, problem, f"Choose hosts of one island, {FEDERATED}")
         return f"the nodes are on different islands: {names}"
     missing = [host for host in hosts if not any(host in (entry.get("nodes") or []) for entry in verdicts)]
     if islands and missing:

@@ -325,7 +325,13 @@ _OPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "remove": op_remove,
 }
 # Operations on the machine itself: each has a module of its own, with a function ``answer``.
-_MODULES = {"k3s": ".host_k3s", "firewall": ".host_firewall", "mesh": ".host_mesh", "vxlan": ".host_vxlan"}
+_MODULES = {
+    "k3s": ".host_k3s",
+    "firewall": ".host_firewall",
+    "mesh": ".host_mesh",
+    "vxlan": ".host_vxlan",
+    "notice": ".host_notice",
+}
 
 
 def answer_request(request: NodeRequest) -> dict[str, t.Any]:

@@ -29,8 +29,29 @@ def answer(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def read_state() -> dict[str, t.Any]:
-    """Return ``{tool, opened, client}``: the active firewall, whether it was opened here, who manages the node."""
-    return {"tool": host_firewall_tools.find_active(), "opened": RECORD.exists(), "client": find_client()}
+    """Return ``{tool, opened, client, in_force}``: the active firewall, whether it was opened, who manages the node.
+
+    ``in_force``: the rules that were asked for (``asked``) and their texts, None unless all of them still hold.
+    """
+    active = host_firewall_tools.find_active()
+    record = files.read_json(RECORD)
+    return {
+        "tool": active,
+        "opened": RECORD.exists(),
+        "client": find_client(),
+        "in_force": _find_in_force(active, record or {}),
+    }
+
+
+def _find_in_force(active: str | None, record: t.Mapping[str, t.Any]) -> dict[str, t.Any] | None:
+    # Rendered again: in nftables the texts depend on the user's own chains, which may be others now.
+    if active is None or record.get("tool") != active or "asked" not in record:
+        return None
+    tool = host_firewall_tools.TOOLS[active]
+    texts = tool.render(record["asked"])
+    if texts != record["rules"] or not tool.is_in_force(texts):
+        return None
+    return {"asked": record["asked"], "rules": texts}
 
 
 def _open(rules: t.Sequence[t.Mapping[str, t.Any]], check: bool) -> dict[str, t.Any]:
@@ -47,14 +68,15 @@ def _open(rules: t.Sequence[t.Mapping[str, t.Any]], check: bool) -> dict[str, t.
         if moved and record:
             _remove(record)
         if tool:
-            _write_record(str(active), wanted, record if not moved else None)
+            _write_record(str(active), wanted, rules, record if not moved else None)
             problem = tool.open(wanted)
             if not problem and not tool.is_in_force(wanted):
                 problem = "they are not in force afterwards (firewalld must be 0.9 or newer)"
             if problem:
                 _remove(files.read_json(RECORD) or {})
                 return {"problem": f"{active} refuses the rules: {problem}"}
-            _write_record(str(active), wanted, None)
+    if tool and not check and (changed or (record or {}).get("asked") != rules):
+        _write_record(str(active), wanted, rules, None)
     return {"changed": changed, "tool": active, "rules": wanted}
 
 
@@ -77,11 +99,16 @@ def _remove(record: t.Mapping[str, t.Any]) -> None:
         return
 
 
-def _write_record(tool: str, rules: t.Sequence[str], former: t.Mapping[str, t.Any] | None) -> None:
+def _write_record(
+    tool: str,
+    rules: t.Sequence[str],
+    asked: t.Sequence[t.Mapping[str, t.Any]],
+    former: t.Mapping[str, t.Any] | None,
+) -> None:
     """Write down what is opened; rules of a ``former`` record count until the new ones are in force."""
     kept = [rule for rule in (former or {}).get("rules", []) if rule not in rules]
     RECORD.parent.mkdir(parents=True, exist_ok=True)
-    files.write_json(RECORD, {"schema": 1, "tool": tool, "rules": [*rules, *kept]})
+    files.write_json(RECORD, {"schema": 1, "tool": tool, "rules": [*rules, *kept], "asked": asked})
 
 
 def find_client(proc: str = "/proc") -> str | None:

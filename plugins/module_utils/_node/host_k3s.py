@@ -90,19 +90,23 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
 
         found["facts"] = facts.gather_facts({"peers": request.get("peers", [])})
     if request.get("kubeconfig"):
-        found["kubeconfig"] = _text(place_of("etc/rancher/k3s/k3s.yaml", root)) or None
+        found["kubeconfig"] = _read_kubeconfig(root)
     return found
 
 
-def _begin(request: NodeRequest) -> dict[str, t.Any]:
-    """Write the record, before the first byte of what will be made is sent."""
-    _recorder(request).begin([item["path"] for item in request["files"]], _about(request))
-    return {}
+def _read_kubeconfig(root: str) -> str | None:
+    return _text(place_of("etc/rancher/k3s/k3s.yaml", root)) or None
+
+
+def _bring(request: NodeRequest) -> dict[str, t.Any]:
+    """Bring a file beside its place, or a piece of it."""
+    return placed_files.bring(_recorder(request), request)
 
 
 def _apply(request: NodeRequest) -> dict[str, t.Any]:
-    """Place files, the record first; enable the unit."""
-    result = _recorder(request).apply(request["files"], request.get("obsolete", []), _about(request))
+    """Place files, the record first; enable the unit. ``start_with``: the digest of what it is to be started with."""
+    about = {name: request[name] for name in ("unit", "role", "cluster", "start_with")}
+    result = _recorder(request).apply(request["files"], request.get("obsolete", []), about)
     if request.get("root", "/") == "/" and not result.get("problem"):
         run("systemctl", "daemon-reload")
         run("systemctl", "enable", "--quiet", request["unit"])
@@ -113,32 +117,43 @@ def _recorder(request: NodeRequest) -> Recorder:
     return Recorder(RECORD, TREES, request.get("root", "/"))
 
 
-def _about(request: NodeRequest) -> dict[str, t.Any]:
-    return {name: request[name] for name in ("unit", "role", "cluster")}
-
-
 def _restart(request: NodeRequest) -> dict[str, t.Any]:
-    """Start or restart the unit and wait until it is ready, or until it says that it never will be."""
+    """Start or restart the unit, unless it runs with what was placed last, and wait until it is ready.
+
+    ``kubeconfig``: whether the administrator's is wanted in the answer.
+    """
     unit = request["unit"]
+    recorder = _recorder(request)
+    record = recorder.read() or {"files": {}}
+    wanted = record.get("start_with")
+    same = wanted is not None and record.get("started_with") == wanted and _unit(unit)["active"] == "active"
+    problem = None if same else _start(unit, float(request["wait_s"]))
+    if problem:
+        return {"problem": problem}
+    if not same:
+        recorder.write({**record, "started_with": wanted})
+    return {"changed": not same, "kubeconfig": _read_kubeconfig("/") if request.get("kubeconfig") else None}
+
+
+def _start(unit: str, wait_s: float) -> str | None:
+    """Start a unit and wait for it; return what is wrong when it says that it never will be ready."""
     since = _find_log_end(unit)
     run("systemctl", "reset-failed", unit, check=False)
     run("systemctl", "restart", "--no-block", unit)
-    end = time.monotonic() + float(request["wait_s"])
+    end = time.monotonic() + wait_s
     state: dict[str, t.Any] = {}
     while time.monotonic() < end:
         state = _unit(unit)
         lines = _read_log(unit, since)
         refused = [line for line in lines if any(text in line for text in _REFUSALS)]
         if state["active"] == "active":
-            recorder = _recorder({})
-            recorder.write({**(recorder.read() or {"files": {}}), "started_with": request["started_with"]})
-            return {"state": "active"}
+            return None
         if len(refused) >= 3 or state["restarts"] >= 2:
             shown = refused or [line for line in lines if "level=fatal" in line or "level=error" in line] or lines
             run("systemctl", "stop", unit, check=False)
-            return {"problem": f"{unit} is stopped again, it does not start: {_words(shown[-1:])}"}
+            return f"{unit} is stopped again, it does not start: {_words(shown[-1:])}"
         time.sleep(0.2)
-    return {"problem": f"{unit} is not ready after {request['wait_s']} s: {_words(_read_log(unit, since)[-1:])}"}
+    return f"{unit} is not ready after {wait_s:.0f} s: {_words(_read_log(unit, since)[-1:])}"
 
 
 def _token(request: NodeRequest) -> dict[str, t.Any]:
@@ -266,9 +281,8 @@ TREES = ("etc/rancher", "etc/rancher/k3s", "etc/rancher/node", "var/lib/rancher"
          "run/flannel", "var/lib/cni", "var/log/pods", "var/log/containers")  # fmt: skip
 _STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "look": _read_state,
-    "begin": _begin,
-    "fetch": placed_files.fetch,
-    "piece": placed_files.store_piece,
+    "fetch": _bring,
+    "piece": _bring,
     "discard": placed_files.discard,
     "apply": _apply,
     "restart": _restart,

@@ -67,10 +67,9 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
     }
 
 
-def _begin(request: NodeRequest) -> dict[str, t.Any]:
-    """Write the record, before the first byte of the programs is sent."""
-    _recorder(request).begin([item["path"] for item in request["files"]], {})
-    return {}
+def _bring(request: NodeRequest) -> dict[str, t.Any]:
+    """Bring the archive of the programs beside its place, or a piece of it."""
+    return placed_files.bring(_recorder(request), request)
 
 
 def _apply(request: NodeRequest) -> dict[str, t.Any]:
@@ -223,9 +222,8 @@ def _explain(problem: str) -> str:
 
 _STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "look": _read_state,
-    "begin": _begin,
-    "fetch": placed_files.fetch,
-    "piece": placed_files.store_piece,
+    "fetch": _bring,
+    "piece": _bring,
     "discard": placed_files.discard,
     "apply": _apply,
     "start": _start,

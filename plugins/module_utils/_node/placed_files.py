@@ -114,6 +114,14 @@ class Recorder:
         return {"sha256": files.sha256_of(place), "mode": stat.st_mode & 0o7777}
 
 
+def bring(recorder: Recorder, request: NodeRequest) -> dict[str, t.Any]:
+    """Carry out the step ``fetch`` or ``piece``; with ``begin`` the record is written before the first byte comes."""
+    if request.get("begin"):
+        about = {name: value for name, value in request["begin"].items() if name != "paths"}
+        recorder.begin(request["begin"]["paths"], about)
+    return fetch(request) if request["step"] == "fetch" else store_piece(request)
+
+
 def fetch(request: NodeRequest) -> dict[str, t.Any]:
     """Download a file beside its place; the controller decides by its digest whether it may be placed."""
     part = part_of(request["path"], request.get("root", "/"))

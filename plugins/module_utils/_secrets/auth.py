@@ -8,10 +8,8 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 
-from .scrubber import remember
 from .secret import Secret
 
 
@@ -40,19 +38,3 @@ def bearer(secret: Secret) -> StaticAuth:
 def header(name: str, secret: Secret) -> StaticAuth:
     """Return the bare secret in a header of its own, such as ``X-API-KEY``."""
     return StaticAuth(name, "", secret)
-
-
-class BasicAuth:
-    """``Authorization: Basic …`` (RFC 7617)."""
-
-    __slots__ = ("_pair",)
-
-    def __init__(self, user: str, secret: Secret) -> None:
-        self._pair = base64.b64encode(f"{user}:{secret.reveal()}".encode()).decode()
-        remember(self._pair)
-
-    def headers(self) -> Mapping[str, str]:
-        return {"Authorization": f"Basic {self._pair}"}
-
-    def refresh(self) -> bool:
-        return False

@@ -53,7 +53,24 @@ class WorkflowAction(ActionBase):
         # An empty answer of a survey means that the question was left open.
         cleaned = {key: None if value == "" else value for key, value in options.items()}
         variables = task_vars or {}
-        return error_boundary.run_guarded(lambda: self.work(self._add_kubeconfig(cleaned, variables), variables))
+        return error_boundary.run_guarded(lambda: self._work_on_state(cleaned, variables))
+
+    def _work_on_state(self, options: Dict, variables: Dict) -> Dict:
+        """Work on the state home, which is brought here and stored again where it is in a store."""
+        home = (
+            StateHome(options["state_home"], options.get("cluster") or "default") if "state_home" in options else None
+        )
+        store = home.store() if home else None
+        if home is None or store is None:
+            return self.work(self._add_kubeconfig(options, variables), variables)
+        # Late: it is of use for remote states alone.
+        from .._workflows.shared.state_sync import StateSync
+
+        with StateSync(store, home.folder, is_read_only=self.check) as state:
+            result = self.work(self._add_kubeconfig(options, variables), variables)
+        if state.problems:
+            result = {**result, "warnings": [*result.get("warnings", []), *state.problems]}
+        return result
 
     def _add_kubeconfig(self, options: Dict, variables: Dict) -> Dict:
         """Return the options with the kubeconfig of a cluster that was brought up from here, where none is named."""

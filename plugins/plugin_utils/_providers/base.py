@@ -34,7 +34,7 @@ from ...module_utils._model.offer import Offer, OfferQuery, Order
 from ...module_utils._secrets.sources import SecretSource
 from .connection import ProviderConnection
 from .node_record import ProviderHost
-from .parsing import JsonObject, text
+from .parsing import JsonObject, positive, text
 
 ANY_ERROR = range(400, 600)
 # After a call that certainly never left (no address, no connection): a short while for the network to come back.
@@ -225,7 +225,7 @@ def build_instance(
         detail=detail,
         doomed=doomed,
         region=record["region"],
-        price_usd_per_hour=record["price_usd_per_hour"],
+        price_usd_per_hour=positive(record["price_usd_per_hour"]),
         ssh=_ssh_endpoint(host),
         host=machine,
         record=record,

@@ -11,7 +11,7 @@ This is a private utility of the collection; it may change without notice.
 # pylint: disable=unidiomatic-typecheck  # subclasses are meant to be refused
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 
 from ...module_utils._http.clock import Deadline
 from ...module_utils._model.errors import TransportError
@@ -37,6 +37,13 @@ def read_items(data: object, key: str, api: str) -> list[JsonObject]:
     if not all(isinstance(item, dict) for item in listed):
         raise unexpected_answer(api, f"'{key}' holds an item that is not an object")
     return listed
+
+
+def check_count(listed: Sized, total: object, api: str) -> None:
+    """Raise :class:`TransportError` for a listing that counts more than it shows: what it lacks may bill."""
+    count = whole(total)
+    if count is not None and len(listed) < count:
+        raise unexpected_answer(api, f"the listing shows {len(listed)} of {count}")
 
 
 def unique_items(listed: Iterable[JsonObject], key: str, api: str) -> list[JsonObject]:
@@ -117,6 +124,11 @@ def printable(value: str) -> str:
 def number(value: object) -> float | None:
     """Return a finite number not below zero, also from text such as ``"1.5"``; else None."""
     return parse_finite(value, minimum=0)
+
+
+def positive(value: object) -> float | None:
+    """Return a number above zero, else None: nothing that bills is free, so a price of zero is one not known."""
+    return number(value) or None
 
 
 def whole(value: object, limit: int = 2**31 - 1) -> int | None:

@@ -108,9 +108,9 @@ def _apply_answer(state: PoolState, event: OrderAnswered) -> PoolState:
         return replace_machine(state, state.slots[slot.index], f"created with an error: {answer.reason}")
     if isinstance(answer, OrderUnsettled):
         until = event.at + state.traits[lease.provider].settle_s
-        state = state.with_history(
-            f"{lease.name}: no usable answer from {lease.provider} ({answer.reason}); searching the listings for it"
-        )
+        problem = f"{lease.name}: no usable answer from {lease.provider} ({answer.reason})"
+        state = state.with_history(f"{problem}; searching the listings for it")
+        state = dataclasses.replace(state, last_problem=problem)
         return state.with_slot(dataclasses.replace(slot, phase="unsettled", until=until))
     return _apply_refusal(state, slot, lease, event.at, answer)
 

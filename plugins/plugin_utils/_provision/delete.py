@@ -30,7 +30,7 @@ from .delete_state import (
 )
 from .ledger.ledger_events import delete_events, termination_event
 from .ledger.ledger_session import LedgerSession
-from .listing_rules import unknown_account
+from .listing_rules import disputed_id, unknown_account
 from .reconcile import reconcile
 
 AccountApis = t.Mapping[str, AccountApi]
@@ -254,17 +254,12 @@ def _returned_entry(item: Instance, state: DeleteState) -> dict[str, object]:
 
 
 def _unseen_leases(state: DeleteState) -> list[dict[str, object]]:
-    """Return the machines within their lease whose account cannot be seen: whether they bill is unknown."""
+    """Return the machines within their lease that cannot be seen as ours: whether they bill is unknown."""
     entries: list[dict[str, object]] = []
     for lease in state.index.leases:
         if not (lease.machine and lease.open) or lease.key in state.terminations:
             continue
-        identity = state.accounts.get(lease.provider)
-        problem = delete_plan.find_account_problem(lease, identity)
-        if not problem and lease.provider not in state.listed_accounts:
-            problem = f"{lease.provider} could not be listed"
-        if not problem and identity and lease.provider not in state.known_accounts:
-            problem = unknown_account(lease.provider, identity)
+        problem = _unseen_problem(lease, state)
         if problem:
             entries.append(
                 {
@@ -279,6 +274,17 @@ def _unseen_leases(state: DeleteState) -> list[dict[str, object]]:
                 }
             )
     return entries
+
+
+def _unseen_problem(lease: Lease, state: DeleteState) -> str:
+    identity = state.accounts.get(lease.provider)
+    problem = delete_plan.find_account_problem(lease, identity)
+    if not problem and lease.provider not in state.listed_accounts:
+        problem = f"{lease.provider} could not be listed"
+    if not problem and identity and lease.provider not in state.known_accounts:
+        problem = unknown_account(lease.provider, identity)
+    others = (state.unknown.get((lease.provider, key)) for key in lease.ids)
+    return problem or next((disputed_id(item.id, item.name) for item in others if item), "")
 
 
 def _within_entry(item: Instance, state: DeleteState) -> dict[str, object]:

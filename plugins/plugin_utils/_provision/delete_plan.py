@@ -35,7 +35,15 @@ from .delete_state import (
     DeleteState,
     Termination,
 )
-from .listing_rules import LeaseKey, find_standing, index_leases, is_known_account, shows_ours, unknown_account
+from .listing_rules import (
+    LeaseKey,
+    disputed_id,
+    find_standing,
+    index_leases,
+    is_known_account,
+    shows_ours,
+    unknown_account,
+)
 
 # Where an instance that is not deleted is kept, by its standing.
 _GROUPS = {"orphan": "orphans", "within_lease": "within_lease", "returned": "returned", "foreign": "unknown"}
@@ -252,7 +260,7 @@ def _dispute(state: DeleteState, termination: Termination, others: t.Mapping[str
         termination,
         absent_at=(),
         disputed_since=since,
-        problem=f"{key} is listed as {name}, without its token, and is not touched: delete it there if it is yours",
+        problem=disputed_id(key, name),
         is_permanent=asked_at - since >= state.traits[lease.provider].list_lag_s,
     )
 

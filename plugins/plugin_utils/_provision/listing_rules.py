@@ -100,6 +100,12 @@ def shows_ours(provider: str, identity: AccountIdentity, instances: t.Iterable[I
     )
 
 
+def disputed_id(key: str, name: str) -> str:
+    """Return the problem of an id of ours that is listed without its token."""
+    shown = name if name and name != key else "without a name"
+    return f"{key} is listed as {shown}, without its token, and is not touched: delete it there if it is yours"
+
+
 def unknown_account(provider: str, identity: AccountIdentity) -> str:
     """Return the problem of a credential with which nothing of ours was ever seen."""
     return (

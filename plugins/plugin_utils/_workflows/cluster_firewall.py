@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import json
 import typing as t
 
 from ...module_utils._model import firewall
@@ -23,21 +24,34 @@ def ensure_firewall(
 ) -> Result:
     """Return ``{changed, firewalls}``: by host the active firewall and its rules.
 
+    A host whose rules hold, by what ``k3s_cluster_info`` has just seen, is not asked again.
+
     :raises MusterError: naming the option, or the machine whose firewall refuses.
     """
     hosts = list(dict.fromkeys(options["hosts"]))
     requests = {host: {"state": options["state"], "check": check, **_plan(host, options)} for host in hosts}
-    remotes = connect(hosts) if hosts else []
+    known = {} if options["state"] == "absent" else {node["host"]: node.get("firewall") for node in options["nodes"]}
+    kept = {
+        host: {"tool": known[host]["tool"], "changed": False, "rules": known[host]["in_force"]["rules"]}
+        for host in hosts
+        if _holds(known.get(host), requests[host])
+    }
+    asked = [host for host in hosts if host not in kept]
+    remotes = connect(asked) if asked else []
     answers, errors = on_each_node(remotes, lambda remote: remote.call("firewall", **requests[remote.name]))
     if errors:
         raise most_telling_error(errors)
+    told = {host: {name: answers[host][name] for name in ("tool", "changed", "rules")} for host in asked}
     return {
         "changed": any(answer["changed"] for answer in answers.values()),
-        "firewalls": {
-            host: {"tool": answers[host]["tool"], "changed": answers[host]["changed"], "rules": answers[host]["rules"]}
-            for host in hosts
-        },
+        "firewalls": {host: kept.get(host) or told[host] for host in hosts},
     }
+
+
+def _holds(known: t.Mapping[str, t.Any] | None, request: t.Mapping[str, t.Any]) -> bool:
+    """Whether the rules that are asked for are in force: ``known`` went through JSON, where tuples are lists."""
+    in_force = (known or {}).get("in_force")
+    return in_force is not None and in_force["asked"] == json.loads(json.dumps(request["rules"]))
 
 
 def _plan(host: str, options: t.Mapping[str, t.Any]) -> dict[str, t.Any]:

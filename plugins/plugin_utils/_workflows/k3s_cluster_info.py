@@ -152,6 +152,7 @@ def _describe_node(member: k3s.K3sMember) -> dict[str, t.Any]:
         "addresses": [item["address"] for item in member.addresses],
         "address": _find_cluster_address(member),
         "client": _read_firewall(member, "client")[0],
+        "firewall": dict(zip(("tool", "in_force"), _read_firewall(member, "tool", "in_force"), strict=True)),
     }
 
 

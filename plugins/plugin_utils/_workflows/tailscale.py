@@ -25,9 +25,10 @@ from .._provision.create_key import KeyRequest, create_key
 from .._provision.delete import delete_leases
 from .._provision.delete_state import DeleteRequest
 from .._provision.ledger.ledger_session import LedgerSession
-from .._provision.ledger.ledger_store import LedgerWriter, read_ledger
+from .._provision.ledger.ledger_store import read_ledger
 from .node_pool.accounts import ModuleResult, Options, open_tailnet
 from .node_pool.present import Context
+from .shared.open_ledger import open_ledger
 from .shared.state_dir import StateHome
 
 KEY_POOL = "key"
@@ -53,7 +54,7 @@ def ensure_key_present(options: Options, context: Context) -> ModuleResult:
     deadline = format_time(scheduler.now() + expiry)
     run_id = str(options["run_id"]) if options.get("run_id") else None
     request = KeyRequest(home.folder.name, KEY_POOL, "auth_key", run_id, deadline)
-    with LedgerWriter(home.folder) as writer:
+    with open_ledger(home) as writer:
         session = LedgerSession(read_ledger(home.folder).events, writer)
         created = create_key(
             request,
@@ -82,7 +83,7 @@ def ensure_key_absent(options: Options, context: Context) -> ModuleResult:
         return {"changed": bool(tokens), "key_id": key_id}
     tailnet = open_tailnet(options, context.externals)
     request = DeleteRequest(home.folder.name, scheduler.now() + validators.integer(10)(options["wait_s"], "wait_s"))
-    with LedgerWriter(home.folder) as writer:
+    with open_ledger(home) as writer:
         session = LedgerSession(read_ledger(home.folder).events, writer)
         proof = delete_leases(
             request,

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import typing as t
 
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.release_files import PIECE_BYTES
 from ansible_collections.muster.training.tests.e2e.playbook_world import Play, Result
 
 from .. import image
@@ -61,13 +62,25 @@ class Operator:
 
     def play(self, playbook: str, *words: str, hosts: Hosts | None = None, **values: t.Any) -> Result:
         """Run a playbook; ``words`` go to the command line, ``hosts`` and ``values`` change variables for this time."""
+        return self.start(playbook, *words, hosts=hosts, **values).wait(_LIMIT_S)
+
+    def start(
+        self,
+        playbook: str,
+        *words: str,
+        hosts: Hosts | None = None,
+        environment: t.Mapping[str, str] | None = None,
+        **values: t.Any,
+    ) -> Play:
+        """Start a playbook of the collection, or a file, as :meth:`play` runs it; ``environment`` is added to its own."""
         inventory = json.loads(json.dumps(self.plain))
         for name, own in inventory["muster_nodes"]["hosts"].items():
-            own |= {**self.hosts[name], **(hosts or {}).get(name, {})}
+            own |= {**self.hosts.get(name, {}), **(hosts or {}).get(name, {})}
         self.inventory.write_text(json.dumps(inventory))
         program = os.fspath(pathlib.Path(sys.executable).parent / "ansible-playbook")
         extra = json.dumps({**self.values, **values})
-        argv = [program, "-i", os.fspath(self.inventory), f"muster.training.{playbook}", "-e", extra, *words]
+        name = playbook if "/" in playbook else f"muster.training.{playbook}"
+        argv = [program, "-i", os.fspath(self.inventory), name, "-e", extra, *words]
         kept = {
             k: v for k, v in os.environ.items() if not k.startswith(("ANSIBLE_", "PYTHON", "MUSTER_", "XDG_", "KUBE"))
         }
@@ -79,7 +92,12 @@ class Operator:
         }
         self.plays += 1
         log = self.folder / f"play-{self.plays}.log"
-        return Play(argv, {**kept, **ours}, log, self.folder, 0o022).wait(_LIMIT_S)
+        return Play(argv, {**kept, **ours, **(environment or {})}, log, self.folder, 0o022)
+
+    def count_pieces(self, host: str) -> int:
+        """Return in how many pieces the program and the images of a machine are sent from the release's folder."""
+        sizes = [(self.release / name).stat().st_size for name in ("k3s", *self.hosts[host]["k3s_images"])]
+        return sum(-(-size // PIECE_BYTES) for size in sizes)
 
     def kubectl(self, *words: str) -> str:
         """Ask the cluster with the kubeconfig of the state home."""

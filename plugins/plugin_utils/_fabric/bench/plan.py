@@ -50,11 +50,6 @@ class BenchStage:
     split_mod: int = 0
     expected_gb_s: float | None = None
 
-    @property
-    def budget_s(self) -> float:
-        """Return the longest that the stage may take."""
-        return self.timeout_s * len(self.rounds)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BenchPlan:

@@ -13,7 +13,9 @@ import dataclasses
 import typing as t
 from types import MappingProxyType
 
+from ....module_utils._model import advice
 from ....module_utils._model.errors import RefusedError
+from ....module_utils._model.fabric_gate import FEDERATED
 from ....module_utils._model.job import Job, Mount
 from ..api.kinds import JsonObject, KubeObject
 from .spec import FABRIC_LABEL, ISLAND_LABEL, LANE_LABEL, NETWORK_LABEL
@@ -130,10 +132,10 @@ def require_island(job: Job, rooms: t.Mapping[str, int], *, by_queue: bool) -> N
         table = (
             ", ".join(f"{name} has room for {room}" for name, room in rooms.items()) or "no node has an island label"
         )
-        fix = (
-            "Ask for fewer nodes" if by_queue else "Ask for fewer nodes, or set job.placement.allow_slow_network: true"
-        )
-        raise RefusedError(f"job.nodes: no island has room for {_pod_count(job)} pods ({table})", fix)
+        fix = f"Ask for fewer nodes so that one island has room, {'or ' if by_queue else ''}{FEDERATED}"
+        more = "" if by_queue else ", or set job.placement.allow_slow_network: true"
+        problem = f"job.nodes: no island has room for {_pod_count(job)} pods ({table}); on several islands: "
+        raise RefusedError(problem + advice.describe_slow_step(job), fix + more)
     if len(fitting) > 1 and not by_queue:
         raise RefusedError(
             f"job.placement.island: several islands have room ({', '.join(fitting)}), and without a choice the gang "

@@ -36,7 +36,18 @@ from ..base import (
     send_order,
 )
 from ..connection import ProviderConnection
-from ..parsing import JsonObject, as_mapping, number, objects, read_items, text, texts, unexpected_answer, whole
+from ..parsing import (
+    JsonObject,
+    as_mapping,
+    number,
+    objects,
+    positive,
+    read_items,
+    text,
+    texts,
+    unexpected_answer,
+    whole,
+)
 from ..sshkeys import KeyRing, blob
 from .client import NAME, LambdaClient, error_detail
 from .mapping import STATES, cpu_arch, gpu_memory_gib, to_host
@@ -155,7 +166,7 @@ def _parse_instance(raw: JsonObject, account: str) -> Instance:
 
 def _parse_offers(entry: t.Mapping[str, t.Any], query: OfferQuery) -> t.Iterator[Offer]:
     product = dict(as_mapping(entry.get("instance_type")))
-    name, cents = text(product.get("name")), number(product.get("price_cents_per_hour"))
+    name, cents = text(product.get("name")), positive(product.get("price_cents_per_hour"))
     if name is None or cents is None:
         return
     specs = as_mapping(product.get("specs"))

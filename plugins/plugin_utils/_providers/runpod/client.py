@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ....module_utils._http.urls import route
 from ....module_utils._secrets.auth import bearer
 from ..connection import TOKEN_VARIABLE, ProviderConnection
 from ..parsing import (
@@ -73,11 +72,6 @@ class RunpodClient:
     def clusters(self) -> list[JsonObject]:
         """Return every cluster, whitelisted."""
         return [pick(item, CLUSTER_FIELDS) for item in self._list("/clusters", "clusters", [])]
-
-    def cluster_pods(self, cluster_id: str) -> list[JsonObject]:
-        """Return the members of one cluster, whitelisted."""
-        listed = self._list(route("/clusters/{id}/pods", id=cluster_id), "pods", [])
-        return [_pod(item) for item in listed]
 
     def list_pods(self) -> list[JsonObject]:
         """Return every pod; members of clusters carry their cluster's network as ``clusterNetwork``."""

@@ -36,7 +36,7 @@ from ..base import (
     send_order,
 )
 from ..connection import TOKEN_VARIABLE, ProviderConnection
-from ..parsing import JsonObject, as_mapping, number, objects, read_items, require_text, text, whole
+from ..parsing import JsonObject, as_mapping, number, objects, positive, read_items, require_text, text, whole
 from .client import NAME, RunpodClient, error_detail
 from .mapping import STATES, to_host
 
@@ -136,6 +136,8 @@ def _build_cluster(raw: JsonObject, members: list[Instance]) -> Instance:
     parts = parse_instance_name(name)
     ranked = tuple(sorted(members, key=lambda item: item.name))
     prices = [item.price_usd_per_hour for item in ranked if item.price_usd_per_hour is not None]
+    # Members that are not listed yet bill, too.
+    size = whole(as_mapping(raw.get("compute")).get("podCount")) or 0
     running = bool(ranked) and all(item.state == "running" for item in ranked)
     return Instance(
         provider="runpod",
@@ -147,7 +149,7 @@ def _build_cluster(raw: JsonObject, members: list[Instance]) -> Instance:
         detail=", ".join(sorted({item.detail for item in ranked})),
         doomed=any(item.doomed for item in ranked),
         region=text(raw.get("dataCenterId")),
-        price_usd_per_hour=sum(prices) if ranked and len(prices) == len(ranked) else None,
+        price_usd_per_hour=sum(prices) if ranked and len(prices) == max(size, len(ranked)) else None,
         members=ranked,
     )
 
@@ -157,8 +159,8 @@ def _parse_offers(item: JsonObject, query: OfferQuery, gpus: int, count: int) ->
     centers = {str(center.get("id")): center.get("availability") for center in objects(item.get("dataCenters"))}
     cluster = query.unit == "cluster"
     for cloud in ("secure",) if cluster else ("secure", "community"):
-        each = number(price.get(cloud))
-        if name is None or not each or not item.get(cloud) or gpus > (whole(most.get(cloud)) or 0):
+        each = positive(price.get(cloud))
+        if name is None or each is None or not item.get(cloud) or gpus > (whole(most.get(cloud)) or 0):
             continue
         regions: tuple[str | None, ...] = query.regions or (None,)
         for region in regions:

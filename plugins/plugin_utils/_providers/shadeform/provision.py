@@ -41,6 +41,7 @@ from ..parsing import (
     as_mapping,
     number,
     objects,
+    positive,
     read_items,
     require_text,
     text,
@@ -148,7 +149,7 @@ def _parse_instance(raw: JsonObject, account: str) -> Instance:
 
 
 def _parse_offers(raw: JsonObject) -> t.Iterator[Offer]:
-    name, cloud, cents = text(raw.get("shade_instance_type")), text(raw.get("cloud")), number(raw.get("hourly_price"))
+    name, cloud, cents = text(raw.get("shade_instance_type")), text(raw.get("cloud")), positive(raw.get("hourly_price"))
     kind = _KINDS.get(str(raw.get("deployment_type")))
     if name is None or cloud is None or cents is None or kind is None:
         return

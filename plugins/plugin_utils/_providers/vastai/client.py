@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from ....module_utils._http.messages import HttpResponse
 from ....module_utils._secrets.auth import bearer
 from ..connection import TOKEN_VARIABLE, ProviderConnection
-from ..parsing import JsonObject, as_mapping, join_texts, pick, read_items, read_pages, text, unique_items
+from ..parsing import JsonObject, as_mapping, check_count, join_texts, pick, read_items, read_pages, text, unique_items
 
 API_URL = "https://console.vast.ai/api"
 NAME = "Vast.ai"
@@ -67,12 +67,18 @@ class VastClient:
         """
         query = [("limit", str(PAGE_SIZE)), *([("select_filters", select)] if select else [])]
 
-        def fetch(cursor: str | None) -> tuple[list[JsonObject], str | None]:
-            data = self.listing.get("/instances/", [*query, ("after_token", cursor)] if cursor else query)
-            return read_items(data, "instances", NAME), text(as_mapping(data).get("next_token"))
+        total: object = None
 
-        listed = read_pages(fetch, NAME, self._deadline())
-        return [_instance(item) for item in unique_items(listed, "id", NAME)]
+        def fetch(cursor: str | None) -> tuple[list[JsonObject], str | None]:
+            nonlocal total
+            data = self.listing.get("/instances/", [*query, ("after_token", cursor)] if cursor else query)
+            items = read_items(data, "instances", NAME)
+            total = as_mapping(data).get("total_instances")
+            return items, text(as_mapping(data).get("next_token"))
+
+        listed = unique_items(read_pages(fetch, NAME, self._deadline()), "id", NAME)
+        check_count(listed, total, NAME)
+        return [_instance(item) for item in listed]
 
 
 def _instance(raw: JsonObject) -> JsonObject:

@@ -29,7 +29,7 @@ from ..base import (
     send_order,
 )
 from ..connection import TOKEN_VARIABLE, ProviderConnection
-from ..parsing import JsonObject, as_mapping, flag, number, objects, read_items, text, whole
+from ..parsing import JsonObject, as_mapping, flag, number, objects, positive, read_items, text, whole
 from ..sshkeys import KeyRing, blob
 from .client import NAME, VastClient, error_detail
 from .mapping import memory_gib, to_host
@@ -196,7 +196,7 @@ def _parse_instance(raw: JsonObject, account: str) -> Instance:
 
 
 def _parse_offers(raw: JsonObject, vm: bool) -> t.Iterator[Offer]:
-    ask, price, gpus = whole(raw.get("id")), number(raw.get("dph_total")), whole(raw.get("num_gpus"))
+    ask, price, gpus = whole(raw.get("id")), positive(raw.get("dph_total")), whole(raw.get("num_gpus"))
     if ask is None or price is None or gpus is None:
         return
     memory = number(raw.get("gpu_ram"))

@@ -24,10 +24,11 @@ from ..._hosts import gang
 from ..._kube.api.client import Client
 from ..._kube.nodes import drain, out_of_service
 from ..._provision.ledger.ledger_session import LedgerSession
-from ..._provision.ledger.ledger_store import LedgerWriter, read_ledger
+from ..._provision.ledger.ledger_store import read_ledger
 from ..node_pool import absent as node_pool_absent
 from ..node_pool import present as node_pool_present
 from ..shared import run_record
+from ..shared.open_ledger import open_ledger
 from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome, load_record
 from ..training_job.load import drop_template
@@ -145,7 +146,7 @@ def _grace_s(state: HealFacts) -> int:
 
 def _mark_lost(home: StateHome, state: HealFacts, marks: t.Sequence[HealAction]) -> None:
     """Record the losses in the ledger, whose state may have changed since it was read."""
-    with LedgerWriter(home.folder) as writer:
+    with open_ledger(home) as writer:
         session = LedgerSession(read_ledger(home.folder).events, writer)
         for action in marks:
             (name,) = action.nodes

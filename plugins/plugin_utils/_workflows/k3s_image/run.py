@@ -21,8 +21,6 @@ from ..shared.release_files import push_file
 
 # Where the archive is while it is imported, on the disk that holds the images.
 _PLACE = "/var/lib/rancher/k3s/agent/muster-image.tar"
-# Each request starts the agent anew; an archive of gigabytes shall not need a thousand of them.
-_PIECE_BYTES = 32 << 20
 
 
 def run(options: t.Mapping[str, t.Any], remote: NodeClient, base: pathlib.Path, check: bool) -> dict[str, t.Any]:
@@ -44,6 +42,6 @@ def run(options: t.Mapping[str, t.Any], remote: NodeClient, base: pathlib.Path, 
         return {"changed": False, "image": name, "digest": found["digest"], "archive_sha256": sha256}
     if check:
         return {"changed": True, "image": name, "digest": None, "archive_sha256": sha256}
-    push_file(remote, "k3s", _PLACE, archive, _PIECE_BYTES)
+    push_file(remote, "k3s", _PLACE, archive)
     digest = remote.call("k3s", step="load_image", path=_PLACE, name=name, sha256=sha256)["digest"]
     return {"changed": True, "image": name, "digest": digest, "archive_sha256": sha256}

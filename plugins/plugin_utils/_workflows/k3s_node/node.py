@@ -96,42 +96,41 @@ def ensure_present(remote: NodeClient, order: NodeOrder, server: NodeClient | No
     if check or not plan.has_changes:
         if not plan.has_changes and order.settings.role == "server":
             result["changed"] = access.write_kubeconfig(order.home, facts["kubeconfig"], order.api_address, check)
+        if server is not None and not check:
+            # Of a run that was ended after its agent had joined; without one nothing is asked.
+            result["changed"] = bool(tokens.end_tokens(server, order.home, order.settings.node))
         return result
     unit = {"unit": order.settings.unit, "role": order.settings.role, "cluster": order.home.folder.name}
-    remote.call("k3s", step="begin", files=[{"path": path} for path in plan.paths], **unit)
-    placed = [send_file(remote, "k3s", order.lock, item) for item in plan.pieces]
+    begin = {"paths": plan.paths, **unit}
+    placed = [send_file(remote, "k3s", order.lock, item, begin) for item in plan.pieces]
     texts = [{"path": item.path, "mode": item.mode, "text": item.text} for item in plan.texts]
     if plan.joins and server is not None:
         tokens.end_tokens(server, order.home, order.settings.node)
         token = order.token or tokens.create_token(server, order.home, order.settings.node, order.token_ttl_s)
         texts.append({"path": k3s_files.TOKEN, "mode": 0o600, "text": token.reveal() + "\n"})
-    remote.call("k3s", step="apply", files=[*placed, *texts], obsolete=list(plan.obsolete), **unit)
+    changes = {"files": [*placed, *texts], "obsolete": list(plan.obsolete), "start_with": plan.started_with}
+    remote.call("k3s", step="apply", **changes, **unit)
     return result
 
 
 def ensure_running(remote: NodeClient, order: NodeOrder, server: NodeClient | None, check: bool) -> Result:
     """Start the unit, or start it again after a change, and wait until the machine is in the cluster.
 
-    One that is running with what lies on the disk is not started again.
+    One that is running with what :func:`ensure_present` has placed is not started again.
     """
     if check:
         return {"changed": True}
-    facts, wanted = read_machine(remote, order)
-    plan = make_plan(facts, order, wanted, check)
-    if plan.running:
-        return {"changed": False}
+    is_server = order.settings.role == "server"
     try:
-        answer = remote.ask(
-            "k3s", step="restart", unit=order.settings.unit, wait_s=order.wait_s, started_with=plan.started_with
-        )
+        answer = remote.ask("k3s", step="restart", unit=order.settings.unit, wait_s=order.wait_s, kubeconfig=is_server)
     finally:
         if server is not None:
             tokens.end_tokens(server, order.home, order.settings.node)
     if answer.get("problem"):
         raise NodeError(remote.name, answer["problem"], _find_fix(answer["problem"], order.settings.node))
-    if order.settings.role == "server":
-        access.write_kubeconfig(order.home, read_facts(remote, order, wanted)["kubeconfig"], order.api_address, check)
-    return {"changed": True}
+    if is_server:
+        access.write_kubeconfig(order.home, answer["kubeconfig"], order.api_address, check)
+    return {"changed": bool(answer["changed"])}
 
 
 def ensure_absent(remote: NodeClient, order: NodeOrder, check: bool) -> Result:

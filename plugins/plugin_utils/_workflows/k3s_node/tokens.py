@@ -17,7 +17,8 @@ from ....module_utils._model.ledger import Lease, LedgerEvent
 from ....module_utils._model.timestamps import format_time
 from ....module_utils._secrets.secret import Secret
 from ..._provision.create import generate_token
-from ..._provision.ledger.ledger_store import LedgerWriter, read_ledger
+from ..._provision.ledger.ledger_store import read_ledger
+from ..shared.open_ledger import open_ledger
 from ..shared.state_dir import StateHome
 
 if t.TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _append(home: StateHome, event: LedgerEvent) -> None:
     end = time.monotonic() + _LOCK_S
     while True:
         try:
-            with LedgerWriter(home.folder) as writer:
+            with open_ledger(home) as writer:
                 writer.append(event)
                 return
         except RefusedError:

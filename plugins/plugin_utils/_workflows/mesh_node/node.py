@@ -194,8 +194,7 @@ def _install(remote: NodeClient, order: MeshOrder, state: mesh.MeshState) -> Non
     download = downloads.find("tailscale", order.version, mesh.architecture_of(remote.name, state))
     item = find_file(download, _ARCHIVE, 0o600, order.source, order.base, order.lock, check=False)
     paths = [*_PROGRAMS.values(), _UNIT_FILE]
-    remote.call("mesh", step="begin", files=[{"path": path} for path in paths])
-    archive = send_file(remote, "mesh", order.lock, item)
+    archive = send_file(remote, "mesh", order.lock, item, {"paths": paths})
     placed = [
         {"path": path, "mode": 0o755, "sha256": archive["sha256"], "archive": _ARCHIVE, "member": name}
         for name, path in _PROGRAMS.items()

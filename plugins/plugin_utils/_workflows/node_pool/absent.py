@@ -23,9 +23,10 @@ from ..._provision.delete import delete_leases, preview_deletion
 from ..._provision.delete_state import DeleteRequest
 from ..._provision.due_rules import find_due_leases
 from ..._provision.ledger.ledger_session import LedgerSession
-from ..._provision.ledger.ledger_store import LedgerWriter, read_ledger
+from ..._provision.ledger.ledger_store import read_ledger
 from ..._provision.listing_rules import LeaseKey
 from ..._provision.run_exit_ssh import SshRunReader
+from ..shared.open_ledger import open_ledger
 from ..shared.state_dir import StateHome
 from . import run_states
 from .accounts import ModuleResult, Options, open_accounts
@@ -69,7 +70,7 @@ def ensure_absent(options: Options, context: Context) -> ModuleResult:
         return _preview(deletion, request)
     if not home.folder.exists() and not accounts:
         return {**_build_result(TeardownProof(), False, ()), "reasons": [], "unwritten": []}
-    with LedgerWriter(home.folder, for_deletion=True) as writer:
+    with open_ledger(home, for_deletion=True) as writer:
         content = read_ledger(home.folder)
         session = LedgerSession(content.events, writer)
         scope, reasons = _select_leases(deletion, session)

@@ -27,10 +27,11 @@ from ..._provision.create import CreateOutcome, Terms, create_pool, read_pool
 from ..._provision.create_plan import failure_reason, first_orders
 from ..._provision.create_state import PoolRequest, PoolState
 from ..._provision.ledger.ledger_session import LedgerSession, SendReplica
-from ..._provision.ledger.ledger_store import LedgerWriter, read_ledger
+from ..._provision.ledger.ledger_store import read_ledger
 from ..._provision.probe_ssh import SshProber, ssh_options
 from ..._provision.readiness import MachineRequirements
 from ..._provision.run_exit_ssh import ReadRunEnd
+from ..shared.open_ledger import open_ledger
 from ..shared.parent_process import watch_parent
 from ..shared.state_dir import StateHome
 from .accounts import Externals, ModuleResult, Options, open_providers
@@ -78,7 +79,8 @@ def ensure_present(options: Options, context: Context) -> ModuleResult:
             return ensure_present(options, dataclasses.replace(context, scheduler=scheduler))
     now = context.scheduler.now()
     request = _parse_request(options, now)
-    folder = StateHome(options["state_home"], request.cluster).folder
+    home = StateHome(options["state_home"], request.cluster)
+    folder = home.folder
     providers = open_providers(options["providers"], context.externals)
     terms = _parse_terms(options, context.base)
     _check_request(request, providers, terms)
@@ -89,7 +91,7 @@ def ensure_present(options: Options, context: Context) -> ModuleResult:
         return {**_build_plan(state, now), "ledger_warnings": list(content.warnings)}
     readiness = validators.section(ReadinessOptions)(options["readiness"] or {}, "readiness")
     prober = context.prober or _build_prober(options, readiness, folder)
-    with LedgerWriter(folder) as writer:
+    with open_ledger(home) as writer:
         content = read_ledger(folder)
         session = LedgerSession(content.events, writer, context.replica)
         outcome = create_pool(
@@ -113,10 +115,10 @@ def require_persistent_state(options: Options, variables: t.Container[str]) -> N
     """Refuse to create machines where the state directory is deleted with the job (AWX), unless the user set one."""
     is_ephemeral = any(name in variables for name in ("awx_job_id", "tower_job_id"))
     state_home = validators.dictionary(options["state_home"] or {}, "muster_state")
-    if is_ephemeral and not state_home.get("path"):
+    if is_ephemeral and not state_home.get("path") and state_home.get("store", "local") == "local":
         raise RefusedError(
             "the state directory is ephemeral (AWX job): the ledger of rented machines would be lost",
-            "Set muster_reaper_host, or muster_state.path to a folder that remains after the job",
+            "Set muster_reaper_host or muster_state.store, or muster_state.path to a folder that remains after the job",
         )
 
 

@@ -26,7 +26,8 @@ from ..._provision.delete import delete_leases
 from ..._provision.delete_state import DeleteRequest
 from ..._provision.due_rules import RunView, find_due_leases
 from ..._provision.ledger.ledger_session import LedgerSession, SendReplica
-from ..._provision.ledger.ledger_store import LEDGER, LedgerWriter, read_ledger
+from ..._provision.ledger.ledger_store import LEDGER, Appender, read_ledger
+from ..shared.open_ledger import open_ledger
 from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome
 from . import ledger_replica
@@ -305,11 +306,11 @@ class _WaitingWriter:
     """The ledger's only writer, awaited for up to ``patience_s``."""
 
     def __init__(self, home: StateHome, patience_s: float, scheduler: Scheduler, *, for_deletion: bool = False) -> None:
-        self._writer = LedgerWriter(home.folder, for_deletion=for_deletion)
+        self._writer = open_ledger(home, for_deletion=for_deletion)
         self._until = scheduler.now() + patience_s
         self._scheduler = scheduler
 
-    def __enter__(self) -> LedgerWriter:
+    def __enter__(self) -> Appender:
         while True:
             try:
                 return self._writer.__enter__()

@@ -16,8 +16,11 @@ import zlib
 
 from ....module_utils._node import files
 from ..._hosts import bundle, downloads
-from ..._hosts.node_client import PIECE_BYTES, NodeClient
+from ..._hosts.node_client import NodeClient
 from .digest_lock import DigestLock
+
+# Each request starts the agent anew; an archive of gigabytes shall not need a thousand of them.
+PIECE_BYTES = 32 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,17 +61,20 @@ def find_file(
     return ReleaseFile(download, path, mode, origin, sha256)
 
 
-def send_file(remote: NodeClient, op: str, lock: DigestLock, item: ReleaseFile) -> dict[str, t.Any]:
+def send_file(
+    remote: NodeClient, op: str, lock: DigestLock, item: ReleaseFile, begin: t.Mapping[str, t.Any]
+) -> dict[str, t.Any]:
     """Bring a file beside its place on the machine; return the request that places it.
 
     :param op: the agent's operation whose steps ``piece``, ``fetch`` and ``discard`` do it.
+    :param begin: what the record says before the first byte is there: ``paths`` that will be made, and more.
     :raises RefusedError: when what was downloaded has another digest than the known one; it is removed.
     """
     sha256 = item.sha256
     if isinstance(item.origin, pathlib.Path):
-        push_file(remote, op, item.path, item.origin)
+        push_file(remote, op, item.path, item.origin, begin=begin)
     else:
-        sha256 = remote.call(op, step="fetch", path=item.path, url=item.origin)["sha256"]
+        sha256 = remote.call(op, step="fetch", path=item.path, url=item.origin, begin=begin)["sha256"]
         try:
             lock.hold(item.download, sha256)
         except Exception:
@@ -77,12 +83,15 @@ def send_file(remote: NodeClient, op: str, lock: DigestLock, item: ReleaseFile) 
     return {"path": item.path, "mode": item.mode, "sha256": sha256}
 
 
-def push_file(remote: NodeClient, op: str, path: str, origin: pathlib.Path, piece_bytes: int = 0) -> None:
+def push_file(
+    remote: NodeClient, op: str, path: str, origin: pathlib.Path, begin: t.Mapping[str, t.Any] | None = None
+) -> None:
     """Send a file beside ``path`` of the machine, in pieces; what an earlier transfer has left is replaced."""
     with origin.open("rb") as source:
         offset = 0
-        while (data := source.read(piece_bytes or PIECE_BYTES)) or not offset:
+        while (data := source.read(PIECE_BYTES)) or not offset:
             packed = base64.b64encode(zlib.compress(data, 1)).decode()
-            offset = remote.call(op, step="piece", path=path, offset=offset, data=packed)["size"]
+            more = {"begin": begin} if begin and not offset else {}
+            offset = remote.call(op, step="piece", path=path, offset=offset, data=packed, **more)["size"]
             if not data:
                 break

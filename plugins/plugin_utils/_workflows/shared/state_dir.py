@@ -8,7 +8,11 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import fcntl
+import functools
+import hashlib
 import json
 import os
 import pathlib
@@ -21,7 +25,9 @@ import uuid
 from ....module_utils._model import validators
 from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.run_record import RunRecord
+from ....module_utils._model.state_store import StateConflictError, StateSetting, StateStore
 from ....module_utils._node import files
+from .state_lock import StoreLock
 
 # Among an action's options: its kubeconfig is not the user's, but that of a cluster that was brought up from here.
 OWN_CLUSTER = "own_cluster"
@@ -33,23 +39,28 @@ _LOCK_S = 3.0
 
 
 class StateHome:
-    """The folder of one cluster's state; everything in it is 0700/0600 whatever the umask says."""
+    """One cluster's state: a folder, 0700/0600 whatever the umask says; with a store it is a working copy of that."""
 
     def __init__(self, setting: t.Any, cluster: str) -> None:
-        given = validators.dictionary(setting or {}, "muster_state")
-        store = given.get("store", "local")
-        if store in ("s3", "kubernetes"):
-            raise InputError(
-                "muster_state.store",
-                f"'{store}' is not available yet",
-                "Use local, with muster_reaper_host for a copy elsewhere",
-            )
-        validators.choice("local")(store, "muster_state.store")
-        for key in given:
-            if key not in ("store", "path"):
-                raise InputError(f"muster_state.{key}", "is not an option", "Known are: store, path")
-        self.root = pathlib.Path(str(given.get("path") or default_root())).expanduser()
+        self.setting = StateSetting.from_dict(setting)
+        self.root = pathlib.Path(self.setting.path or default_root()).expanduser()
+        if self.setting.store != "local" and not self.setting.path:
+            # The working copy of a store never mixes with a local state home, nor with that of another store.
+            self.root /= f"{self.setting.store}-{_digest(self.setting)}"
         self.folder = self.root / validators.name(63)(cluster, "muster_cluster")
+
+    @functools.cached_property
+    def _store(self) -> StateStore | None:
+        # Late: most state homes are folders, and need neither botocore nor a cluster's client.
+        if self.setting.store == "local":
+            return None
+        from .state_store import open_store
+
+        return open_store(self.setting, self.folder.name)
+
+    def store(self) -> StateStore | None:
+        """Return the store that holds the state for all controllers, None where this folder is the state."""
+        return self._store
 
     def run_folder(self, run_id: str) -> pathlib.Path:
         """Return the folder of a run (it may not exist); a run's name is a label, so that it names no other folder."""
@@ -63,6 +74,10 @@ class StateHome:
 
     def owner(self, create: bool) -> dict[str, str]:
         """Return ``{owner, controller}``: a random identity of this state home and a name for people."""
+        controller = f"{platform.node()}:{self.root}"
+        store = self.store()
+        if store is not None:
+            return {"owner": ensure_owner(store, create), "controller": controller}
         place = self.root / "owner"
         try:
             identity = place.read_text().strip()
@@ -72,13 +87,24 @@ class StateHome:
             files.private_dir(self.root)
             files.write_atomic(place, uuid.uuid4().hex.encode())
             identity = place.read_text().strip()
-        return {"owner": identity, "controller": f"{platform.node()}:{self.root}"}
+        return {"owner": identity, "controller": controller}
 
-    def lock(self, run_id: str, patience_s: float = _LOCK_S) -> t.IO[bytes]:
-        """Hold the run's lock until the returned file is closed.
+    def lock(self, run_id: str, patience_s: float = _LOCK_S) -> RunLock:
+        """Hold the run's lock until the returned object is closed.
 
-        :raises RefusedError: when another process on this controller holds it.
+        :raises RefusedError: when another process holds it, on this controller or on one with the same store.
         """
+        handle = self._lock_here(run_id, patience_s)
+        store = self.store()
+        if store is None:
+            return RunLock(handle)
+        try:
+            return RunLock(handle, StoreLock(store, f"run-{run_id}", f"run {run_id}").__enter__())
+        except BaseException:
+            handle.close()
+            raise
+
+    def _lock_here(self, run_id: str, patience_s: float) -> t.IO[bytes]:
         folder = files.private_dir(self.run_folder(run_id))
         # Unbuffered: on a full disk it is the write that fails, not closing the file later.
         handle = open(folder / "lock", "r+b", 0, opener=_private)  # noqa: SIM115 (held beyond this function)
@@ -106,6 +132,49 @@ class StateHome:
             handle.close()
             raise
         return handle
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunLock:
+    """A held lock of a run: a locked file, and a lock in the store where the state is in one."""
+
+    handle: t.IO[bytes]
+    stored: StoreLock | None = None
+
+    def close(self) -> None:
+        """Release the lock."""
+        if self.stored is not None:
+            self.stored.close()
+        self.handle.close()
+
+    def __enter__(self) -> RunLock:
+        return self
+
+    def __exit__(self, *_unused: object) -> None:
+        self.close()
+
+
+def ensure_owner(store: StateStore, create: bool) -> str:
+    """Return the identity of a state home that is in a store, empty where it has none and none is made."""
+    for _try in range(2):
+        found = store.read("owner")
+        if found is not None:
+            return found.data.decode().strip()
+        if not create:
+            return ""
+        with contextlib.suppress(StateConflictError):
+            store.write("owner", uuid.uuid4().hex.encode(), None)
+    raise RefusedError(f"the owner in {store.title} cannot be read", "Run this again")
+
+
+def _digest(setting: StateSetting) -> str:
+    """Return a name for a store: what it is reached by, without how it is verified or paid for."""
+    if setting.s3 is not None:
+        parts = [setting.s3.endpoint, setting.s3.bucket]
+    else:
+        chosen = setting.kubernetes
+        parts = [str(value) for value in (chosen.kubeconfig, chosen.context, chosen.namespace)] if chosen else []
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
 
 
 def default_root() -> pathlib.Path:

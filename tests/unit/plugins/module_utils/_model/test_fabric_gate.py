@@ -20,8 +20,8 @@ FRESH, OLD = "2027-01-15T07:00:00.000+00:00", "2026-12-01T00:00:00+00:00"
 HOSTS = ("a", "b")
 
 
-def job(allow: bool = False) -> Job:
-    return parse_job({"name": "x", "nodes": 2, "script": "/t.py", "placement": {"allow_slow_network": allow}})
+def job(allow: bool = False, **more: t.Any) -> Job:
+    return parse_job({"name": "x", "nodes": 2, "script": "/t.py", "placement": {"allow_slow_network": allow}, **more})
 
 
 def verdict(outcome: str = "pass", lane: str | None = "C", **changes: t.Any) -> dict[str, t.Any]:
@@ -83,6 +83,35 @@ def test_several_islands_are_refused() -> None:
     with pytest.raises(RefusedError, match=r"different islands \(one, two\)"):
         judge(both)
     assert judge(both, allow=True).warnings == ("the nodes are on different islands: one, two",)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "said"),
+    [
+        ([verdict(nodes=["a"], island="lan"), verdict(nodes=["b"], island="cloud")], "an assumed 1 Gb/s"),
+        ([verdict(lane="D", bandwidth={"busbw_gb_s": 0.05})], "the measured 0.4 Gb/s"),
+    ],
+    ids=["mesh and LAN", "mesh"],
+)
+def test_a_gang_over_a_mesh_is_refused_with_its_seconds_per_step_and_three_ways_out(
+    verdicts: list[t.Any], said: str
+) -> None:
+    large = job(batch={"parameters": 1_000_000_000, "bytes_per_gradient": 2})
+    with pytest.raises(RefusedError) as caught:
+        fabric_gate.judge_fabric(large, HOSTS, verdicts)
+    seconds = {"an": 16, "th": 40}[said[:2]]
+    assert f"about {seconds} s per step at {said}" in str(caught.value)
+    ways = (
+        "Choose hosts of one",
+        "train each island as a job of its own",
+        "set job.placement.allow_slow_network: true",
+    )
+    assert all(way in str(caught.value) for way in ways)
+
+
+def test_without_a_size_of_the_model_the_option_is_named() -> None:
+    with pytest.raises(RefusedError, match=r"set job\.batch\.parameters to see"):
+        judge([verdict(lane="D")])
 
 
 @pytest.mark.parametrize("started_at", [OLD, OLD.removesuffix("+00:00")])

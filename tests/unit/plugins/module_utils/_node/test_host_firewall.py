@@ -69,6 +69,28 @@ def test_opened_once_and_closed_without_a_trace(first: Firewall, tmp_path: pathl
     assert not ask("absent")["changed"]
 
 
+def test_the_rules_that_hold_are_told_with_what_was_asked_for(first: Firewall) -> None:
+    assert host_firewall.read_state()["in_force"] is None
+    ask()
+    assert host_firewall.read_state()["in_force"] == {"asked": [RULE], "rules": ["192.0.2.1 6443"]}
+    first.rules.append("of the user, in between")
+    assert host_firewall.read_state()["in_force"] is None
+    ask()
+    first.active = False
+    assert host_firewall.read_state()["in_force"] is None
+
+
+def test_a_record_without_what_was_asked_for_gets_it(first: Firewall) -> None:
+    ask()
+    record = json.loads(host_firewall.RECORD.read_text())
+    del record["asked"]
+    host_firewall.RECORD.write_text(json.dumps(record))
+    assert host_firewall.read_state()["in_force"] is None
+    assert not ask(check=True)["changed"] and "asked" not in json.loads(host_firewall.RECORD.read_text())
+    assert not ask()["changed"]
+    assert host_firewall.read_state()["in_force"] == {"asked": [RULE], "rules": ["192.0.2.1 6443"]}
+
+
 def test_while_rules_change_the_record_has_both(first: Firewall) -> None:
     ask()
     ask(rules=[{**RULE, "sources": ["192.0.2.7"]}])

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import base64
+import errno
 import functools
 import hashlib
 import http.server
+import json
 import pathlib
 import threading
 import typing as t
@@ -18,7 +20,8 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import files, host_agent, host_k3s
 
-UNIT = {"unit": "k3s.service", "role": "server", "cluster": "lab"}
+ABOUT = {"unit": "k3s.service", "role": "server", "cluster": "lab"}
+UNIT = {**ABOUT, "start_with": "d1"}
 PROGRAM = "/usr/local/bin/k3s"
 CONTENT = b"a program" * 1000
 
@@ -28,8 +31,9 @@ def ask(root: pathlib.Path, step: str, **values: t.Any) -> dict[str, t.Any]:
     return host_agent.answer_request({"op": "k3s", "step": step, "root": str(root), "node": "n", **values})
 
 
-def piece(root: pathlib.Path, data: bytes, offset: int = 0) -> dict[str, t.Any]:
-    return ask(root, "piece", path=PROGRAM, offset=offset, data=base64.b64encode(zlib.compress(data)).decode())
+def piece(root: pathlib.Path, data: bytes, offset: int = 0, **more: t.Any) -> dict[str, t.Any]:
+    packed = base64.b64encode(zlib.compress(data)).decode()
+    return ask(root, "piece", path=PROGRAM, offset=offset, data=packed, **more)
 
 
 def test_a_bare_machine_has_nothing(tmp_path: pathlib.Path) -> None:
@@ -57,10 +61,10 @@ def test_another_kubernetes_is_named(tmp_path: pathlib.Path, path: str, said: st
 
 def test_files_are_placed_whole_with_their_modes_and_a_record(tmp_path: pathlib.Path) -> None:
     sha256 = hashlib.sha256(CONTENT).hexdigest()
-    ask(tmp_path, "begin", files=[{"path": PROGRAM}, {"path": "/etc/rancher/k3s/x"}], **UNIT)
+    begin = {"paths": [PROGRAM, "/etc/rancher/k3s/x"], **ABOUT}
+    assert piece(tmp_path, CONTENT[:100], begin=begin)["size"] == 100
     record = files.read_json(tmp_path / host_k3s.RECORD)
     assert record["files"] == {PROGRAM: None, "/etc/rancher/k3s/x": None} and record["unit"] == "k3s.service"
-    assert piece(tmp_path, CONTENT[:100])["size"] == 100
     assert piece(tmp_path, CONTENT[100:], 100)["size"] == len(CONTENT)
     wanted = [
         {"path": PROGRAM, "mode": 0o755, "sha256": sha256},
@@ -109,6 +113,66 @@ def test_a_download_is_placed_only_by_its_digest(tmp_path: pathlib.Path) -> None
     assert not (tmp_path / "usr/local/bin/k3s").exists()
     ask(tmp_path, "discard", path=PROGRAM)
     assert list((tmp_path / "usr/local/bin").iterdir()) == []
+
+
+def test_a_unit_is_started_again_only_for_what_was_placed_since(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    active, started = {"active": "inactive"}, []
+
+    def start(unit: str, _wait_s: float) -> str | None:
+        started.append(unit)
+        active["active"] = "active"
+        return None if len(started) < 3 else "it says why"
+
+    monkeypatch.setattr(host_k3s, "_unit", lambda _unit: active)
+    monkeypatch.setattr(host_k3s, "_start", start)
+
+    def restart() -> dict[str, t.Any]:
+        return ask(tmp_path, "restart", unit="k3s.service", wait_s=1)
+
+    ask(tmp_path, "apply", files=[], **UNIT)
+    assert restart()["changed"] is True and restart()["changed"] is False
+    assert files.read_json(tmp_path / host_k3s.RECORD)["started_with"] == "d1"
+    ask(tmp_path, "apply", files=[], **{**UNIT, "start_with": "d2"})
+    assert restart()["changed"] is True and len(started) == 2
+    active["active"] = "failed"
+    assert restart() == {"problem": "it says why"}
+    assert files.read_json(tmp_path / host_k3s.RECORD)["started_with"] == "d2"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("abcdef.0123456789abcdef", "the token is not in K10 form"),
+        (f"K10{'0' * 64}::abcdef.0123456789abcdef", "the token is for another cluster"),
+        (f"K10{'a1' * 32}::abcdef.0123456789abcdef", "the token abcdef is expired or does not exist"),
+        (f"K10{'a1' * 32}::server:wrong", "the server does not know the token"),
+        (f"K10{'a1' * 32}::fedcba.0123456789abcdef", None),
+    ],
+)
+def test_a_token_that_the_server_will_not_take_is_explained(
+    monkeypatch: pytest.MonkeyPatch, given: str, said: str | None
+) -> None:
+    listed = [
+        {"token": "abcdef.0123456789abcdef", "expires": "2020-01-01T00:00:00Z"},
+        {"token": "fedcba.0123456789abcdef", "expires": "2999-01-01T00:00:00Z"},
+    ]
+    monkeypatch.setattr(host_k3s, "run", lambda *_words: json.dumps(listed))
+    problem = host_k3s._token_problem(given, "a1" * 32, "/usr/local/bin/k3s")
+    assert problem is None if said is None else problem is not None and problem.startswith(said)
+
+
+def test_a_full_disk_is_told_in_one_line_and_the_record_has_what_there_is(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_args: t.Any) -> t.NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device", "/usr/local/bin/.k3s.part")
+
+    monkeypatch.setattr(zlib, "decompress", fail)
+    answer = piece(tmp_path, CONTENT, begin={"paths": [PROGRAM], **ABOUT})
+    assert answer == {"problem": "/usr/local/bin/.k3s.part: No space left on device"}
+    assert files.read_json(tmp_path / host_k3s.RECORD)["files"] == {PROGRAM: None}
 
 
 def test_a_line_of_the_log_is_shown_without_its_frame() -> None:

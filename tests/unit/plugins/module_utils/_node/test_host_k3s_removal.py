@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import base64
 import pathlib
+import zlib
 
 from ansible_collections.muster.training.plugins.module_utils._node import host_k3s, host_k3s_removal
 
@@ -18,8 +20,7 @@ def tree(root: pathlib.Path) -> list[str]:
 
 def install(root: pathlib.Path) -> None:
     items = [{"path": path, "mode": 0o600, "text": "x"} for path in ("/usr/local/bin/k3s", "/etc/rancher/k3s/a.yaml")]
-    host_k3s.answer({"step": "begin", "root": str(root), "files": items, **UNIT})
-    host_k3s.answer({"step": "apply", "root": str(root), "files": items, **UNIT})
+    host_k3s.answer({"step": "apply", "root": str(root), "files": items, "start_with": "d1", **UNIT})
     # What K3s makes itself.
     for path in ("var/lib/rancher/k3s/server/db", "var/lib/kubelet/pods", "etc/rancher/node", "var/log/pods/a"):
         (root / path).mkdir(parents=True, exist_ok=True)
@@ -43,9 +44,10 @@ def test_a_machine_is_left_as_it_was_found(tmp_path: pathlib.Path) -> None:
 def test_a_half_done_installation_is_removed_too(tmp_path: pathlib.Path) -> None:
     (tmp_path / "usr/local/bin").mkdir(parents=True)
     before = tree(tmp_path)
-    request = {"step": "begin", "root": str(tmp_path), "files": [{"path": "/usr/local/bin/k3s"}], **UNIT}
-    host_k3s.answer(request)
-    (tmp_path / "usr/local/bin/.k3s.part").write_text("half")
+    half = {"path": "/usr/local/bin/k3s", "offset": 0, "data": base64.b64encode(zlib.compress(b"half")).decode()}
+    begin = {"paths": ["/usr/local/bin/k3s"], **UNIT}
+    host_k3s.answer({"step": "piece", "root": str(tmp_path), "begin": begin, **half})
+    assert (tmp_path / "usr/local/bin/.k3s.part").read_text() == "half"
     host_k3s_removal.remove({"root": str(tmp_path)})
     assert [path for path in tree(tmp_path) if not path.startswith("var")] == before
 

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import pathlib
 import typing as t
+import zlib
 
 import pytest
 
@@ -118,7 +120,17 @@ def test_a_removal_touches_only_what_was_made(node: pathlib.Path) -> None:
 def test_what_was_installed_is_recorded_and_goes_with_its_state(node: pathlib.Path) -> None:
     root = node.parent / "root"
     unit = {"path": "/etc/systemd/system/tailscaled.service", "mode": 0o644, "text": "[Unit]\n"}
-    ask("begin", root=str(root), files=[unit])
+    packed = base64.b64encode(zlib.compress(b"x")).decode()
+    ask(
+        "piece",
+        root=str(root),
+        path="/etc/systemd/system/archive",
+        offset=0,
+        data=packed,
+        begin={"paths": [unit["path"]]},
+    )
+    assert json.loads((root / host_mesh.RECORD).read_text())["files"] == {unit["path"]: None}
+    ask("discard", root=str(root), path="/etc/systemd/system/archive")
     ask("apply", root=str(root), files=[unit], release={"version": "1.0", "sha256": "ab"})
     wanted = [{"path": unit["path"]}]
     assert ask("look", root=str(root), files=wanted)["intact"] is True

@@ -103,3 +103,17 @@ def test_a_listing_has_one_deadline_for_all_its_pages() -> None:
 def test_numbers_as_text() -> None:
     assert (parsing.number("1.5"), parsing.whole("8"), parsing.whole(8.5), parsing.number(True)) == (1.5, 8, None, None)
     assert parsing.number("nan") is None and parsing.number(-1) is None and parsing.number(10**400) is None
+
+
+def test_a_price_of_zero_is_not_known() -> None:
+    assert [parsing.positive(value) for value in (0, 0.0, "0", -1, None, "2.99")] == [None] * 5 + [2.99]
+
+
+@pytest.mark.parametrize("total", [None, 1, 2, "x"])
+def test_a_listing_that_counts_no_more_than_it_shows_is_whole(total: object) -> None:
+    parsing.check_count(["a", "b"], total, "X")
+
+
+def test_a_listing_that_counts_more_than_it_shows_is_an_error() -> None:
+    with pytest.raises(TransportError, match="shows 2 of 3"):
+        parsing.check_count(["a", "b"], 3, "X")

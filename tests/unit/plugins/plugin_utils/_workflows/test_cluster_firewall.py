@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import typing as t
 
 import pytest
@@ -63,6 +64,24 @@ def test_only_the_named_hosts_are_asked() -> None:
     run(hosts=["b"])
     assert list(Machine.requests) == ["b"]
     assert run(hosts=[]) == {"changed": False, "firewalls": {}}
+
+
+def test_a_machine_whose_rules_hold_is_not_asked_again() -> None:
+    run()
+    asked = json.loads(json.dumps({host: request["rules"] for host, request in Machine.requests.items()}))
+    seen = [
+        {**node, "firewall": {"tool": "ufw", "in_force": {"asked": asked[node["host"]], "rules": ["held"]}}}
+        for node in NODES
+    ]
+    result = run(nodes=seen)
+    assert Machine.requests == {} and not result["changed"]
+    assert result["firewalls"]["a"] == {"tool": "ufw", "changed": False, "rules": ["held"]}
+    other = run(nodes=seen, job_ports=["7000/tcp"])
+    assert set(Machine.requests) == {"a", "b"} and list(other["firewalls"]) == ["a", "b"]
+    run(nodes=[{**seen[0], "firewall": {"tool": "ufw", "in_force": None}}, seen[1]])
+    assert set(Machine.requests) == {"a"}
+    run(nodes=seen, state="absent")
+    assert set(Machine.requests) == {"a", "b"}
 
 
 def test_closing_needs_no_list_of_machines() -> None:

@@ -34,7 +34,7 @@ def test_four_gpu_nodes_get_every_stage() -> None:
     assert len(pairs.rounds) == 3 and pairs.environment == {"NCCL_ALGO": "RING"}
     assert island.rounds == ((("n1", "n2", "n3", "n4"),),) and island.environment == {}
     assert rails.only_if_short and rails.split_mod == 8
-    assert pairs.sizes[-1] == plan.GIB and pairs.budget_s == 180
+    assert pairs.sizes[-1] == plan.GIB and pairs.timeout_s * len(pairs.rounds) == 180
 
 
 def test_two_nodes_are_one_island_test_with_ring() -> None:

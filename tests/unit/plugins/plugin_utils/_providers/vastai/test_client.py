@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError, TransportError
 from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.client import VastClient, filter_text
 from ansible_collections.muster.training.tests.support.fake_clock import FakeClock
 from ansible_collections.muster.training.tests.support.listings import CANARY, listing, vast_pages
@@ -48,4 +48,13 @@ def test_vast_plain_text_429_is_waited_for_and_a_quota_is_not() -> None:
     assert len(clock.slept) == 1
     quota = Call("GET", "/api/v1/instances/", status=429, answer={"error": "search_quota_exceeded"})
     with Script(quota) as script, pytest.raises(ApiError, match="search_quota_exceeded"):
+        VastClient(access(script)).instances()
+
+
+def test_vast_counts_more_than_it_shows() -> None:
+    short = {"success": True, "instances": [], "total_instances": 1, "next_token": None}
+    with (
+        Script(Call("GET", "/api/v1/instances/", answer=short)) as script,
+        pytest.raises(TransportError, match="0 of 1"),
+    ):
         VastClient(access(script)).instances()

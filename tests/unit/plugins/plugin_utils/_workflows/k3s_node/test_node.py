@@ -31,12 +31,13 @@ class Machine:
     def __init__(self, name: str, root: pathlib.Path) -> None:
         self.name, self.root = name, root
         self.active = False
+        self.starts = 0
         self.steps: list[str] = []
 
     def ask(self, op: str, **values: t.Any) -> dict[str, t.Any]:
         self.steps.append(values["step"])
         if values["step"] == "restart":
-            return self.start(values["started_with"])
+            return self.start()
         if values["step"] == "token":
             return {"token": TOKEN, "absent": True, "deleted": True, "problem": None}
         answer = host_agent.answer_request({"op": op, "root": str(self.root), "node": self.name, **values})
@@ -51,14 +52,17 @@ class Machine:
             raise NodeError(self.name, answer["problem"])
         return answer
 
-    def start(self, started_with: str) -> dict[str, t.Any]:
+    def start(self) -> dict[str, t.Any]:
         record = files.read_json(self.root / host_k3s.RECORD)
-        files.write_json(self.root / host_k3s.RECORD, {**record, "started_with": started_with})
+        if self.active and record.get("started_with") == record["start_with"]:
+            return {"changed": False, "kubeconfig": KUBECONFIG}
+        files.write_json(self.root / host_k3s.RECORD, {**record, "started_with": record["start_with"]})
         self.active = True
+        self.starts += 1
         for path in ("etc/rancher/k3s/k3s.yaml", f"{host_k3s.DATA}/agent/client-kubelet.crt"):
             (self.root / path).parent.mkdir(parents=True, exist_ok=True)
             (self.root / path).write_text(KUBECONFIG)
-        return {"state": "active"}
+        return {"changed": True, "kubeconfig": KUBECONFIG}
 
 
 @pytest.fixture
@@ -114,6 +118,7 @@ def test_a_check_predicts_and_writes_nothing(machine: t.Any, order: node.NodeOrd
 
 def test_a_server_comes_up_once(machine: t.Any, order: node.NodeOrder) -> None:
     assert bring_up(machine, order) == [True, False]
+    assert machine.steps == ["look", "piece", "piece", "apply", "restart", "look"]
     assert (machine.root / "usr/local/bin/k3s").read_bytes() == b"program" * 100
     assert (order.home.folder / "kubeconfig").exists()
     machine.steps.clear()
@@ -194,6 +199,20 @@ def test_an_agent_joins_with_a_token_that_is_over_afterwards(
         node.ensure_present(t.cast(t.Any, Machine("lab-1", tmp_path / "third")), agent, None, check=False)
 
 
+def test_a_token_that_a_killed_run_has_left_is_ended_by_the_next(
+    machine: t.Any, order: node.NodeOrder, tmp_path: pathlib.Path
+) -> None:
+    server, agent = Machine("lab-1", tmp_path / "other"), agent_of(order)
+    node.ensure_present(machine, agent, t.cast(t.Any, server), check=False)
+    machine.start()
+    assert node.ensure_present(machine, agent, t.cast(t.Any, server), check=True)["changed"] is False
+    assert server.steps == ["token"]
+    assert node.ensure_present(machine, agent, t.cast(t.Any, server), check=False)["changed"] is True
+    assert server.steps == ["token", "token"]
+    assert node.ensure_present(machine, agent, t.cast(t.Any, server), check=False)["changed"] is False
+    assert server.steps == ["token", "token"]
+
+
 def test_a_token_that_the_server_refuses_changes_nothing(
     machine: t.Any, order: node.NodeOrder, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,7 +231,7 @@ def test_a_node_password_of_another_machine_is_explained(
     server: t.Any = Machine("lab-1", tmp_path / "other")
     node.ensure_present(machine, agent_of(order), server, check=False)
     said = {"problem": "k3s-agent.service is stopped again: Node password rejected, duplicate hostname"}
-    monkeypatch.setattr(machine, "start", lambda _digest: said)
+    monkeypatch.setattr(machine, "start", lambda: said)
     with pytest.raises(NodeError, match=r"Node password rejected.*\. Delete the Node lab-2 \(kube_node"):
         node.ensure_running(machine, agent_of(order), server, check=False)
     # Its token is over all the same.
@@ -287,4 +306,4 @@ def test_taints_are_a_file_of_their_own_and_start_nothing_again(machine: t.Any, 
     assert yaml.safe_load(place.read_text()) == {"node-taint": ["k:NoSchedule"]}
     machine.steps.clear()
     assert bring_up(machine, order) == [True, False]
-    assert not place.exists() and "restart" not in machine.steps
+    assert not place.exists() and machine.starts == 1

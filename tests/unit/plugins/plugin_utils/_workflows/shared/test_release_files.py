@@ -21,16 +21,21 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.
 TOOL = Download("tool", "1.0", "amd64", "tool.tgz", "https://releases.example.com/tool.tgz", "")
 
 
+BEGIN = {"paths": ["/usr/bin/tool"]}
+
+
 class Machine:
     """A machine that keeps what it is sent."""
 
     def __init__(self, downloaded: bytes = b"") -> None:
         self.downloaded, self.data = downloaded, b""
         self.steps: list[str] = []
+        self.begun: list[bool] = []
 
     def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
         assert op == "mesh"
         self.steps.append(values["step"])
+        self.begun.append(values.get("begin") == BEGIN)
         if values["step"] == "piece":
             self.data = self.data[: values["offset"]] + zlib.decompress(base64.b64decode(values["data"]))
             return {"size": len(self.data)}
@@ -42,10 +47,11 @@ def test_a_file_of_the_controller_is_sent_in_pieces(tmp_path: pathlib.Path, monk
     (tmp_path / "tool.tgz").write_bytes(b"0123456789")
     lock, machine = DigestLock(tmp_path / "lock.json"), Machine()
     found = release_files.find_file(TOOL, "/usr/bin/tool", 0o755, str(tmp_path), tmp_path, lock, check=False)
-    sent = release_files.send_file(t.cast(t.Any, machine), "mesh", lock, found)
+    sent = release_files.send_file(t.cast(t.Any, machine), "mesh", lock, found, BEGIN)
     digest = hashlib.sha256(b"0123456789").hexdigest()
     assert sent == {"path": "/usr/bin/tool", "mode": 0o755, "sha256": digest} and machine.data == b"0123456789"
     assert lock.find_digest(TOOL) == digest
+    assert machine.begun == [True, False, False]
 
 
 def test_a_check_holds_no_digest(tmp_path: pathlib.Path) -> None:
@@ -59,8 +65,8 @@ def test_a_download_of_another_digest_is_discarded(tmp_path: pathlib.Path) -> No
     lock, machine = DigestLock(tmp_path / "lock.json"), Machine(b"first")
     found = release_files.find_file(TOOL, "/x", 0o755, "", tmp_path, lock, check=False)
     assert found.origin == TOOL.url and found.sha256 == ""
-    release_files.send_file(t.cast(t.Any, machine), "mesh", lock, found)
+    release_files.send_file(t.cast(t.Any, machine), "mesh", lock, found, BEGIN)
     machine.downloaded = b"another"
     with pytest.raises(RefusedError, match="has the SHA-256"):
-        release_files.send_file(t.cast(t.Any, machine), "mesh", lock, found)
-    assert machine.steps == ["fetch", "fetch", "discard"]
+        release_files.send_file(t.cast(t.Any, machine), "mesh", lock, found, BEGIN)
+    assert machine.steps == ["fetch", "fetch", "discard"] and machine.begun == [True, True, False]

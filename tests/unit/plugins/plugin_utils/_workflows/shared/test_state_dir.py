@@ -43,7 +43,7 @@ def test_the_default_place_follows_xdg(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("setting", "cluster", "option"),
     [
-        ({"store": "s3"}, "lab", "muster_state.store"),
+        ({"store": "s3"}, "lab", "muster_state.s3"),
         ({"store": "disk"}, "lab", "muster_state.store"),
         ({"pth": "/x"}, "lab", "muster_state.pth"),
         ("/x", "lab", "muster_state"),
@@ -92,7 +92,7 @@ def test_a_run_is_followed_by_one_process(tmp_path: pathlib.Path, monkeypatch: p
         with pytest.raises(RefusedError, match=holder):
             found.lock("r-1")
         found.lock("r-2").close()
-        assert handle.name.endswith("r-1/lock")
+        assert handle.handle.name.endswith("r-1/lock")
     found.lock("r-1").close()
     assert (found.run_folder("r-1") / "lock").stat().st_mode & 0o777 == 0o600
 

@@ -1,0 +1,160 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A cluster that is brought up or removed, and ansible-playbook or a machine that is gone in the middle of it.
+
+The same command again comes to the same end. With MUSTER_TEST_ALL=1 ansible-playbook is killed before each task and 40
+power cuts are made; else at a few tasks from the first to the last, and a few cuts. MUSTER_LAB_KILLS and
+MUSTER_LAB_CUTS say how many. A machine of the lab that loses its power keeps what its kernel had not written yet.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import random
+import signal
+import threading
+import time
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.tests.lab.k3s.callback import boundaries
+from ansible_collections.muster.training.tests.lab.k3s.operator import AGENT, SERVER, Operator
+from ansible_collections.muster.training.tests.lab.k3s.session import (
+    State,
+    compare,
+    describe_installed,
+    find_differences,
+    open_operator,
+)
+from ansible_collections.muster.training.tests.support.kube_lab import NOTES
+
+ALL = os.environ.get("MUSTER_TEST_ALL") == "1"
+KILLS = int(os.environ.get("MUSTER_LAB_KILLS") or (0 if ALL else 3))
+CUTS = int(os.environ.get("MUSTER_LAB_CUTS") or (40 if ALL else 2))
+SEED = int(os.environ.get("MUSTER_LAB_SEED") or 21)
+_CALLBACKS = pathlib.Path(boundaries.__file__).parent
+_LIMIT_S = 300
+
+
+class World:
+    """The machines, what they were, what they are with a cluster on them, and the tasks on the way there and back."""
+
+    def __init__(self, operator: Operator) -> None:
+        self.operator = operator
+        self.before = {node.name: operator.lab.state(node.name) for node in operator.lab.nodes}
+        self.tasks: dict[str, list[str]] = {}
+        self.seconds: dict[str, float] = {}
+        self.up = self._measure("cluster")
+        self._measure("cluster_absent")
+        assert find_differences(operator, self.before) == []
+
+    def _measure(self, playbook: str) -> State:
+        log = self.operator.folder / f"{playbook}.tasks"
+        result = self.start(playbook, log).wait(_LIMIT_S)
+        assert result.code == 0, result.output
+        self.tasks[playbook], self.seconds[playbook] = log.read_text().splitlines(), result.seconds
+        return describe_installed(self.operator.lab)
+
+    def start(self, playbook: str, log: pathlib.Path, kill_at: int = 0) -> t.Any:
+        """Start a playbook that notes its tasks, and that is killed before one of them."""
+        environment = {
+            "ANSIBLE_CALLBACK_PLUGINS": str(_CALLBACKS),
+            boundaries.LOG: str(log),
+            boundaries.KILL_AT: str(kill_at),
+        }
+        return self.operator.start(playbook, environment=environment)
+
+    def find_problems(self, changed_again: int) -> list[str]:
+        """Return what is other than after a bring-up that nothing has interrupted."""
+        problems = compare(self.up, describe_installed(self.operator.lab))
+        ready = {
+            node["metadata"]["name"]: condition["status"]
+            for node in self.operator.items("nodes")
+            for condition in node["status"]["conditions"]
+            if condition["type"] == "Ready"
+        }
+        if ready != {SERVER: "True", AGENT: "True"}:
+            problems.append(f"nodes: {ready}")
+        if changed_again:
+            problems.append(f"the command after that changed {changed_again} more")
+        return problems
+
+    def bring_up(self) -> list[str]:
+        """Run the command for a cluster again, and once more; return what is wrong afterwards."""
+        result = self.operator.play("cluster")
+        if result.code != 0:
+            return [f"cluster ended with {result.code}: {result.errors}\n{result.output[-1500:]}"]
+        again = self.operator.play("cluster")
+        return self.find_problems(again.changed if again.code == 0 else -1)
+
+    def remove(self) -> list[str]:
+        """Run the command that removes it; return what is wrong afterwards."""
+        result = self.operator.play("cluster_absent")
+        if result.code != 0:
+            return [f"cluster_absent ended with {result.code}: {result.errors}\n{result.output[-1500:]}"]
+        left = find_differences(self.operator, self.before)
+        return [*left, *(f"the ledger has a token of {name} as open" for name in open_tokens(self.operator))]
+
+
+def open_tokens(operator: Operator) -> list[str]:
+    """Return the agents for which the ledger has more tokens that were made than tokens that are over."""
+    lines = operator.ledger() if (operator.state / "ledger.jsonl").exists() else []
+    count = {name: 0 for _event, _resource, name in lines}
+    for event, _resource, name in lines:
+        count[name] += (event == "intent") - (event == "verified")
+    return [name for name, left in count.items() if left]
+
+
+def choose(total: int, wanted: int) -> list[int]:
+    """Return which of the boundaries 1 to ``total`` are taken: all for 0, else some from the first to the last."""
+    if not wanted or wanted >= total:
+        return list(range(1, total + 1))
+    if wanted == 1:
+        return [total]
+    return sorted({1 + round(index * (total - 1) / (wanted - 1)) for index in range(wanted)})
+
+
+@pytest.fixture(scope="module")
+def world() -> t.Iterator[World]:
+    """Two bare machines on which a cluster was up once; the module fails when anything of them is left at its end."""
+    with open_operator() as operator:
+        yield World(operator)
+
+
+def test_killed_before_any_task_the_same_command_comes_to_the_same_end(world: World) -> None:
+    ways, problems, done = {name: choose(len(tasks), KILLS) for name, tasks in world.tasks.items()}, [], 0
+    for index in range(max(map(len, ways.values()))):
+        for playbook, finish in (("cluster", world.bring_up), ("cluster_absent", world.remove)):
+            if index < len(ways[playbook]):
+                at = ways[playbook][index]
+                killed = world.start(playbook, pathlib.Path(os.devnull), at).wait(_LIMIT_S)
+                assert killed.code == -signal.SIGKILL, f"{playbook} was not killed before task {at}: {killed.output}"
+                done += 1
+                where = f"{playbook} killed before task {at} ({world.tasks[playbook][at - 1]})"
+            else:
+                where = f"{playbook} in round {index + 1}"
+            problems += [f"{where}: {problem}" for problem in finish()]
+    of = {name: f"{len(ways[name])} of {len(world.tasks[name])} task boundaries" for name in ways}
+    NOTES.append(f"killed {done} times ({of}): {len(problems)} problems")
+    assert problems == []
+
+
+def test_power_that_is_cut_at_any_moment_leaves_nothing_that_the_same_command_does_not_mend(world: World) -> None:
+    moments, problems, converged = random.Random(SEED), [], 0
+    for turn in range(CUTS):
+        name, after = moments.choice([SERVER, AGENT]), moments.uniform(0.5, world.seconds["cluster"])
+        play = world.start("cluster", pathlib.Path(os.devnull))
+        cut = threading.Timer(max(0.0, after - (time.monotonic() - play.began)), world.operator.lab.power_off, [name])
+        cut.start()
+        code = play.wait(_LIMIT_S).code
+        cut.join()
+        world.operator.lab.plug_in(name)
+        where = f"cut {turn + 1}: {name} after {after:.1f} s (the play ended with {code})"
+        found = [f"{where}: {problem}" for problem in [*world.bring_up(), *world.remove()]]
+        converged += not found
+        problems += found
+    NOTES.append(f"power cut at {CUTS} random moments (seed {SEED}): {converged} of {CUTS} converged")
+    assert problems == []
