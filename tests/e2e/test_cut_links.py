@@ -115,6 +115,7 @@ def test_heal_with_a_dead_host_answers(world: CutWorld) -> None:
     assert world.play(job=world.step_job(), training_job_wait=False).code == 0
     world.cut(LAST)
     result = world.play("heal", muster_heal_wait=False)
+    print(result.output)
     print(f"heal answered after {result.seconds:.1f} s")
     assert result.seconds <= 30 and LAST in result.output and "Traceback" not in result.output, result.output
 
@@ -153,6 +154,7 @@ def test_teardown_with_a_dead_host_ends_and_names_it(world: CutWorld) -> None:
     world.cut(LAST)
     safe = {"muster_hygiene": False, "muster_rented_hosts": "muster_nodes", "muster_cluster": "local"}
     result = world.play("teardown", limit_s=180, hosts=rented, **safe)
+    print(result.output)
     print(f"teardown ended after {result.seconds:.1f} s")
     assert LAST in result.output and "Traceback" not in result.output, result.output
     assert result.seconds <= 120 and not world.supervisors(NODES[0])

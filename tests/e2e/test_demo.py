@@ -126,7 +126,7 @@ def test_a_drill(world: World, torch_python: str, drill: dict[str, t.Any], kille
     job = small_job(world, torch_python)
     result = world.play("drill", job=job, muster_drill={"at_step": 50, **drill}, limit_s=240)
     assert result.code == 0 and "Traceback" not in result.output, result.output
-    assert "2 ranks resumed" in result.output
+    assert "with all 2 ranks" in result.output
     assert_resumed(world.run_folder(), killed)
     assert world.processes() == {}
 

@@ -9,7 +9,9 @@ import pathlib
 import sys
 import time
 
-from ansible_collections.muster.training.tests.e2e.playbook_world import NODES, World
+import pytest
+
+from ansible_collections.muster.training.tests.e2e.playbook_world import NODES, Play, World
 
 _MIB = 1 << 20
 PRINTED = 300 * _MIB
@@ -71,8 +73,9 @@ time.sleep(60)
 """
 
 
-def test_one_copy_of_a_gigabyte_a_minute_under_torchrun(world: World, torch_python: str) -> None:
-    """What the launcher has shown of its ranks' files is released: the disk holds one copy, and that is bounded."""
+@pytest.mark.parametrize("seconds", [15, pytest.param(60, marks=pytest.mark.long)])
+def test_one_copy_of_a_gigabyte_a_minute_under_torchrun(world: World, torch_python: str, seconds: int) -> None:
+    """The step and the reason are the program's last ones, and what was copied of the ranks' files is released."""
     code = world.root / "code"
     code.mkdir()
     (code / "noisy.py").write_text(PACED)
@@ -82,32 +85,31 @@ def test_one_copy_of_a_gigabyte_a_minute_under_torchrun(world: World, torch_pyth
         "python": torch_python,
         "code": {"from": "path", "ref": str(code)},
         "script": "noisy.py",
-        "args": ["15", str(world.root)],
+        "args": [str(seconds), str(world.root)],
         "metrics": {"step_pattern": "iter +(?P<step>[0-9]+) train_loss (?P<loss>[0-9.]+)"},
         "restart": {"max_crashes": 0},
     }
     play = world.start(job=job)
-    most: dict[str, float] = dict.fromkeys(NODES, 0.0)
-    ranks: dict[str, float] = dict.fromkeys(NODES, 0.0)
-    while play.process.poll() is None:
-        for node in NODES:
-            run = world.node_folder(node)
-            copies = sum(allocated(place) for place in run.glob("ranks/**/std*.log"))
-            logs = sum(allocated(place) for place in run.glob("units/agent/log"))
-            ranks[node], most[node] = max(ranks[node], copies), max(most[node], copies + logs)
-        time.sleep(0.2)
+    most = measure_disk(world, play)
     result = play.wait(60)
     assert result.code != 0 and "ValueError: the real reason" in result.errors[0], result.output
-    last = max(
-        int((world.root / f"last-{rank}").read_text()) for rank in (0, 1) if (world.root / f"last-{rank}").exists()
-    )
-    print(
-        f"{last} steps of half a MiB; at most {[round(size / _MIB) for size in most.values()]} MiB a node, "
-        f"of them {[round(size / _MIB) for size in ranks.values()]} MiB beside the one copy"
-    )
-    assert world.record()["attempts"][-1]["last_step"] == last
-    # What a launcher has not read yet is kept: on a busy machine it may be seconds behind.
-    assert max(most.values()) < 512 * _MIB
+    steps = [int((world.root / f"last-{rank}").read_text()) for rank in (0, 1)]
+    print(f"{steps} steps of half a MiB; at most {[round(size / _MIB) for size in most.values()]} MiB a node")
+    assert world.record()["attempts"][-1]["last_step"] == max(steps)
+    # Twice 64 MiB of the one copy, and what two ranks and their copy take between two looks, which a busy machine delays.
+    assert max(most.values()) < 256 * _MIB
     for node in NODES:
         left = sum(allocated(place) for place in world.node_folder(node).glob("ranks/**/std*.log"))
         assert left < 4 * _MIB, (node, left / _MIB)
+
+
+def measure_disk(world: World, play: Play) -> dict[str, float]:
+    """Return the most bytes that the output of each node took of the disk while a playbook ran."""
+    most: dict[str, float] = dict.fromkeys(NODES, 0.0)
+    while play.process.poll() is None:
+        for node in NODES:
+            run = world.node_folder(node)
+            places = [*run.glob("ranks/**/std*.log"), *run.glob("units/agent/log")]
+            most[node] = max(most[node], sum(map(allocated, places)))
+        time.sleep(0.2)
+    return most

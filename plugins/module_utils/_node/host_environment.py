@@ -34,6 +34,8 @@ _BASE = (
     "[p for p in sys.path if p.endswith(('site-packages', 'dist-packages'))]]))"
 )
 _RUN_S = 1700.0
+# What the requirements of an environment are called where people set them.
+_JOB, _BOOTSTRAP = "job.requirements", "muster_training_requirements"
 
 
 def answer(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -86,9 +88,9 @@ def _make(folder: pathlib.Path, base: str, paths: t.Sequence[str], wanted: t.Seq
     except subprocess.CalledProcessError as error:
         if paths:
             shutil.rmtree(folder, ignore_errors=True)
-        return _explain(base, str(error.output or ""))
+        return _explain(base, str(error.output or ""), _JOB if paths else _BOOTSTRAP)
     except subprocess.TimeoutExpired:
-        return {"problem": f"job.requirements: not installed within {_RUN_S:.0f} s", "fix": "Check the package index"}
+        return {"problem": f"{_JOB if paths else _BOOTSTRAP}: not installed within {_RUN_S:.0f} s", "fix": "Check the package index"}
     return None
 
 
@@ -98,17 +100,17 @@ def _see_base(folder: pathlib.Path, paths: t.Sequence[str]) -> None:
     (own / "muster_base.pth").write_text("".join(f"{path}\n" for path in paths))
 
 
-def _explain(base: str, output: str) -> dict[str, t.Any]:
+def _explain(base: str, output: str, option: str) -> dict[str, t.Any]:
     lines = [line for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.upper().startswith("ERROR")] or lines[-1:] or ["no output"]
     if "ensurepip" in output:
         return {
-            "problem": f"job.requirements: {base} cannot make virtual environments",
+            "problem": f"{option}: {base} cannot make virtual environments",
             "fix": "Install its venv package (on Debian and Ubuntu python3-venv), or name another interpreter",
         }
     # The index may be named with a password.
     reason = re.sub(r"//[^/@\s]+@", "//", errors[0])[:300]
-    return {"problem": f"job.requirements: pip: {reason}", "fix": "Check the names, versions and the package index"}
+    return {"problem": f"{option}: pip: {reason}", "fix": "Check the names, versions and the package index"}
 
 
 def _is_complete(folder: pathlib.Path, wanted: t.Sequence[str], since: float) -> bool:

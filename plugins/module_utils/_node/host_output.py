@@ -19,20 +19,20 @@ import threading
 import time
 import typing as t
 
-from . import files, log_patterns
+from . import files, host_rank_output, log_patterns
 
 KEEP_BYTES = 64 << 20
-# A launcher that shows its ranks' files has put what it read of them into the unit's log: one copy is kept.
+# What was copied of the ranks' files is in the unit's log: one copy is kept.
 RANK_KEEP_BYTES = 1 << 20
 _PIECE = 1 << 20
-_LOOK_S = 0.05
+_LOOK_S = 0.1
 _BOUND_S = 1.0
 _KEEP_SIZE, _PUNCH_HOLE = 0x01, 0x02
 _BLOCK = 4096
 
 
 class UnitOutput:
-    """Watches the log of a unit, beside its supervisor. ``logs`` are further files to bound, as a glob of the run."""
+    """Watches the log of a unit, beside its supervisor, and puts the output of torchrun's ranks into it."""
 
     def __init__(self, log: pathlib.Path, run: pathlib.Path, patterns: t.Mapping[str, str]) -> None:
         self._log, self._run = log, run
@@ -41,7 +41,7 @@ class UnitOutput:
         self._bounded_at = 0.0
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self.child = 0
+        self._ranks = host_rank_output.RankOutput(run, log)
 
     def start(self) -> None:
         """Watch until :meth:`close`."""
@@ -53,25 +53,27 @@ class UnitOutput:
         self.read_new(ended=True)
 
     def _watch(self) -> None:
-        while not self._ended.wait(_LOOK_S if self._patterns else _BOUND_S):
+        while not self._ended.wait(_LOOK_S):
             self.read_new()
 
     def read_new(self, ended: bool = False) -> None:
-        """Turn new lines into metrics and bound the logs."""
+        """Copy what the ranks wrote, turn new lines into metrics and bound the logs."""
         with self._lock, contextlib.suppress(OSError):
-            if self._patterns:
-                while self._parse_piece(ended):
-                    # A program may print until its end.
+            more = True
+            while more:
+                # A program may print until its end, so each piece is parsed and bounded before the next.
+                more = self._ranks.copy_new(ended)
+                while self._patterns and self._parse_piece(ended and not more):
                     self._bound_logs()
-            self._bound_logs(now=ended)
+                self._bound_logs(now=ended and not more)
 
     def _bound_logs(self, now: bool = False) -> None:
         if not now and time.monotonic() - self._bounded_at < _BOUND_S:
             return
         self._bounded_at = time.monotonic()
-        bound_log(self._log, self.child, KEEP_BYTES)
-        for place in self._run.glob("ranks/**/std*.log"):
-            bound_log(place, self.child, RANK_KEEP_BYTES)
+        bound_log(self._log, self._offset if self._patterns else None, KEEP_BYTES)
+        for place in self._run.glob(host_rank_output.FILES):
+            bound_log(place, self._ranks.offsets.get(str(place), 0), RANK_KEEP_BYTES)
 
     def _parse_piece(self, ended: bool) -> bool:
         """Take in whole lines of one piece of the log; return whether there may be more."""
@@ -89,18 +91,16 @@ class UnitOutput:
         return len(data) == _PIECE
 
 
-def bound_log(place: pathlib.Path, reader: int, keep: int) -> int:
+def bound_log(place: pathlib.Path, unread: int | None, keep: int) -> int:
     """Release the beginning of a log once it takes twice ``keep`` bytes of the disk; return the released bytes.
 
-    :param reader: a process that may be reading the file, and has not read its end (a launcher that shows its ranks').
+    :param unread: the offset from which the file is still to be read here; None when it is not.
     """
     try:
         stat = place.stat()
-        if stat.st_blocks * 512 < 2 * keep:
-            return 0
-        unread = list(_read_positions(reader, place))
-        length = min([stat.st_size - keep, *unread]) // _BLOCK * _BLOCK
-        if length <= 0:
+        end = stat.st_size if unread is None else unread
+        length = min(stat.st_size - keep, end) // _BLOCK * _BLOCK
+        if stat.st_blocks * 512 < 2 * keep or length <= 0:
             return 0
         descriptor = os.open(place, os.O_WRONLY | os.O_NOFOLLOW)
     except OSError:
@@ -117,22 +117,3 @@ def _punch(descriptor: int, length: int) -> bool:
         return False
     sizes = (ctypes.c_int64(0), ctypes.c_int64(length))
     return bool(fallocate(descriptor, _KEEP_SIZE | _PUNCH_HOLE, *sizes) == 0)
-
-
-def _read_positions(pid: int, place: pathlib.Path) -> t.Iterator[int]:
-    """Yield where a process is in a file that it has open for reading."""
-    wanted = os.stat(place)
-    try:
-        entries = os.listdir(f"/proc/{pid}/fd") if pid else []
-    except OSError:
-        # It has ended.
-        return
-    for entry in entries:
-        with contextlib.suppress(OSError, ValueError):
-            seen = os.stat(f"/proc/{pid}/fd/{entry}")
-            if (seen.st_dev, seen.st_ino) != (wanted.st_dev, wanted.st_ino):
-                continue
-            info = pathlib.Path(f"/proc/{pid}/fdinfo/{entry}").read_text().split()
-            fields = dict(zip(info[::2], info[1::2], strict=False))
-            if int(fields["flags:"], 8) & os.O_ACCMODE == os.O_RDONLY:
-                yield int(fields["pos:"])

@@ -184,8 +184,6 @@ class Supervisor:
             except OSError as exc:
                 log.write(f"muster: cannot run {argv[0]}: {exc.strerror}\n".encode())
                 self.child = None
-        if self.output and self.child:
-            self.output.child = self.child.pid
         self._write_state("running")
         self._event("agent_started")
         self.checkpoints.start()

@@ -73,6 +73,14 @@ def _log_nccl(attempt: int, rank: int | None) -> None:
         os.environ.update(own, NCCL_DEBUG_FILE=f"{place}.{attempt}.{rank}.%h.%p.log")
 
 
+def _name_output(rank: int | None) -> None:
+    """Record the rank beside the files that torchrun has it print to, for ``host_rank_output.py``."""
+    place = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
+    if place and rank is not None:
+        with contextlib.suppress(OSError), open(os.path.join(os.path.dirname(place), "rank"), "w") as handle:
+            handle.write(str(rank))
+
+
 def _load_secrets(path: str) -> None:
     """Add the variables of a secrets file that the launcher itself (an sshd) does not hand on."""
     if path and os.path.exists(path):
@@ -208,6 +216,7 @@ def main(argv: list[str]) -> int:
     # A command uses the same address in every start.
     gang = f"{base}/{place}"
     common = {"rank": rank, "local_rank": local, "attempt": attempt, "gang": gang}
+    _name_output(rank)
     _log_nccl(attempt, rank)
     _load_secrets(os.environ.pop("MUSTER_SECRETS_FILE", ""))
     # What the program prints at once belongs to this attempt: lines are dated when they are printed.

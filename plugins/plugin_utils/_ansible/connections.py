@@ -171,7 +171,10 @@ def explain_ssh(text: str, telling: int) -> tuple[str, str]:
         fix = f"If the machine was replaced, remove the old key (ssh-keygen -R '{address}') and add the new one"
         return "its SSH host key has changed, another machine may have this address", f"{fix} (ssh-keyscan)"
     if "Host key verification failed" in text:
-        return "its SSH host key is not known", "Compare and add it: ssh-keyscan ADDRESS >> ~/.ssh/known_hosts"
+        found = re.search(r"host key is known for \[?([^\s\]]+)(?:\]:(\d+))? and", text)
+        address, port = found.groups() if found else ("ADDRESS", None)
+        scan = f"ssh-keyscan {f'-p {port} ' if port else ''}{address} >> ~/.ssh/known_hosts"
+        return "its SSH host key is not known", f"Compare and add it: {scan}"
     lines = [line.strip() for line in text.splitlines() if line.strip(" \t\r@")]
     return (lines[telling] if lines else "ssh failed")[:300], "Check its address, port and key"
 

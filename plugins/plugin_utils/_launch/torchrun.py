@@ -27,7 +27,7 @@ _MONITOR_S = "0.02"
 _KEEP_ALIVE_S = 1
 _KEEP_ALIVE_ATTEMPTS = 3
 
-# The rank in the whole world, where torchrun's own prefix has the number on the node.
+# In pods torchrun shows the lines: the rank in the whole world, where its own prefix has the number on the node.
 _LOG_PREFIX = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[default${rank}]:"}
 
 _DOLLAR = re.compile(r"\$(?!\{local_rank\})")
@@ -52,7 +52,6 @@ def node_launch(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: RunC
     env = {
         **environment.node_variables(job, slot, nodes, run),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        **_LOG_PREFIX,
         # Time for ranks to save after SIGTERM before torchrun kills them (an option only since torch 2.10).
         "PET_SHUTDOWN_TIMEOUT": str(job.checkpoints.grace_s),
     }
@@ -87,7 +86,8 @@ def _agent_command(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: R
         f"--max-restarts={restarts}",
         f"--monitor-interval={_MONITOR_S}",
         f"--log-dir={slot.run_dir}/ranks",
-        "--tee=3",
+        # The supervisor puts their lines into the node's log (host_rank_output.py).
+        "--redirects=3",
         "--no-python",
         *_keep_dollars(environment.rank_command(job, slot)),
     )

@@ -61,9 +61,9 @@ def test_an_interpreter_that_does_not_exist(tmp_path: pathlib.Path) -> None:
 
 
 def test_the_reason_is_told_apart_and_holds_no_password() -> None:
-    advice = host_environment._explain("/py", "Error: ensurepip is not available.")
+    advice = host_environment._explain("/py", "Error: ensurepip is not available.", "job.requirements")
     assert "python3-venv" in advice["fix"]
-    said = host_environment._explain("/py", "ERROR: could not open https://me:pa55@index.example/simple")
+    said = host_environment._explain("/py", "ERROR: could not open https://me:pa55@index.example/simple", "x")
     assert said["problem"].endswith("ERROR: could not open https://index.example/simple")
 
 
@@ -81,4 +81,5 @@ def test_an_environment_of_its_own_is_made_in_the_background_and_waited_for(
     own = subprocess.run([run[0], "-c", "import yaml"], capture_output=True, check=False)
     assert own.returncode == 1, "what its interpreter has is not seen"
     failed = make(tmp_path / "a", "--no-index", "surely-not-there", folder=str(folder))
+    assert failed["problem"].startswith("muster_training_requirements: pip: ERROR")
     assert "surely-not-there" in failed["problem"] and folder.exists(), "what was there stays"

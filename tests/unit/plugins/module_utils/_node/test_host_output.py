@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import subprocess
-import sys
 import typing as t
 
 import pytest
@@ -65,28 +63,31 @@ def keep(monkeypatch: pytest.MonkeyPatch) -> int:
 def test_a_log_keeps_its_end_while_it_is_written(tmp_path: pathlib.Path, keep: int) -> None:
     """Offsets stay what they are, and the writer notices nothing."""
     log = tmp_path / "log"
-    rank = tmp_path / "ranks" / "0" / "stdout.log"
-    rank.parent.mkdir(parents=True)
     output = host_output.UnitOutput(log, tmp_path, {})
-    with open(log, "ab", 0) as handle, open(rank, "wb", 0) as other:
+    with open(log, "ab", 0) as handle:
         for number in range(40):
-            for file in (handle, other):
-                file.write(b"%07d\n" % number * 16_384)
+            handle.write(b"%07d\n" % number * 16_384)
             output.read_new(ended=True)
-            assert allocated(log) < 3 * keep and allocated(rank) < 3 * keep
-    assert log.stat().st_size == rank.stat().st_size == 40 * 131_072
+            assert allocated(log) < 3 * keep
+    assert log.stat().st_size == 40 * 131_072
     assert log.read_bytes()[-keep:] == b"".join(b"%07d\n" % number * 16_384 for number in range(32, 40))
 
 
-def test_what_a_reader_has_not_read_is_kept(tmp_path: pathlib.Path) -> None:
-    """A launcher shows its ranks' files by reading them; a hole would be zeros to it."""
+def test_what_was_not_read_is_kept(tmp_path: pathlib.Path) -> None:
+    """A hole would be zeros to its reader."""
     log = tmp_path / "log"
     log.write_bytes(os.urandom(4 << 20))
-    program = "import sys; f = open(sys.argv[1], 'rb', 0); f.seek(1 << 20); print('here', flush=True); sys.stdin.read()"
-    argv = [sys.executable, "-I", "-S", "-c", program, str(log)]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
-        assert reader.stdout is not None and reader.stdout.readline() == b"here\n"
-        assert host_output.bound_log(log, reader.pid, 1 << 18) == 1 << 20
-        reader.communicate()
-    assert host_output.bound_log(log, 0, 1 << 18) == (4 << 20) - (1 << 18)
-    assert host_output.bound_log(log, 0, 1 << 18) == 0 and host_output.bound_log(tmp_path / "none", 0, 1) == 0
+    assert host_output.bound_log(log, 1 << 20, 1 << 18) == 1 << 20
+    assert host_output.bound_log(log, None, 1 << 18) == (4 << 20) - (1 << 18)
+    assert host_output.bound_log(log, None, 1 << 18) == 0 and host_output.bound_log(tmp_path / "none", None, 1) == 0
+
+
+def test_the_files_of_ranks_become_metrics_and_are_released(tmp_path: pathlib.Path) -> None:
+    """One copy of what a rank printed, and its last line, which has no end."""
+    rank = tmp_path / "ranks" / "none_x" / "attempt_0" / "0" / "stdout.log"
+    output = host_output.UnitOutput(tmp_path / "log", tmp_path, STEP)
+    rank.parent.mkdir(parents=True)
+    rank.write_text("".join(f"step {number} {'y' * 40_000}\n" for number in range(200)) + "step 200")
+    output.close()
+    assert [line["step"] for line in metrics(tmp_path)] == list(range(201))
+    assert allocated(rank) < 3 * host_output.RANK_KEEP_BYTES and rank.stat().st_size > 8_000_000

@@ -17,7 +17,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node import processes
+from ansible_collections.muster.training.plugins.module_utils._node import host_rank_output, processes
 from ansible_collections.muster.training.plugins.module_utils._node import rank as rank_module
 from ansible_collections.muster.training.tests.support.node_lab import eventually, read_lines
 
@@ -190,6 +190,14 @@ def test_a_rank_of_mpirun_says_that_it_has_ended_well(tmp_path: pathlib.Path, co
     """Even when its program has closed its own output."""
     argv = ["/bin/sh", "-c", f"exec >&-; exit {code}"]
     assert Ranks(tmp_path).run(argv, MUSTER_DONE="muster-done-r", **TORCHRUN)[:2] == (code, said)
+
+
+def test_the_files_of_a_rank_are_named_by_its_number_in_the_world(ranks: Ranks) -> None:
+    place = ranks.folder / "attempt_0" / "1"
+    place.mkdir(parents=True)
+    ranks.run(["true"], **TORCHRUN, TORCHELASTIC_ERROR_FILE=str(place / "error.json"))
+    assert (place / host_rank_output.RANK_FILE).read_text() == "3"
+    assert ranks.run(["true"], **TORCHRUN, TORCHELASTIC_ERROR_FILE="/none/error.json")[0] == 0
 
 
 def test_a_program_does_not_inherit_what_python_ignores(ranks: Ranks) -> None:
