@@ -173,7 +173,11 @@ def explain_ssh(text: str, telling: int) -> tuple[str, str]:
     if "Host key verification failed" in text:
         return "its SSH host key is not known", "Compare and add it: ssh-keyscan ADDRESS >> ~/.ssh/known_hosts"
     lines = [line.strip() for line in text.splitlines() if line.strip(" \t\r@")]
-    return (lines[telling] if lines else "ssh failed")[:300], "Check its address, port and key"
+    said = (lines[telling] if lines else "ssh failed")[:300].rstrip(".")
+    if "Permission denied (" in text:
+        fix = "Put your public key on it (ssh-copy-id USER@ADDRESS), or name user and key in the inventory"
+        return said, f"{fix} (ansible_user, ansible_ssh_private_key_file)"
+    return said, "Check its address, port and key"
 
 
 def _first_line(exc: BaseException) -> str:
