@@ -39,6 +39,7 @@ ProblemCode = t.Literal[
 _RULES: t.Final[tuple[tuple[ProblemCode, str, str], ...]] = (
     ("webhook", "", r"failed calling webhook"),
     ("quota", "", r"exceeded quota|must specify .* for: "),
+    ("admission", ".*Fail.*|", r"\S+ \"[^\"]+\" is invalid: "),
     ("admission", "", r"violates PodSecurity|ValidatingAdmissionPolicy|denied (?:the )?request|is forbidden"),
     ("volume", "FailedMount|FailedAttachVolume|FailedBinding|ProvisioningFailed", ""),
     ("volume", "FailedScheduling", r"persistentvolumeclaim|unbound|volume node affinity"),
@@ -105,6 +106,8 @@ _TOO_LARGE: t.Final = re.compile(
     r"\((?P<before>[^)]*)\) \+ current podset request \((?P<asked>[^)]*)\) > maximum capacity \((?P<most>[^)]*)\)"
 )
 _IN_USE: t.Final = re.compile("insufficient unused quota")
+# Kueue's words for a resource that the queue does not have at all.
+_NOT_COVERED: t.Final = re.compile(r"resource (?P<resource>\S+) unavailable in ClusterQueue")
 # Kueue's words for requests that the namespace's LimitRange refuses, or that are above their own limits.
 _REFUSED_SIZE: t.Final = re.compile("didn't satisfy LimitRange constraints|resources validation failed")
 # Messages of registries that are overloaded or unreachable; any other message is final.
@@ -140,6 +143,8 @@ class StartProblem:
             return _NO_PROGRAM_TEXT
         if self.code == "quota" and "must specify" in self.line:
             return "the namespace's quota asks for requests and limits"
+        if self.code == "admission" and " is invalid: " in self.line:
+            return "refused by the cluster as invalid"
         return (_describe_size(self.line) if self.never_fits else "") or _WORDS[self.code]
 
     @property
@@ -189,10 +194,13 @@ def is_wrong_architecture(message: str) -> bool:
 
 def _is_too_large(message: str) -> bool:
     """Return whether Kueue says that no waiting helps: each flavor's whole quota is too small, or it is refused."""
-    return bool(_REFUSED_SIZE.search(message) or _TOO_LARGE.search(message)) and not _IN_USE.search(message)
+    never = (_REFUSED_SIZE, _TOO_LARGE, _NOT_COVERED)
+    return any(pattern.search(message) for pattern in never) and not _IN_USE.search(message)
 
 
 def _describe_size(message: str) -> str:
+    if missing := _NOT_COVERED.search(message):
+        return f"will never start, its queue offers no {missing['resource']}"
     found = _TOO_LARGE.search(message)
     if found is None:
         return "will never start, its requests are refused"
