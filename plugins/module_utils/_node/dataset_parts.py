@@ -40,7 +40,7 @@ class Part:
         self.place, self.size = place, size
         self.count = max(1, -(-size // SEGMENT_BYTES))
         self._progress = place.with_name(f"{place.name}.done")
-        # A key of SSE-KMS or of a customer: the ETag is no digest then.
+        # A key of SSE-KMS or of a customer: the ETag is not a digest then.
         self.is_opaque = False
         self._is_removed = False
         self.done = self._read()
@@ -58,7 +58,7 @@ class Part:
         return min(SEGMENT_BYTES, self.size - number * SEGMENT_BYTES)
 
     @property
-    def received(self) -> int:
+    def received_bytes(self) -> int:
         """Bytes that are here."""
         return sum(self.done)
 

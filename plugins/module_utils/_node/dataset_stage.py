@@ -68,7 +68,7 @@ def plan(request: NodeRequest, state: pathlib.Path) -> dict[str, t.Any]:
         files.write_json(staged.manifest, rows)
     missing = staged.list_missing()
     size = sum(staged.rows[number][1] for number in missing)
-    need = size - sum(staged.part(number).received for number in missing)
+    need = size - sum(staged.part(number).received_bytes for number in missing)
     free = host_blobs.free_bytes(staged.folder)
     if missing and need + _ROOM > free:
         return {
@@ -87,17 +87,17 @@ def stage(request: NodeRequest, state: pathlib.Path) -> dict[str, t.Any]:
     staged = StagedDataset(state, request["dataset"])
     until = time.monotonic() + float(request["seconds"])
     wanted = {int(number): url for number, url in request["urls"].items()}
-    with _locked(staged.folder / "lock", until) as is_mine:
+    with _hold_lock(staged.folder / "lock", until) as is_mine:
         missing = staged.list_missing(wanted)
         if not is_mine or not missing:
-            return {"missing": missing, "received": 0, "unverified": staged.unverified}
+            return {"missing": missing, "received": 0, "unverified": staged.count_unverified()}
         work = _Fetching(staged, {number: wanted[number] for number in missing}, until, request.get("ca"))
         work.run()
     if work.error is not None:
         number, exc = work.error
         return {"problem": f"object {staged.rows[number][0]}: {exc.problem}", "fix": exc.fix}
     left = [number for number in missing if number not in work.finished]
-    return {"missing": left, "received": work.received, "unverified": staged.unverified}
+    return {"missing": left, "received": work.received_bytes, "unverified": staged.count_unverified()}
 
 
 def link(request: NodeRequest, state: pathlib.Path) -> dict[str, t.Any]:
@@ -145,8 +145,7 @@ class StagedDataset:
             self._rows = files.read_json(self.manifest) or []
         return self._rows
 
-    @property
-    def unverified(self) -> int:
+    def count_unverified(self) -> int:
         """How many files have no digest of the store's that could be compared."""
         return sum(1 for item in self._read_record().values() if not item["verified"])
 
@@ -214,7 +213,7 @@ class _Fetching:
     def __init__(self, staged: StagedDataset, urls: t.Mapping[int, str], until: float, ca: str | None) -> None:
         self._staged, self._urls, self._until, self._ca = staged, urls, until, ca
         self._parts = {number: staged.part(number) for number in urls}
-        self._had = sum(part.received for part in self._parts.values())
+        self._had = sum(part.received_bytes for part in self._parts.values())
         self._tasks = iter([(number, item) for number, part in self._parts.items() for item in range(part.count)])
         self._left = {number: part.count for number, part in self._parts.items()}
         self._lock = threading.Lock()
@@ -222,9 +221,10 @@ class _Fetching:
         self.error: tuple[int, S3Error] | None = None
 
     @property
-    def received(self) -> int:
+    def received_bytes(self) -> int:
         """Bytes received in this request."""
-        return sum(part.size if n in self.finished else part.received for n, part in self._parts.items()) - self._had
+        parts = self._parts.items()
+        return sum(part.size if n in self.finished else part.received_bytes for n, part in parts) - self._had
 
     def run(self) -> None:
         """Fetch; the error of an object is in ``error``."""
@@ -269,7 +269,7 @@ class _Fetching:
 
 
 @contextlib.contextmanager
-def _locked(place: pathlib.Path, until: float) -> t.Iterator[bool]:
+def _hold_lock(place: pathlib.Path, until: float) -> t.Iterator[bool]:
     """Hold a lock that ends with this process; yield whether it was free before the time was over."""
     with place.open("a") as handle:
         is_mine = False

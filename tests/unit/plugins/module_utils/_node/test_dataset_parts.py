@@ -33,7 +33,7 @@ def test_segments_are_written_at_their_places_and_remembered(
     part.write(2, b"xyz")
     part.write(0, b"0123")
     again = Part(tmp_path / "p", 25)
-    assert again.count == 3 and again.done == [4, 0, 3] and again.received == 7
+    assert again.count == 3 and again.done == [4, 0, 3] and again.received_bytes == 7
     again.write(0, b"456789")
     again.write(1, b"abcdefghij")
     again.write(2, b"!!")
