@@ -194,8 +194,8 @@ class _Staging:
             self._progress.say(f"dataset {name}: staged ({speed})")
         if unverified:
             self._progress.say(
-                f"warning: dataset {name}: {unverified} objects were compared by size alone: their ETag is not a digest "
-                "of their content that can be computed here"
+                f"warning: dataset {name}: {unverified} objects were compared by size alone: their ETag is not a "
+                "digest of their content that can be computed here"
             )
 
 
