@@ -326,6 +326,19 @@ LAMBDA = (
         ),
     ),
     Reported(
+        "two that are too dear together",
+        "lambda",
+        f"{SKYPILOT}/issues/6051",
+        "both instances are listed at twice the price of the offer, each below its own cap",
+        "the total cap is held against what is billed: all are ended, and no other one is ordered",
+        (
+            bad("rent", "11.96 USD per hour", 2, max_price_usd_per_hour=6.5, max_total_usd_per_hour=9.0),
+            then(lambda life: life.count_orders(2)),
+            ok("reap"),
+        ),
+        lambda life: price(life, 598),
+    ),
+    Reported(
         "the API has moved",
         "lambda",
         "https://docs.lambda.ai: cloud.lambdalabs.com became cloud.lambda.ai",

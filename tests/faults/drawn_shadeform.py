@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import typing as t
 
 from ansible_collections.muster.training.tests.fakes.api import Answer
@@ -55,6 +56,33 @@ def dearer_offers(life: Life) -> None:
             return answer
         gpus = [{**item, "price": {"secure": 9.0, "community": 0.0}} for item in answer.data["gpus"]]
         return Answer(200, {"gpus": gpus})
+
+    life.api.rewrite = rewrite
+
+
+def alternate(life: Life) -> None:
+    """Answer by turns from a replica that has never heard of our pods."""
+    turns = {"list": itertools.count(), "delete": itertools.count()}
+
+    def rewrite(operation: str, answer: Answer) -> Answer:
+        if operation not in turns or next(turns[operation]) % 2 == 0:
+            return answer
+        if operation == "delete":
+            return Answer(404, {"title": "Not Found", "status": 404, "detail": "pod not found"})
+        return Answer(200, {"pods": [item for item in answer.data["pods"] if item["id"] in life.strangers]})
+
+    life.api.rewrite = rewrite
+
+
+def relist_vast(life: Life, seconds: float) -> None:
+    """List none of our instances for a while."""
+    until = life.clock.time() + seconds
+
+    def rewrite(operation: str, answer: Answer) -> Answer:
+        if operation != "list" or answer.status != 200 or life.clock.time() >= until:
+            return answer
+        shown = [item for item in answer.data["instances"] if str(item["id"]) in life.strangers]
+        return Answer(200, {"success": True, "instances": shown, "next_token": None})
 
     life.api.rewrite = rewrite
 
@@ -213,6 +241,55 @@ CHANGES = (
             bad("heal", "", 2),
             then(lambda life: life.count_orders(2)),
             ok("reap"),
+            ok("teardown"),
+        ),
+    ),
+    Reported(
+        "two replicas of which one is behind",
+        "runpod",
+        "https://github.com/peters/horizon/pull/372",
+        "every second listing lacks our pods, and every second delete answers 404, for twenty minutes",
+        "no two absences that one replica tells are a proof",
+        (
+            ok("rent", 2),
+            wait(600),
+            then(alternate),
+            ok("rent", 2),
+            then(lambda life: life.count_orders(2)),
+            maybe("teardown"),
+            CALM,
+            ok("teardown"),
+        ),
+    ),
+    Reported(
+        "listed half an hour after its order",
+        "vastai",
+        f"{SKYPILOT}/pull/4443",
+        "instances are made at once, unknown to listings and deletes for half an hour, and bill",
+        "what appears after its proof is ended by the reaper",
+        (maybe("rent"), wait(1800), CALM, ok("reaper"), ok("reap")),
+        lambda life: [
+            relist_vast(life, 1800),
+            life.api.reply("delete", Answer(404, {"success": False, "error": "no_such_instance"}), for_s=1800),
+        ],
+    ),
+    Reported(
+        "what was stopped costs nothing, they say",
+        "runpod",
+        "https://docs.runpod.io/accounts-billing/billing.md: volumes of stopped pods bill",
+        "a pod that cannot be ended is EXITED at cost 0 for an hour",
+        "what is left is not said to cost 0 USD per hour",
+        (
+            ok("rent"),
+            then(
+                lambda life: [
+                    show_pods(life, lambda item: {**item, "status": "EXITED", "cost": 0.0}),
+                    life.api.reply("delete", Answer(204), for_s=3600),
+                ]
+            ),
+            bad("teardown", "2.99 USD per hour"),
+            wait(3600),
+            CALM,
             ok("teardown"),
         ),
     ),
