@@ -277,23 +277,31 @@ options:
             type: str
             required: true
           path:
-            description: File or folder on the controller that is copied to the nodes. Required.
+            description:
+              - File or folder on the controller that is copied to the nodes. Required without
+                O(job.datasets[].binding).
+              - With O(job.datasets[].mode=mount), the absolute path at which all nodes have the data.
             type: str
           mode:
-            description: V(stage) copies the data to the nodes. The others are reserved for service bindings and
-              refused.
+            description:
+              - V(stage) copies the data to the nodes, from the controller or from a bucket.
+              - V(stream) gives the program the address C(s3://BUCKET/PREFIX), the endpoint and its credentials.
+                Requires O(job.datasets[].binding).
+              - V(mount) names a path that the nodes have. Plain hosts only.
             type: str
             choices: [stage, mount, stream]
             default: stage
           read_only:
-            description: Whether the program only reads the data.
+            description: Whether the program only reads the data. Must be V(true) with O(job.datasets[].binding).
             type: bool
             default: true
           binding:
-            description: Reserved for service bindings and refused.
+            description:
+              - Name of the binding of an object store whose bucket for C(datasets) holds the data.
+              - Plain hosts only; refused on Kubernetes.
             type: str
           prefix:
-            description: Reserved for service bindings and refused.
+            description: Folder of the bucket, or one object in it. The default is the whole bucket.
             type: str
       mounts:
         description:

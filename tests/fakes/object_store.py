@@ -9,11 +9,13 @@ It checks no signature: real stores do that in the end-to-end tests.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import http.server
 import re
 import threading
 import typing as t
 import urllib.parse
+import xml.sax.saxutils
 
 LISTED = b'<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"></ListBucketResult>'
 
@@ -25,10 +27,31 @@ class ObjectStore:
         self.objects: dict[str, bytes] = {}
         self.asked: list[tuple[str, str, str]] = []
         self.buckets = {"bucket"}
-        self.listed = LISTED
+        self.listed: bytes | None = LISTED
+        # Sent with objects, beside their ETag.
+        self.headers: dict[str, str] = {}
         # (method, path) -> what is done instead, once each: a status, or "cut" for half of the body.
         self.faults: dict[tuple[str, str], list[int | str]] = {}
         self.url = ""
+
+    def etag(self, key: str) -> str:
+        """Return the ETag of an object, in quotes."""
+        return f'"{hashlib.md5(self.objects[key], usedforsecurity=False).hexdigest()}"'
+
+    def list_page(self, query: str) -> bytes:
+        """Return a page of the list of the bucket; what to continue after is the number of the next object."""
+        asked = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
+        keys = sorted(key for key in self.objects if key.startswith(asked.get("prefix", "")))
+        first = int(asked.get("continuation-token", "0"))
+        last = first + int(asked.get("max-keys", "1000"))
+        rows = "".join(
+            f"<Contents><Key>{xml.sax.saxutils.escape(key)}</Key><Size>{len(self.objects[key])}</Size>"
+            f"<ETag>{xml.sax.saxutils.escape(self.etag(key))}</ETag></Contents>"
+            for key in keys[first:last]
+        )
+        more = f"<NextContinuationToken>{last}</NextContinuationToken>" if last < len(keys) else ""
+        rows += f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>{more}"
+        return LISTED.replace(b"></ListBucketResult>", f">{rows}</ListBucketResult>".encode())
 
     def address(self, key: str) -> str:
         """Return what stands for a signed address."""
@@ -56,7 +79,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if bucket not in self.store.buckets:
             self._answer(404, b"<Error><Code>NoSuchBucket</Code></Error>")
         elif not key:
-            self._answer(200, self.store.listed)
+            self._answer(200, self.store.list_page(parts.query) if self.store.listed is None else self.store.listed)
         elif self.command == "PUT":
             self.store.objects[key] = body
             self._answer(200)
@@ -64,21 +87,30 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.store.objects.pop(key, None)
             self._answer(204)
         else:
-            self._send_object(self.store.objects.get(key), fault)
+            self._send_object(key, self.store.objects.get(key), fault)
 
     do_GET = do_PUT = do_DELETE = do_HEAD = _carry_out
 
-    def _send_object(self, data: bytes | None, fault: object) -> None:
+    def _send_object(self, key: str, data: bytes | None, fault: object) -> None:
         if data is None:
             self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+            return
+        etag = self.store.etag(key)
+        if self.headers.get("If-Match", etag) != etag:
+            self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
             return
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if asked:
             data = data[int(asked[1]) : int(asked[2]) + 1 if asked[2] else None]
-        self._answer(206 if asked else 200, data, cut=fault == "cut")
+        headers = {"ETag": etag, **self.store.headers}
+        self._answer(206 if asked else 200, data, cut=fault == "cut", headers=headers)
 
-    def _answer(self, status: int, body: bytes = b"", cut: bool = False) -> None:
+    def _answer(
+        self, status: int, body: bytes = b"", cut: bool = False, headers: t.Mapping[str, str] | None = None
+    ) -> None:
         self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body[: len(body) // 2] if cut else body)

@@ -16,6 +16,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, RefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import RUN_LABEL
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     leader_lease as subject,
@@ -31,7 +32,7 @@ class Desk:
 
     def __init__(self, client: Client, namespace: str, root: pathlib.Path) -> None:
         self.client, self.namespace, self.root, self.said = client, namespace, root, Said()
-        self.made: t.Any = types.SimpleNamespace(name="r", run_id="r", namespace=namespace, labels={"x": "y"})
+        self.made: t.Any = types.SimpleNamespace(name="r", run_id="r", namespace=namespace, labels={RUN_LABEL: "r"})
 
     def held(self, who: str, *, take_over: bool = False, client: Client | None = None) -> t.Any:
         home = StateHome({"path": str(self.root / who)}, "default")
@@ -129,13 +130,31 @@ def test_who_may_not_use_leases_is_warned(desk: Desk, api: ApiServer) -> None:
     assert any("no permission to use Leases" in line for line in desk.said.lines)
 
 
-def test_a_lease_that_nobody_renews_goes_with_its_run(desk: Desk) -> None:
-    with desk.held("first"):
-        subject.delete_stale(desk.client, "r", desk.namespace)
-        assert desk.holder, "it is followed"
-    spec = {"holderIdentity": "killed", "renewTime": "2026-11-21T00:00:00.000000Z"}
-    meta = {"name": "r", "namespace": desk.namespace}
+def killed(desk: Desk, name: str, renewed: str, **labels: str) -> None:
+    """Leave the Lease of a controller that was killed."""
+    spec = {"holderIdentity": "killed", "leaseDurationSeconds": 60, "renewTime": renewed}
+    meta = {"name": name, "namespace": desk.namespace, "labels": labels}
     desk.client.create({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec})
-    subject.delete_stale(desk.client, "r", desk.namespace)
-    assert desk.client.get(LEASE, "r", desk.namespace) is None
-    subject.delete_stale(desk.client, "r", desk.namespace)
+
+
+def test_leases_of_killed_controllers_end_by_their_duration(desk: Desk) -> None:
+    """The next controller of the namespace deletes them: that of a run which nobody follows or cancels, too."""
+    mine = {RUN_LABEL: "other"}
+    killed(desk, "expired", "2026-01-01T00:00:00.000000Z", **mine)
+    killed(desk, "renewed", "2999-01-01T00:00:00.000000Z", **mine)
+    killed(desk, "of-another-program", "2026-01-01T00:00:00.000000Z")
+    with desk.held("first"):
+        subject.delete_expired(desk.client, desk.namespace)
+        assert desk.holder, "it is followed"
+        assert desk.client.get(LEASE, "expired", desk.namespace) is None
+        killed(desk, "expired", "2026-01-01T00:00:00.000000Z", **mine)
+    left = [item["metadata"]["name"] for item in desk.client.list(LEASE, desk.namespace).items]
+    assert sorted(left) == ["of-another-program", "renewed"]
+
+
+def test_a_controller_whose_clock_is_wrong_keeps_its_lease(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it writes is the API server's time."""
+    monkeypatch.setattr(time, "time", lambda: 1_000_000.0)
+    with desk.held("first"):
+        subject.delete_expired(desk.client, desk.namespace)
+        assert desk.holder

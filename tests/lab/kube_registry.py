@@ -46,6 +46,15 @@ class Registry(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Registry).serve_forever()
 """
 
+# argv: port. As behind a proxy that has lost what it speaks for.
+_SILENT = """
+import socket, sys
+server, held = socket.create_server(("127.0.0.1", int(sys.argv[1]))), []
+while True:
+    held.append(server.accept())
+"""
+_SILENT_PORT = 5006
+
 
 class Registry:
     """Images below ``folder``, which all nodes see."""
@@ -86,10 +95,25 @@ def registry(lab: KubeLab) -> t.Iterator[Registry]:
     folder.mkdir(mode=0o755)
     words = ("python3", "-c", _SERVE, str(_PORT), f"{plan.SHARED}/{name}")
     try:
+        with _service(lab, name, *words):
+            yield Registry(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def silent_registry(lab: KubeLab) -> t.Iterator[str]:
+    """Give a registry on every node that takes connections and answers nothing; return its name."""
+    with _service(lab, f"silent-{uuid.uuid4().hex[:8]}", "python3", "-c", _SILENT, str(_SILENT_PORT)):
+        yield f"{_HOST}:{_SILENT_PORT}"
+
+
+@contextlib.contextmanager
+def _service(lab: KubeLab, name: str, *words: str) -> t.Iterator[None]:
+    try:
         for node in lab.nodes:
             lab.on_node(node, "systemd-run", "--quiet", f"--unit={name}", *words)
-        yield Registry(folder)
+        yield
     finally:
         for node in lab.nodes:
             lab.on_node(node, "systemctl", "stop", name)
-        shutil.rmtree(folder, ignore_errors=True)

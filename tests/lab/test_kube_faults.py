@@ -10,6 +10,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import time
 import xml.etree.ElementTree as tree
 
 import pytest
@@ -18,8 +19,9 @@ from ansible_collections.muster.training.tests.lab.kube import manifests, plan
 from ansible_collections.muster.training.tests.lab.kube.stages import until
 from ansible_collections.muster.training.tests.lab.kube_jobs import API
 from ansible_collections.muster.training.tests.lab.kube_plays import Controller, Dict, Play, command
+from ansible_collections.muster.training.tests.lab.kube_registry import silent_registry
 from ansible_collections.muster.training.tests.lab.test_kube_unfollowed import PATTERN, jobset, stepped, stepping
-from ansible_collections.muster.training.tests.support.kube_lab import KubeLab, Team, kube_lab, team
+from ansible_collections.muster.training.tests.support.kube_lab import NOTES, KubeLab, Team, kube_lab, team
 from ansible_collections.muster.training.tests.support.node_lab import read_lines
 
 __all__ = ["kube_lab", "team"]
@@ -68,6 +70,23 @@ def test_a_registry_that_does_not_answer_ends_a_run_when_the_job_says(controller
     assert code != 0 and "connection refused" in output, output
     assert "it lasted for more than placement.start_wait_s (20 s)" in output, output
     assert output.count("its image cannot be pulled") <= 3, "said once, and at the end"
+
+
+def test_a_registry_that_says_nothing_is_named_within_a_minute(controller: Controller) -> None:
+    """No warning and no status of the pod says more than that it is being created."""
+    lab = controller.lab
+    with silent_registry(lab) as name:
+        image = f"{name}/team/trainer:1"
+        play = controller.start("train", stepping(image=image))
+        try:
+            assert until(lambda: lab.pods(controller.team.namespace) or play.ended, 60, 0.1), play.output
+            began = time.monotonic()
+            assert wait_for(play, f"{image}, from the registry {name}, for more than", 90), play.output
+            took = time.monotonic() - began
+        finally:
+            play.stop()
+    NOTES.append(f"a silent registry: named {took:.0f} s after its pods were there")
+    assert took < 60 and play.output.count("from the registry") == 1, play.output
 
 
 def test_a_pod_that_a_user_deletes_is_the_cause(controller: Controller) -> None:
@@ -146,6 +165,8 @@ def test_a_credential_that_is_rejected_in_mid_run_says_what_runs_on(controller: 
     said = f"run {run_id} is no longer followed; it keeps running, and the same command follows it: "
     assert code != 0 and said in output and "was rejected (401)" in output, output
     assert f'"folder": "{controller.run()[1]}"' in output
+    # An API server that has just been started serves custom resources last.
+    assert until(lambda: lab.items(f"{API}/{controller.team.namespace}/jobsets"), 60, 0.5)
     assert controller.run()[0]["state"] == "running" and not jobset(controller)["status"].get("terminalState")
     again = controller.start("train", job)
     try:
@@ -194,7 +215,10 @@ def test_a_drill_in_pods_follows_the_rules_of_the_hosts(controller: Controller) 
     code, output = controller.play("drill", job, muster_drill=drill, muster_run_id="drilled")
     assert code == 0 and "Run drilled resumed in" in output, output
     record, _ = controller.run("drilled")
-    assert record["drill"]["resumed"] is True and 0 < record["drill"]["steps_lost"] <= 21, record["drill"]
+    killed, resumed = record["attempts"]
+    lost = killed["last_step"] - resumed["first_step"] + 1
+    assert killed["last_step"] >= 30 and (resumed["first_step"] - 1) % 20 == 0, record["attempts"]
+    assert (record["drill"]["resumed"], record["drill"]["steps_lost"]) == (True, lost) and 0 <= lost <= 21, record
     assert [item["cause"] for item in record["attempts"]] == ["drill", None]
     code, output = controller.play("report", muster_run_id="drilled")
     assert code == 0 and read_junit(controller, "drilled")["resume-1"] is True, output
@@ -202,7 +226,7 @@ def test_a_drill_in_pods_follows_the_rules_of_the_hosts(controller: Controller) 
     late = {**drill, "at_step": 5000}
     code, output = controller.play("drill", job, muster_drill=late, muster_run_id="drilled")
     assert code != 0 and "nothing was killed, the run ended before step 5000" in output, output
-    assert controller.run("drilled-drill-1")[0]["drill"] is None
+    assert "drill" not in controller.run("drilled-drill-1")[0]
     assert controller.run("drilled")[0]["drill"]["resumed"] is True, "the run that had succeeded is as it was"
 
 
@@ -226,3 +250,30 @@ def test_a_node_s_disruption_by_memory_is_a_lost_pod(controller: Controller) -> 
         assert wait_for(play, "was evicted: TerminationByKubelet"), play.output
     finally:
         play.stop()
+
+
+def test_a_lost_node_takes_none_of_the_jobset_s_restarts(controller: Controller) -> None:
+    """Its pods end by a disruption, which the JobSet's failure policy does not count: none are allowed here."""
+    lab, lost = controller.lab, controller.lab.nodes[1]
+    job = stepping(60, restart={"max_crashes": 0, "max_lost_nodes": 1})
+    play = controller.start("train", job)
+    try:
+        assert until(lambda: stepped(controller, play, 3), 240, 0.2), play.output
+        lab.fault("kill", lost)
+        assert wait_for(play, "was taken away", 240) or restarts(controller)[0] == 1, play.output
+        assert until(lambda: restarts(controller)[0] == 1 or play.ended, 240, 0.5), play.output
+        counted = restarts(controller)
+        lab.fault("start", lost)
+        code, output = play.wait(300)
+    finally:
+        lab.fault("start", lost)
+        play.stop()
+    record, _ = controller.run()
+    assert code == 0 and [item["cause"] for item in record["attempts"]] == ["node_lost", None], output
+    assert counted == (1, 0), "restarts, and those that count towards maxRestarts"
+
+
+def restarts(controller: Controller) -> tuple[int, int]:
+    """Return how often the JobSet has restarted its gang, and how often towards its limit."""
+    status = jobset(controller).get("status", {})
+    return status.get("restarts", 0), status.get("restartsCountTowardsMax", 0)

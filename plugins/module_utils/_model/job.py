@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import job_backends, job_checkpoints, job_templates, launchers, parallel_sizes, stop_on
+from . import job_backends, job_checkpoints, job_datasets, job_templates, launchers, parallel_sizes, stop_on
 from . import validators as f
 from .errors import InputError
 from .launchers import LAUNCHERS, TORCHRUN_FAMILY
@@ -96,7 +96,11 @@ class SecretRef:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Dataset:
-    """Data for the program. In mode ``stage`` the file or folder ``path`` of the controller is copied to the nodes."""
+    """Data for the program.
+
+    ``stage``: the file or folder ``path`` of the controller, or the objects below ``prefix`` of a binding's bucket,
+    come to the nodes. ``stream``: the program reads the bucket itself. ``mount``: the nodes have it at ``path``.
+    """
 
     name: str = f.field(f.name(NAME_LIMIT))
     path: str | None = f.field(f.text, None)
@@ -305,7 +309,7 @@ def _check_job(job: Job) -> None:
     _check_program(job)
     _check_numbers(job)
     _check_secret_names(job)
-    _check_datasets(job)
+    job_datasets.check_datasets(job)
     _check_variables(job)
 
 
@@ -373,15 +377,6 @@ def _check_secret_names(job: Job) -> None:
             raise InputError("job.secret_refs", f"'{ref.name}' is listed twice")
         if ref.name in job.env:
             raise InputError(f"job.env.{ref.name}", "is also a secret_ref")
-
-
-def _check_datasets(job: Job) -> None:
-    dataset_names = [dataset.name for dataset in job.datasets]
-    for dataset in job.datasets:
-        if not dataset.path:
-            raise InputError(f"job.datasets.{dataset.name}.path", "is required")
-        if dataset_names.count(dataset.name) > 1:
-            raise InputError("job.datasets", f"'{dataset.name}' is listed twice")
 
 
 def _check_variables(job: Job) -> None:

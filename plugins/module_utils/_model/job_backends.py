@@ -91,13 +91,12 @@ _NOT_YET_ANYWHERE: tuple[UnsupportedOption, ...] = (
         lambda j: any(s.source in ("aws_secrets_manager", "infisical") for s in j.secret_refs),
         "the secrets service",
     ),
-    ("job.datasets.mode", lambda j: any(d.mode != "stage" for d in j.datasets), "service bindings"),
-    ("job.datasets.binding", lambda j: any(d.binding or d.prefix for d in j.datasets), "service bindings"),
     ("job.mounts.binding", lambda j: any(m.binding for m in j.mounts), "service bindings"),
     ("job.tracking", lambda j: j.tracking is not None, "service bindings"),
 )
 _NOT_YET_ON_KUBERNETES: tuple[UnsupportedOption, ...] = (
     ("job.checkpoints.binding", lambda j: j.checkpoints.binding is not None, "service bindings of pods"),
+    ("job.datasets.binding", lambda j: any(d.binding for d in j.datasets), "service bindings of pods"),
 )
 _NOT_YET_ON_HOSTS: tuple[UnsupportedOption, ...] = (("job.mounts", lambda j: bool(j.mounts), "service bindings"),)
 

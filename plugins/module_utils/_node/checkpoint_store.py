@@ -127,21 +127,14 @@ def upload(store: Store, slot: t.Mapping[str, t.Any], path: pathlib.Path, about:
 
 def read_manifest(store: Store, url: str) -> Manifest | None:
     """Return the manifest of a slot, None where there is none or it is not whole."""
-    body = bytearray()
-
-    def take(data: bytes) -> None:
-        body.extend(data)
-        if len(body) > _MANIFEST_LIMIT:
-            raise S3Error("a manifest is larger than any that is written here")
-
     try:
-        store.send_again("GET", url, sink=take)
+        body = store.read_again(url, _MANIFEST_LIMIT)
     except S3Error as exc:
         if exc.status == 404 and exc.code != "NoSuchBucket":
             return None
         raise
     with contextlib.suppress(ValueError, TypeError, KeyError):
-        found: Manifest = json.loads(bytes(body))
+        found: Manifest = json.loads(body)
         names = [item["path"] for item in found["files"]]
         safe = _is_plain(found["name"]) and all(_is_inside(name) for name in names) and len(set(names)) == len(names)
         if found["schema"] == SCHEMA and safe and found["bytes"] == sum(item["size"] for item in found["files"]):

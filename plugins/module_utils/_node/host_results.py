@@ -16,7 +16,7 @@ import time
 import typing as t
 import zlib
 
-from . import checkpoints, files, host_environment, host_log_follow, host_preflight
+from . import checkpoints, dataset_stage, files, host_environment, host_log_follow, host_preflight
 
 _PIECE = 8 << 20
 # A blob without a second name that is younger may belong to a run that is being prepared.
@@ -63,7 +63,7 @@ def _read_piece(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str
 
 
 def _measure_disk(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return ``{runs [{run_id, bytes, alive, owner}], environments, blobs}`` (bytes) of this node."""
+    """Return ``{runs [{run_id, bytes, alive, owner}], environments, blobs}`` (bytes): datasets count as blobs."""
     runs = []
     for folder in sorted(item for item in (state / "runs").glob("*") if item.is_dir()):
         claim = files.read_json(folder / "claim.json") or {}
@@ -71,11 +71,12 @@ def _measure_disk(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[s
         entry = {"run_id": folder.name, "bytes": _disk_bytes(folder), "alive": alive, "owner": claim.get("owner")}
         runs.append(entry)
     environments = _disk_bytes(state.parent / host_environment.FOLDER)
-    return {"runs": runs, "environments": environments, "blobs": _disk_bytes(state / "blobs")}
+    data = _disk_bytes(state / "blobs") + _disk_bytes(state / dataset_stage.FOLDER)
+    return {"runs": runs, "environments": environments, "blobs": data}
 
 
 def _clean(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Remove the folders of runs that have ended, and blobs that no run has any more; return ``{removed, freed}``.
+    """Remove the folders of runs that have ended, blobs and datasets that no run has; return ``{removed, freed}``.
 
     :param request: ``runs`` (ids).
     """
@@ -91,6 +92,7 @@ def _clean(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.A
         for blob in (state / "blobs").glob("*"):
             if time.time() - blob.stat().st_mtime > _BLOB_AGE_S:
                 blob.unlink(missing_ok=True)
+        dataset_stage.remove_unused(state)
     return {"removed": removed, "freed": max(0, before - _disk_bytes(state))}
 
 

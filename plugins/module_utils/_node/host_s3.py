@@ -11,7 +11,7 @@ from __future__ import annotations
 import pathlib
 import typing as t
 
-from . import checkpoint_sync, s3_check
+from . import checkpoint_sync, dataset_stage, s3_check
 
 NodeRequest = t.Mapping[str, t.Any]
 
@@ -23,6 +23,8 @@ def answer(request: NodeRequest, state: pathlib.Path) -> dict[str, t.Any]:
         return checkpoint_sync.list_candidates(request, run)
     if request["step"] == "renew":
         return checkpoint_sync.renew(request, run)
+    if request["step"] in _WITH_STATE:
+        return _WITH_STATE[request["step"]](request, state)
     return _STEPS[request["step"]](request)
 
 
@@ -31,4 +33,10 @@ _STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "read_probe": s3_check.read_probe,
     "clean_up": s3_check.clean_up,
     "restore": checkpoint_sync.restore,
+    "list": dataset_stage.list_objects,
+}
+_WITH_STATE: dict[str, t.Callable[[NodeRequest, pathlib.Path], dict[str, t.Any]]] = {
+    "plan": dataset_stage.plan,
+    "stage": dataset_stage.stage,
+    "link": dataset_stage.link,
 }

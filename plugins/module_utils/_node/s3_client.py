@@ -37,6 +37,7 @@ _FIXES = {
     "AuthorizationHeaderMalformed": ("the region is wrong", "Set region to the bucket's"),
     "AuthorizationQueryParametersError": ("the signed address is refused", "Check region, and the controller's clock"),
     "PermanentRedirect": ("the bucket is in another region or has another address", "Set region and endpoint"),
+    "PreconditionFailed": ("the object was changed meanwhile", "Run again when nothing writes there any more"),
     "QuotaExceeded": ("the store's quota is used up", "Raise it, or delete objects"),
     "XMinioStorageFull": ("the store is full", "Add disk space, or delete objects"),
     "InvalidRegion": ("the region is wrong", "Set region to the bucket's"),
@@ -136,6 +137,26 @@ class Store:
             time.sleep(0.2 * 3**attempt)
         raise AssertionError("the last attempt raises or returns")
 
+    def read_again(self, url: str, limit: int) -> bytes:
+        """Return a whole body of at most ``limit`` bytes; each attempt begins anew."""
+        for attempt in range(_ATTEMPTS):
+            body = bytearray()
+
+            def take(data: bytes, body: bytearray = body) -> None:
+                body.extend(data)
+                if len(body) > limit:
+                    raise S3Error("the answer is larger than any that is expected here", status=1)
+
+            try:
+                self.send("GET", url, sink=take)
+                return bytes(body)
+            except S3Error as exc:
+                if not exc.transient or attempt == _ATTEMPTS - 1:
+                    self.close()
+                    raise
+            time.sleep(0.2 * 3**attempt)
+        raise AssertionError("the last attempt raises or returns")
+
     def _connect(self, parts: urllib.parse.SplitResult) -> http.client.HTTPConnection:
         place = (parts.scheme, parts.netloc)
         if self._connection is None or self._place != place:
@@ -197,7 +218,8 @@ def _explain_transport(exc: Exception, parts: urllib.parse.SplitResult) -> tuple
 
 def _drain(response: http.client.HTTPResponse, sink: t.Callable[[bytes], object]) -> int:
     read = 0
-    while data := response.read(_CHUNK):
+    # What has arrived, and not before a whole chunk has: after a cut, little was received in vain.
+    while data := response.read1(_CHUNK):
         read += len(data)
         sink(data)
     return read

@@ -176,7 +176,11 @@ def explain_ssh(text: str, telling: int) -> tuple[str, str]:
         scan = f"ssh-keyscan {f'-p {port} ' if port else ''}{address} >> ~/.ssh/known_hosts"
         return "its SSH host key is not known", f"Compare and add it: {scan}"
     lines = [line.strip() for line in text.splitlines() if line.strip(" \t\r@")]
-    return (lines[telling] if lines else "ssh failed")[:300], "Check its address, port and key"
+    said = (lines[telling] if lines else "ssh failed")[:300].rstrip(".")
+    if "Permission denied (" in text:
+        fix = "Put your public key on it (ssh-copy-id USER@ADDRESS), or name user and key in the inventory"
+        return said, f"{fix} (ansible_user, ansible_ssh_private_key_file)"
+    return said, "Check its address, port and key"
 
 
 def _first_line(exc: BaseException) -> str:

@@ -38,7 +38,7 @@ _DEADLINES_S = {
     "firewall": 300.0,
 }
 # Steps with an object store: a node gives up by itself when a store is silent, so these only end what hangs.
-_S3_S: t.Final = {"restore": 6 * 3600.0, "stage": 6 * 3600.0}
+_S3_S: t.Final = {"restore": 6 * 3600.0, "plan": 6 * 3600.0, "stage": 300.0}
 _LONGEST_S = 300.0
 # What info looks into outside its own files: an interpreter on a slow network disk, drivers.
 _SLOW_FACTS = ("facts", "python", "tools", "paths", "files", "blobs")

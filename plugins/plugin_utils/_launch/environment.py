@@ -55,7 +55,10 @@ def shared_variables(job: Job, run_dir: str, run: RunContext) -> dict[str, str]:
     if job.checkpoints.keep is not None:
         values["MUSTER_CHECKPOINT_KEEP"] = str(job.checkpoints.keep)
     for dataset in job.datasets:
-        values[f"MUSTER_DATASET_{variable_name(dataset.name)}"] = f"{run_dir}/{DATA_DIR}/{dataset.name}"
+        # A streamed one's address is known with its binding.
+        if dataset.mode != "stream":
+            place = dataset.path if dataset.mode == "mount" else f"{run_dir}/{DATA_DIR}/{dataset.name}"
+            values[dataset_variable(dataset.name)] = str(place)
     if job.gpus_per_node:
         # Read by rank.py: each rank gets a log of its own.
         values["MUSTER_NCCL_LOG"] = f"{run_dir}/nccl"
@@ -102,6 +105,11 @@ def deepspeed_files(job: Job) -> dict[str, str]:
     if not job.deepspeed_config:
         return {}
     return {DEEPSPEED_FILE: json.dumps(job.deepspeed_config, indent=1)}
+
+
+def dataset_variable(name: str) -> str:
+    """Return the variable in which a program finds a dataset."""
+    return f"MUSTER_DATASET_{variable_name(name)}"
 
 
 def variable_name(name: str) -> str:

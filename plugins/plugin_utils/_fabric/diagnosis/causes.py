@@ -12,7 +12,8 @@ import dataclasses
 import typing as t
 
 from ....module_utils._model.verdict import Cause
-from ..verdict.cause_table import CAUSES, Weight
+from ..verdict.cause_info import Weight
+from ..verdict.cause_table import CAUSES
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

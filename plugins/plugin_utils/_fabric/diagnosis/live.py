@@ -18,7 +18,8 @@ import typing as t
 
 from ....module_utils._model.node import Node
 from ....module_utils._model.verdict import Cause, Outcome
-from ..verdict.cause_table import SYMPTOMS, Backend
+from ..verdict.cause_info import Backend
+from ..verdict.cause_table import SYMPTOMS
 from .file import FileDiagnosis
 from .live_causes import cause_weight, explained_codes
 
@@ -154,6 +155,7 @@ def conclude_diagnosis(
             by_weight[cause_weight(cause.code)].append(cause)
     by_weight["fatal"] = _without_symptoms(by_weight["fatal"])
     leading = by_weight["fatal"] or by_weight["secondary"] or by_weight["advice"]
+    leading = [*_find_reports_of_ends(leading, logged), *leading]
     codes = {cause.code for cause in leading}
     reasons = [
         cause for cause in by_weight["advice"] if cause not in leading and codes & {*explained_codes(cause.code)}
@@ -167,6 +169,14 @@ def conclude_diagnosis(
         outcome = "unproven"
     alive = sum(len(node.live_ranks) for node in run.nodes)
     return RunDiagnosis(run.run_id, outcome, progress, tuple(causes), tuple(also), run.rank_count, alive)
+
+
+def _find_reports_of_ends(leading: t.Sequence[Cause], logged: t.Sequence[Cause]) -> list[Cause]:
+    """Return what the logs of ranks say that ended by themselves, where nothing but their ends is known."""
+    if any(cause.code != "rank_ended" or "killed by signal" in cause.evidence for cause in leading):
+        return []
+    places = {cause.node for cause in leading}
+    return [cause for cause in logged if cause.node in places and cause_weight(cause.code) == "secondary"]
 
 
 def _without_symptoms(fatal: t.Sequence[Cause]) -> list[Cause]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import typing as t
 
 from ....module_utils._model.verdict import Cause
-from ..verdict.cause_table import CAUSES, Backend, CauseInfo, Weight
+from ..verdict.cause_info import Backend, CauseInfo, Weight
+from ..verdict.cause_table import CAUSES
 
 _TABLE = (
     CauseInfo(
@@ -28,6 +29,13 @@ _TABLE = (
         "The SSH host key of a node has changed",
         "If the machine was replaced, remove the old key (ssh-keygen -R ADDRESS), compare the new one and add it "
         "(ssh-keyscan); if not, another machine answers at this address",
+    ),
+    CauseInfo(
+        "ssh_denied",
+        "fatal",
+        "A node refuses the SSH user or key",
+        "Put your public key on the node (ssh-copy-id USER@ADDRESS), or name user and key in the inventory "
+        "(ansible_user, ansible_ssh_private_key_file)",
     ),
     CauseInfo(
         "rank_stopped",
@@ -59,12 +67,6 @@ _TABLE = (
         "fatal",
         "One rank does not take part while the others wait for it",
         "Read that rank's stack (py-spy dump --pid) and log: data loading, a branch only it takes, or slow storage",
-    ),
-    CauseInfo(
-        "gpu_error",
-        "fatal",
-        "The driver reports a GPU error (Xid)",
-        "Look the Xid number up in NVIDIA's table; drain the node, reset the GPU or reboot",
     ),
     CauseInfo(
         "nccl_error",
@@ -110,6 +112,20 @@ _TABLE = (
         "secondary",
         "The job is queued",
         "Wait, give it a higher priority, or raise the queue's quota",
+    ),
+    CauseInfo(
+        "queue_lacks_resource",
+        "fatal",
+        "The job asks for a resource that its queue does not offer",
+        "Ask for none of it (job.resources), take another queue, or let the administrator add the resource to the "
+        "ClusterQueue's coveredResources with a quota",
+    ),
+    CauseInfo(
+        "pods_not_ready",
+        "fatal",
+        "The queue took the job back: not all its pods became ready in time",
+        "See why they did not become ready (image, nodes, volumes: the warnings of the pods), or let the administrator "
+        "raise Kueue's waitForPodsReady.timeout; the job waits in its queue again",
     ),
     CauseInfo(
         "log_unreadable",

@@ -13,6 +13,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
+import re
 import typing as t
 
 from ....module_utils._model.error_line import last_error
@@ -35,6 +36,20 @@ CODES: t.Mapping[str, str] = {
     "container": "pod_image",
     "node": "pod_evicted",
 }
+
+
+# What Kueue says of a job that waiting alone does not start -> the cause code.
+_QUEUED: t.Final = (
+    (re.compile("unavailable in ClusterQueue"), "queue_lacks_resource"),
+    (re.compile("PodsReady"), "pods_not_ready"),
+)
+
+
+def find_code(problem: str, text: str) -> str | None:
+    """Return the cause code of the cluster's code for a problem and its words, None for an unknown code."""
+    if problem == "queue":
+        return next((code for pattern, code in _QUEUED if pattern.search(text)), CODES["queue"])
+    return CODES.get(problem)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -127,7 +142,7 @@ def find_pod_causes(pods: t.Sequence[PodSnapshot]) -> t.Iterator[Cause]:
     """Yield the causes in the pods' own states: not started, evicted, out of memory, failed, log unreadable."""
     for pod in pods:
         if pod.waits is not None:
-            yield build_live_cause(CODES.get(pod.waits[0], "pod_refused"), pod.waits[1], pod.node)
+            yield build_live_cause(find_code(*pod.waits) or "pod_refused", pod.waits[1], pod.node)
         if pod.evicted:
             yield build_live_cause("pod_evicted", f"{pod.name} was evicted: {pod.evicted}", pod.node)
         elif pod.reason == "OOMKilled":
@@ -148,9 +163,9 @@ def find_cluster_causes(warnings: t.Iterable[tuple[str, str]], pods: t.Sequence[
 
     A warning about a pod that has started since is over; a warning about the job itself says why its pods are missing.
     """
-    reported = {CODES.get(pod.waits[0]) for pod in pods if pod.waits is not None}
+    reported = {find_code(*pod.waits) for pod in pods if pod.waits is not None}
     for code, text in warnings:
-        name = CODES.get(code)
+        name = find_code(code, text)
         if name is not None and name not in reported:
             reported.add(name)
             yield build_live_cause(name, text)

@@ -38,7 +38,8 @@ _MAX_RANKS = 100_000
 _MAX_NAMES = 8
 # 128 + SIGTERM.
 _STOPPED = 143
-_KEY_CHANGED = re.compile("host key .*has changed")
+# What ssh says of a node that does not answer -> the cause code.
+_SSH_CODES = (("host key .*has changed", "host_key_changed"), (r"Permission denied \(", "ssh_denied"))
 # An entry of the kind timeout only says that RAS waited; the missing processes are entries of their own.
 _RAS_CODES = {
     "incomplete": "ranks_missing",
@@ -74,7 +75,8 @@ def diagnose_text(text: str, name: str) -> FileDiagnosis:
 def _find_unreachable_nodes(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
     for node in run.nodes:
         if node.answer is None:
-            code = "host_key_changed" if _KEY_CHANGED.search(node.problem) else "node_unreachable"
+            codes = (code for pattern, code in _SSH_CODES if re.search(pattern, node.problem))
+            code = next(codes, "node_unreachable")
             yield build_live_cause(code, node.problem or "no answer", node.name)
 
 

@@ -54,6 +54,12 @@ _VIRTUAL = (
 _PROGRAM_GROUPS: tuple[tuple[LineRule, ...], ...] = (
     (
         _line_rule(
+            "gpu_error",
+            rb"uncorrectable (?:NVLink|ECC) error|fallen off the bus|Unable to determine the device handle for GPU|"
+            rb"CUDA error: hardware stack error",
+            "any",
+        ),
+        _line_rule(
             "driver_too_old",
             rb"driver on your system is too old|CUDA driver version is insufficient|Driver/library version mismatch|"
             rb"forward compatibility was attempted on non supported|unsupported display driver / cuda driver",
@@ -150,6 +156,11 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
         _line_rule("address_family", rb"Address family not supported|unsupported IP family|[Aa]ddress family mismatch"),
         _line_rule("wrong_interface", rb"[Nn]o socket interface found|no interface found matching", stopped=True),
         _line_rule("wrong_interface", rb"Connect to [^\n]{0,60}%" + _VIRTUAL + rb"[^\n]{0,20} failed"),
+        # What only its own host or link reaches was offered to another node.
+        _line_rule("wrong_interface", rb"[Cc]onnect to (?:fe80:|169\.254\.|127\.|::1)[^\n]{0,60} (?:failed|returned)"),
+        _line_rule(
+            "wrong_interface", rb"[Gg]loo[^\n]{0,200}(?:connect |remote=)\[(?:127\.|::1|fe80:|169\.254\.)", "any"
+        ),
         _line_rule("wrong_interface", rb"Unable to find (?:address|interface) for: ", "any", stopped=True),
     ),
     (
@@ -162,7 +173,7 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
             "socket_connect_timeout", rb"[Cc]onnect(?: to \S+)? (?:failed ?: ?|returned )(?:\d+ ?\()?" + _REFUSED
         ),
         _line_rule("socket_connect_timeout", rb"[Cc]onnect(?: to \S+)? timed out"),
-        _line_rule("socket_connect_timeout", rb"gloo[^\n]{0,200}(?:[Cc]onnect timeout|" + _REFUSED + rb")", "any"),
+        _line_rule("socket_connect_timeout", rb"[Gg]loo[^\n]{0,200}(?:[Cc]onnect timeout|" + _REFUSED + rb")", "any"),
     ),
     (
         _line_rule("socket_reset", rb"Connection reset by peer|[Cc]onnection closed by (?:remote )?peer"),
@@ -283,7 +294,7 @@ _SUSPECT = re.compile(
     rb"bad_alloc|No space|not known|resol|joined|available|Pull|initialized|DERP|relay \"|too long|needed and DF|"
     rb"checkpoint|Exception|WARN|[Cc]onnect|collective|different|unable|too old|insufficient|EADDRINUSE|in use|ancdata|"
     rb"open files|[Ll]oss is|[Nn][Aa][Nn] [Ll]oss|Bus error|shared memory|kernel image|Found no|not compiled|"
-    rb"not compatible"
+    rb"not compatible|fallen off|Unable to determine"
 )
 # PyTorch and nccl-tests repeat NCCL's last message without its header, on the lines after these words.
 _QUOTES = re.compile(

@@ -25,14 +25,14 @@ HEAD_BYTES = 256 * 1024
 DENSE_BYTES = 400
 # Each line that a reader could use holds one of these; a test holds the rules' own messages against them.
 _WORDS = (
-    *(b"NCCL ", b"nccl", b"Test ", b"WARN ", b"gloo", b"rror", b"ailed", b"FAIL", b"efused", b"timed out"),
+    *(b"NCCL ", b"nccl", b"Test ", b"WARN ", b"loo", b"rror", b"ailed", b"FAIL", b"efused", b"timed out"),
     *(b"nThread", b"busbw", b" Rank ", b"Collective test", b"Out of bounds", b"Avg bus"),
     *(b"unreach", b"ismatch", b"MISMATCH", b"issing comm", b"f memory", b"nsufficient", b"oom-kill", b"OOMKill"),
     *(b"Memory cgroup", b"bad_alloc", b"No space", b"not known", b"resol", b"joined", b"are available", b"Pull"),
     *(b"not yet", b"NotReady", b"DERP", b'relay "', b"too long", b"needed and DF", b"xception", b"operation counts"),
     *(b"joining coll", b"unable to", b"Unable to", b"enough slots", b"any network", b"No address", b"nodename nor"),
     *(b"Original timeout", b"Read-only", b"Permission den", b"inline_container", b"PytorchStream", b"ALLOC_FAILED"),
-    *(b"MemoryAlloc", b"can't allocate", b"not enough", b"closed by peer"),
+    *(b"MemoryAlloc", b"can't allocate", b"not enough", b"closed by peer", b"fallen off"),
     *(b"max retries", b"couldn't connect", b"Failed to resolve", b"shared memory", b"too old", b"insufficient"),
     *(b"forward compat", b"unsupported display", b"No CUDA GPUs", b"no CUDA-capable", b"Found no NVIDIA", b"ordinal"),
     *(b"kernel image", b"not compatible with", b"not compiled with", b"EADDRINUSE", b"in use", b"open files"),

@@ -22,12 +22,24 @@ from ..api.kinds import KubeObject, title
 from . import status as objects_status
 
 ProblemCode = t.Literal[
-    "quota", "admission", "webhook", "unschedulable", "image", "volume", "queue", "crash", "node", "container", "other"
+    "quota",
+    "admission",
+    "webhook",
+    "unschedulable",
+    "image",
+    "pull",
+    "volume",
+    "queue",
+    "crash",
+    "node",
+    "container",
+    "other",
 ]
 # The first match counts; reasons are those of Kubernetes' own controllers, of JobSet and of Kueue.
 _RULES: t.Final[tuple[tuple[ProblemCode, str, str], ...]] = (
     ("webhook", "", r"failed calling webhook"),
     ("quota", "", r"exceeded quota|must specify .* for: "),
+    ("admission", ".*Fail.*|", r"\S+ \"[^\"]+\" is invalid: "),
     ("admission", "", r"violates PodSecurity|ValidatingAdmissionPolicy|denied (?:the )?request|is forbidden"),
     ("volume", "FailedMount|FailedAttachVolume|FailedBinding|ProvisioningFailed", ""),
     ("volume", "FailedScheduling", r"persistentvolumeclaim|unbound|volume node affinity"),
@@ -58,6 +70,7 @@ _WORDS: t.Final[t.Mapping[ProblemCode, str]] = {
     "webhook": "an admission webhook of the cluster does not answer",
     "unschedulable": "no node has room for it",
     "image": "its image cannot be pulled",
+    "pull": "its image is still being pulled",
     "volume": "a volume is missing",
     "queue": "waiting in its queue",
     "crash": "its container crashes repeatedly",
@@ -93,12 +106,16 @@ _TOO_LARGE: t.Final = re.compile(
     r"\((?P<before>[^)]*)\) \+ current podset request \((?P<asked>[^)]*)\) > maximum capacity \((?P<most>[^)]*)\)"
 )
 _IN_USE: t.Final = re.compile("insufficient unused quota")
+# Kueue's words for a resource that the queue does not have at all.
+_NOT_COVERED: t.Final = re.compile(r"resource (?P<resource>\S+) unavailable in ClusterQueue")
 # Kueue's words for requests that the namespace's LimitRange refuses, or that are above their own limits.
 _REFUSED_SIZE: t.Final = re.compile("didn't satisfy LimitRange constraints|resources validation failed")
 # Messages of registries that are overloaded or unreachable; any other message is final.
 _REGISTRY_AWAY: t.Final = re.compile(
     "toomanyrequests|429|50[0234] |dial tcp|i/o timeout|TLS handshake|connection reset|no such host|deadline exceeded"
 )
+# The kubelet's message as it begins to pull an image.
+_PULLING: t.Final = re.compile('Pulling image "([^"]+)"')
 DEACTIVATED = "; set its spec.active to true to continue"
 
 
@@ -126,6 +143,8 @@ class StartProblem:
             return _NO_PROGRAM_TEXT
         if self.code == "quota" and "must specify" in self.line:
             return "the namespace's quota asks for requests and limits"
+        if self.code == "admission" and " is invalid: " in self.line:
+            return "refused by the cluster as invalid"
         return (_describe_size(self.line) if self.never_fits else "") or _WORDS[self.code]
 
     @property
@@ -175,10 +194,13 @@ def is_wrong_architecture(message: str) -> bool:
 
 def _is_too_large(message: str) -> bool:
     """Return whether Kueue says that no waiting helps: each flavor's whole quota is too small, or it is refused."""
-    return bool(_REFUSED_SIZE.search(message) or _TOO_LARGE.search(message)) and not _IN_USE.search(message)
+    never = (_REFUSED_SIZE, _TOO_LARGE, _NOT_COVERED)
+    return any(pattern.search(message) for pattern in never) and not _IN_USE.search(message)
 
 
 def _describe_size(message: str) -> str:
+    if missing := _NOT_COVERED.search(message):
+        return f"will never start, its queue offers no {missing['resource']}"
     found = _TOO_LARGE.search(message)
     if found is None:
         return "will never start, its requests are refused"
@@ -291,6 +313,14 @@ def read_problems(client: Client, namespace: str) -> list[StartProblem]:
     """Return the problems by the present events of a namespace."""
     listing = client.list("v1/Event", namespace, fields="type=Warning")
     return list(parse_events(sorted(listing.items, key=_first_seen)))
+
+
+def find_pulled_image(events: Iterable[KubeObject]) -> str:
+    """Return the image that a pod is pulling by the events about it, empty when it pulls none."""
+    about_images = ("Pulling", "Pulled", "Failed", "BackOff")
+    news = sorted((event for event in events if event.get("reason") in about_images), key=last_seen)
+    found = _PULLING.search(server_text(news[-1].get("message") or "")) if news else None
+    return found.group(1) if found else ""
 
 
 def is_stale(event: KubeObject, owner: KubeObject) -> bool:

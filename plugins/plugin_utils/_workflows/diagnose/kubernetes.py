@@ -31,6 +31,7 @@ from ..._kube.objects import events
 from ..._kube.objects import status as objects_status
 
 _TAIL = 50_000
+_WORKLOAD = "kueue.x-k8s.io/v1beta2/Workload"
 _READ_S = 30.0
 _AT_ONCE = 8
 _FINISHED = ("Succeeded", "Failed")
@@ -68,14 +69,31 @@ def diagnose_pods(
         snapshots = list(pool.map(lambda pod: _snapshot_pod(client, namespace, pod), pods))
     if not snapshots and saved_logs is not None:
         snapshots = list(_read_saved_logs(saved_logs))
-    if not snapshots and not warnings:
+    started = [pod for pod in snapshots if pod.phase not in ("Pending", "Gone")]
+    queued = [] if started else _find_queue_problems(client, namespace, run_id)
+    if not snapshots and not warnings and not queued:
         raise RefusedError(f"namespace {namespace} has no pod of run {run_id}", "Check muster_run_id and the namespace")
     observed = live_pods.observe_pods(snapshots, MARK, time.time())
     observation = RunObservation(run_id, observed, world_size, "kubernetes")
     causes = [*live_pods.find_pod_causes(snapshots), *_find_unready_nodes(client, snapshots)]
+    causes += live_pods.find_cluster_causes([(problem.code, problem.text) for problem in queued], snapshots)
     if nodes is None or len(snapshots) < nodes or any(pod.waits or pod.phase == "Pending" for pod in snapshots):
         causes += live_pods.find_cluster_causes([(event.code, event.text) for event in warnings], snapshots)
     return observation, diagnose_live(observation, causes)
+
+
+def _find_queue_problems(client: Client, namespace: str, run_id: str) -> list[events.StartProblem]:
+    """Return what keeps a run in its queue, as far as there is Kueue and this user may read its Workloads."""
+    try:
+        workloads = client.list(_WORKLOAD, namespace).items
+    except MusterError:
+        return []
+    owned = [item for item in workloads if _is_owned(item, object_name(run_id))]
+    return [problem for item in owned if (problem := events.find_workload_problem(item))]
+
+
+def _is_owned(value: KubeObject, name: str) -> bool:
+    return any(owner.get("name") == name for owner in value["metadata"].get("ownerReferences") or [])
 
 
 def _is_about_run(name: str, run_id: str) -> bool:

@@ -39,6 +39,8 @@ from .bench_group import Bench, GroupRun
 
 # Time to be admitted, scheduled and started, beside the test itself. The pods that gathered facts pulled the image.
 _START_S = 120
+# Beside the time of the bench, for its pods' own start and end.
+_END_S = 5
 _HOSTNAME = "kubernetes.io/hostname"
 # What ``allreduce_bench.py --out -`` prints; a launcher may have put its own prefix before it.
 _PIECE = re.compile(r"muster-bench ([0-9]+)/([0-9]+) (.*)")
@@ -134,7 +136,7 @@ class BenchGangs:
             progress = ProgressLines()
             sources = ClusterWatches(self.client, plan, live)
             follower = _GangFollower(job, run_id, folder, sources, progress, lambda line: None, None)
-            follower.patience_s = (job.timeout_s or stage.timeout_s) + _START_S
+            follower.test_s = stage.timeout_s + _END_S + (_START_S if bench.tool == "nccl_tests" else 0)
             outcome = follower.run()
         finally:
             network_preflight.delete_objects(self.client, [main, *supporting])
@@ -161,16 +163,37 @@ class ProgressLines:
 
 
 class _GangFollower(ClusterFollower):
-    """A follower that gives up after ``patience_s``, also when no pod of the gang was started."""
+    """A follower that gives up a gang whose pods do not all run ``start_s`` after it was submitted.
 
-    patience_s = float(_START_S)
+    ``test_s`` is the time of the test itself, which begins when all of them run: a busy cluster starts pods late.
+    """
+
+    start_s = float(_START_S)
+    test_s = float(_START_S)
+    _submitted: float | None = None
+    _running: float | None = None
 
     def _find_end(self) -> None:
-        self._began = getattr(self, "_began", time.monotonic())
+        now = time.monotonic()
+        self._submitted = now if self._submitted is None else self._submitted
+        if self._running is None and self._all_started():
+            self._running = now
         super()._find_end()
-        if self._ending is None and time.monotonic() > self._began + self.patience_s:
-            detail = f"the test did not end within {self.patience_s:.0f} s"
-            self._ending = FoundEnd(RunOutcome("failed", 124, "timeout", detail), reads_s=0.0)
+        if self._ending is not None:
+            return
+        if self._running is None and now > self._submitted + self.start_s:
+            self._give_up(f"the test's pods were not all running after {self.start_s:g} s")
+        elif self._running is not None and now > self._running + self.test_s:
+            self._give_up(f"the test did not end within {self.test_s:g} s")
+
+    def _all_started(self) -> bool:
+        """Return whether all pods of the gang have started; mpirun has one of its own."""
+        phases = [(pod.get("status") or {}).get("phase") for pod in self.pods.values()]
+        wanted = self.job.nodes + (self.main["kind"] == "MPIJob")
+        return len([phase for phase in phases if phase in ("Running", "Succeeded", "Failed")]) >= wanted
+
+    def _give_up(self, detail: str) -> None:
+        self._ending = FoundEnd(RunOutcome("failed", 124, "timeout", detail), reads_s=0.0)
 
 
 def build_gang_job(
@@ -187,10 +210,10 @@ def build_gang_job(
     placement = {**user_job.placement, "backend": "kubernetes", "engine": engine, "allow_slow_network": True}
     # The nodes are named one by one, whatever island the last verdict put them in.
     placement.pop("island", None)
-    if bench.tool == "nccl_tests":
-        # mpirun's pod waits for the workers' pods and their names; that time is not the test's.
-        restart = {**t.cast("dict[str, object]", job["restart"]), "wait_s": _START_S}
-        job.update(restart=restart, timeout_s=int(stage.timeout_s) + 5 + _START_S)
+    # A Job's deadline begins when it is created, and its first pod may run long before the last one: the time to start
+    # is not the test's. The follower ends a test that takes too long.
+    restart = {**t.cast("dict[str, object]", job["restart"]), "wait_s": _START_S}
+    job.update(restart=restart, timeout_s=int(stage.timeout_s) + _END_S + _START_S)
     secrets = list(user_job.pull_secrets)
     return {**job, **user_job.settings, "secret_refs": secrets, "placement": placement, "ttl_after_finished_s": 300}
 

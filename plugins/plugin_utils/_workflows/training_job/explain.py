@@ -14,7 +14,7 @@ import typing as t
 
 from ....module_utils._model import error_line
 from ..._fabric.diagnosis import live_pods
-from ..._fabric.diagnosis.live_causes import cause_weight, find_cause_info
+from ..._fabric.diagnosis.live_causes import cause_weight, explained_codes, find_cause_info
 from ..._fabric.diagnosis.live_rules import diagnose_text
 from ..shared import run_record
 from .follower import RunOutcome, error_file, read_tail
@@ -24,7 +24,7 @@ _CRASHES = ("crash", "fatal_exit_code")
 # 128 + SIGKILL.
 _KILLED = 137
 # The outcome's cause -> the cause whose fix helps.
-_CODES = {"out_of_memory": "oom_host", "nan": "loss_nan", "stalled": "stalled", **live_pods.CODES}
+_CODES = {"out_of_memory": "oom_host", "nan": "loss_nan", "stalled": "stalled"}
 
 
 def explain_end(folder: pathlib.Path, outcome: RunOutcome, backend: Backend) -> RunOutcome:
@@ -35,7 +35,8 @@ def explain_end(folder: pathlib.Path, outcome: RunOutcome, backend: Backend) -> 
     if outcome.outcome not in ("failed", "lost"):
         return outcome
     if outcome.cause not in _CRASHES or outcome.node is None:
-        return _with_fix(outcome, _CODES.get(outcome.cause), backend)
+        code = _CODES.get(outcome.cause) or live_pods.find_code(outcome.cause, outcome.detail)
+        return _with_fix(outcome, code, backend)
     own = folder / run_record.log_file(outcome.node)
     others = [other for other in sorted(own.parent.glob("*.log")) if other != own]
     # What other nodes say after a rank was killed is a consequence.
@@ -53,8 +54,10 @@ def explain_end(folder: pathlib.Path, outcome: RunOutcome, backend: Backend) -> 
 
 
 def _find_code(text: str) -> str | None:
-    """Return the cause that a log names, one that stopped a job before one that followed from it."""
+    """Return the cause that a log names: what explains others, then what stopped a job, then what followed from it."""
     found = diagnose_text(error_line.without_launcher(text), "log").causes if text else ()
+    if found and {*explained_codes(found[0].code)} & {item.code for item in found[1:]}:
+        return found[0].code
     order = {"fatal": 0, "secondary": 1}
     codes = sorted((order[cause_weight(item.code)], item.code) for item in found if cause_weight(item.code) in order)
     return codes[0][1] if codes else None

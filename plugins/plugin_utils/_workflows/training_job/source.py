@@ -14,7 +14,7 @@ import json
 import pathlib
 import typing as t
 
-from ....module_utils._model import job_checkpoints
+from ....module_utils._model import job_checkpoints, job_datasets
 from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.job import Job, to_yaml_names
 from ..._hosts import file_sync, gang
@@ -58,7 +58,7 @@ def read_source(
             )
         _require_script(job, tree)
         placed.append(gang.PlacedTree(tree, environment.CODE_DIR, False))
-    for dataset in job.datasets:
+    for dataset in job_datasets.local_datasets(job):
         tree = file_sync.read_tree(
             pathlib.Path(base, str(dataset.path)).expanduser(), f"job.datasets.{dataset.name}.path"
         )

@@ -32,7 +32,7 @@ from ..outcome import (
 from ..software import add_software
 from ..transport import TransportWatch
 from .follower import HostsFollower
-from .start import restore_checkpoints
+from .start import bring_bound_data
 from .state import HostsPlan
 
 
@@ -53,7 +53,7 @@ def follow_run(
     prices = {host.name: host.price_usd_per_hour for host in plan.hosts}
 
     def restart(remote: NodeClient) -> None:
-        restore_checkpoints(request, plan, [by_name[remote.name]], fresh=False)
+        bring_bound_data(request, plan, [by_name[remote.name]], fresh=False)
         member = dataclasses.replace(gang.without_peers(by_name[remote.name], members), missing={})
         gang.prepare_gang([member], plan.source.placed, claim, plan.run_id)
         gang.start_gang([by_name[remote.name]], plan.run_id)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from .....module_utils._model import interpreters, job_checkpoints
+from .....module_utils._model import interpreters, job_checkpoints, job_datasets
 from .....module_utils._model.errors import InputError, RefusedError
 from .....module_utils._model.job import Job
 from .....module_utils._model.node import Node
@@ -76,7 +76,7 @@ def build_info_request(
     wanted = code_source.rendezvous_port(identity)
     paths = [job.checkpoints.path] if job.checkpoints.path else []
     named = (job.script or "", job.env.get(TOPOLOGY_FILE, ""))
-    absolute = [path for path in named if path.startswith("/")]
+    absolute = [path for path in (*named, *job_datasets.mounted_paths(job)) if path.startswith("/")]
     return {
         "run_id": identity,
         "reserve": reserve if index == 0 else None,

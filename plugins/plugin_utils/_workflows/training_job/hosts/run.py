@@ -29,7 +29,7 @@ from .. import source as code_source
 from ..changes import describe_changes
 from ..load import find_drill_id
 from ..outcome import build_result, record_cancelled
-from . import addresses, checkpoint_binding, lease_guard
+from . import addresses, checkpoint_binding, dataset_binding, lease_guard
 from . import plan as hosts_plan
 from .environments import ensure_environments
 from .refresh import refresh_record, wait_for_follower
@@ -68,11 +68,14 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         drilling = _parse_drill(request, job, found)
         found = ensure_environments(request, job, found, source)
         bound = checkpoint_binding.open_bound(home, job, [host.name for host in found], run_id)
+        datasets = dataset_binding.open_bound(home, job, [host.name for host in found])
+        resolved = {**dataset_binding.stream_variables(datasets), **resolved[0]}, resolved[1]
         if request.check:
             plan = _build_plan(request, home, job, found, source, run_id)
             _check_cut(plan, drilling)
             require_same_job(plan, before)
             changed = not is_running(plan)
+            dataset_binding.announce_stage(datasets, plan.remotes[0], request.progress)
             names = ", ".join(host.name for host in found)
             would = "would be started" if changed else "is running and would be followed"
             request.progress.say(f"run {run_id} {would} on {names}: world size {job.world_size}; nothing was changed")
@@ -84,7 +87,8 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             }
         with home.lock(run_id):
             try:
-                plan = dataclasses.replace(_build_plan(request, home, job, found, source, run_id), bound=bound)
+                plan = _build_plan(request, home, job, found, source, run_id)
+                plan = dataclasses.replace(plan, bound=bound, datasets=datasets)
                 _check_cut(plan, drilling)
                 return start_or_join(request, home, plan, before, resolved, drilling)
             finally:

@@ -27,7 +27,7 @@ from .. import network
 from ..announce import announce
 from ..changes import describe_changes
 from ..outcome import build_result
-from . import checkpoint_binding, lease_guard
+from . import checkpoint_binding, dataset_binding, lease_guard
 from . import plan as hosts_plan
 from .state import AGENTS_FILE, HostsPlan, build_owner_mark, has_unrecorded_end, is_alive, is_part_over, is_running
 
@@ -76,7 +76,7 @@ def start_or_join(
         if not lives:
             files.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "submitted", "attempt": attempt})
         try:
-            restore_checkpoints(request, plan, missing, fresh=before is None)
+            bring_bound_data(request, plan, missing, fresh=before is None)
             ready = members if not lives else [gang.without_peers(member, members) for member in missing]
             proof = shared_folder.new_proof()
             say, fresh = request.progress.say, before is None
@@ -96,18 +96,18 @@ def start_or_join(
     return follow_run(request, plan, members, folder, current, drilling, changed=bool(started), guard=guard)
 
 
-def restore_checkpoints(
+def bring_bound_data(
     request: RunRequest, plan: HostsPlan, members: t.Sequence[gang.GangMember], *, fresh: bool
 ) -> None:
-    """Fetch from the job's bucket what these nodes lack of the newest checkpoint; undo the start when that fails."""
-    if plan.bound is None:
-        return
+    """Fetch what these nodes lack from the job's buckets, datasets and the newest checkpoint; undo when that fails."""
     ranks = {remote.name: rank for rank, remote in enumerate(plan.remotes)}
     chosen = {ranks[member.remote.name]: member for member in members}
     remotes = {rank: member.remote for rank, member in chosen.items()}
     folders = {rank: str(member.spec["checkpoints"]["folder"]) for rank, member in chosen.items()}
     try:
-        checkpoint_binding.restore(plan.bound, remotes, folders, request.progress)
+        dataset_binding.stage(plan.datasets, list(remotes.values()), plan.run_id, request.progress)
+        if plan.bound is not None:
+            checkpoint_binding.restore(plan.bound, remotes, folders, request.progress)
     except MusterError:
         gang.undo_start(list(remotes.values()), plan.run_id, fresh=fresh)
         raise
@@ -241,6 +241,9 @@ def _build_members(
             mpi.KNOWN_HOSTS_FILE: known.encode(),
         }
     made = hosts_plan.build_members(plan.job, plan.remotes, nodes, launched, context, plan.infos, (env, files))
+    ca = dataset_binding.stream_ca(plan.datasets)
+    if ca is not None:
+        made = [_add_stream_ca(member, ca) for member in made]
     if plan.bound is None:
         return made
     return [_store_checkpoints(member, plan.bound, rank) for rank, member in enumerate(made)]
@@ -252,16 +255,25 @@ def _store_checkpoints(
     """Return a member that stores its checkpoints in the job's bucket, by signed addresses among its secrets."""
     if not bound.stores(rank):
         return member
+    place, member = _add_secret_file(member, checkpoint_binding.ADDRESSES_FILE, bound.addresses(rank))
+    spec = {**member.spec, "checkpoints": {**member.spec["checkpoints"], "store": place}}
+    return dataclasses.replace(member, spec=spec)
+
+
+def _add_stream_ca(member: gang.GangMember, ca: str) -> gang.GangMember:
+    """Return a member whose S3 clients trust the store's own CA."""
+    place, member = _add_secret_file(member, "stream-ca.pem", ca)
+    return dataclasses.replace(member, spec={**member.spec, "env": {"AWS_CA_BUNDLE": place, **member.spec["env"]}})
+
+
+def _add_secret_file(member: gang.GangMember, name: str, content: str) -> tuple[str, gang.GangMember]:
+    """Return the path of a file that is removed at the end of the run, and the member that gets it."""
     run_dir = str(member.spec["events"]).rpartition("/")[0]
-    place = f"{run_dir}/secrets/{checkpoint_binding.ADDRESSES_FILE}"
-    spec = {
-        **member.spec,
-        "checkpoints": {**member.spec["checkpoints"], "store": place},
-        "secret_files": [*member.spec["secret_files"], place],
-    }
-    own = gang.secret_payload({}, {checkpoint_binding.ADDRESSES_FILE: bound.addresses(rank).encode()})
+    place = f"{run_dir}/secrets/{name}"
+    spec = {**member.spec, "secret_files": [*member.spec["secret_files"], place]}
+    own = gang.secret_payload({}, {name: content.encode()})
     merged = {key: {**member.secrets.get(key, {}), **own[key]} for key in ("env", "files")}
-    return dataclasses.replace(member, spec=spec, secrets=merged)
+    return place, dataclasses.replace(member, spec=spec, secrets=merged)
 
 
 def _describe_memory_limit(managers: t.Mapping[str, str | None]) -> list[str]:

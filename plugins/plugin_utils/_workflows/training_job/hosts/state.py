@@ -20,6 +20,7 @@ from .. import source as code_source
 from ..network import NetworkPlan
 from . import plan as hosts_plan
 from .checkpoint_binding import BoundCheckpoints
+from .dataset_binding import BoundDataset
 
 # Of the cluster's folder: where each host's agent was when it was last asked.
 AGENTS_FILE = "agents.json"
@@ -42,6 +43,7 @@ class HostsPlan:
     derived: Dict
     network: NetworkPlan
     bound: BoundCheckpoints | None = None
+    datasets: tuple[BoundDataset, ...] = ()
 
 
 def build_owner_mark(request: RunRequest, home: StateHome, job: Job) -> Dict:

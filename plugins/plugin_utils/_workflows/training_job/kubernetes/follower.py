@@ -36,7 +36,7 @@ from .ending.last_lines import FoundEnd, is_over
 from .ending.pod_losses import PodLosses
 from .ending.run_end import EndRules
 from .force_delete import ForcedDeletions
-from .pending import Hindrances, PendingCauses, keeps_waiting
+from .pending import Hindrances, PendingCauses, SlowPulls, keeps_waiting
 from .pod_logs import LineCounts, PodLogs
 from .run_events import RunWarnings
 from .timestamps import cluster_date, local_time
@@ -80,6 +80,7 @@ class ClusterFollower(Follower):
         self.warnings = RunWarnings(sources.plan, [mount.pvc for mount in job.mounts if mount.pvc])
         self.pending = PendingCauses(sources.plan.queue is not None, sources.client.transport.is_recovering)
         self.hindrances = Hindrances(job.placement.start_wait_s)
+        self.pulls = SlowPulls(sources.client, sources.plan.namespace)
         self.exits = ContainerExits(self.main["kind"], job.nodes)
         self.rules = EndRules(job, self.exits, sources.deadline_passed)
         self._ending: FoundEnd | None = None
@@ -110,6 +111,7 @@ class ClusterFollower(Follower):
                 self._force_delete()
                 self.logs.reopen(self.sources, self.pods)
                 self._report_once(self.pending.unexplained_suspension(self.main))
+                self._report_once(next(filter(None, map(self.pulls.find, self.pods.values())), None))
                 self._report()
         finally:
             self.sources.close()

@@ -4,7 +4,8 @@
 """A run on a cluster has one follower: a Lease under the run's name, held while it is submitted and followed.
 
 Two of them would count its budgets, force-delete its pods and delete its machines at the same time. Whether a holder
-is still running is judged by the renewals that are seen here, as in client-go's leader election: clocks may differ.
+is still running is judged by the renewals that are seen here, as in client-go's leader election: the API server may
+have been away. Leases that no follower ends, because it was killed, are deleted by the next one of their namespace.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -21,7 +22,7 @@ from .....module_utils._model.errors import MusterError, RefusedError
 from ...._kube.api.client import Client
 from ...._kube.api.errors import KubeError
 from ...._kube.api.kinds import Fields, JsonObject, KubeObject, ObjectMeta, parse_time
-from ...._kube.jobs.spec import KubePlan, set_owner
+from ...._kube.jobs.spec import RUN_LABEL, KubePlan, set_owner
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
 
@@ -121,7 +122,9 @@ class LeaderLease:
 
     def _write(self, live: KubeObject | None) -> bool:
         """Write this holder into the Lease as it was read; return False when another one was faster."""
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        # By the API server's clock: that of this controller may be hours off.
+        at = datetime.datetime.fromtimestamp(self._client.transport.stats.server_time() or time.time(), datetime.UTC)
+        now = at.isoformat(timespec="microseconds").replace("+00:00", "Z")
         spec: JsonObject = {"holderIdentity": self._holder, "leaseDurationSeconds": DURATION_S, "renewTime": now}
         try:
             if live is None:
@@ -168,14 +171,28 @@ class LeaderLease:
                 continue
 
 
-def delete_stale(client: Client, name: str, namespace: str) -> None:
-    """Remove the Lease of a run that has ended when its holder renews it no more: it was killed while it followed."""
-    now = client.transport.stats.server_time()
+def is_expired(lease: KubeObject, now: float | None) -> bool:
+    """Return whether a Lease was not renewed for its duration: its holder was killed, or cannot reach the cluster.
+
+    :param now: the API server's time, None where it is not known; holders write their renewals by it.
+    """
+    spec = lease.get("spec") or {}
+    renewed = parse_time(spec.get("renewTime"))
+    return (
+        now is not None
+        and renewed is not None
+        and now - renewed > float(spec.get("leaseDurationSeconds") or DURATION_S)
+    )
+
+
+def delete_expired(client: Client, namespace: str) -> None:
+    """Delete the expired Leases of runs. Should a holder be running, its next renewal creates its Lease again."""
     with contextlib.suppress(MusterError):
-        live = client.get(_KIND, name, namespace) or {}
-        renewed = parse_time((live.get("spec") or {}).get("renewTime"))
-        if now is not None and renewed is not None and now - renewed > DURATION_S:
-            client.delete(_KIND, name, namespace, uid=live["metadata"]["uid"])
+        leases = client.list(_KIND, namespace, labels=RUN_LABEL, patient=False).items
+        now = client.transport.stats.server_time()
+        for lease in leases:
+            if is_expired(lease, now):
+                client.delete(_KIND, lease["metadata"]["name"], namespace, uid=lease["metadata"]["uid"])
 
 
 @contextlib.contextmanager
@@ -193,3 +210,4 @@ def hold_lease(
         yield claim
     finally:
         claim.release()
+        delete_expired(client, made.namespace)

@@ -29,7 +29,7 @@ from ...._kube.objects import events, status, wait
 from ...._kube.objects.apply import apply
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
-from .pending import Hindrances, PendingCauses
+from .pending import Hindrances, PendingCauses, SlowPulls
 
 _VALID_S = 24 * 3600.0
 _LIMIT_S = 600.0
@@ -128,6 +128,7 @@ class _StartProblems:
     def __init__(self, client: Client, plan: KubePlan, main: KubeObject, progress: Progress) -> None:
         self._image, self._main, self._progress = plan.job.image, main, progress
         self._hindrances = Hindrances(plan.job.placement.start_wait_s)
+        self._pulls = SlowPulls(client, plan.namespace)
         self._running: set[str] = set()
         self._news = PendingCauses(False, client.transport.is_recovering)
         self._final: RefusedError | None = None
@@ -148,6 +149,7 @@ class _StartProblems:
             if (value.get("status") or {}).get("phase") == "Running":
                 self._running.add(str(value["metadata"].get("uid")))
             self._take(events.find_pod_problem(value))
+            self._take(self._pulls.find(value))
         if self._final is not None:
             raise self._final
         late = self._hindrances.overdue(lambda cause: cause.uid not in self._running)

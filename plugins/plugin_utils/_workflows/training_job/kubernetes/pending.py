@@ -10,13 +10,19 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 
+from .....module_utils._model import image_name
+from .....module_utils._model.errors import MusterError
+from ...._kube.api.client import Client
 from ...._kube.api.kinds import KubeObject, title
 from ...._kube.objects import events, status
 from .ending.last_lines import is_over
 
+# A registry that answers begins to send an image within seconds.
+_PULLING_S = 30.0
 # Kueue makes a Workload of a job within moments.
 _UNQUEUED_S = 8.0
 # What was asked too early is asked again within seconds, under load a little later.
@@ -91,7 +97,7 @@ class PendingCauses:
             now = time.monotonic()
             if now - self._early.setdefault(cause.key, now) < _EARLY_S:
                 return False
-        shared = (cause.code, cause.line) if cause.code in ("image", "container") else None
+        shared = (cause.code, cause.line) if cause.code in ("image", "pull", "container") else None
         new = cause.key not in self._said and shared not in self._said_of_others
         self._said.add(cause.key)
         if shared:
@@ -131,6 +137,42 @@ class Hindrances:
     def describe(self, cause: events.StartProblem) -> str:
         """Return why a run ends by a cause that lasted, one line."""
         return f"{cause.text}; it lasted for more than placement.start_wait_s ({self.wait_s:g} s)"
+
+
+class SlowPulls:
+    """Finds images that are pulled for long: a registry that does not answer causes no warning for minutes."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client, self._namespace = client, namespace
+        # When a pod's events are to be read, by its uid.
+        self._due: dict[str, float] = {}
+        self._found: set[str] = set()
+
+    def find(self, pod: KubeObject) -> events.StartProblem | None:
+        """Return that a pod still pulls its image and from where, each image once; to be asked again and again."""
+        uid, now = str(pod["metadata"].get("uid")), time.monotonic()
+        if not _is_being_created(pod):
+            self._due.pop(uid, None)
+            return None
+        if now < self._due.setdefault(uid, now + _PULLING_S):
+            return None
+        self._due[uid] = now + _PULLING_S
+        with contextlib.suppress(MusterError):
+            about = self._client.list("v1/Event", self._namespace, fields=f"involvedObject.uid={uid}", patient=False)
+            image = events.find_pulled_image(about.items)
+            if image and image not in self._found:
+                self._found.add(image)
+                registry = image_name.full_name(image).partition("/")[0]
+                line = f"{image}, from the registry {registry}, for more than {_PULLING_S:.0f} s"
+                name = title("Pod", self._namespace, pod["metadata"].get("name"))
+                return events.StartProblem("pull", name, line, 1, True, uid)
+        return None
+
+
+def _is_being_created(pod: KubeObject) -> bool:
+    placed = bool((pod.get("spec") or {}).get("nodeName"))
+    pending = (pod.get("status") or {}).get("phase") == "Pending"
+    return placed and pending and events.find_pod_problem(pod) is None
 
 
 def keeps_waiting(cause: events.StartProblem, pods: Mapping[str, KubeObject], begun: bool) -> bool:

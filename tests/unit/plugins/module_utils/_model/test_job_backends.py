@@ -59,8 +59,6 @@ def test_what_only_kubernetes_does_is_refused_on_hosts_with_the_way_to_it(
 BINDINGS = [
     ({"code": {"from": "binding", "ref": "b"}}, "job.code.from"),
     ({"secret_refs": [{"name": "T", "from": "infisical"}]}, "job.secret_refs.from"),
-    ({"datasets": [{"name": "d", "path": "p", "mode": "mount"}]}, "job.datasets.mode"),
-    ({"datasets": [{"name": "d", "path": "p", "prefix": "s"}]}, "job.datasets.binding"),
     ({"mounts": [{"name": "m", "path": "/m", "binding": "b"}]}, "job.mounts.binding"),
     ({"tracking": "t"}, "job.tracking"),
 ]

@@ -41,7 +41,7 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
                 mark_cancelled(client, ref, home.owner(create=True)["controller"])
             within_s = int(record.job["checkpoints"]["grace_s"]) + DELETION_S
             existed = delete_run(client, ref, run_id, within_s, request.progress)
-            leader_lease.delete_stale(client, ref.name, ref.namespace)
+            leader_lease.delete_expired(client, ref.namespace)
     except RefusedError:
         # It is another cluster, or there is no such run.
         raise

@@ -151,12 +151,16 @@ class EndRules:
         last = max((item.started_at for item in story.attempts), default=0.0)
         failure = attempt.first_failure if attempt else None
         refusal = self._newest_refusal(story)
-        if refusal is not None and (refusal.is_reason or failure is None):
+        if refusal is not None and refusal.is_reason:
+            return refusal.outcome
+        # Of pods that were told to end while they waited for others, this says why.
+        late = "Deadline" in reason or self._late()
+        if refusal is not None and failure is None and not late:
             return refusal.outcome
         killed = self.exits.killed_since(last)
         if killed:
             return RunOutcome("failed", 137, "out_of_memory", f"{killed[1]} ({reason})", killed[0])
-        if "Deadline" in reason or self._late():
+        if late:
             # Ranks that were told to end for it say so as they end.
             return RunOutcome("failed", 124, "timeout", f"timeout_s ({self.job.timeout_s} s) has passed ({reason})")
         lost = attempt.failed_node if attempt and attempt.cause != "crash" else None

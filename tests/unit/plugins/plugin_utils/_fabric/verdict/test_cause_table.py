@@ -10,18 +10,7 @@ import re
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live_causes import find_fix
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict.cause_table import (
-    CAUSES,
-    SYMPTOMS,
-    CauseInfo,
-)
-
-
-def test_the_fix_is_that_of_the_backend_where_there_is_one() -> None:
-    info = CauseInfo("x", "fatal", "X", "both", on_hosts="hosts", in_pods="pods")
-    assert (info.fix_on(None), info.fix_on("hosts"), info.fix_on("kubernetes")) == ("both", "hosts", "pods")
-    plain = CauseInfo("x", "fatal", "X", "both")
-    assert (plain.fix_on("hosts"), plain.fix_on("kubernetes")) == ("both", "both")
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict.cause_table import CAUSES, SYMPTOMS
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import pathlib
+import threading
+import time
 import typing as t
 
 import pytest
@@ -60,7 +62,9 @@ def job(backend: str = "nccl", stage: BenchStage = STAGE) -> dict[str, t.Any]:
 def test_the_users_image_and_place_run_the_benchs_own_program() -> None:
     made = job()
     assert (made["image"], made["nodes"], made["script"]) == ("registry.example/train:1", 2, "allreduce_bench.py")
-    assert made["args"][-2:] == ["--out", "-"] and "--steps" not in made["args"] and made["timeout_s"] == 65
+    assert made["args"][-2:] == ["--out", "-"] and "--steps" not in made["args"]
+    # The Job's own deadline begins when it is created: a first pod waits for the last one for as long as that may take.
+    assert (made["timeout_s"], made["restart"]["wait_s"]) == (60 + 5 + 120, 120)
     # The proof needs NCCL's own lines, whatever the job says.
     assert made["env"]["PYTHONPATH"] == "/opt/torch" and made["env"]["NCCL_DEBUG"] == "INFO"
     assert made["env"]["NCCL_ALGO"] == "RING" and "NCCL_DEBUG_FILE" not in made["env"]
@@ -102,7 +106,7 @@ def test_an_api_server_takes_the_gang_and_it_runs_on_these_nodes_alone() -> None
     assert {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1", "n2"]} in term["matchExpressions"]
     (apart,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert apart["topologyKey"] == "kubernetes.io/hostname"
-    assert main["spec"]["activeDeadlineSeconds"] == 65 and pod["hostNetwork"] is True
+    assert main["spec"]["activeDeadlineSeconds"] == 185 and pod["hostNetwork"] is True
 
 
 def _fields(value: t.Any) -> dict[str, t.Any]:
@@ -211,11 +215,39 @@ def test_a_gang_without_a_table_says_why() -> None:
     assert problem.endswith("(exit code 127)")
 
 
-def test_a_gang_that_does_not_end_is_given_up(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def gang(tmp_path: pathlib.Path, told: Told) -> kubernetes_gang._GangFollower:
+    given = parse_job({"name": "r", "nodes": 2, "image": "i", "command": ["true"], "launcher": "command",
+                       "placement": {"backend": "kubernetes"}})  # fmt: skip
+    return kubernetes_gang._GangFollower(given, "r", tmp_path, t.cast(t.Any, told), Said(), lambda _line: None, None)
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.4])
+def test_a_test_s_time_begins_when_all_its_pods_run(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, late_s: float
+) -> None:
+    """A pod that starts late takes nothing of it."""
     monkeypatch.setattr(follower, "_IDLE_S", 0.01)
-    told, given = Told(), parse_job({"name": "r", "nodes": 2, "image": "i", "command": ["true"], "launcher": "command",
-                                     "placement": {"backend": "kubernetes"}})  # fmt: skip
-    gang = kubernetes_gang._GangFollower(given, "r", tmp_path, t.cast(t.Any, told), Said(), lambda _line: None, None)
-    gang.patience_s = 0.1
-    outcome = gang.run()
-    assert (outcome.outcome, outcome.cause, outcome.detail) == ("failed", "timeout", "the test did not end within 0 s")
+    told = Told()
+    given = gang(tmp_path, told)
+    given.start_s, given.test_s = 30.0, 0.2
+    told.tell_pod("a")
+    told.tell_pod("b", "waiting", node="node-2", phase="Pending")
+    began = time.monotonic()
+    threading.Timer(late_s, lambda: told.tell_pod("b", node="node-2")).start()
+    outcome = given.run()
+    assert (outcome.outcome, outcome.cause, outcome.detail) == (
+        "failed",
+        "timeout",
+        "the test did not end within 0.2 s",
+    )
+    assert time.monotonic() - began >= late_s + 0.2
+
+
+def test_a_gang_that_does_not_start_is_given_up(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "_IDLE_S", 0.01)
+    told = Told()
+    given = gang(tmp_path, told)
+    given.start_s, given.test_s = 0.1, 30.0
+    told.tell_pod("a")
+    told.tell_pod("b", "waiting", node="node-2", phase="Pending")
+    assert given.run().detail == "the test's pods were not all running after 0.1 s"

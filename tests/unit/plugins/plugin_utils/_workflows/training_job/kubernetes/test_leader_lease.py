@@ -14,7 +14,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.leader_lease import (
     LeaderLease,
-    delete_stale,
+    is_expired,
 )
 
 Dict = dict[str, t.Any]
@@ -74,11 +74,18 @@ def test_a_run_that_was_taken_over_is_not_followed_any_more() -> None:
         mine.check()
 
 
-@pytest.mark.parametrize(("renewed", "deleted"), [("2025-12-31T23:00:00Z", ["r u"]), ("2025-12-31T23:59:50Z", [])])
-def test_only_a_lease_that_is_renewed_no_more_is_deleted(renewed: str, deleted: list[str]) -> None:
-    cluster = Cluster({"metadata": {"uid": "u"}, "spec": {"renewTime": renewed}})
-    delete_stale(t.cast(t.Any, cluster), "r", "team")
-    assert cluster.deleted == deleted
+@pytest.mark.parametrize(
+    ("renewed", "now", "expired"),
+    [
+        ("2025-12-31T23:00:00Z", 1_767_225_600.0, True),
+        ("2025-12-31T23:59:50Z", 1_767_225_600.0, False),
+        ("2025-12-31T23:00:00Z", None, False),
+        ("soon", 1_767_225_600.0, False),
+    ],
+)
+def test_only_a_lease_that_is_renewed_no_more_is_expired(renewed: str, now: float | None, expired: bool) -> None:
+    lease: t.Any = {"metadata": {"uid": "u"}, "spec": {"renewTime": renewed, "leaseDurationSeconds": 60}}
+    assert is_expired(lease, now) is expired
 
 
 LIVE: Dict = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "r", "uid": "main"}}

@@ -9,6 +9,7 @@ import json
 import pathlib
 import threading
 import time
+import types
 import typing as t
 
 import pytest
@@ -202,3 +203,63 @@ def test_what_the_cluster_dates_is_of_its_own_clock(monkeypatch: pytest.MonkeyPa
     assert timestamps.local_time("1970-01-01T02:00:00Z", 9_700.0) == 7500.0, "that clock is five minutes behind ours"
     assert timestamps.local_time("1970-01-01T02:46:30Z", None) == 10_000.0, "just now"
     assert timestamps.local_time(None, None) == timestamps.local_time("soon", 1.0) == 10_000.0
+
+
+class Listing:
+    """A client whose namespace has these events."""
+
+    def __init__(self, *events: tuple[str, str, str]) -> None:
+        self.events, self.asked = events, 0
+
+    def list(self, _kind: str, _namespace: str, **_how: t.Any) -> t.Any:
+        self.asked += 1
+        items = [{"reason": reason, "message": message, "lastTimestamp": at} for at, reason, message in self.events]
+        return types.SimpleNamespace(items=items)
+
+
+def pulling_pod(uid: str = "a", node: str = "node-1", **status: t.Any) -> Dict:
+    return {"metadata": {"name": f"r-{uid}", "uid": uid}, "spec": {"nodeName": node},
+            "status": {"phase": "Pending", **status}}  # fmt: skip
+
+
+PULLS = ("2026-11-21T10:00:02Z", "Pulling", 'Pulling image "registry.example:5000/team/train:1"')
+WAITS = {"name": "node", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "x"}}}
+
+
+def test_a_registry_that_does_not_answer_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending, "_PULLING_S", 0.0)
+    pulls = pending.SlowPulls(t.cast(t.Any, Listing(PULLS)), "n")
+    found = pulls.find(pulling_pod())
+    assert (
+        found is not None
+        and not found.final
+        and found.text
+        == (
+            "Pod n/r-a: its image is still being pulled: "
+            "registry.example:5000/team/train:1, from the registry registry.example:5000, for more than 0 s"
+        )
+    )
+    assert pulls.find(pulling_pod()) is None and pulls.find(pulling_pod("b")) is None
+
+
+@pytest.mark.parametrize(
+    ("pod", "events"),
+    [
+        (pulling_pod(), [PULLS, ("2026-11-21T10:00:09Z", "Pulled", "Successfully pulled image")]),
+        (pulling_pod(), []),
+        (pulling_pod(node=""), [PULLS]),
+        (pulling_pod(containerStatuses=[WAITS]), [PULLS]),
+        (pulling_pod(phase="Running"), [PULLS]),
+    ],
+    ids=["pulled", "no events", "not placed", "failed", "runs"],
+)
+def test_only_what_is_being_pulled_is_named(
+    pod: Dict, events: list[tuple[str, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending, "_PULLING_S", 0.0)
+    assert pending.SlowPulls(t.cast(t.Any, Listing(*events)), "n").find(pod) is None
+
+
+def test_events_are_read_when_a_pull_has_lasted() -> None:
+    client = Listing(PULLS)
+    assert pending.SlowPulls(t.cast(t.Any, client), "n").find(pulling_pod()) is None and client.asked == 0

@@ -168,3 +168,14 @@ def test_the_crash_that_was_one_too_many_is_named_also_when_the_gang_was_started
         found = judge.own_end(running, story(*attempts), None)
         assert found is not None and (found.outcome, found.cause, found.exit_code) == ("failed", "crash", 1)
         assert found.detail == "a rank on node-1 exited with code 1 (restart.max_crashes (1) is exceeded)"
+
+
+def test_a_gang_that_ran_out_of_time_while_it_waited_says_so() -> None:
+    """Its pods say that they were stopped, which is not why."""
+    for judge, ended in (
+        (rules(late=True), FAILED),
+        (rules(), main("Failed", "DeadlineExceeded", "Job was active longer than specified deadline")),
+    ):
+        judge.take_refusal("node-1", {"at": 60.0, "attempt": 1, "exit_code": 143, "detail": "stopped while waiting"})
+        found = judge.engine_end(ended, story())
+        assert found is not None and (found.exit_code, found.cause) == (124, "timeout"), found

@@ -1,0 +1,86 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where the datasets of a job come from, and which of their options exclude each other: rules on a job.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from .errors import InputError
+
+if t.TYPE_CHECKING:
+    from .job import Dataset, Job
+
+
+def local_datasets(job: Job) -> list[Dataset]:
+    """Return the datasets that are copied from the controller."""
+    return [item for item in job.datasets if item.mode == "stage" and item.binding is None]
+
+
+def mounted_paths(job: Job) -> list[str]:
+    """Return the paths at which nodes must have datasets already."""
+    return [str(item.path) for item in job.datasets if item.mode == "mount"]
+
+
+def check_datasets(job: Job) -> None:
+    """Refuse datasets whose options do not fit together.
+
+    :raises InputError: naming the dataset and the option.
+    """
+    names = [dataset.name for dataset in job.datasets]
+    for dataset in job.datasets:
+        option = f"job.datasets.{dataset.name}"
+        if names.count(dataset.name) > 1:
+            raise InputError("job.datasets", f"'{dataset.name}' is listed twice")
+        if dataset.mode == "mount":
+            _check_mount(job, dataset, option)
+        elif dataset.binding is not None:
+            _check_bound(dataset, option)
+        else:
+            _check_local(dataset, option)
+
+
+def _check_mount(job: Job, dataset: Dataset, option: str) -> None:
+    if job.on_kubernetes:
+        raise InputError(f"{option}.mode", "mount is not supported on Kubernetes", "Name a claim or folder in mounts")
+    if dataset.binding is not None:
+        raise InputError(
+            f"{option}.binding",
+            "a bucket is not mounted as a file system from here",
+            "Use mode: stage or stream, or mount it on the nodes and name only its path",
+        )
+    _refuse_prefix(dataset, option)
+    if not dataset.path or not dataset.path.startswith("/"):
+        raise InputError(f"{option}.path", "must be an absolute path of the nodes with mode: mount")
+
+
+def _check_bound(dataset: Dataset, option: str) -> None:
+    if dataset.path is not None:
+        raise InputError(
+            f"{option}.path", "and binding exclude each other", "prefix names a folder or an object of the bucket"
+        )
+    if ".." in (dataset.prefix or "").split("/"):
+        raise InputError(f"{option}.prefix", "must not contain '..'")
+    if not dataset.read_only:
+        raise InputError(
+            f"{option}.read_only",
+            "must be true with a binding: all runs of a node share what is staged",
+            "Have the program copy what it changes",
+        )
+
+
+def _check_local(dataset: Dataset, option: str) -> None:
+    if dataset.mode == "stream":
+        raise InputError(f"{option}.binding", "is required with mode: stream", "Name a binding of an object store")
+    _refuse_prefix(dataset, option)
+    if not dataset.path:
+        raise InputError(f"{option}.path", "is required", "Or name a binding, and in prefix a folder of its bucket")
+
+
+def _refuse_prefix(dataset: Dataset, option: str) -> None:
+    if dataset.prefix is not None:
+        raise InputError(f"{option}.prefix", "requires a binding", "Name in binding the object store that has it")

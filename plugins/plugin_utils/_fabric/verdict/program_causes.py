@@ -1,0 +1,138 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The causes that programs, torch, CUDA and the driver show, as data; those of networks are in :mod:`cause_table`.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+from .cause_info import CauseInfo
+
+PROGRAM_CAUSES = (
+    CauseInfo(
+        "checkpoint_failed",
+        "fatal",
+        "A checkpoint could not be written or read",
+        "Check free space and permissions of the checkpoint path; resume from the newest complete checkpoint",
+    ),
+    CauseInfo(
+        "checkpoint_mismatch",
+        "fatal",
+        "The checkpoint is of another model than the program builds",
+        "Use the model and arguments (args) that wrote the checkpoint, or another run id or checkpoint folder for a "
+        "changed model",
+    ),
+    CauseInfo(
+        "disk_full",
+        "fatal",
+        "A disk is full",
+        "Free space on the disk that the message names",
+        on_hosts="Free space on the node, or set muster_node_state and checkpoints.path to a larger disk",
+        in_pods="Free space on the volume, or use a larger one in job.mounts and checkpoints.path",
+    ),
+    CauseInfo(
+        "driver_too_old",
+        "fatal",
+        "The NVIDIA driver does not fit the program's CUDA",
+        "Update the NVIDIA driver of the node (a reboot loads it), or use a build of torch for the driver's CUDA "
+        "version (nvidia-smi shows it)",
+    ),
+    CauseInfo(
+        "gpu_error",
+        "fatal",
+        "A GPU or its driver reports a fault",
+        "Drain the node, then reset the GPU or reboot (dmesg shows the Xid number, NVIDIA's table what it means); if "
+        "it comes again, have the GPU replaced",
+    ),
+    CauseInfo(
+        "gpu_missing",
+        "fatal",
+        "A rank asked for a GPU that it does not have",
+        "Give each rank its GPU: gpus_per_node and processes_per_node must fit the node, and the program must take the "
+        "GPU of LOCAL_RANK; check nvidia-smi and CUDA_VISIBLE_DEVICES",
+    ),
+    CauseInfo(
+        "gpu_arch_mismatch",
+        "fatal",
+        "The program's torch is not built for this GPU",
+        "Install a torch (and extensions) built for this GPU's compute capability, or use GPUs that it supports",
+    ),
+    CauseInfo(
+        "library_mismatch",
+        "fatal",
+        "A shared library is missing or of another version",
+        "Reinstall torch with its own libraries into a clean environment so that one version of each is there, and "
+        "remove others from LD_LIBRARY_PATH",
+    ),
+    CauseInfo(
+        "module_missing",
+        "fatal",
+        "A Python package is missing",
+        "Install the package for the job's interpreter",
+        on_hosts="Install the package for the job's interpreter on every node (muster_training_packages), and name it "
+        "in job.requires",
+        in_pods="Add the package to the image",
+    ),
+    CauseInfo(
+        "permission_denied",
+        "fatal",
+        "The program may not read or write a file",
+        "Give the user that runs the job the right to that path, or name another path",
+    ),
+    CauseInfo(
+        "syntax_error",
+        "fatal",
+        "The program is not valid Python for this interpreter",
+        "Correct the line that is named; check that the nodes' Python is as new as the program needs",
+    ),
+    CauseInfo(
+        "port_in_use",
+        "fatal",
+        "A port is already in use on the node",
+        "End the other process that has the port (ss -ltnp), such as an earlier job, or let the program use a free "
+        "port instead of a fixed one",
+    ),
+    CauseInfo(
+        "too_many_open_files",
+        "fatal",
+        "A process has too many open files",
+        "Raise the limit of open files (ulimit -n, LimitNOFILE), use fewer data-loader workers, or "
+        "torch.multiprocessing.set_sharing_strategy('file_system')",
+    ),
+    CauseInfo(
+        "download_failed",
+        "fatal",
+        "A download failed: the node does not reach the server",
+        "Open the way to the server or set a proxy (job.env), or bring the files along (job.datasets) and use them "
+        "offline (HF_HUB_OFFLINE=1)",
+    ),
+    CauseInfo(
+        "unused_parameters",
+        "fatal",
+        "DistributedDataParallel waits for gradients of parameters that were not used",
+        "Use all parameters in the loss on every rank, or pass find_unused_parameters=True to DistributedDataParallel",
+    ),
+    CauseInfo(
+        "device_assert",
+        "fatal",
+        "A CUDA kernel found an index or value out of range",
+        "Compare labels and indices with the number of classes or the size of the table; run with "
+        "CUDA_LAUNCH_BLOCKING=1 or on the CPU to see the line",
+    ),
+    CauseInfo(
+        "loss_nan",
+        "fatal",
+        "The loss is not a number (NaN or infinite)",
+        "Lower the learning rate, clip gradients, check the data and the precision; continue from a checkpoint before "
+        "it",
+    ),
+    CauseInfo(
+        "collective_timeout",
+        "fatal",
+        "A collective timed out: one rank did not take part",
+        "Find the rank that stood or ended: its log and stack (py-spy dump), unequal numbers of batches, a branch that "
+        "only some ranks take, or slow storage; a longer timeout only if it was at work",
+    ),
+)

@@ -1,0 +1,182 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Figures of staging on real processes and a real S3 server: speed beside rclone, and what is sent twice after cuts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import typing as t
+import urllib.parse
+
+from ansible_collections.muster.training.tests.e2e.service_world import (
+    ACCESS,
+    SECRET,
+    ServiceWorld,
+    Store,
+    services_python,
+)
+
+# The gate is for 1024; `make test` moves less.
+SIZE_MIB = int(os.environ.get("MUSTER_DATASET_MIB", "256"))
+CUT_MIB = 96
+CUTS = 10
+MB_PER_S = 60
+# argv: state root, JSON {rows, urls}. Plans and stages until all is there, as the controller does.
+AGENT = """
+import json, pathlib, sys
+from ansible_collections.muster.training.plugins.module_utils._node import host_s3
+state, given = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2])
+about = {"dataset": "0123456789abcdef", "name": "d"}
+plan = host_s3.answer({"step": "plan", "objects": given["rows"], **about}, state)
+missing = plan["missing"]
+while missing:
+    urls = {str(number): given["urls"][number] for number in missing}
+    answer = host_s3.answer({"step": "stage", "urls": urls, "seconds": 30, **about}, state)
+    assert not answer.get("problem"), answer
+    missing = answer["missing"]
+"""
+# argv: bucket, JSON {key: MiB}. Uploads in parts of 16 MiB; prints rows and signed addresses.
+UPLOAD = """
+import random
+from botocore.config import Config as C
+signer = b.get_session().create_client("s3", endpoint_url=sys.argv[4], region_name="us-east-1",
+    config=C(signature_version="s3v4", s3={"addressing_style": "path"}))
+bucket, rows, urls = sys.argv[2], [], []
+for key, mib in json.loads(sys.argv[3]).items():
+    have = {o["Key"] for o in s3.list_objects_v2(Bucket=bucket, Prefix=key).get("Contents", [])}
+    if key not in have:
+        upload = s3.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
+        parts = []
+        for number in range(1, -(-mib // 16) + 1):
+            body = random.Random(f"{key}{number}").randbytes(min(16, mib - 16 * (number - 1)) << 20)
+            tag = s3.upload_part(Bucket=bucket, Key=key, UploadId=upload, PartNumber=number, Body=body)["ETag"]
+            parts.append({"ETag": tag, "PartNumber": number})
+        s3.complete_multipart_upload(Bucket=bucket, Key=key, UploadId=upload, MultipartUpload={"Parts": parts})
+    head = s3.head_object(Bucket=bucket, Key=key)
+    rows.append([key.rpartition("/")[2], head["ContentLength"], head["ETag"]])
+    urls.append(signer.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": key}, ExpiresIn=3000))
+print(json.dumps({"rows": rows, "urls": urls}))
+"""
+
+
+def upload(store: Store, objects: dict[str, int], endpoint: str) -> dict[str, t.Any]:
+    return t.cast("dict[str, t.Any]", json.loads(store.script(UPLOAD, "data", json.dumps(objects), endpoint)))
+
+
+def start_agent(state: pathlib.Path, given: dict[str, t.Any]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", AGENT, str(state), json.dumps(given)])
+
+
+def start_rclone(store: Store, target: pathlib.Path) -> subprocess.Popen[bytes]:
+    program = str(pathlib.Path(services_python()).parent / "rclone")
+    source = (
+        f":s3,provider=SeaweedFS,access_key_id={ACCESS},secret_access_key='{SECRET}',"
+        f"endpoint='{store.endpoint}',region=us-east-1:data/speed"
+    )
+    return subprocess.Popen([program, "--config", os.devnull, "copy", source, str(target)])
+
+
+def wait_all(processes: list[subprocess.Popen[bytes]]) -> float:
+    """Return the seconds until all have ended well."""
+    began = time.monotonic()
+    for process in processes:
+        assert process.wait(600) == 0
+    return time.monotonic() - began
+
+
+def test_two_nodes_stage_nearly_as_fast_as_rclone(services: ServiceWorld, store: Store) -> None:
+    """In turns, so that other load of the machine meets both."""
+    given = upload(store, {f"speed/part-{n}": SIZE_MIB // 4 for n in range(4)}, store.endpoint)
+    seconds: dict[str, list[float]] = {"stage": [], "rclone": []}
+    for turn in range(3):
+        for kind in ("stage", "rclone") if turn % 2 == 0 else ("rclone", "stage"):
+            roots = [services.root / f"{kind}-{node}" for node in range(2)]
+            if kind == "stage":
+                processes = [start_agent(root, given) for root in roots]
+            else:
+                processes = [start_rclone(store, root) for root in roots]
+            seconds[kind].append(wait_all(processes))
+            moved = [path for root in roots for path in root.rglob("part-*") if path.is_file()]
+            assert sum(path.stat().st_size for path in moved) == 2 * SIZE_MIB << 20
+            for root in roots:
+                shutil.rmtree(root)
+    speeds = {kind: 2 * SIZE_MIB / min(found) for kind, found in seconds.items()}
+    ratio = speeds["stage"] / speeds["rclone"]
+    print(f"stage {SIZE_MIB} MiB to two nodes: {speeds['stage']:.0f} MiB/s, rclone {speeds['rclone']:.0f}: {ratio:.2f}")
+    print({kind: [round(value, 2) for value in found] for kind, found in seconds.items()})
+    assert ratio >= 0.8
+
+
+class CountingProxy:
+    """Passes connections on to the store and counts the bytes of its answers, at a limited speed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = urllib.parse.urlsplit(store.endpoint)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.sent = 0
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _address = self._listener.accept()
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 << 10)
+                server = socket.create_connection((str(self._store.hostname), int(self._store.port or 80)))
+                for work in ((client, server, False), (server, client, True)):
+                    threading.Thread(target=self._pass_on, args=work, daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket, counts: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(16 << 10):
+                if counts:
+                    with self._lock:
+                        self.sent += len(data)
+                        time.sleep(len(data) / (MB_PER_S * 1e6))
+                target.sendall(data)
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+
+def test_after_cuts_at_random_moments_little_is_sent_twice(services: ServiceWorld, store: Store) -> None:
+    proxy = CountingProxy(store)
+    given = upload(store, {"cut/big": CUT_MIB}, proxy.url)
+    state = services.root / "node"
+    moments = random.Random(22)
+    cuts = 0
+    while cuts < CUTS:
+        process = start_agent(state, given)
+        before = proxy.sent
+        goal = before + moments.randrange(1 << 20, (CUT_MIB // CUTS - 1) << 20)
+        while process.poll() is None and proxy.sent < goal:
+            time.sleep(0.001)
+        assert process.poll() is None, "it ended before the cut"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        cuts += 1
+    wait_all([start_agent(state, given)])
+    proxy.close()
+    (place,) = state.rglob("tree/big")
+    body = b"".join(random.Random(f"cut/big{n}").randbytes(16 << 20) for n in range(1, CUT_MIB // 16 + 1))
+    assert place.read_bytes() == body
+    twice = proxy.sent - (CUT_MIB << 20)
+    print(f"{CUTS} cuts of {CUT_MIB} MiB: {twice:,} bytes sent twice (with headers), {twice // CUTS:,} each")
+    assert twice <= CUTS << 20

@@ -1,0 +1,54 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Options of datasets that exclude each other are refused by name."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.job_datasets import local_datasets, mounted_paths
+
+BASE = {"name": "x", "script": "/p.py", "nodes": 1}
+
+
+def test_datasets_are_told_apart_by_where_they_come_from() -> None:
+    datasets = [
+        {"name": "a", "path": "d"},
+        {"name": "b", "binding": "s"},
+        {"name": "c", "binding": "s", "mode": "stream", "prefix": "p"},
+        {"name": "d", "mode": "mount", "path": "/d"},
+    ]
+    found = parse_job({**BASE, "datasets": datasets})
+    assert [item.name for item in local_datasets(found)] == ["a"] and mounted_paths(found) == ["/d"]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "option"),
+    [
+        ({}, "path"),
+        ({"path": "p", "prefix": "s"}, "prefix"),
+        ({"path": "p", "binding": "s"}, "path"),
+        ({"binding": "s", "read_only": False}, "read_only"),
+        ({"binding": "s", "prefix": "a/../b"}, "prefix"),
+        ({"mode": "stream", "path": "p"}, "binding"),
+        ({"mode": "mount"}, "path"),
+        ({"mode": "mount", "path": "relative"}, "path"),
+        ({"mode": "mount", "path": "/p", "prefix": "s"}, "prefix"),
+        ({"mode": "mount", "path": "/p", "binding": "s"}, "binding"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(dataset: dict[str, t.Any], option: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_job({**BASE, "datasets": [{"name": "d", **dataset}]})
+    assert caught.value.option == f"job.datasets.d.{option}"
+
+
+def test_pods_have_mounts_of_their_own() -> None:
+    pods = {**BASE, "image": "i", "placement": {"backend": "kubernetes"}}
+    with pytest.raises(InputError, match="Name a claim or folder in mounts"):
+        parse_job({**pods, "datasets": [{"name": "d", "mode": "mount", "path": "/p"}]})
