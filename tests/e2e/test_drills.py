@@ -59,7 +59,9 @@ def test_the_readme_s_drill_after_a_succeeded_run(world: World, torch_python: st
     (base,) = (path.name for path in world.run_folder("x").parent.iterdir())
     drilled = play(world, torch_python, "drill", muster_drill=README_DRILL, **given)
     assert drilled.code == 0, drilled.output
-    said = re.search(rf"Run {base}-drill-1 resumed in [0-9.]+ s with all 2 ranks\. Repeated steps, .*: ([0-9]+)\.", drilled.output)
+    said = re.search(
+        rf"Run {base}-drill-1 resumed in [0-9.]+ s with all 2 ranks\. Repeated steps, .*: ([0-9]+)\.", drilled.output
+    )
     assert said and 0 < int(said[1]) <= 21, drilled.output
     assert world.record(base)["attempts"][0]["last_step"] == 120, "the run that had succeeded is as it was"
     assert world.record(f"{base}-drill-1")["drill"]["resumed"] is True

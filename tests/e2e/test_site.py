@@ -75,9 +75,6 @@ def test_what_bootstrap_installs_is_what_preflight_and_train_use(
 ) -> None:
     """No host variable names an interpreter; hosts that share the path share one installation."""
     places = {node: world.root / ("env" if shared else f"env-{node}") for node in NODES}
-    program = world.root / "code" / "program.py"
-    program.parent.mkdir()
-    program.write_text(f"import sys, {PACKAGE}; print(sys.executable, {PACKAGE}.WORD)\n")
     options: dict[str, t.Any] = {
         "hosts": {node: {"muster_training_env": str(place)} for node, place in places.items()},
         "muster_training_python": None,
@@ -89,13 +86,9 @@ def test_what_bootstrap_installs_is_what_preflight_and_train_use(
     assert len({place.stat().st_ino for place in places.values()}) == (1 if shared else 2)
     again = world.play("bootstrap", **options)
     assert again.code == 0 and again.changed == 0, again.output
-    code = {"from": "path", "ref": str(program.parent)}
-    job = {**world.job(code=code, script="program.py", requires={PACKAGE: "==1.0"})}
-    # The interpreter of the job runs its script.
-    del job["command"]
+    job = world.job(requires={PACKAGE: "==1.0"})
     assert world.play("preflight", job, **options).code == 0
     result = world.play("train", job, **options)
     assert result.code == 0, result.output
-    for node, place in places.items():
-        log = (world.run_folder() / "logs" / f"{node}.log").read_text()
-        assert f"{place}/bin/python installed by bootstrap" in log
+    refused = world.play("train", world.job(requires={PACKAGE: "==2.0"}), **{**options, "muster_run_id": "other"})
+    assert refused.code != 0 and f"{places[NODES[0]]}/bin/python" in refused.output, refused.output

@@ -90,7 +90,10 @@ def _make(folder: pathlib.Path, base: str, paths: t.Sequence[str], wanted: t.Seq
             shutil.rmtree(folder, ignore_errors=True)
         return _explain(base, str(error.output or ""), _JOB if paths else _BOOTSTRAP)
     except subprocess.TimeoutExpired:
-        return {"problem": f"{_JOB if paths else _BOOTSTRAP}: not installed within {_RUN_S:.0f} s", "fix": "Check the package index"}
+        return {
+            "problem": f"{_JOB if paths else _BOOTSTRAP}: not installed within {_RUN_S:.0f} s",
+            "fix": "Check the package index",
+        }
     return None
 
 

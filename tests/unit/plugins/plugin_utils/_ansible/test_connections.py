@@ -220,14 +220,18 @@ ED25519 host key for [10.0.0.2]:2222 has changed and you have requested strict c
         ),
         ("Host key verification failed.", "host key is not known", "ssh-keyscan ADDRESS >>"),
         (
-            "No ED25519 host key is known for [10.0.0.2]:2222 and you have requested strict checking.\r\n"
-            "Host key verification failed.",
+            (
+                "No ED25519 host key is known for [10.0.0.2]:2222 and you have requested strict checking.\r\n"
+                "Host key verification failed."
+            ),
             "host key is not known",
             "ssh-keyscan -p 2222 10.0.0.2 >> ~/.ssh/known_hosts",
         ),
         (
-            "No ED25519 host key is known for gpu-1.lan and you have requested strict checking.\r\n"
-            "Host key verification failed.",
+            (
+                "No ED25519 host key is known for gpu-1.lan and you have requested strict checking.\r\n"
+                "Host key verification failed."
+            ),
             "host key is not known",
             "ssh-keyscan gpu-1.lan >> ~/.ssh/known_hosts",
         ),
