@@ -78,7 +78,9 @@ p{margin:0 0 10px;max-width:68ch;overflow-wrap:anywhere}
 .kicker,.caveat,.lead,figcaption,caption,dt,th,footer,.note{color:var(--muted)}
 .kicker{font-size:13px;letter-spacing:.02em;margin:0;max-width:none}.when{white-space:nowrap}
 .id,pre.command code{user-select:all;-webkit-user-select:all}
-a{color:var(--accent)}.log{margin:0 0 30px}.log pre{white-space:pre-wrap;overflow-wrap:anywhere}.log p{margin:0 0 6px}pre.command+pre.command{margin-top:8px}
+a{color:var(--accent)}
+.log{margin:0 0 30px}.log pre{white-space:pre-wrap;overflow-wrap:anywhere}.log p{margin:0 0 6px}
+pre.command+pre.command{margin-top:8px}
 .terms+pre.command{margin-top:14px}.extras{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));column-gap:24px}
 .extras figure{margin-bottom:14px}.extras figure svg.wide{display:none}.extras figure svg.narrow{display:block}
 .caveat{margin:8px 0 0;font-size:14px}
