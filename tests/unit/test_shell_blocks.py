@@ -11,19 +11,13 @@ import pathlib
 import re
 import shlex
 import subprocess
-import typing as t
 
 import pytest
 import yaml
 
+from ansible_collections.muster.training.tests.support.shell_blocks import PAGES, ROOT, read_blocks
 from ansible_collections.muster.training.tools import variables
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = [
-    ROOT / "README.md",
-    *sorted((ROOT / "docs" / "docsite" / "rst").glob("*.rst")),
-    *sorted(ROOT.glob("roles/*/README.md")),
-]
 # Commands that are not the project's own.
 FOREIGN = {
     "ssh-keygen",
@@ -43,15 +37,6 @@ SPECS = {name for options in variables.read_specs().values() for name in options
 KNOWN = {*variables.find_users(), *variables.MEANINGS, *SPECS}
 
 
-def blocks() -> t.Iterator[t.Any]:
-    for page in PAGES:
-        text = page.read_text()
-        found = re.findall(r"^```(?:bash|shell|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-        found += re.findall(r"^\.\. code-block:: (?:bash|shell|console)\n\n((?:    .*\n|\n)+)", text, re.MULTILINE)
-        for number, block in enumerate(found):
-            yield pytest.param(block, id=f"{page.stem}-{number}")
-
-
 def commands(block: str) -> list[list[str]]:
     """Return the words of each command, without comments; continued lines are joined."""
     text = block.replace("\\\n", " ")
@@ -59,13 +44,13 @@ def commands(block: str) -> list[list[str]]:
     return [line for line in lines if line]
 
 
-@pytest.mark.parametrize("block", list(blocks()))
+@pytest.mark.parametrize("block", read_blocks().values(), ids=read_blocks())
 def test_bash_can_read_it(block: str) -> None:
     done = subprocess.run(["bash", "-n"], input=block, text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("block", list(blocks()))
+@pytest.mark.parametrize("block", read_blocks().values(), ids=read_blocks())
 def test_what_it_calls_exists(block: str) -> None:
     for words in commands(block):
         words = [word for word in words if not re.fullmatch(r"[A-Z_]+=.*", word)]

@@ -78,7 +78,9 @@ p{margin:0 0 10px;max-width:68ch;overflow-wrap:anywhere}
 .kicker,.caveat,.lead,figcaption,caption,dt,th,footer,.note{color:var(--muted)}
 .kicker{font-size:13px;letter-spacing:.02em;margin:0;max-width:none}.when{white-space:nowrap}
 .id,pre.command code{user-select:all;-webkit-user-select:all}
-a{color:var(--accent)}.log{margin:0 0 30px}.log p{margin:0 0 6px}pre.command+pre.command{margin-top:8px}
+a{color:var(--accent)}
+.log{margin:0 0 30px}.log pre{white-space:pre-wrap;overflow-wrap:anywhere}.log p{margin:0 0 6px}
+pre.command+pre.command{margin-top:8px}
 .terms+pre.command{margin-top:14px}.extras{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));column-gap:24px}
 .extras figure{margin-bottom:14px}.extras figure svg.wide{display:none}.extras figure svg.narrow{display:block}
 .caveat{margin:8px 0 0;font-size:14px}
@@ -146,7 +148,7 @@ table.list td{width:auto!important}table.list td:nth-child(2){order:-1}table.lis
 .compact caption{display:table-caption}.compact th,.compact td{padding-right:8px}
 """
 _PRINT = """
-@page{margin:12mm 13mm}body{font-size:10.5pt;background:none}main{max-width:none;padding:0}
+@page{margin:9mm 11mm}body{font-size:10.5pt;background:none}main{max-width:none;padding:0}
 section{display:block;margin-top:22px}section>h2{margin-bottom:8px}h2,h3,caption{break-after:avoid}
 figure,tr,.verdict,.figures,.steps li{break-inside:avoid}details:not([open]){display:none}
 main,.figures dt,table,figcaption,caption,.terms,p,pre,code,li{font-size:8.2pt;line-height:1.3}h1{font-size:17pt}
@@ -155,7 +157,7 @@ h2{font-size:12pt}.word{font-size:14pt}.verdict{margin:9px 0}.verdict p:last-chi
 .figures div{padding:4px 10px 4px 0}.log{margin-bottom:9px}th,td{padding:1px 10px 1px 0}.steps li{margin-bottom:4px}
 figure{margin:0 0 4px;max-width:150mm}table,details{margin-bottom:8px}pre{padding:3px 6px}
 .steps p,p{margin-bottom:3px}
-.pair{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));column-gap:12px}figure svg{max-height:37mm}
+.pair{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));column-gap:12px}figure svg{max-height:30mm}
 .pair figure svg.wide{display:none}.pair figure svg.narrow{display:block}footer p{display:inline}
 .figures+section{margin-top:4px}.log pre{max-height:26mm;overflow:hidden;display:flex;flex-direction:column-reverse}
 
