@@ -66,7 +66,9 @@ class World:
         operator.plain["muster_nodes"]["hosts"] = {SERVER: all_hosts[SERVER]}
         own_images = {"k3s_images": ["pause.tar", "training.tar"]}
         operator.plain["muster_rented"] = {"hosts": {}, "vars": {"ansible_become": True, **own_images}}
-        rent.api.endpoints = [(self.lab.node(name).address, 22, image.USER) for name in ("lab-2", "lab-3")]
+        t.cast(FakeRunpod, rent.api).endpoints = [
+            (self.lab.node(name).address, 22, image.USER) for name in ("lab-2", "lab-3")
+        ]
         operator.values |= {
             **rent.values(rented_nodes_count=1),
             "muster_cluster": CLUSTER,
@@ -166,9 +168,9 @@ def test_a_gang_grows_onto_a_rented_machine_and_onto_its_replacement(world: Worl
     )
 
     # One machine more: rented, joined by the role of this collection, and the same run on both.
-    playbook = operator.folder / "rented.yml"
-    playbook.write_text(JOINED)
-    joined = operator.play(str(playbook))
+    place = operator.folder / "rented.yml"
+    place.write_text(JOINED)
+    joined = operator.play(str(place))
     assert joined.code == 0, joined.output
     world.list_rented()
     (rented,) = operator.plain["muster_rented"]["hosts"]

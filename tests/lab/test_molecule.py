@@ -25,6 +25,7 @@ from ansible_collections.muster.training.tests.lab.k3s.session import compare, d
 from ansible_collections.muster.training.tests.support.kube_lab import NOTES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+BASE = ROOT / ".config" / "molecule" / "config.yml"
 IMAGES = {SERVER: ["pause.tar", "coredns.tar"], AGENT: ["pause.tar"]}
 
 
@@ -63,7 +64,8 @@ class Scenarios:
             "LC_ALL": "C.UTF-8",
         }
         done = subprocess.run(
-            [os.fspath(programs / "molecule"), name, "--scenario-name", scenario],
+            # Named: molecule looks for it at the root of a repository alone.
+            [os.fspath(programs / "molecule"), "--base-config", os.fspath(BASE), name, "--scenario-name", scenario],
             cwd=ROOT,
             env=environment,
             capture_output=True,
