@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import sys
@@ -88,6 +89,16 @@ def test_a_streamed_one_is_variables_alone(world: RunWorld, server: object_store
     assert found(world, "a") == ["s3://bucket/p/text", "", server.url, "AKcanary-access-1", "-", "eu-1", "-"]
     kept = [path.read_bytes() for path in world.root.rglob("*") if path.is_file()]
     assert not [data for data in kept if SECRET.encode() in data]
+
+
+def test_the_stores_own_ca_comes_along_and_goes_with_the_run(world: RunWorld, server: object_store.ObjectStore) -> None:
+    bind_store(world, server)
+    (place,) = world.root.glob("**/bindings/store.json")
+    ca = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    place.write_text(json.dumps({**json.loads(place.read_text()), "ca": ca}))
+    world.play(job(world, {"mode": "stream"}))
+    assert "\n".join(found(world, "b")[6:]) == ca
+    assert not list(world.root.glob("**/stream-ca.pem"))
 
 
 def test_two_stores_are_not_streamed_from(world: RunWorld, server: object_store.ObjectStore) -> None:
