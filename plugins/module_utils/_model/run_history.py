@@ -11,6 +11,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import time
 import typing as t
@@ -29,6 +30,8 @@ _HANGS_S = 1900.0
 _AHEAD_S = 86400.0
 # No figure of a run is larger, and an integer of hundreds of digits cannot be shown.
 _LARGEST = 1e300
+# So many lines of metrics can come before the event that their attempt has begun.
+_RECENT_LINES = 256
 
 
 class RankExit(t.NamedTuple):
@@ -154,6 +157,8 @@ class RunHistory:
         self.starts: set[int] = set()
         self.not_resumed: set[int] = set()
         self._pending: list[Line] = []
+        # The newest lines of metrics: an attempt that becomes known late takes those of its time back.
+        self._recent: collections.deque[Line] = collections.deque(maxlen=_RECENT_LINES)
 
     def event(self, line: Line) -> None:
         """Take in one line of events.jsonl."""
@@ -210,6 +215,7 @@ class RunHistory:
         if at < attempt.started_at:
             attempt.started_at = at
             self._sort()
+        self._move_steps(attempt)
         attempt.ranks[rank] = node
         world_size = line.get("world_size")
         attempt.world_size = world_size if isinstance(world_size, int) else None
@@ -226,6 +232,7 @@ class RunHistory:
         if attempt is None:
             self._pending.append(line)
             return
+        self._recent.append(line)
         step, saved, resumed = (line.get(key) for key in ("step", "checkpoint_step", "resumed_from_step"))
         if isinstance(step, int):
             if attempt.first_step is None:
@@ -241,6 +248,30 @@ class RunHistory:
             attempt.saved_steps = min(known[0], saved), max(known[1], saved)
         if isinstance(resumed, int):
             attempt.resumed_from = resumed
+
+    def _move_steps(self, attempt: Attempt) -> None:
+        """Give an attempt the steps of its time that were taken for those of the one before.
+
+        What a rank prints can be read before the event that it has started: they are files, or lines, of their own.
+        """
+        index = self.attempts.index(attempt)
+        times = [parse_time(line.get("at")) or 0.0 for line in self._recent]
+        late = [line for line, at in zip(self._recent, times, strict=True) if at >= attempt.started_at]
+        if index == 0 or attempt.first_step is not None or not late:
+            return
+        early = [line for line, at in zip(self._recent, times, strict=True) if at < attempt.started_at]
+        before, steps = self.attempts[index - 1], [line for line in early if isinstance(line.get("step"), int)]
+        if (before.first_step_at or 0.0) >= attempt.started_at:
+            before.first_step = before.first_step_at = before.last_step = before.last_step_at = None
+        elif steps:
+            before.last_step, before.last_step_at = steps[-1]["step"], parse_time(steps[-1].get("at"))
+        if any(isinstance(line.get("resumed_from_step"), int) for line in late):
+            resumed = [line["resumed_from_step"] for line in early if isinstance(line.get("resumed_from_step"), int)]
+            before.resumed_from = resumed[-1] if resumed else None
+        self._recent.clear()
+        self._recent.extend(early)
+        for line in late:
+            self.metric(line)
 
     def _attempt_of(self, line: Line, rank: int, started: bool, at: float) -> Attempt:
         """Return the attempt that a rank belongs to: its gang's, else the one with the number that it counted.

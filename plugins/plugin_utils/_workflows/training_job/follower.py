@@ -47,6 +47,10 @@ class RunOutcome:
     node: str | None = None
 
 
+# So long after a gang has ended, what its ranks printed can still be dated by the kubelet.
+_LATE_S = 1.0
+
+
 @dataclasses.dataclass
 class _Printed:
     """The printed lines of one kind: the attempt, who printed first, its last step, and the furthest of all."""
@@ -197,10 +201,10 @@ class Follower:
         A program may count anew in each epoch; the node that printed first in the attempt then says so.
         """
         key = next((key for key in ("step", "checkpoint_step", "resumed_from_step") if key in line), "")
-        begun, step = self.story.attempt_at(float(line.get("at") or 0.0)), int(line.get(key) or 0)
+        number, step = self._printed_in(float(line.get("at") or 0.0)), int(line.get(key) or 0)
         seen = self._printed.get(key)
-        if seen is None or seen.attempt != (begun.n if begun else 0):
-            self._printed[key] = _Printed(begun.n if begun else 0, node, step, step)
+        if seen is None or seen.attempt != number:
+            self._printed[key] = _Printed(number, node, step, step)
             return True
         is_new = step > seen.furthest or (node == seen.node and step < seen.last)
         if node == seen.node:
@@ -208,6 +212,15 @@ class Follower:
         if is_new:
             seen.furthest = step
         return is_new
+
+    def _printed_in(self, at: float) -> int:
+        """Return the number of the attempt that printed at a time, which may be read before the event that it began."""
+        begun = self.story.attempt_at(at)
+        if begun is None:
+            return 0
+        ends = [end.at for end in begun.exits.values()]
+        is_over = len(ends) >= len(begun.ranks) and at > max(ends, default=at) + _LATE_S
+        return begun.n + is_over
 
     def report_resumes(self) -> None:
         """Record and say of each attempt, once, that it did not resume."""

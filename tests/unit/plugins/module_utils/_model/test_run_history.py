@@ -351,3 +351,30 @@ def test_a_deletion_that_names_its_attempt_came_before_what_failed_of_it() -> No
     history.event({"kind": "drill", "at": 2001.0, "node": "a"})
     history.event({"kind": "pod_deleted", "at": 2001.0, "node": "b", "attempt": 2})
     assert history.attempts[1].cause == "drill"
+
+
+def test_a_step_that_is_read_before_its_rank_has_started_is_its_attempts() -> None:
+    story = RunHistory()
+    story.event({"kind": "worker_started", "at": 10.0, "attempt": 1, "rank": 0, "node": "a", "gang": "g"})
+    for step in (1, 2, 3):
+        story.metric({"at": 10.0 + step, "step": step, "loss": 1.0})
+    story.event(
+        {"kind": "worker_exit", "at": 14.0, "attempt": 1, "rank": 0, "exit_code": 137, "node": "a", "gang": "g"}
+    )
+    # The second gang began at 20; its lines are read first.
+    story.metric({"at": 20.5, "resumed_from_step": 1})
+    story.metric({"at": 21.0, "step": 2, "loss": 1.0})
+    assert story.attempts[0].last_step == 2
+    story.event({"kind": "worker_started", "at": 20.0, "attempt": 2, "rank": 0, "node": "a", "gang": "h"})
+    first, second = story.attempts
+    assert (first.first_step, first.last_step, first.resumed_from) == (1, 3, None)
+    assert (second.first_step, second.last_step, second.resumed_from) == (2, 2, 1)
+
+
+def test_an_attempt_that_made_no_step_keeps_none_of_the_next_ones() -> None:
+    story = RunHistory()
+    story.event({"kind": "worker_started", "at": 10.0, "attempt": 1, "rank": 0, "node": "a", "gang": "g"})
+    story.metric({"at": 21.0, "step": 5, "loss": 1.0})
+    story.event({"kind": "worker_started", "at": 20.0, "attempt": 2, "rank": 0, "node": "a", "gang": "h"})
+    assert story.attempts[0].first_step is None and story.attempts[0].last_step is None
+    assert (story.attempts[1].first_step, story.attempts[1].last_step_at) == (5, 21.0)

@@ -94,6 +94,20 @@ def test_a_printed_step_that_the_next_attempt_repeats_counts(tmp_path: pathlib.P
     assert steps == [*range(1, 42), *range(41, 61)]
 
 
+def test_what_a_new_gang_prints_on_another_node_is_read_before_its_start(tmp_path: pathlib.Path) -> None:
+    followed, now = follower(tmp_path, **PATTERN), time.time()
+    followed.record_event("worker_started", now - 60, rank=0, node="a", attempt=1, gang="g")
+    followed._write("a", "log", "iter 1\niter 2\niter 3\n", [now - 50, now - 40, now - 30])
+    followed.record_event("worker_exit", now - 20, rank=0, node="a", attempt=1, gang="g", exit_code=137)
+    followed._write("b", "log", "iter 2\n", [now - 5])
+    followed.record_event("worker_started", now - 10, rank=0, node="b", attempt=2, gang="h")
+    followed._write("b", "log", "iter 3\n", [now - 2])
+    first, second = followed.story.attempts
+    assert (first.last_step, second.first_step, second.last_step) == (3, 2, 3)
+    steps = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [1, 2, 3, 2, 3]
+
+
 def test_an_attempt_that_begins_again_is_reported_once(tmp_path: pathlib.Path) -> None:
     said: list[str] = []
     followed = follower(tmp_path, said=said, **PATTERN)
