@@ -135,7 +135,8 @@ def check_writable(path: pathlib.Path) -> dict[str, t.Any]:
         problem = f"cannot be created, {place} is not a folder"
     elif not os.access(place, os.W_OK | os.X_OK):
         problem = f"is not writable for {_user_label()}"
-    elif stat.f_bavail == 0:
+    elif stat.f_blocks and stat.f_bavail == 0:
+        # One without blocks (/proc, a tmpfs without a limit) is never full; a write shows whether it takes files.
         problem = "is on a full file system"
     return {"path": str(path), "exists": path.exists(), "problem": problem, "free_bytes": host_blobs.free_bytes(path)}
 
