@@ -260,13 +260,16 @@ class RunHistory:
         if index == 0 or attempt.first_step is not None or not late:
             return
         early = [line for line, at in zip(self._recent, times, strict=True) if at < attempt.started_at]
-        before, steps = self.attempts[index - 1], [line for line in early if isinstance(line.get("step"), int)]
+        before, steps = (
+            self.attempts[index - 1],
+            [(step, line) for line in early if isinstance(step := line.get("step"), int)],
+        )
         if (before.first_step_at or 0.0) >= attempt.started_at:
             before.first_step = before.first_step_at = before.last_step = before.last_step_at = None
         elif steps:
-            before.last_step, before.last_step_at = steps[-1]["step"], parse_time(steps[-1].get("at"))
+            before.last_step, before.last_step_at = steps[-1][0], parse_time(steps[-1][1].get("at"))
         if any(isinstance(line.get("resumed_from_step"), int) for line in late):
-            resumed = [line["resumed_from_step"] for line in early if isinstance(line.get("resumed_from_step"), int)]
+            resumed = [step for line in early if isinstance(step := line.get("resumed_from_step"), int)]
             before.resumed_from = resumed[-1] if resumed else None
         self._recent.clear()
         self._recent.extend(early)

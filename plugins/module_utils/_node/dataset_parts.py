@@ -8,10 +8,12 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import concurrent.futures
 import hashlib
 import os
 import pathlib
 import re
+import threading
 import typing as t
 
 from .s3_client import S3Error, Store
@@ -20,6 +22,7 @@ from .s3_client import S3Error, Store
 SEGMENT_BYTES: t.Final = 32 << 20
 _READ = 1 << 20
 _MIB = 1 << 20
+_DIGEST_THREADS = min(4, os.cpu_count() or 1)
 # Sizes of parts with which common programs upload (MiB): they say how the ETag of such an object is made.
 _PART_MIB = (5, 8, 10, 15, 16, 20, 25, 32, 50, 64, 100, 128, 256, 512, 1024)
 _DIGEST = re.compile(r"[0-9a-f]{32}")
@@ -43,6 +46,9 @@ class Part:
         # A key of SSE-KMS or of a customer: the ETag is not a digest then.
         self.is_opaque = False
         self._is_removed = False
+        # Open files by name, while bytes come.
+        self._open: dict[pathlib.Path, int] = {}
+        self._lock = threading.Lock()
         self.done = self._read()
 
     def _read(self) -> list[int]:
@@ -72,33 +78,47 @@ class Part:
             raise S3Error("the store answers a request for a part of an object with more (Range)", status=1)
         if self._is_removed:
             raise StoppedError
-        _write_at(self.place, data, number * SEGMENT_BYTES + self.done[number])
+        _write_all(self._handle(self.place), data, number * SEGMENT_BYTES + self.done[number])
         self.done[number] += len(data)
         if self.count > 1:
-            _write_at(self._progress, self.done[number].to_bytes(8, "little"), 8 * number)
+            _write_all(self._handle(self._progress), self.done[number].to_bytes(8, "little"), 8 * number)
+
+    def _handle(self, place: pathlib.Path) -> int:
+        with self._lock:
+            if self._is_removed:
+                raise StoppedError
+            if place not in self._open:
+                self._open[place] = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            return self._open[place]
+
+    def close(self) -> None:
+        """Close its files, when nothing is being added to them."""
+        with self._lock:
+            for handle in self._open.values():
+                os.close(handle)
+            self._open.clear()
 
     def remove(self) -> None:
-        """Forget what was received; no thread adds to it any more."""
-        self._is_removed = True
+        """Forget what was received; nothing is added to it any more."""
+        with self._lock:
+            # Its files stay open for threads that are just writing to them; the end of the request closes them.
+            self._is_removed = True
         self.place.unlink(missing_ok=True)
         self._progress.unlink(missing_ok=True)
 
     def put(self, target: pathlib.Path) -> None:
         """Give the whole file its name."""
+        self.close()
         target.parent.mkdir(parents=True, exist_ok=True)
         os.chmod(self.place, 0o444)
         os.replace(self.place, target)
         self._progress.unlink(missing_ok=True)
 
 
-def _write_at(place: pathlib.Path, data: bytes, offset: int) -> None:
-    handle = os.open(place, os.O_WRONLY | os.O_CREAT, 0o600)
-    try:
-        while data:
-            written = os.pwrite(handle, data, offset)
-            data, offset = data[written:], offset + written
-    finally:
-        os.close(handle)
+def _write_all(handle: int, data: bytes, offset: int) -> None:
+    while data:
+        written = os.pwrite(handle, data, offset)
+        data, offset = data[written:], offset + written
 
 
 def fetch(
@@ -145,24 +165,21 @@ def _check(part: Part, status: int, headers: t.Mapping[str, str], etag: str, fir
 
 
 def digest_file(place: pathlib.Path, etag: str) -> tuple[str, bool | None]:
-    """Return the MD5 of a file, and whether the store's ETag is made of it; None where that cannot be told.
+    """Return a digest of a file, and whether the store's ETag is made of it; None where that cannot be told.
 
-    The ETag of an object that was uploaded in N parts is the MD5 of their MD5s, followed by ``-N``. The size of these
-    parts is not told: those that common programs use are tried.
+    The digest is the ETag itself where that fits, else the MD5. The ETag of an object that was uploaded in N parts is
+    the MD5 of their MD5s, followed by ``-N``. Their size is not told: those that common programs use are tried.
     """
-    plain, _dash, count = etag.strip('"').partition("-")
-    size = place.stat().st_size
-    sizes = part_sizes(size, int(count)) if count.isdigit() else []
+    plain, dash, count = etag.strip('"').partition("-")
+    if dash and count.isdigit():
+        for size in part_sizes(place.stat().st_size, int(count)):
+            if _digest_parts(place, size) == f"{plain}-{count}":
+                return f"{plain}-{count}", True
     whole = hashlib.md5(usedforsecurity=False)
-    parts = {part: _PartDigest(part) for part in sizes}
     with place.open("rb") as handle:
         while data := handle.read(_READ):
             whole.update(data)
-            for item in parts.values():
-                item.update(data)
-    if count:
-        return whole.hexdigest(), True if any(item.etag() == f"{plain}-{count}" for item in parts.values()) else None
-    return whole.hexdigest(), whole.hexdigest() == plain if _DIGEST.fullmatch(plain) else None
+    return whole.hexdigest(), whole.hexdigest() == plain if _DIGEST.fullmatch(plain) and not dash else None
 
 
 def part_sizes(size: int, count: int) -> list[int]:
@@ -172,27 +189,19 @@ def part_sizes(size: int, count: int) -> list[int]:
     return sorted(part for part in candidates if count > 0 and -(-size // part) == count)
 
 
-class _PartDigest:
-    """The ETag of an object that is uploaded in parts of one size."""
+def _digest_parts(place: pathlib.Path, size: int) -> str:
+    """Return the ETag of a file that is uploaded in parts of one size; its parts are read at the same time."""
+    total = place.stat().st_size
+    with concurrent.futures.ThreadPoolExecutor(_DIGEST_THREADS) as threads:
+        digests = list(threads.map(lambda first: _digest_range(place, first, size), range(0, total, size)))
+    return f"{hashlib.md5(b''.join(digests), usedforsecurity=False).hexdigest()}-{len(digests)}"
 
-    def __init__(self, size: int) -> None:
-        self._size, self._left = size, size
-        self._done: list[bytes] = []
-        self._current = hashlib.md5(usedforsecurity=False)
 
-    def update(self, data: bytes) -> None:
-        while data:
-            piece, data = data[: self._left], data[self._left :]
-            self._current.update(piece)
-            self._left -= len(piece)
-            if not self._left:
-                self._end()
-
-    def _end(self) -> None:
-        self._done.append(self._current.digest())
-        self._current, self._left = hashlib.md5(usedforsecurity=False), self._size
-
-    def etag(self) -> str:
-        if self._left < self._size:
-            self._end()
-        return f"{hashlib.md5(b''.join(self._done), usedforsecurity=False).hexdigest()}-{len(self._done)}"
+def _digest_range(place: pathlib.Path, first: int, size: int) -> bytes:
+    found = hashlib.md5(usedforsecurity=False)
+    with place.open("rb") as handle:
+        handle.seek(first)
+        while size > 0 and (data := handle.read(min(_READ, size))):
+            found.update(data)
+            size -= len(data)
+    return found.digest()

@@ -170,7 +170,7 @@ class StagedDataset:
         if not item or [state.st_size, state.st_mtime_ns] != [self.rows[number][1], item["changed"]]:
             return False
         if item["boot"] != self.boot:
-            if digest_file(self.target(number), "")[0] != item["md5"]:
+            if digest_file(self.target(number), str(self.rows[number][2]))[0] != item["digest"]:
                 return False
             self.add_record({**item, "boot": self.boot})
         return True
@@ -197,13 +197,13 @@ class StagedDataset:
         """
         if not part.size:
             part.place.touch()
-        md5, fits = digest_file(part.place, str(self.rows[number][2]))
+        digest, fits = digest_file(part.place, str(self.rows[number][2]))
         if fits is False and not part.is_opaque:
             part.remove()
             raise S3Error("what was received is not what its ETag says", "Check proxies and caches on the way")
         target = self.target(number)
         part.put(target)
-        row = {"path": self.rows[number][0], "changed": target.lstat().st_mtime_ns, "md5": md5}
+        row = {"path": self.rows[number][0], "changed": target.lstat().st_mtime_ns, "digest": digest}
         self.add_record({**row, "verified": bool(fits), "boot": self.boot})
 
 
@@ -233,6 +233,8 @@ class _Fetching:
             thread.start()
         for thread in threads:
             thread.join()
+        for part in self._parts.values():
+            part.close()
 
     def _go_on(self) -> bool:
         return self.error is None and time.monotonic() < self._until

@@ -21,7 +21,8 @@ import typing as t
 import urllib.parse
 
 _BODY_LIMIT = 1 << 20
-_CHUNK = 1 << 20
+# A buffer of this size is made for each read: larger ones cost more than they save.
+_CHUNK = 1 << 18
 # Seconds without a byte after which a connection has failed.
 SILENT_S = 30.0
 _ATTEMPTS = 4
