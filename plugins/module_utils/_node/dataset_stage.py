@@ -21,7 +21,7 @@ import shutil
 import threading
 import time
 import typing as t
-import xml.etree.ElementTree as ElementTree
+from xml.etree import ElementTree
 
 from . import files, host_blobs
 from .dataset_parts import Part, StoppedError, digest_file, fetch
@@ -228,7 +228,7 @@ class _Fetching:
 
     def run(self) -> None:
         """Fetch; the error of an object is in ``error``."""
-        threads = [threading.Thread(target=self._work, daemon=True) for _ in range(_THREADS)]
+        threads = [threading.Thread(target=self._work, daemon=True) for _number in range(_THREADS)]
         for thread in threads:
             thread.start()
         for thread in threads:

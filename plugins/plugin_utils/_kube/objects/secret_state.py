@@ -55,7 +55,8 @@ class SecretState:
         metadata = t.cast("JsonObject", body["metadata"])
         try:
             if version is None:
-                made = self._client.create(t.cast("KubeObject", body))
+                wanted: KubeObject = t.cast("t.Any", body)
+                made = self._client.create(wanted)
             else:
                 metadata["resourceVersion"] = version
                 made = self._client.patch(_kind(name), self._object_name(name), body, self._namespace)
