@@ -19,6 +19,8 @@ _WORKFLOWS = (
         "node_pool/run_status_kubernetes",
         "k3s_node/tokens",
         "shared/state_dir",
+        "shared/state_lock",
+        "shared/open_ledger",
         "shared/parent_process",
         "shared/cluster_identity",
         "shared/kube_connection",

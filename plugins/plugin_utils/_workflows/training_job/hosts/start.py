@@ -103,10 +103,10 @@ def bring_bound_data(
     ranks = {remote.name: rank for rank, remote in enumerate(plan.remotes)}
     chosen = {ranks[member.remote.name]: member for member in members}
     remotes = {rank: member.remote for rank, member in chosen.items()}
-    folders = {rank: str(member.spec["checkpoints"]["folder"]) for rank, member in chosen.items()}
     try:
         dataset_binding.stage(plan.datasets, list(remotes.values()), plan.run_id, request.progress)
         if plan.bound is not None:
+            folders = {rank: str(member.spec["checkpoints"]["folder"]) for rank, member in chosen.items()}
             checkpoint_binding.restore(plan.bound, remotes, folders, request.progress)
     except MusterError:
         gang.undo_start(list(remotes.values()), plan.run_id, fresh=fresh)

@@ -161,7 +161,7 @@ def test_no_secret_is_in_any_file(place: Place) -> None:
         ({"providers": [{"name": "lambda"}]}, "LAMBDA_API_KEY"),
         ({"providers": [{"name": "lambda", "api_token": "sh0rt!"}]}, "api_token"),
         ({"providers": [{"name": "lambda", "api_token": TOKEN}] * 2}, "second time"),
-        ({"state_home": {"store": "s3"}}, "muster_state.store"),
+        ({"state_home": {"store": "s3"}}, "muster_state.s3"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_asked(

@@ -84,7 +84,14 @@ class Followed:
         hosts = [types.SimpleNamespace(name=name, price_usd_per_hour=2.0) for name in "ab"]
         source = types.SimpleNamespace(placed=())
         plan: t.Any = types.SimpleNamespace(
-            job=JOB, run_id="r-1", hosts=hosts, remotes=remotes, source=source, network=NetworkPlan(), bound=None
+            job=JOB,
+            run_id="r-1",
+            hosts=hosts,
+            remotes=remotes,
+            source=source,
+            network=NetworkPlan(),
+            bound=None,
+            datasets=(),
         )
         request: t.Any = types.SimpleNamespace(progress=self.said)
         record = run_record.new_record("r-1", to_yaml_names(JOB), 1.0, hosts=("a", "b"))
