@@ -148,22 +148,6 @@ STEPS: t.Final[tuple[Step, ...]] = (
         (("{bin}/ansible-lint", "--offline", "--nocolor"),),
         ("playbooks/*", "roles/*", "meta/*", "galaxy.yml"),
     ),
-    # What is shipped; ruff and mypy hold tests, tools and examples. Programs that run on nodes by themselves say in
-    # their first lines which rule of pylint takes them for code inside AnsibleModule: an ignore file could say so too,
-    # but ansible-lint's production profile forbids those ignores.
-    Step(
-        "sanity",
-        "ansible-test sanity",
-        (("{python}", "-m", "tools.sanity", "sanity", *SANITY),),
-    ),
-    Step(
-        "unit",
-        "pytest with coverage",
-        (unit_tests("{python}", "--numprocesses=2", f"--cov={PACKAGE}.plugins", "--cov-report=term", *SECOND_TRY),),
-        UNIT_TESTS,
-        counted=True,
-        alone=True,
-    ),
     # The cluster's half of the product. Programs that are missing come by apt-get (MUSTER_REQUIRE_LAB=1) or are built.
     # It takes longest and waits for pods half of the time: it begins early, and the steps after it run beside it.
     Step(
@@ -176,6 +160,14 @@ STEPS: t.Final[tuple[Step, ...]] = (
         counted=True,
         limit_s=1800,
         within="lab",
+    ),
+    # What is shipped; ruff and mypy hold tests, tools and examples. Programs that run on nodes by themselves say in
+    # their first lines which rule of pylint takes them for code inside AnsibleModule: an ignore file could say so too,
+    # but ansible-lint's production profile forbids those ignores.
+    Step(
+        "sanity",
+        "ansible-test sanity",
+        (("{python}", "-m", "tools.sanity", "sanity", *SANITY),),
     ),
     Step(
         "faults",
@@ -223,6 +215,14 @@ STEPS: t.Final[tuple[Step, ...]] = (
     ),
     # The scenarios of machines are run by tests/lab/test_molecule.py, which has some.
     Step("molecule", "molecule scenario default", (("{bin}/molecule", "test"),), ("molecule/default/molecule.yml",)),
+    Step(
+        "unit",
+        "pytest with coverage",
+        (unit_tests("{python}", "--numprocesses=2", f"--cov={PACKAGE}.plugins", "--cov-report=term", *SECOND_TRY),),
+        UNIT_TESTS,
+        counted=True,
+        alone=True,
+    ),
     Step(
         "test-units",
         "ansible-test units",
