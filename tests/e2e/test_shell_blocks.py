@@ -66,7 +66,7 @@ NOT_HERE = {
     },
     **{f"guide_fabric-{number}": CLUSTER for number in (2, 4)},
     "guide_fabric-6": "measures this machine for minutes: make bench",
-    "guide_heal-0": RENTS,
+    **{f"guide_heal-{number}": RENTS for number in range(2)},
     "guide_hosts-0": "kills a host, which needs restart.max_lost_nodes in the job: tests/e2e/test_drills.py drills",
     "guide_hosts-2": "cuts a network, as root: tests/e2e/test_cut_links.py",
     "guide_python-0": "installs torch from the internet: tests/e2e/test_over_ssh.py runs bootstrap without it",
