@@ -87,10 +87,6 @@ class CutWorld(World):
         self.prefix = ("ip", "netns", "exec", self.net.switch)
         (self.root / "ansible.cfg").write_text(f"[defaults]\nlocal_tmp = {self.root}/tmp\n")
 
-    def environment(self, changes: t.Mapping[str, str | None] | None = None) -> dict[str, str]:
-        """Return the environment, with sockets of ssh in a short path: the kernel takes 107 bytes."""
-        return super().environment({"ANSIBLE_SSH_CONTROL_PATH_DIR": f"/tmp/{self.net.id}", **(changes or {})})
-
     def step_job(self, **values: t.Any) -> dict[str, t.Any]:
         """Return a job that makes steps until :meth:`finish`."""
         argv = [sys.executable, "-I", "-S", "-c", STEPS, str(self.root)]

@@ -16,6 +16,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import typing as t
 import uuid
@@ -134,6 +135,8 @@ class World:
         self.run_id = f"e2e-{uuid.uuid4().hex[:10]}"
         self.plays: list[Play] = []
         self.inventory = INVENTORY
+        # The path of a control socket may have no more than 108 bytes, which a folder of tests may use up.
+        self.sockets = tempfile.TemporaryDirectory(prefix="cp-")
         # What ansible-playbook is run by, such as ``ip netns exec``.
         self.prefix: tuple[str, ...] = ()
         self.program = os.fspath(pathlib.Path(sys.executable).parent / "ansible-playbook")
@@ -172,6 +175,7 @@ class World:
             "ANSIBLE_CONFIG": str(self.root / "ansible.cfg"),
             "ANSIBLE_HOME": str(self.root / "ansible"),
             "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_SSH_CONTROL_PATH_DIR": self.sockets.name,
             "LC_ALL": "C.UTF-8",
             **(changes or {}),
         }
@@ -285,6 +289,7 @@ class World:
                         continue
         for play in self.plays:
             play.process.wait()
+        self.sockets.cleanup()
 
 
 def everything() -> t.Iterator[tuple[int, bytes, bytes]]:

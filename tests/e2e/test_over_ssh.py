@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import typing as t
 
 import pytest
@@ -24,12 +23,9 @@ class OverSsh:
         self.world = world
         # The default state home is $XDG_STATE_HOME/muster.
         world.state = world.root / ("state" if named else "muster")
-        # The path of a control socket may have no more than 108 bytes, which a folder of tests may use up.
-        self.sockets = tempfile.TemporaryDirectory(prefix="cp-")
         self.env = {
             "XDG_STATE_HOME": str(world.root),
             "ANSIBLE_PIPELINING": "1",
-            "ANSIBLE_SSH_CONTROL_PATH_DIR": self.sockets.name,
         }
         self.extra: dict[str, t.Any] = {} if named else {"muster_state": None}
 
@@ -52,7 +48,6 @@ def over_ssh(world: World, request: pytest.FixtureRequest) -> t.Iterator[OverSsh
     found.play("bootstrap", training_env_requirements=[])
     yield found
     found.play("local_nodes_absent")
-    found.sockets.cleanup()
 
 
 @pytest.mark.parametrize(

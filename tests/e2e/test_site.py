@@ -69,9 +69,10 @@ def package(tmp_path: pathlib.Path) -> pathlib.Path:
     return folder
 
 
-@pytest.mark.parametrize("shared", [True, False], ids=["shared", "each"])
-# A short name: below it are the sockets of SSH, whose paths may have 108 bytes.
-def test_bootstrap(world: World, package: pathlib.Path, shared: bool) -> None:
+@pytest.mark.parametrize("shared", [True, False], ids=["a shared path", "a path each"])
+def test_what_bootstrap_installs_is_what_preflight_and_train_use(
+    world: World, package: pathlib.Path, shared: bool
+) -> None:
     """No host variable names an interpreter; hosts that share the path share one installation."""
     places = {node: world.root / ("env" if shared else f"env-{node}") for node in NODES}
     options: dict[str, t.Any] = {

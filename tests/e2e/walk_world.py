@@ -14,7 +14,6 @@ import pathlib
 import shutil
 import signal
 import sys
-import tempfile
 import typing as t
 
 import yaml
@@ -54,8 +53,6 @@ class Machines:
 
     def __init__(self, root: pathlib.Path, count: int) -> None:
         self.root = root
-        # A socket's path has at most 108 characters.
-        self.sockets = tempfile.TemporaryDirectory(prefix="ssh-")
         started = local_nodes.start_local_nodes(str(root), count, check=False)
         assert started["connection"] == "ssh", started
         self.variables = local_nodes.connection_variables(str(root), "auto")
@@ -65,7 +62,6 @@ class Machines:
 
     def close(self) -> None:
         local_nodes.stop_local_nodes(str(self.root), check=False)
-        self.sockets.cleanup()
 
 
 class Walk:
@@ -88,9 +84,8 @@ class Walk:
 
     @property
     def variables(self) -> dict[str, str]:
-        """Return variables of the environment: credentials, and a folder for the sockets of ssh."""
-        keys = dict.fromkeys(("RUNPOD_API_KEY", "TAILSCALE_API_KEY"), TOKEN)
-        return {**keys, "ANSIBLE_SSH_CONTROL_PATH_DIR": self.machines.sockets.name}
+        """Return variables of the environment: credentials."""
+        return dict.fromkeys(("RUNPOD_API_KEY", "TAILSCALE_API_KEY"), TOKEN)
 
     @property
     def values(self) -> dict[str, t.Any]:

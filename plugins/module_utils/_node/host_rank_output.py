@@ -42,12 +42,14 @@ class RankOutput:
             else {str(place): place.stat().st_size for place in run.glob(FILES)}
         )
         self._unended: dict[str, float] = {}
+        # When the rank that writes to a file began.
+        self._begun: dict[str, int] = {}
 
     def copy_new(self, ended: bool = False) -> bool:
         """Copy at most one piece of each file; return whether one has more."""
         more, copied = False, False
         for place in sorted(self._run.glob(FILES)):
-            before = self.offsets.get(str(place), 0)
+            before = self._find_offset(place)
             if place.stat().st_size <= before:
                 continue
             data = _read_piece(place, before)
@@ -61,6 +63,16 @@ class RankOutput:
         if copied:
             self._keep_offsets()
         return more
+
+    def _find_offset(self, place: pathlib.Path) -> int:
+        """Return how far a file was copied: not at all where a new rank has emptied it and writes to it.
+
+        torchrun counts restarts that a failure on this node caused; after one elsewhere it uses the same files again.
+        """
+        name, begun = str(place), _read_begin(place)
+        if self._begun.setdefault(name, begun) != begun or place.stat().st_size < self.offsets.get(name, 0):
+            self._begun[name], self.offsets[name] = begun, 0
+        return self.offsets.get(name, 0)
 
     def _find_cut(self, place: str, data: bytes, ended: bool) -> int:
         """Return how many bytes are copied: whole lines, or all that there is at the end or of a line without end."""
@@ -95,6 +107,13 @@ def _read_piece(place: pathlib.Path, offset: int) -> bytes:
     with open(place, "rb") as handle:
         handle.seek(offset)
         return handle.read(_PIECE)
+
+
+def _read_begin(place: pathlib.Path) -> int:
+    try:
+        return place.with_name(RANK_FILE).stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _read_rank(place: pathlib.Path) -> str:

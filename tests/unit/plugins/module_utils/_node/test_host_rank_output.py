@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 
 import hypothesis
@@ -91,6 +92,26 @@ def test_a_supervisor_that_starts_again_copies_each_line_once(node: Node) -> Non
     node.write(0, "three\n")
     torn.copy_new()
     assert node.lines[2:] == ["[default0]:three"]
+
+
+@pytest.mark.parametrize("text", ["b\n", "as many lines\nas before\nand more\n"], ids=["less", "more"])
+@pytest.mark.parametrize("is_seen_empty", [True, False])
+def test_a_rank_that_began_again_after_a_failure_elsewhere_uses_the_same_file(
+    node: Node, text: str, is_seen_empty: bool
+) -> None:
+    copier = node.copier()
+    place = node.write(0, "one\ntwo\nthree\n")
+    rank = place.with_name(host_rank_output.RANK_FILE)
+    rank.write_text("0")
+    copier.copy_new()
+    place.write_text("")
+    os.utime(rank, ns=(0, rank.stat().st_mtime_ns + 1))
+    if is_seen_empty:
+        copier.copy_new()
+    node.write(0, text)
+    for _look in range(2):
+        copier.copy_new()
+    assert node.lines[3:] == [f"[default0]:{line}" for line in text.splitlines()]
 
 
 def test_a_rank_that_prints_much_does_not_keep_the_others_waiting(node: Node) -> None:
