@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run the checks of ``tools/steps.py``: ``python -m tools.check [--all] [--only NAME,…] [--list]``.
 
-Two steps at a time, but for those that use all processors. One line a step when it has ended, the end of its log when
-it failed, and a summary whose last line reads ``N passed, N failed``. A step that could not run is named with its
-reason; with MUSTER_REQUIRE_LAB=1 it counts as failed. Logs: build/logs.
+Two steps at a time, but never two whose tests have limits of real time; what runs beside such a step has the processors
+second. One line a step when it has ended, the end of its log when it failed, and a summary whose last line reads
+``N passed, N failed``. A step that could not run is named with its reason; with MUSTER_REQUIRE_LAB=1 it counts as
+failed. Logs: build/logs.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ EMPTY_CONFIG = "build/ansible.cfg"
 SHOWN_LINES = 60
 SHOWN_SKIPS = 20
 LANES = 2
+# How nice a step is whose tests have no limits of real time: the others get three quarters of the processors.
+SECOND = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -142,10 +145,18 @@ def step_environment(root: pathlib.Path, python: str, given: t.Mapping[str, str]
 def choose_next(waiting: t.Sequence[Step], running: t.Collection[Step]) -> Step | None:
     """Return the step to start now: the first in order that may run beside the running ones, None to wait for those."""
     unfinished = {step.name for step in (*waiting, *running)}
-    if len(running) >= LANES or any(step.alone for step in running):
+    if len(running) >= LANES:
         return None
-    ready = next((step for step in waiting if not unfinished.intersection(step.after)), None)
-    return None if ready is None or (ready.alone and running) else ready
+    taken = any(step.timed for step in running)
+    ready = (step for step in waiting if not unfinished.intersection(step.after))
+    return next((step for step in ready if not (step.timed and taken)), None)
+
+
+def yield_processors(pid: int) -> None:
+    """Let a step's processes have the processors second; Linux weighs sessions too, by a number of their own."""
+    os.setpriority(os.PRIO_PROCESS, pid, os.nice(0) + SECOND)
+    with contextlib.suppress(OSError):
+        pathlib.Path("/proc", str(pid), "autogroup").write_text(str(SECOND), encoding="ascii")
 
 
 def run_commands(
@@ -170,6 +181,8 @@ def run_commands(
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
             processes.add(process)
+            if not step.timed:
+                yield_processors(process.pid)
             try:
                 status = process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:

@@ -6,8 +6,8 @@
 In a command ``{bin}`` is the folder of the development environment's commands, ``{python}`` its interpreter, and
 ``{core220}``, ``{core222}`` are the same folders of the environments with other versions of ansible-core.
 
-The order is that of a quick end: what is cheap comes first, environments are made beside checks for one processor,
-what uses all of them runs alone, and what waits for machines begins early.
+The order is that of a quick end: what is cheap comes first, then what waits for real time, one such step after the
+other, with the rest beside them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Step:
     ``counted``: its output ends in pytest's counts, which go into the total instead of one for the step.
     ``empty_status``: the exit status by which the command says that there was nothing to check.
     ``warns``: a failure is shown and does not fail the whole. ``within``: the step that does all of this one and more,
-    which stands in for it where all steps run. ``alone``: it uses all processors by itself, so nothing runs beside it.
+    which stands in for it where all steps run. ``timed``: its tests wait for real processes within limits of real time,
+    so that no second such step runs beside it, and what does run beside it has the processors second.
     """
 
     name: str
@@ -46,9 +47,9 @@ class Step:
     counted: bool = False
     empty_status: int | None = None
     warns: bool = False
-    limit_s: int = 900
+    limit_s: int = 1800
     within: str = ""
-    alone: bool = False
+    timed: bool = False
 
 
 # Tests with real processes, real torch and real time limits meet whatever else a machine does. What fails gets a second
@@ -91,18 +92,53 @@ STEPS: t.Final[tuple[Step, ...]] = (
     Step("words", "words of messages, docs and names, with the figures", (("{python}", "-m", "tools.words"),)),
     Step("yamllint", "yamllint", (("{bin}/yamllint", "--strict", "."),), ("*.yml", "*.yaml")),
     Step("changelog", "antsibull-changelog lint", (("{bin}/antsibull-changelog", "lint"),), ("changelogs/*",)),
-    # The two that take minutes to make; the Makefile is the one place that says how. With nothing to do they take none.
+    # Two steps take minutes to make environments; the Makefile is the one place that says how. With nothing to do they
+    # take none, and what needs neither is beside the first.
     Step(
         "venv-torch",
         "environments with PyTorch and the launchers",
         (("make", "--no-print-directory", "venv-torch", "venv-launchers"),),
-        limit_s=1800,
+    ),
+    Step(
+        "kube-api",
+        "Kubernetes client on a real API server",
+        (("{python}", "-m", "pytest", "--quiet", "-rsfE", "--tb=short", "-n", "2", "tests/kube_api", *SECOND_TRY),),
+        ("tests/kube_api/*.py",),
+        counted=True,
+        timed=True,
     ),
     Step(
         "venv-more",
         "environments with services and ansible-core 2.20",
         (("make", "--no-print-directory", "venv-services", "venv-core220"),),
-        limit_s=1800,
+    ),
+    # The cluster's half of the product. Programs that are missing come by apt-get (MUSTER_REQUIRE_LAB=1) or are built.
+    Step(
+        "cluster",
+        "a short pass on a cluster of local machines",
+        (("{python}", "-m", "tools.lab", "test", *SHORT_PASS, *SECOND_TRY),),
+        ("tests/lab/*.py",),
+        needs=("torch",),
+        after=("venv-torch",),
+        counted=True,
+        within="lab",
+        timed=True,
+    ),
+    Step(
+        "e2e",
+        "end to end on the demo inventory",
+        (("{python}", "-m", "tools.e2e", "-n", "2", "--dist", "loadfile", *SECOND_TRY),),
+        ("tools/e2e.py",),
+        needs=("torch",),
+        after=("venv-torch", "venv-more"),
+        timed=True,
+    ),
+    Step(
+        "unit",
+        "pytest with coverage",
+        (unit_tests("{python}", "--numprocesses=2", f"--cov={PACKAGE}.plugins", "--cov-report=term", *SECOND_TRY),),
+        UNIT_TESTS,
+        counted=True,
     ),
     Step(
         "mypy",
@@ -147,19 +183,6 @@ STEPS: t.Final[tuple[Step, ...]] = (
         "ansible-lint production",
         (("{bin}/ansible-lint", "--offline", "--nocolor"),),
         ("playbooks/*", "roles/*", "meta/*", "galaxy.yml"),
-    ),
-    # The cluster's half of the product. Programs that are missing come by apt-get (MUSTER_REQUIRE_LAB=1) or are built.
-    # It takes longest and waits for pods half of the time: it begins early, and the steps after it run beside it.
-    Step(
-        "cluster",
-        "a short pass on a cluster of local machines",
-        (("{python}", "-m", "tools.lab", "test", *SHORT_PASS, *SECOND_TRY),),
-        ("tests/lab/*.py",),
-        needs=("torch",),
-        after=("venv-torch",),
-        counted=True,
-        limit_s=1800,
-        within="lab",
     ),
     # What is shipped; ruff and mypy hold tests, tools and examples. Programs that run on nodes by themselves say in
     # their first lines which rule of pylint takes them for code inside AnsibleModule: an ignore file could say so too,
@@ -216,38 +239,10 @@ STEPS: t.Final[tuple[Step, ...]] = (
     # The scenarios of machines are run by tests/lab/test_molecule.py, which has some.
     Step("molecule", "molecule scenario default", (("{bin}/molecule", "test"),), ("molecule/default/molecule.yml",)),
     Step(
-        "unit",
-        "pytest with coverage",
-        (unit_tests("{python}", "--numprocesses=2", f"--cov={PACKAGE}.plugins", "--cov-report=term", *SECOND_TRY),),
-        UNIT_TESTS,
-        counted=True,
-        alone=True,
-    ),
-    Step(
         "test-units",
         "ansible-test units",
         (("{python}", "-m", "tools.sanity", "units", "--num-workers", "2", *ON_ANSIBLE[1:]),),
         UNIT_TESTS,
-        alone=True,
-    ),
-    Step(
-        "e2e",
-        "end to end on the demo inventory",
-        (("{python}", "-m", "tools.e2e", "-n", "2", "--dist", "loadfile", *SECOND_TRY),),
-        ("tools/e2e.py",),
-        needs=("torch",),
-        after=("venv-torch", "venv-more"),
-        limit_s=1800,
-        alone=True,
-    ),
-    Step(
-        "kube-api",
-        "Kubernetes client on a real API server",
-        (("{python}", "-m", "pytest", "--quiet", "-rsfE", "--tb=short", "-n", "2", "tests/kube_api", *SECOND_TRY),),
-        ("tests/kube_api/*.py",),
-        counted=True,
-        limit_s=1200,
-        alone=True,
     ),
     Step(
         "lab",
@@ -256,7 +251,7 @@ STEPS: t.Final[tuple[Step, ...]] = (
         ("tests/lab/*.py",),
         tier="all",
         limit_s=7200,
-        alone=True,
+        timed=True,
     ),
     Step(
         "docs",
@@ -274,7 +269,6 @@ STEPS: t.Final[tuple[Step, ...]] = (
         after=("artifact",),
         tier="all",
         warns=True,
-        alone=True,
     ),
 )
 

@@ -127,16 +127,43 @@ def test_a_step_after_a_failed_one_is_not_run(tmp_path: pathlib.Path) -> None:
     assert second.outcome == "not run" and "first" in second.note
 
 
-def test_two_steps_run_at_a_time_and_some_alone() -> None:
+def test_two_steps_run_at_a_time_and_one_of_those_with_limits_of_time() -> None:
     one, two, three = (python_step(name, "") for name in ("one", "two", "three"))
-    alone, later = python_step("alone", "", alone=True), python_step("later", "", after=("one",))
+    timed, other = (python_step(name, "", timed=True) for name in ("timed", "other"))
+    later = python_step("later", "", after=("one",))
     assert check.choose_next([one, two, three], []) is one
     assert check.choose_next([two, three], [one]) is two
     assert check.choose_next([three], [one, two]) is None
     assert check.choose_next([later, two], [one]) is two, "what must wait is overtaken"
-    assert check.choose_next([alone, two], [one]) is None, "what runs alone is not"
-    assert check.choose_next([alone, two], []) is alone
-    assert check.choose_next([two], [alone]) is None
+    assert check.choose_next([timed, two], [one]) is timed
+    assert check.choose_next([other, two], [timed]) is two
+    assert check.choose_next([other], [timed]) is None
+
+
+NICENESS = """
+import os, pathlib, sys, time
+here = pathlib.Path({here!r})
+def numbers():
+    return [os.nice(0), int(pathlib.Path("/proc/self/autogroup").read_text().split()[-1])]
+end = time.monotonic() + 20
+while {waits} and time.monotonic() < end:
+    time.sleep(0.01)
+(here / {name!r}).write_text(repr(numbers()))
+"""
+
+
+def test_what_is_beside_tests_with_limits_of_time_has_the_processors_second(tmp_path: pathlib.Path) -> None:
+    """Linux weighs sessions by one number and the processes in each by another."""
+    if not pathlib.Path("/proc/self/autogroup").exists():
+        pytest.skip("this kernel does not weigh sessions")
+    before, after = [os.nice(0), 0], [os.nice(0) + check.SECOND, check.SECOND]
+    waits = {"timed": "not (here / 'other').exists()", "other": f"numbers() != {after}"}
+    steps = [
+        python_step(name, NICENESS.format(here=str(tmp_path), name=name, waits=words), timed=name == "timed")
+        for name, words in waits.items()
+    ]
+    assert [result.outcome for result in run(tmp_path, *steps)] == ["passed", "passed"]
+    assert [(tmp_path / name).read_text() for name in waits] == [repr(before), repr(after)]
 
 
 def test_steps_that_may_do_run_at_the_same_time(tmp_path: pathlib.Path) -> None:
