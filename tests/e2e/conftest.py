@@ -102,7 +102,8 @@ def torch_python() -> str:
 @pytest.fixture
 def sshd_works() -> t.Iterator[None]:
     """OpenSSH's server, with the folder that it wants when root runs it."""
-    if problem := debian.obtain("sshd", "openssh-server") or debian.obtain("ssh-keygen", "openssh-client"):
+    problem = debian.obtain("sshd", "openssh-server") or debian.obtain("ssh-keygen", "openssh-client")
+    if problem:
         lacking(problem)
     with sshd.folder():
         yield

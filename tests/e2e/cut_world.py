@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import time
@@ -119,7 +118,6 @@ class CutWorld(World):
         self.net.down()
         for daemon in self.daemons:
             daemon.wait()
-        shutil.rmtree(f"/tmp/{self.net.id}", ignore_errors=True)
 
     def _start_daemon(self, node: str, keys: pathlib.Path) -> None:
         program = debian.program("sshd") or "sshd"
