@@ -153,7 +153,8 @@ def main(arguments: list[str]) -> int:
     home = ROOT / ".cache" / "ansible-test-home"
     try:
         prepare_home(home)
-        copy = copy_collection(ROOT, ROOT / "build" / "tree")
+        # A copy for each command: make test may run two of them at a time.
+        copy = copy_collection(ROOT, ROOT / "build" / "tree" / arguments[0])
     except (SanityError, TreeError, OSError, subprocess.SubprocessError) as error:
         print(f"ansible-test: {error}", file=sys.stderr)
         return 2
