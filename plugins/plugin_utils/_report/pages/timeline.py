@@ -126,7 +126,7 @@ def draw_timeline(model: RunModel) -> Picture | None:
         ax.grid(axis="x")
 
     height = 46 + 28 * len(names)
-    return draw_both("timeline", "Time line of the job, its nodes and its faults", (height, height), paint)
+    return draw_both("timeline", "Timeline of the job, its nodes and its faults", (height, height), paint)
 
 
 def _draw_phase(ax: Axes, phase: Phase, span: float, size: Size) -> None:

@@ -206,7 +206,7 @@ class HostsFollower(Follower):
         where = failure[2] if failure else node
         code = failure[1] if failure and end["cause"] == "crash" else end["exit_code"]
         outcome: RunEnd = "lost" if end["cause"] in ("node_lost", "rendezvous_unreachable") else "failed"
-        detail = _describe_cause(end["cause"], where, code)
+        detail = _describe_cause(end["cause"], where, code, self.job.launcher)
         if end["cause"] == "timeout":
             detail = f"timeout_s ({self.job.timeout_s} s) has passed {self._where_it_stood(where)}"
         return RunOutcome(outcome, code, end["cause"], detail, where)
@@ -293,9 +293,10 @@ class HostsFollower(Follower):
         }
 
 
-def _describe_cause(cause: str, node: str, code: int) -> str:
+def _describe_cause(cause: str, node: str, code: int, launcher: str = "torchrun") -> str:
+    limit = "the launcher 'command' starts it once" if launcher == "command" else "restart.max_crashes is exceeded"
     texts = {
-        "crash": f"a rank on {node} exited with code {code} and restart.max_crashes is exceeded",
+        "crash": f"a rank on {node} exited with code {code} and {limit}",
         "fatal_exit_code": f"a rank on {node} exited with code {code}, which restart.fatal_exit_codes names",
         "timeout": "timeout_s has passed",
         "node_lost": f"{node} was lost, restart.max_lost_nodes is exceeded",

@@ -180,6 +180,14 @@ def test_how_a_run_ends_badly(world: World, cause: str, code: int, outcome: tupl
     assert (found.outcome, found.exit_code, found.detail, found.node) == (*outcome, detail, "b")
 
 
+def test_a_command_is_not_said_to_have_been_started_again(world: World) -> None:
+    failing = [started("a", 0), started("b", 1), ended("b", 1, 9), ended("a", 0, 143)]
+    end = unit(exit_code=1, cause="crash")
+    job = {"launcher": "command", "script": None, "command": ["true"], "restart": {"max_crashes": 3}}
+    found = world.run(news("a", events=failing), news("a", end), **job)
+    assert found.detail == "a rank on b exited with code 9 and the launcher 'command' starts it once"
+
+
 def test_a_run_that_somebody_stopped_is_cancelled_whatever_ended_after(world: World) -> None:
     later = unit(exit_code=1, cause="crash", at=T0 + 1)
     found = world.run(
