@@ -161,9 +161,10 @@ def _attempt_line(model: RunModel, attempt: AttemptView, fault: Fault | None) ->
 
 
 def _end_words(model: RunModel, attempt: AttemptView) -> str:
-    """Return by what an attempt ended; the last one without a cause has the run's outcome."""
+    """Return by what an attempt ended; the last one without a cause has the run's outcome, or its cause."""
     outcomes = {"succeeded": "finished", "running": "running", "cancelled": "cancelled"}
-    last = outcomes.get(model.outcome) if attempt is model.attempts[-1] else None
+    ended = outcomes.get(model.outcome) or parsing.read_text(model.run.record.get("cause"), 40)
+    last = ended if attempt is model.attempts[-1] else None
     return (attempt.cause or last or "not known").replace("_", " ")
 
 

@@ -98,6 +98,7 @@ def _advise_failure(model: RunModel) -> t.Iterator[Advice]:
         told = log.error and log.error[:60] in str(model.run.record.get("detail"))
         error = f" Its last error: {log.error}" if log.error and not told else " Its last lines are shown above."
         whose = "lost node" if model.outcome == "lost" else "failed process"
+        whose = "run" if model.run.record.get("cause") in STOPS else whose
         yield Advice(f"Read the log of the {whose}.{error}", path=log.path)
     else:
         command = _play(model, "logs", named=True)
