@@ -88,6 +88,11 @@ def _open_output(attempt: int, rank: int | None) -> None:
             os.close(descriptor)
 
 
+def _fill_checkpoint_dir(argument: str) -> str:
+    """Name the run's folder for checkpoints in an argument, for programs that take it as one."""
+    return argument.replace("{checkpoint_dir}", os.environ.get("MUSTER_CHECKPOINT_DIR", "{checkpoint_dir}"))
+
+
 def _load_secrets(path: str) -> None:
     """Add the variables of a secrets file that the launcher itself (an sshd) does not hand on."""
     if path and os.path.exists(path):
@@ -210,7 +215,7 @@ def start_program(command: list[str]) -> Program | ForkedProgram:
 
 def main(argv: list[str]) -> int:
     """Run ``argv[2:]`` as one rank; return its exit code (128 + signal when a signal ended it)."""
-    events, command = argv[1], argv[2:]
+    events, command = argv[1], [_fill_checkpoint_dir(item) for item in argv[2:]]
     rank = _first_number("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "NODE_RANK")
     size = _first_number("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "NNODES")
     local = _first_number("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")

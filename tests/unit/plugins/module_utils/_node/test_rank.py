@@ -206,6 +206,12 @@ def test_a_rank_prints_into_files_of_its_attempt_which_nothing_empties(ranks: Ra
     ]
 
 
+def test_a_program_gets_its_checkpoint_folder_as_an_argument(ranks: Ranks) -> None:
+    argv = ["echo", "--out={checkpoint_dir}/x", "{other}"]
+    assert ranks.run(argv, **TORCHRUN, MUSTER_CHECKPOINT_DIR="/c/r-1")[:2] == (0, "--out=/c/r-1/x {other}\n")
+    assert ranks.run(argv, **TORCHRUN)[:2] == (0, "--out={checkpoint_dir}/x {other}\n")
+
+
 def test_a_rank_without_room_for_its_files_prints_into_the_log(ranks: Ranks) -> None:
     assert ranks.run(["echo", "here"], **TORCHRUN, MUSTER_OUTPUT="/dev/null/none")[:2] == (0, "here\n")
 
