@@ -32,7 +32,7 @@ _OWN_KEYS = ("at", "step", "loss", "attempt", "rank", "world_size", "checkpoint_
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunEvent:
-    """An event to mark on the time line: ``at`` in Unix seconds; ``kind`` as written (worker_exit, drill, ...).
+    """An event to mark on the timeline: ``at`` in Unix seconds; ``kind`` as written (worker_exit, drill, ...).
 
     ``exit_code`` is 128 + the signal for a process that a signal ended.
     """
