@@ -130,7 +130,7 @@ def warn_of_verdict(verdict: VerdictRecord, now: float | None = None) -> t.Itera
         yield f"fabric of island {name}: {outcome} ({_first_reason(verdict)})"
     for line in verdict.get("drift") or []:
         if line.startswith("outcome:"):
-            # A worse one was told above, and one that became better is no warning.
+            # A worse one is in the line above, and a better one does not warn.
             continue
         yield f"fabric of island {name} has changed: {line}"
     age = _age_days(verdict.get("started_at"), now)

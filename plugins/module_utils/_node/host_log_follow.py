@@ -80,7 +80,7 @@ def unit_statuses(run: pathlib.Path) -> dict[str, t.Any]:
 
 
 def _read_holder(run: pathlib.Path) -> dict[str, str]:
-    """Return ``{owner, controller}`` of a run; empty when nobody owns it."""
+    """Return ``{owner, controller}`` of a run; empty when no controller owns it."""
     claim = files.read_json(run / "claim.json")
     return {key: str(claim.get(key, "")) for key in ("owner", "controller")} if isinstance(claim, dict) else {}
 
@@ -106,7 +106,7 @@ def _digest(run: pathlib.Path) -> str:
     for name, status in unit_statuses(run).items():
         parts.append(f"{name}={status['state']},{status['alive']},{status['exit'] is not None},{status['lost']}")
     with contextlib.suppress(OSError):
-        # Another controller that takes the run over is told at once.
+        # Another controller that takes the run over is news.
         parts.append(f"claim={(run / 'claim.json').stat().st_mtime_ns}")
     return ";".join(parts)
 

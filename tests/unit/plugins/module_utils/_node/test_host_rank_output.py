@@ -61,7 +61,7 @@ def test_an_attempt_s_last_lines_come_before_the_first_of_the_next_and_are_dated
     late = node.write(0, "y\n" * 150_000 + "killed amid a l", attempt=9)
     os.utime(late, (1000, 1000))
     node.write(0, "again\n", attempt=10)
-    times = []
+    times: list[float | None] = []
     while copier.copy_new():
         times.append(copier.printed_at)
     assert node.lines[-2:] == ["[default0]:killed amid a l", "[default0]:again"] and len(node.lines) == 150_003

@@ -78,7 +78,7 @@ def test_a_run_that_its_job_stopped_says_so() -> None:
     lines: list[Line] = [{"at": ZERO + n, "step": n, "loss": 2.0 / n} for n in range(1, 11)]
     detail = "stalled at step 10: no step for 15 s (job.stop_on.stalled_s)"
     stopped = {"n": 1, "exit_code": 143, "cause": None, "first_step": 1, "last_step": 10}
-    end = {"outcome": "failed", "state": "ended", "attempts": [stopped]}
+    end: Line = {"outcome": "failed", "state": "ended", "attempts": [stopped]}
     model = case(lines, cause="stalled", detail=detail, **end)
     verdict = judge_run(model)
     assert (verdict.word, verdict.tone) == ("Stalled", "bad")

@@ -99,13 +99,13 @@ def test_a_node_that_was_left_alone_keeps_the_verdict_of_all(
 ) -> None:
     """``site --limit a`` measures no network: the verdict on a and b is what jobs on both need."""
     stored = [StoredVerdict(("a", "b"), {"island": "lab", "nodes": ["a", "b"]})]
-    solo = types.SimpleNamespace(
+    solo: t.Any = types.SimpleNamespace(
         island=types.SimpleNamespace(nodes=("a",)), to_dict=lambda: {"island": "solo-a", "nodes": ["a"]}
     )
     target = types.SimpleNamespace(all_names=lambda: {"a", "b"}, names=lambda: asked)
     fleet = types.SimpleNamespace(absent=[types.SimpleNamespace(name=name) for name in absent])
     work: t.Any = types.SimpleNamespace(target=target, fleet=fleet, absent=absent)
-    document, entries = fabric_verify._build_document(stored, t.cast("list[t.Any]", [solo]), work)
+    document, entries = fabric_verify._build_document(stored, [solo], work)
     assert [entry.document["island"] for entry in entries] == kept
     assert document["islands"] == [entry.document for entry in entries]
 

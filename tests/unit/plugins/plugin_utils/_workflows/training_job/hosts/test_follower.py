@@ -191,7 +191,7 @@ def test_a_run_that_another_controller_has_taken_over_is_left_to_it(world: World
 def test_a_command_is_not_said_to_have_been_started_again(world: World) -> None:
     failing = [started("a", 0), started("b", 1), ended("b", 1, 9), ended("a", 0, 143)]
     end = unit(exit_code=1, cause="crash")
-    job = {"launcher": "command", "script": None, "command": ["true"], "restart": {"max_crashes": 3}}
+    job: Dict = {"launcher": "command", "script": None, "command": ["true"], "restart": {"max_crashes": 3}}
     found = world.run(news("a", events=failing), news("a", end), **job)
     assert found.detail == "a rank on b exited with code 9 and the launcher 'command' starts it once"
 
