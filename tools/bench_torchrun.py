@@ -80,9 +80,7 @@ def _torchrun(world: World, node: str, run_id: str, folder: pathlib.Path) -> lis
     script = ours.index("--no-python")
     # By hand the first node's agent hosts the store, and the script is not wrapped.
     host_flag = "is_host=1" if node == NODES[0] else "is_host=0"
-    head = [
-        item.replace("is_host=0", host_flag) for item in ours[:script] if not item.startswith(("--log-dir", "--tee"))
-    ]
+    head = [item.replace("is_host=0", host_flag) for item in ours[:script] if not item.startswith("--log-dir")]
     example = ROOT / "examples" / "char_lm" / "train.py"
     return [*head, str(example), *(str(item) for item in world.job(run_id)["args"])]
 

@@ -166,8 +166,8 @@ options:
         default: []
       args:
         description:
-          - Arguments of the program. C({run_dir}) stands for the run's folder on the node, C({deepspeed_config}) for
-            the DeepSpeed file.
+          - Arguments of the program. C({run_dir}) stands for the run's folder on the node, C({checkpoint_dir}) for the
+            run's folder for checkpoints (not with O(job.launcher=ray)), C({deepspeed_config}) for the DeepSpeed file.
         type: list
         elements: str
         default: []

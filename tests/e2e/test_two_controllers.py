@@ -57,14 +57,16 @@ def test_one_after_the_other(world: World) -> None:
 
 
 def test_taking_over(world: World) -> None:
-    """The first controller is gone; the second one is told to take its run over and follows it to a good end."""
+    """The second controller is told to take the run over and follows it to a good end; the first one says so and ends."""
     first, second = states(world)
     job = world.rank_job()
-    assert world.play(job=job, muster_state=first, training_job_wait=False).code == 0
+    former = world.start(job=job, muster_state=first)
     until(lambda: len(world.ranks()) == 2, "both ranks")
     before = world.processes()
     play = world.start(job=job, muster_state=second, muster_take_over=True)
     until(lambda: "already running, following it" in play.output, "the second controller to follow")
+    ended = former.wait()
+    assert ended.code != 0 and "which follows it now" in ended.errors[0], ended.output
     assert world.processes() == before
     world.finish()
     result = play.wait()

@@ -203,11 +203,14 @@ def _check_packages(job: Job, node: str, info: NodeInfo) -> list[Check]:
         problem = missing if version is None else f"{package} {version} does not satisfy {wanted}"
         ok = version is not None and satisfies(version, wanted)
         exact = "" if wanted in ("", "*") else wanted
-        install = f"{training.get('executable')} -m pip install '{package}{exact}'"
+        python = str(training.get("executable"))
         fix = (
             "Name the interpreter that has it (host variable muster_training_python, python3 where it is not set; the "
-            f"bootstrap playbook makes one), or install it: {install}"
+            "bootstrap playbook makes one)"
         )
+        if not python.startswith("/usr/bin/"):
+            # Debian's and Ubuntu's own Python refuses to install packages.
+            fix += f", or install it: {python} -m pip install '{package}{exact}'"
         checks.append(_build_check(f"package_{package}", node, ok, version, wanted or "any", problem, fix))
     return checks
 

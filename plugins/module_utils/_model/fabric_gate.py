@@ -129,6 +129,9 @@ def warn_of_verdict(verdict: VerdictRecord, now: float | None = None) -> t.Itera
     if outcome != "pass":
         yield f"fabric of island {name}: {outcome} ({_first_reason(verdict)})"
     for line in verdict.get("drift") or []:
+        if line.startswith("outcome:"):
+            # A worse one is in the line above, and a better one does not warn.
+            continue
         yield f"fabric of island {name} has changed: {line}"
     age = _age_days(verdict.get("started_at"), now)
     if age is not None and age > STALE_DAYS:

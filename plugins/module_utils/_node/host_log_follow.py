@@ -11,6 +11,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import time
 import typing as t
@@ -27,9 +28,10 @@ _BEHIND = 8 << 20
 
 
 def wait_for_changes(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return ``{text {stream: new text}, offsets {stream: bytes}, units {unit: status}, digest, behind}``.
+    """Return ``{text {stream: new text}, offsets {stream: bytes}, units {unit: status}, digest, behind, holder}``.
 
-    ``behind`` is the bytes that are left. Of a log that grows faster than it is read, the middle is left out.
+    ``holder`` is the controller that owns the run. ``behind`` is the bytes that are left. Of a log that grows faster
+    than it is read, the middle is left out.
     :param request: ``offsets``, ``wait_s``, ``batch_s``, ``streams`` and ``digest`` (the last answer's).
     """
     folder = files.read_json(run / _FOLDER)
@@ -63,7 +65,7 @@ def wait_for_changes(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[
     # Only of what can be read.
     behind = sum(max(0, _stream_size(run, name) - offset) for name, offset in offsets.items() if name in text)
     answer = {"text": text, "offsets": {**offsets, "folder": folder}, "units": statuses, "digest": digest}
-    return {**answer, "behind": behind}
+    return {**answer, "behind": behind, "holder": _read_holder(run)}
 
 
 def name_folder(run: pathlib.Path) -> None:
@@ -75,6 +77,12 @@ def name_folder(run: pathlib.Path) -> None:
 def unit_statuses(run: pathlib.Path) -> dict[str, t.Any]:
     """Return the status of each unit of the run on this node."""
     return {folder.name: host_units.unit_status(folder) for folder in sorted((run / "units").glob("*"))}
+
+
+def _read_holder(run: pathlib.Path) -> dict[str, str]:
+    """Return ``{owner, controller}`` of a run; empty when no controller owns it."""
+    claim = files.read_json(run / "claim.json")
+    return {key: str(claim.get(key, "")) for key in ("owner", "controller")} if isinstance(claim, dict) else {}
 
 
 def _has_ended(run: pathlib.Path) -> bool:
@@ -97,6 +105,9 @@ def _digest(run: pathlib.Path) -> str:
     parts = []
     for name, status in unit_statuses(run).items():
         parts.append(f"{name}={status['state']},{status['alive']},{status['exit'] is not None},{status['lost']}")
+    with contextlib.suppress(OSError):
+        # Another controller that takes the run over is news.
+        parts.append(f"claim={(run / 'claim.json').stat().st_mtime_ns}")
     return ";".join(parts)
 
 

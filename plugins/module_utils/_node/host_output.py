@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import pathlib
 import threading
@@ -24,6 +25,8 @@ from . import files, host_rank_output, log_patterns
 KEEP_BYTES = 64 << 20
 # What was copied of the ranks' files is in the unit's log: one copy is kept.
 RANK_KEEP_BYTES = 1 << 20
+# Beside the log: how far it and the files of ranks were read, across restarts of the supervisor.
+_OFFSETS = "read.json"
 _PIECE = 1 << 20
 _LOOK_S = 0.1
 _BOUND_S = 1.0
@@ -37,14 +40,22 @@ class UnitOutput:
     def __init__(self, log: pathlib.Path, run: pathlib.Path, patterns: t.Mapping[str, str]) -> None:
         self._log, self._run = log, run
         self._patterns = log_patterns.compile_patterns(patterns)
-        self._offset = log.stat().st_size if log.exists() else 0
+        self._kept = log.with_name(_OFFSETS)
+        kept = files.read_json(self._kept)
+        kept = kept if isinstance(kept, dict) else {}
+        size = log.stat().st_size if log.exists() else 0
+        # Where the supervisor before this one ended, its last lines were printed and not yet read.
+        self._offset = min(int(kept.get("log", size)), size)
         self._bounded_at = 0.0
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._ranks = host_rank_output.RankOutput(run, log)
+        self._ranks = host_rank_output.RankOutput(run, log, kept.get("ranks"))
+        with contextlib.suppress(OSError):
+            self._keep_offsets()
 
     def start(self) -> None:
-        """Watch until :meth:`close`."""
+        """Watch until :meth:`close`; first take in what the supervisor before this one left, before ranks begin."""
+        self.read_new(ended=True)
         threading.Thread(target=self._watch, name="output", daemon=True).start()
 
     def close(self) -> None:
@@ -62,9 +73,11 @@ class UnitOutput:
             more = True
             while more:
                 # A program may print until its end, so each piece is parsed and bounded before the next.
-                more = self._ranks.copy_new(ended)
+                more, before = self._ranks.copy_new(ended), self._offset
                 while self._patterns and self._parse_piece(ended and not more):
                     self._bound_logs()
+                if self._offset != before or self._ranks.copied:
+                    self._keep_offsets()
                 self._bound_logs(now=ended and not more)
 
     def _bound_logs(self, now: bool = False) -> None:
@@ -84,11 +97,19 @@ class UnitOutput:
         if not cut and len(data) == _PIECE:
             cut = len(data)
         self._offset += cut
-        found = log_patterns.parse_lines(self._patterns, data[:cut].decode(errors="replace"), time.time())
+        # Lines of ranks that have ended belong to their attempt, however late they are read.
+        at = min(time.time(), self._ranks.printed_at or time.time())
+        found = log_patterns.parse_lines(self._patterns, data[:cut].decode(errors="replace"), at)
         if found:
             lines = "".join(files.json_line({**line, "printed": True}) for line in found)
             files.append_text(self._run / "metrics.jsonl", lines)
         return len(data) == _PIECE
+
+    def _keep_offsets(self) -> None:
+        """Record how far the files were read. Not forced to the disk, where checkpoints have precedence."""
+        temporary = self._kept.with_suffix(".tmp")
+        temporary.write_text(json.dumps({"log": self._offset, "ranks": self._ranks.offsets}))
+        os.replace(temporary, self._kept)
 
 
 def bound_log(place: pathlib.Path, unread: int | None, keep: int) -> int:

@@ -68,13 +68,13 @@ class Supervisor:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         processes.kill_marked(self.spec["marker"])
+        self._watch_output()
         if self.lost > self.spec["max_lost"]:
             return self._end(137, "node_lost")
         if self.lost:
             self._event("agent_restart", detail="node_lost")
         if self.deadline is None and self.spec["timeout_s"]:
             self.deadline = time.time() + self.spec["timeout_s"]
-        self._watch_output()
         problem = self._listen()
         if problem:
             self._write_state("failed", problem)

@@ -73,12 +73,24 @@ def _log_nccl(attempt: int, rank: int | None) -> None:
         os.environ.update(own, NCCL_DEBUG_FILE=f"{place}.{attempt}.{rank}.%h.%p.log")
 
 
-def _name_output(rank: int | None) -> None:
-    """Record the rank beside the files that torchrun has it print to, for ``host_rank_output.py``."""
-    place = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
-    if place and rank is not None:
-        with contextlib.suppress(OSError), open(os.path.join(os.path.dirname(place), "rank"), "w") as handle:
-            handle.write(str(rank))
+def _open_output(attempt: int, rank: int | None) -> None:
+    """Print into files of this attempt's rank, which ``host_rank_output.py`` copies; without room, into the log."""
+    place = os.environ.pop("MUSTER_OUTPUT", "")
+    if not place or rank is None:
+        return
+    folder = os.path.join(place, f"attempt_{attempt}", str(rank))
+    with contextlib.suppress(OSError):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        for stream, name in ((1, "stdout"), (2, "stderr")):
+            # Nothing that was printed is overwritten, should the number of an attempt come again.
+            descriptor = os.open(os.path.join(folder, f"{name}.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            os.dup2(descriptor, stream)
+            os.close(descriptor)
+
+
+def _fill_checkpoint_dir(argument: str) -> str:
+    """Name the run's folder for checkpoints in an argument, for programs that take it as one."""
+    return argument.replace("{checkpoint_dir}", os.environ.get("MUSTER_CHECKPOINT_DIR", "{checkpoint_dir}"))
 
 
 def _load_secrets(path: str) -> None:
@@ -203,7 +215,7 @@ def start_program(command: list[str]) -> Program | ForkedProgram:
 
 def main(argv: list[str]) -> int:
     """Run ``argv[2:]`` as one rank; return its exit code (128 + signal when a signal ended it)."""
-    events, command = argv[1], argv[2:]
+    events, command = argv[1], [_fill_checkpoint_dir(item) for item in argv[2:]]
     rank = _first_number("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "NODE_RANK")
     size = _first_number("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "NNODES")
     local = _first_number("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
@@ -216,7 +228,7 @@ def main(argv: list[str]) -> int:
     # A command uses the same address in every start.
     gang = f"{base}/{place}"
     common = {"rank": rank, "local_rank": local, "attempt": attempt, "gang": gang}
-    _name_output(rank)
+    _open_output(attempt, rank)
     _log_nccl(attempt, rank)
     _load_secrets(os.environ.pop("MUSTER_SECRETS_FILE", ""))
     # What the program prints at once belongs to this attempt: lines are dated when they are printed.

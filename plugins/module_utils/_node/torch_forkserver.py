@@ -329,7 +329,9 @@ def main(argv: list[str]) -> int:
         return 1
     # What was imported is never garbage: a program that looks for some would copy all of its memory.
     gc.freeze()
-    request = ForkServer(listener, argv[1:], env).serve()
+    # As rank.py names it in the command of a rank.
+    folder = env.get("MUSTER_CHECKPOINT_DIR", "{checkpoint_dir}")
+    request = ForkServer(listener, [item.replace("{checkpoint_dir}", folder) for item in argv[1:]], env).serve()
     if request is not None:
         run_program(request)
     return 0

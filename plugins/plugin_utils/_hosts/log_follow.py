@@ -35,7 +35,7 @@ _RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 class NodeUpdate:
     """New data of one node: new text by stream and the status of its units, or the error of the request.
 
-    ``behind`` is the bytes that the node has left.
+    ``behind`` is the bytes that the node has left. ``holder`` is the controller that owns the run (owner, controller).
     ``asked_at`` (monotonic seconds) tells an answer that describes the time before a restart from one after it; of a
     node that does not answer, it is the time of the first question without an answer.
     """
@@ -47,6 +47,7 @@ class NodeUpdate:
     asked_at: float
     error: MusterError | None = None
     behind: int = 0
+    holder: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -152,7 +153,9 @@ class LogFollow:
 
 def _build_update(node: str, answer: t.Mapping[str, t.Any], asked_at: float) -> NodeUpdate:
     behind = int(answer.get("behind", 0))
-    return NodeUpdate(node, answer["text"], answer["units"], dict(answer["offsets"]), asked_at, behind=behind)
+    holder = answer.get("holder") or {}
+    offsets = dict(answer["offsets"])
+    return NodeUpdate(node, answer["text"], answer["units"], offsets, asked_at, behind=behind, holder=holder)
 
 
 def read_new(remote: NodeClient, run_id: str, offsets: t.Mapping[str, t.Any]) -> list[NodeUpdate]:

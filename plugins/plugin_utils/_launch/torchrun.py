@@ -52,6 +52,8 @@ def node_launch(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: RunC
     env = {
         **environment.node_variables(job, slot, nodes, run),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        # Read by rank.py: the supervisor puts the lines of the ranks into the node's log (host_rank_output.py).
+        "MUSTER_OUTPUT": f"{slot.run_dir}/ranks",
         # Time for ranks to save after SIGTERM before torchrun kills them (an option only since torch 2.10).
         "PET_SHUTDOWN_TIMEOUT": str(job.checkpoints.grace_s),
     }
@@ -86,8 +88,6 @@ def _agent_command(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: R
         f"--max-restarts={restarts}",
         f"--monitor-interval={_MONITOR_S}",
         f"--log-dir={slot.run_dir}/ranks",
-        # The supervisor puts their lines into the node's log (host_rank_output.py).
-        "--redirects=3",
         "--no-python",
         *_keep_dollars(environment.rank_command(job, slot)),
     )

@@ -67,7 +67,9 @@ def format_tick(value: float, step: float = 0.0) -> str:
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
             return f"{round(value / limit, 6):g}{unit}"
-    if 0 < abs(value) < 0.001 and step < 0.0005:
+    if abs(value) < 0.001 and step < 0.0005:
+        if not value:
+            return "0"
         return f"{value:.0e}".replace("e-0", "e-")
     if 1e-6 <= step < 1000:
         decimals = next(count for count in range(8) if round(step * 10**count, 6) % 1 == 0 or count == 7)

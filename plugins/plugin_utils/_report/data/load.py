@@ -32,7 +32,7 @@ _OWN_KEYS = ("at", "step", "loss", "attempt", "rank", "world_size", "checkpoint_
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunEvent:
-    """An event to mark on the time line: ``at`` in Unix seconds; ``kind`` as written (worker_exit, drill, ...).
+    """An event to mark on the timeline: ``at`` in Unix seconds; ``kind`` as written (worker_exit, drill, ...).
 
     ``exit_code`` is 128 + the signal for a process that a signal ended.
     """
@@ -223,7 +223,8 @@ def parse_metrics(
 ) -> tuple[tuple[Segment, ...], str | None]:
     """Return the segments in order, and the unit of their throughput (``tokens_per_s``, ``images_per_s``) or None.
 
-    A segment starts with a ``resumed_from_step`` line, where the step falls back without one, and with each attempt.
+    A segment starts with each attempt, with a ``resumed_from_step`` line, and where the step falls back without one.
+    Other ranks of the same attempt may say later where they resumed.
     """
     groups = list(_split_metrics(lines, history))
     step_lines = [line for group in groups for line in group if _read_step(line) is not None]
@@ -245,13 +246,20 @@ def _split_metrics(lines: t.Iterable[Line], history: RunHistory | None) -> t.Ite
         at, step = parsing.read_time(line.get("at")), _read_step(line)
         newest = (history.attempt_at(at) if history and at is not None else None) or attempt
         falls_back = step is not None and last_step is not None and step <= last_step
-        if group and ("resumed_from_step" in line or falls_back or newest is not attempt):
+        resumes = "resumed_from_step" in line and not (newest and _is_said(line, group))
+        if group and (resumes or falls_back or newest is not attempt):
             yield group
             group, last_step = [], None
         attempt, last_step = newest, last_step if step is None else step
         group.append(line)
     if group:
         yield group
+
+
+def _is_said(line: Line, group: t.Sequence[Line]) -> bool:
+    """Return whether a segment began with the same step to resume from."""
+    key = "resumed_from_step"
+    return bool(group) and key in group[0] and group[0][key] == line[key]
 
 
 def _read_step(line: Line) -> int | None:

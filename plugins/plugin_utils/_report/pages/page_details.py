@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Builds the tables and plots of a run's page: checks, time line, curves, attempts, nodes and fabric.
+"""Builds the tables and plots of a run's page: checks, timeline, curves, attempts, nodes and fabric.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -63,7 +63,7 @@ def build_site_table(phases: t.Sequence[SitePhase]) -> Table | None:
 
 
 def build_time_line(model: RunModel) -> Plot | None:
-    """Return the time line with its key, None when the times of the run are not known."""
+    """Return the timeline with its key, None when the times of the run are not known."""
     picture = draw_timeline(model)
     if picture is None:
         return None
@@ -89,7 +89,7 @@ def _has_checkpoints(model: RunModel) -> bool:
 
 
 def describe_hidden_nodes(model: RunModel) -> str | None:
-    """Return a sentence on the nodes for which the time line has no room."""
+    """Return a sentence on the nodes for which the timeline has no room."""
     names = {stay.name for attempt in model.attempts for stay in attempt.nodes}
     hidden = len(names) - figures.MAX_ROWS
     return f"{fmt.plural(hidden, 'more node')} took part without an event of their own." if hidden > 0 else None
@@ -161,9 +161,10 @@ def _attempt_line(model: RunModel, attempt: AttemptView, fault: Fault | None) ->
 
 
 def _end_words(model: RunModel, attempt: AttemptView) -> str:
-    """Return by what an attempt ended; the last one without a cause has the run's outcome."""
+    """Return by what an attempt ended; the last one without a cause has the run's outcome, or its cause."""
     outcomes = {"succeeded": "finished", "running": "running", "cancelled": "cancelled"}
-    last = outcomes.get(model.outcome) if attempt is model.attempts[-1] else None
+    ended = outcomes.get(model.outcome) or parsing.read_text(model.run.record.get("cause"), 40)
+    last = ended if attempt is model.attempts[-1] else None
     return (attempt.cause or last or "not known").replace("_", " ")
 
 

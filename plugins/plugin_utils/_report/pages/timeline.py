@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Draws the time line of a run: the job's phases, its nodes and its faults.
+"""Draws the timeline of a run: the job's phases, its nodes and its faults.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -106,7 +106,7 @@ def node_rows(model: RunModel) -> list[str]:
 
 
 def draw_timeline(model: RunModel) -> Picture | None:
-    """Return the time line, or None when the times of the run are not known."""
+    """Return the timeline, or None when the times of the run are not known."""
     times, phases = read_times(model), build_phases(model)
     if times is None or not phases:
         return None
@@ -126,7 +126,7 @@ def draw_timeline(model: RunModel) -> Picture | None:
         ax.grid(axis="x")
 
     height = 46 + 28 * len(names)
-    return draw_both("timeline", "Time line of the job, its nodes and its faults", (height, height), paint)
+    return draw_both("timeline", "Timeline of the job, its nodes and its faults", (height, height), paint)
 
 
 def _draw_phase(ax: Axes, phase: Phase, span: float, size: Size) -> None:

@@ -18,6 +18,7 @@ from ..data import parsing
 from ..data.attempts import AttemptView
 from ..data.load import Log
 from ..data.run_model import RunModel
+from .verdict import STOPS
 
 # Signals and sysexits as shells, the kernel's OOM killer and the collection's examples use them.
 _CODES = {
@@ -45,7 +46,7 @@ class Advice:
 
 def advise(model: RunModel) -> tuple[Advice, ...]:
     """Return what to do next, the most pressing first; of a run that failed, what is not about its end comes later."""
-    first = (_advise_unfinished, _advise_failure, _advise_rerun, _advise_missing_ranks, _advise_stalls)
+    first = (_advise_nan, _advise_unfinished, _advise_failure, _advise_rerun, _advise_missing_ranks, _advise_stalls)
     rest = (_advise_success, _advise_figures, _advise_resumes, _advise_fabric, _advise_idle_gpus, _advise_teardown)
     has_failed = model.outcome in ("failed", "lost")
     later = [dataclasses.replace(advice, is_later=has_failed) for rule in rest for advice in rule(model)]
@@ -97,11 +98,12 @@ def _advise_failure(model: RunModel) -> t.Iterator[Advice]:
         told = log.error and log.error[:60] in str(model.run.record.get("detail"))
         error = f" Its last error: {log.error}" if log.error and not told else " Its last lines are shown above."
         whose = "lost node" if model.outcome == "lost" else "failed process"
+        whose = "run" if model.run.record.get("cause") in STOPS else whose
         yield Advice(f"Read the log of the {whose}.{error}", path=log.path)
     else:
         command = _play(model, "logs", named=True)
         yield Advice("No log was collected: fetch them while the nodes exist.", command)
-    if meaning:
+    if meaning and model.run.record.get("cause") not in STOPS:
         yield Advice(f"Exit code {last.exit_code} usually means: {meaning}.")
     ends = {attempt.last_step for attempt in model.attempts}
     if len(model.attempts) > 2 and len(ends) == 1:
@@ -144,10 +146,18 @@ def _advise_missing_ranks(model: RunModel) -> t.Iterator[Advice]:
         )
 
 
+def _advise_nan(model: RunModel) -> t.Iterator[Advice]:
+    since = model.nan_since
+    if since is None:
+        return
+    saved = [point.step for part in model.run.segments for point in part.checkpoints if point.step < since]
+    newest = f" The newest checkpoint from before that is of step {fmt.format_count(max(saved))}." if saved else ""
+    yield Advice(
+        f"The loss stopped being a number: lower the learning rate, clip gradients, or look at the data.{newest}"
+    )
+
+
 def _advise_figures(model: RunModel) -> t.Iterator[Advice]:
-    broken = any("NaN" in note for note in model.run.notes)
-    if broken:
-        yield Advice("The loss stopped being a number: lower the learning rate, clip gradients, or look at the data.")
     logged = any(part.steps for part in model.run.segments)
     if logged and not any(part.checkpoints for part in model.run.segments) and model.checkpoint is None:
         yield Advice("No checkpoint was saved: after a fault the job starts over. Save to MUSTER_CHECKPOINT_DIR.")
@@ -202,13 +212,13 @@ def _lacks_expectation(verdict: t.Mapping[str, object]) -> bool:
 
 
 def _advise_success(model: RunModel) -> t.Iterator[Advice]:
-    if model.outcome != "succeeded" or not model.checkpoint:
+    if model.outcome != "succeeded" or not model.checkpoint or model.nan_since is not None:
         return
-    path = model.checkpoint.path
-    ends = ":" if path else ", at a path that was not recorded."
-    yield Advice(
-        f"The trained model is the checkpoint of step {fmt.format_count(model.checkpoint.step)}{ends}", path=path
-    )
+    text = f"The trained model is the checkpoint of step {fmt.format_count(model.checkpoint.step)}"
+    if model.checkpoint.path:
+        yield Advice(f"{text}:", path=model.checkpoint.path)
+    else:
+        yield Advice(f"{text}. Fetch it from the nodes.", _play(model, "fetch", named=True))
 
 
 def _advise_idle_gpus(model: RunModel) -> t.Iterator[Advice]:

@@ -40,6 +40,8 @@ _WORDS: dict[str, tuple[str, Tone]] = {
 
 
 _MOST_REASON = 220
+# Ends that the job itself asks for, by the run's cause.
+STOPS = {"nan": "job.stop_on.nan", "stalled": "job.stop_on.stalled_s"}
 
 
 def judge_run(model: RunModel) -> RunVerdict:
@@ -57,6 +59,8 @@ def judge_run(model: RunModel) -> RunVerdict:
         word = f"{word}, proven {len(claims) - len(unproven)} of {len(claims)}"
         tone = "warn" if any(check.status == "failed" for check in unproven) else tone
         sentence += f" {_unproven_words(unproven)}"
+    if model.run.record.get("cause") == "stalled":
+        word = "Stalled"
     if model.nan_since is not None:
         word, tone = "Loss is NaN", "bad"
         sentence = f"the loss is not a number since step {fmt.format_count(model.nan_since)}; {sentence}"
@@ -99,8 +103,12 @@ def _failure_statement(model: RunModel, step: str | None) -> str:
     where = f"the job reached {step}{tries}" if step else f"the job ended before its first step{tries}"
     if last is None or (last.cause is None and not last.exit_code):
         return where
+    recorded = parsing.read_text(model.run.record.get("cause"), 40)
+    if recorded in STOPS:
+        return f"{where}; it was stopped by {STOPS[recorded]}"
     code = f" (exit code {last.exit_code})" if last.exit_code else ""
-    return f"{where}; {'the last' if tries else 'it'} was ended by {describe_cause(last.cause, last.node)}{code}"
+    ended_by = describe_cause(last.cause or recorded, last.node)
+    return f"{where}; {'the last' if tries else 'it'} was ended by {ended_by}{code}"
 
 
 def describe_cause(cause: str | None, node: str | None) -> str:

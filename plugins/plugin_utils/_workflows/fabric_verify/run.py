@@ -270,9 +270,23 @@ def _verify_island(work: Verification, island: Island, absent: tuple[AbsentNode,
 def _build_document(
     stored: t.Sequence[StoredVerdict], results: t.Sequence[IslandResult], work: Verification
 ) -> tuple[dict[str, object], list[StoredVerdict]]:
-    """Return fabric.json and its entries: the new verdicts, and earlier ones on other nodes that still exist."""
+    """Return fabric.json and its entries: the new verdicts, and earlier ones on other nodes that still exist.
+
+    A node that --limit leaves alone says nothing about the network to the others: their verdict stays.
+    """
     names = work.target.all_names()
-    entries = [StoredVerdict(item.island.nodes, item.to_dict()) for item in results]
+    asked = {*work.target.names(), *(node.name for node in work.fleet.absent)}
+    wider = {
+        name
+        for entry in stored
+        if not asked >= set(entry.nodes) and all(name in names for name in entry.nodes)
+        for name in entry.nodes
+    }
+    entries = [
+        StoredVerdict(item.island.nodes, item.to_dict())
+        for item in results
+        if len(item.island.nodes) > 1 or item.island.nodes[0] not in wider
+    ]
     tested = {name for entry in entries for name in entry.nodes}
     entries += [
         entry

@@ -60,6 +60,7 @@ class HostsFollower(Follower):
         self.revived_at: dict[str, float] = {}
         self.lost = 0
         self.behind: dict[str, int] = {}
+        self._owner = str((files.read_json(folder / "claim.json") or {}).get("owner", ""))
         # The nodes turn printed lines into metrics themselves, however much is printed.
         self.patterns = {}
 
@@ -89,6 +90,7 @@ class HostsFollower(Follower):
         if update.error is not None:
             self._note_silence(update.node, update.error, update.asked_at)
             return
+        self._check_holder(update.holder)
         if self.lost_since.pop(update.node, None) is not None:
             self.record_event("node_back", node=update.node)
             self.progress.say(f"{update.node} answers again")
@@ -96,6 +98,11 @@ class HostsFollower(Follower):
         if update.asked_at > self.revived_at.get(update.node, 0.0):
             self._restart_units(update.node)
         self._save()
+
+    def _check_holder(self, holder: t.Mapping[str, str]) -> None:
+        """Raise when another controller has taken the run over: it follows the run now, and decides on it."""
+        if holder.get("owner") and self._owner and holder["owner"] != self._owner:
+            raise MusterError(f"run {self.run_id} was taken over by {holder['controller']}, which follows it now")
 
     def _keep(self, update: log_follow.NodeUpdate) -> None:
         """Take what a node answered into the run's folder and history."""
@@ -206,7 +213,7 @@ class HostsFollower(Follower):
         where = failure[2] if failure else node
         code = failure[1] if failure and end["cause"] == "crash" else end["exit_code"]
         outcome: RunEnd = "lost" if end["cause"] in ("node_lost", "rendezvous_unreachable") else "failed"
-        detail = _describe_cause(end["cause"], where, code)
+        detail = _describe_cause(end["cause"], where, code, self.job.launcher)
         if end["cause"] == "timeout":
             detail = f"timeout_s ({self.job.timeout_s} s) has passed {self._where_it_stood(where)}"
         return RunOutcome(outcome, code, end["cause"], detail, where)
@@ -293,9 +300,10 @@ class HostsFollower(Follower):
         }
 
 
-def _describe_cause(cause: str, node: str, code: int) -> str:
+def _describe_cause(cause: str, node: str, code: int, launcher: str = "torchrun") -> str:
+    limit = "the launcher 'command' starts it once" if launcher == "command" else "restart.max_crashes is exceeded"
     texts = {
-        "crash": f"a rank on {node} exited with code {code} and restart.max_crashes is exceeded",
+        "crash": f"a rank on {node} exited with code {code} and {limit}",
         "fatal_exit_code": f"a rank on {node} exited with code {code}, which restart.fatal_exit_codes names",
         "timeout": "timeout_s has passed",
         "node_lost": f"{node} was lost, restart.max_lost_nodes is exceeded",

@@ -279,3 +279,12 @@ def test_a_script_that_the_nodes_python_does_not_take_is_refused_with_its_line()
     (failed,) = [check for check in preflight(fine, bad) if not check.ok]
     assert (failed.name, failed.node) == ("syntax", "b")
     assert failed.problem == "job.script: train.py, line 3: SyntaxError: invalid syntax"
+
+
+@pytest.mark.parametrize("python", ["/usr/bin/python3", "/opt/venv/bin/python"])
+def test_the_system_s_python_is_not_told_to_install_packages(python: str) -> None:
+    """Debian's and Ubuntu's refuse it (externally managed environment)."""
+    info = {"training": {"executable": python, "packages": {"torch": None}}}
+    (check,) = checks._check_packages(job(), "a", info)
+    assert "bootstrap playbook makes one" in check.fix
+    assert ("-m pip install 'torch>=2.1'" in check.fix) is (python != "/usr/bin/python3")

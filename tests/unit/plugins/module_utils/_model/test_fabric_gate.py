@@ -141,6 +141,10 @@ def test_drift_is_told() -> None:
     )
 
 
+def test_a_fabric_that_became_better_is_no_warning() -> None:
+    assert judge([verdict(drift=["outcome: pass, fail before"])]).warnings == ()
+
+
 def test_one_host_needs_no_network() -> None:
     assert judge([verdict("fail", "E")], hosts=("a",)) == fabric_gate.FabricGate(None, ())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pathlib
 import threading
+import time
 import typing as t
 
 import pytest
@@ -36,7 +37,18 @@ def unit(run: pathlib.Path, name: str = "agent", **state: t.Any) -> pathlib.Path
 
 def test_a_run_without_files_has_no_news(tmp_path: pathlib.Path) -> None:
     offsets = {"events": 0, "metrics": 0, "usage": 0, "log": 0, "folder": None}
-    assert ask(tmp_path) == {"text": {}, "offsets": offsets, "units": {}, "digest": "", "behind": 0}
+    assert ask(tmp_path) == {"text": {}, "offsets": offsets, "units": {}, "digest": "", "behind": 0, "holder": {}}
+
+
+def test_whoever_takes_a_run_over_is_told_at_once(tmp_path: pathlib.Path) -> None:
+    claim = {"owner": "1", "controller": "her laptop", "more": 1}
+    files.write_json(tmp_path / "claim.json", claim)
+    first = ask(tmp_path)
+    assert first["holder"] == {"owner": "1", "controller": "her laptop"}
+    files.write_json(tmp_path / "claim.json", {**claim, "owner": "2"})
+    began = time.monotonic()
+    assert ask(tmp_path, first, wait_s=20)["holder"]["owner"] == "2"
+    assert time.monotonic() - began < 5
 
 
 def test_each_line_is_told_once(tmp_path: pathlib.Path) -> None:

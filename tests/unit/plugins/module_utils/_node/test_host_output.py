@@ -84,10 +84,47 @@ def test_what_was_not_read_is_kept(tmp_path: pathlib.Path) -> None:
 
 def test_the_files_of_ranks_become_metrics_and_are_released(tmp_path: pathlib.Path) -> None:
     """One copy of what a rank printed, and its last line, which has no end."""
-    rank = tmp_path / "ranks" / "none_x" / "attempt_0" / "0" / "stdout.log"
+    rank = tmp_path / "ranks" / "attempt_1" / "0" / "stdout.log"
     output = host_output.UnitOutput(tmp_path / "log", tmp_path, STEP)
     rank.parent.mkdir(parents=True)
     rank.write_text("".join(f"step {number} {'y' * 40_000}\n" for number in range(200)) + "step 200")
     output.close()
     assert [line["step"] for line in metrics(tmp_path)] == list(range(201))
     assert allocated(rank) < 3 * host_output.RANK_KEEP_BYTES and rank.stat().st_size > 8_000_000
+
+
+@pytest.mark.parametrize("killed", ["before its first look", "after it"])
+def test_what_a_killed_supervisor_had_not_read_is_read_by_the_next(tmp_path: pathlib.Path, killed: str) -> None:
+    """Of the ranks' files and of what a command prints into the log itself; nothing is read twice."""
+    log = tmp_path / "log"
+    rank = tmp_path / "ranks" / "attempt_1" / "0" / "stdout.log"
+    rank.parent.mkdir(parents=True)
+    log.write_text("step 1 of an earlier start\n")
+    first = host_output.UnitOutput(log, tmp_path, STEP)
+    rank.write_text("step 2\n")
+    if killed == "after it":
+        first.read_new()
+    with open(rank, "a") as handle:
+        handle.write("step 3\nstep 4 and no end")
+    with open(log, "a") as handle:
+        handle.write("step 5\n")
+    host_output.UnitOutput(log, tmp_path, STEP).start()
+    assert sorted(line["step"] for line in metrics(tmp_path)) == [2, 3, 4, 5]
+    assert log.read_text().count("[default0]:step") == 3
+    rank.with_name("stderr.log").write_text("step 6\n")
+    last = host_output.UnitOutput(log, tmp_path, STEP)
+    last.close()
+    assert sorted(line["step"] for line in metrics(tmp_path)) == [2, 3, 4, 5, 6]
+
+
+def test_what_is_read_after_the_next_attempt_has_begun_is_dated_by_its_own(tmp_path: pathlib.Path) -> None:
+    output = host_output.UnitOutput(tmp_path / "log", tmp_path, STEP)
+    for attempt, text in ((1, "step 7\n"), (2, "step 5\n")):
+        place = tmp_path / "ranks" / f"attempt_{attempt}" / "0" / "stdout.log"
+        place.parent.mkdir(parents=True)
+        place.write_text(text)
+    os.utime(tmp_path / "ranks" / "attempt_1" / "0" / "stdout.log", (1000, 1000))
+    output.read_new()
+    assert [line["step"] for line in metrics(tmp_path)] == [7, 5]
+    early, late = (line["at"] for line in metrics(tmp_path))
+    assert early == 1000 and late > 1e9

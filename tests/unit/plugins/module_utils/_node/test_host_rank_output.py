@@ -21,15 +21,15 @@ class Node:
     def __init__(self, run: pathlib.Path) -> None:
         self.run, self.log = run, run / "log"
 
-    def write(self, local: int, text: str, stream: str = "stdout", attempt: int = 0) -> pathlib.Path:
-        place = self.run / "ranks" / "run-1_x" / f"attempt_{attempt}" / str(local) / f"{stream}.log"
+    def write(self, rank: int, text: str, stream: str = "stdout", attempt: int = 1) -> pathlib.Path:
+        place = self.run / "ranks" / f"attempt_{attempt}" / str(rank) / f"{stream}.log"
         place.parent.mkdir(parents=True, exist_ok=True)
         with open(place, "a", newline="") as handle:
             handle.write(text)
         return place
 
-    def copier(self) -> host_rank_output.RankOutput:
-        return host_rank_output.RankOutput(self.run, self.log)
+    def copier(self, offsets: dict[str, int] | None = None) -> host_rank_output.RankOutput:
+        return host_rank_output.RankOutput(self.run, self.log, offsets)
 
     @property
     def lines(self) -> list[str]:
@@ -43,14 +43,29 @@ def node(tmp_path: pathlib.Path) -> Node:
 
 def test_lines_carry_the_rank_in_the_whole_world(node: Node) -> None:
     copier = node.copier()
-    node.write(0, "one\n").with_name(host_rank_output.RANK_FILE).write_text("6")
-    node.write(1, "two\n", "stderr")
+    node.write(6, "one\n")
+    node.write(7, "two\n", "stderr")
     copier.copy_new()
-    assert node.lines == ["[default6]:one", "[default1]:two"]
-    node.write(0, "three\n\n")
-    node.write(0, "again\n", attempt=1)
+    assert node.lines == ["[default6]:one", "[default7]:two"] and copier.copied
+    node.write(6, "three\n\n")
     copier.copy_new()
-    assert node.lines[2:] == ["[default6]:three", "[default6]:", "[default0]:again"]
+    assert node.lines[2:] == ["[default6]:three", "[default6]:"]
+    assert copier.copy_new() is False and not copier.copied and copier.printed_at is None
+
+
+def test_an_attempt_s_last_lines_come_before_the_first_of_the_next_and_are_dated_by_it(node: Node) -> None:
+    copier = node.copier()
+    node.write(0, "one\n", attempt=9)
+    copier.copy_new()
+    assert copier.printed_at is None, "an attempt that runs prints now"
+    late = node.write(0, "y\n" * 150_000 + "killed amid a l", attempt=9)
+    os.utime(late, (1000, 1000))
+    node.write(0, "again\n", attempt=10)
+    times: list[float | None] = []
+    while copier.copy_new():
+        times.append(copier.printed_at)
+    assert node.lines[-2:] == ["[default0]:killed amid a l", "[default0]:again"] and len(node.lines) == 150_003
+    assert times == [1000, 1000] and copier.printed_at is None
 
 
 def test_a_line_waits_for_its_end_and_not_for_ever(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,33 +100,21 @@ def test_a_supervisor_that_starts_again_copies_each_line_once(node: Node) -> Non
     node.write(0, "one\n")
     first.copy_new()
     node.write(0, "two\n")
-    node.copier().copy_new()
+    node.copier(first.offsets).copy_new()
     assert node.lines == ["[default0]:one", "[default0]:two"]
-    (node.run / "ranks" / "copied.json").write_text("")
     torn = node.copier()
     node.write(0, "three\n")
     torn.copy_new()
     assert node.lines[2:] == ["[default0]:three"]
 
 
-@pytest.mark.parametrize("text", ["b\n", "as many lines\nas before\nand more\n"], ids=["less", "more"])
-@pytest.mark.parametrize("is_seen_empty", [True, False])
-def test_a_rank_that_began_again_after_a_failure_elsewhere_uses_the_same_file(
-    node: Node, text: str, is_seen_empty: bool
-) -> None:
+def test_a_program_that_opens_its_output_anew_empties_it(node: Node) -> None:
     copier = node.copier()
-    place = node.write(0, "one\ntwo\nthree\n")
-    rank = place.with_name(host_rank_output.RANK_FILE)
-    rank.write_text("0")
+    place = node.write(0, "one\ntwo\n")
     copier.copy_new()
-    place.write_text("")
-    os.utime(rank, ns=(0, rank.stat().st_mtime_ns + 1))
-    if is_seen_empty:
-        copier.copy_new()
-    node.write(0, text)
-    for _look in range(2):
-        copier.copy_new()
-    assert node.lines[3:] == [f"[default0]:{line}" for line in text.splitlines()]
+    place.write_text("3\n")
+    copier.copy_new()
+    assert node.lines[2:] == ["[default0]:3"]
 
 
 def test_a_rank_that_prints_much_does_not_keep_the_others_waiting(node: Node) -> None:

@@ -192,12 +192,28 @@ def test_a_rank_of_mpirun_says_that_it_has_ended_well(tmp_path: pathlib.Path, co
     assert Ranks(tmp_path).run(argv, MUSTER_DONE="muster-done-r", **TORCHRUN)[:2] == (code, said)
 
 
-def test_the_files_of_a_rank_are_named_by_its_number_in_the_world(ranks: Ranks) -> None:
-    place = ranks.folder / "attempt_0" / "1"
-    place.mkdir(parents=True)
-    ranks.run(["true"], **TORCHRUN, TORCHELASTIC_ERROR_FILE=str(place / "error.json"))
-    assert (place / host_rank_output.RANK_FILE).read_text() == "3"
-    assert ranks.run(["true"], **TORCHRUN, TORCHELASTIC_ERROR_FILE="/none/error.json")[0] == 0
+def test_a_rank_prints_into_files_of_its_attempt_which_nothing_empties(ranks: Ranks) -> None:
+    argv = ["sh", "-c", "echo out $MUSTER_OUTPUT; echo err >&2"]
+    values = {**TORCHRUN, "MUSTER_OUTPUT": str(ranks.folder / "ranks")}
+    # Where no start can be counted, the number of an attempt comes again.
+    for counter in ("n", "n", "none/n"):
+        assert ranks.run(argv, **values, MUSTER_ATTEMPT_COUNTER=str(ranks.folder / counter)) == (0, "", "")
+    found = [ranks.folder.glob(host_rank_output.FILES.replace("*.log", f"{name}.log")) for name in ("out", "err")]
+    printed = [{str(place.relative_to(ranks.folder)): place.read_text() for place in places} for places in found]
+    assert printed == [
+        {f"ranks/attempt_{n}/3/std{name}.log": f"{name}\n" * times for n, times in ((1, 2), (2, 1))}
+        for name in ("out", "err")
+    ]
+
+
+def test_a_program_gets_its_checkpoint_folder_as_an_argument(ranks: Ranks) -> None:
+    argv = ["echo", "--out={checkpoint_dir}/x", "{other}"]
+    assert ranks.run(argv, **TORCHRUN, MUSTER_CHECKPOINT_DIR="/c/r-1")[:2] == (0, "--out=/c/r-1/x {other}\n")
+    assert ranks.run(argv, **TORCHRUN)[:2] == (0, "--out={checkpoint_dir}/x {other}\n")
+
+
+def test_a_rank_without_room_for_its_files_prints_into_the_log(ranks: Ranks) -> None:
+    assert ranks.run(["echo", "here"], **TORCHRUN, MUSTER_OUTPUT="/dev/null/none")[:2] == (0, "here\n")
 
 
 def test_a_program_does_not_inherit_what_python_ignores(ranks: Ranks) -> None:

@@ -224,6 +224,13 @@ def test_a_program_has_the_environment_folder_umask_and_signals_of_its_rank(node
     assert not differences
 
 
+def test_a_program_that_gets_its_checkpoint_folder_as_an_argument_is_forked(node: Node) -> None:
+    command = [*node.program("import sys\nprint(sys.argv[-1])"), "--out={checkpoint_dir}"]
+    with node.server(command, MUSTER_CHECKPOINT_DIR="/c/r-1"):
+        assert node.run(command, MUSTER_CHECKPOINT_DIR="/c/r-1")[:2] == (0, "--out=/c/r-1\n")
+    assert node.was_forked()
+
+
 def test_a_program_leads_a_session_of_its_own_and_is_recorded(node: Node) -> None:
     command = node.program("import os, sys\nprint(os.getpid(), os.getsid(0), os.getppid())\nsys.exit(4)")
     with node.server(command) as server:

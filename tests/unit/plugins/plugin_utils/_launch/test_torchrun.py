@@ -36,6 +36,9 @@ def test_the_agents_agree_on_everything_but_their_own_address() -> None:
     assert (first["nnodes"], first["nproc-per-node"], first["rdzv-endpoint"]) == ("2", "2", "10.0.0.1:20000")
     # Both budgets, because a surviving agent pays for the losses of the others too.
     assert (first["max-restarts"], first["rdzv-id"]) == ("7", "x-1-3")
+    # Each rank prints into files of its own (rank.py): torchrun deletes its files when a node elsewhere fails.
+    assert [node.env["MUSTER_OUTPUT"] for node in plan.nodes] == [first["log-dir"], second["log-dir"]]
+    assert not {"tee", "redirects"} & {*first}
     assert plan.policy == "torchrun" and plan.keypair is False and all(node.wait_for_peer for node in plan.nodes)
 
 

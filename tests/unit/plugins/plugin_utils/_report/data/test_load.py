@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import fold
 from ansible_collections.muster.training.plugins.plugin_utils._report.data import load
 
 FIXTURES = pathlib.Path(__file__).parents[5] / "fixtures" / "report"
@@ -110,6 +111,26 @@ def test_a_step_that_falls_back_starts_a_segment_that_did_not_say_why() -> None:
         ([2, 3], None),
     ]
     assert unit is None
+
+
+def test_a_rank_that_says_late_where_it_resumed_cuts_no_line() -> None:
+    """Each rank reports it, the slowest after the first step; a restart begins a segment as ever."""
+    events = [
+        {"at": at, "kind": "worker_started", "rank": rank, "node": f"n{rank}", "attempt": n, "gang": f"1/{n}"}
+        for n, at in ((1, 1.0), (2, 10.0))
+        for rank in (0, 1)
+    ]
+    begin = {"resumed_from_step": 0}
+    lines = [
+        {"at": 2, **begin},
+        {"at": 3, "step": 1},
+        {"at": 4, **begin},
+        {"at": 5, "step": 2},
+        {"at": 11, **begin},
+        {"at": 12, "step": 1},
+    ]
+    segments, _unit = load.parse_metrics(lines, [], fold(events, lines))
+    assert [([item.step for item in part.steps], part.resumed_from) for part in segments] == [([1, 2], 0), ([1], 0)]
 
 
 def test_a_loss_that_is_not_a_number_is_a_note() -> None:

@@ -43,6 +43,13 @@ def test_the_attempts_of_a_drilled_run() -> None:
     assert page_details.build_attempt_table(model("nulls")) is None
 
 
+def test_the_last_attempt_of_a_stopped_run_ended_by_the_run_s_cause() -> None:
+    rows = [{"n": n, "started_at": 1795167000 + n, "exit_code": 143} for n in (1, 2)]
+    run = RunFolder("r", {"attempts": rows, "outcome": "failed", "cause": "stalled"})
+    table = page_details.build_attempt_table(build_run_model(run))
+    assert table is not None and [line[1] for line in table.lines] == ["not known", "stalled"]
+
+
 def test_of_many_attempts_the_middle_is_left_out() -> None:
     table = page_details.build_attempt_table(with_attempts(50))
     assert table is not None

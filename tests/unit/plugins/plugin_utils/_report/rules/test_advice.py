@@ -12,7 +12,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.data.load 
     parse_metrics,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.rules import advice
-from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import advised, run
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import Line, advised, case, run
 
 
 def test_advice_after_a_crash_loop() -> None:
@@ -70,3 +70,15 @@ def test_a_loss_that_is_no_number_is_advised_on() -> None:
     texts = advised(RunFolder("r", {}, segments=segments, unit=unit, notes=tuple(notes)))
     assert any("stopped being a number" in text for text, _command in texts)
     assert any("No checkpoint was saved" in text for text, _command in texts)
+
+
+@pytest.mark.parametrize("outcome", ["succeeded", "failed"])
+def test_a_model_of_nan_is_not_called_trained(outcome: str) -> None:
+    """What to do about it comes first, and the checkpoint that is still good is named."""
+    points: list[Line] = [{"step": n, "loss": 1.0 if n < 25 else float("nan")} for n in range(1, 31)]
+    saved: list[Line] = [{"checkpoint_step": n} for n in (10, 20, 30)]
+    lines = sorted([*points, *saved], key=lambda line: line.get("step", line.get("checkpoint_step", 0)))
+    model = case(lines, outcome=outcome, checkpoint={"step": 30}, attempts=[{"n": 1, "exit_code": 143}])
+    texts = [item.text for item in advice.advise(model) if not item.is_later]
+    assert texts[0].endswith("look at the data. The newest checkpoint from before that is of step 20.")
+    assert not any("trained model" in text for text in texts)

@@ -15,6 +15,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.data.load 
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import build_run_model
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages.page_summary import build_figures
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages.rendering import add_note
+from ansible_collections.muster.training.plugins.plugin_utils._report.rules.advice import advise
 from ansible_collections.muster.training.plugins.plugin_utils._report.rules.summary import build_report
 from ansible_collections.muster.training.plugins.plugin_utils._report.rules.verdict import describe_cause, judge_run
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import (
@@ -70,6 +71,23 @@ def test_a_loss_that_is_no_number_comes_first() -> None:
     assert dict(build_figures(model))["Final loss"] == add_note("NaN", "since step 11")
     recovered = case([*numbers, *broken, {"at": ZERO + 31, "step": 31, "loss": 1.0}], outcome="succeeded")
     assert recovered.nan_since is None
+
+
+def test_a_run_that_its_job_stopped_says_so() -> None:
+    """A stall that job.stop_on names is a cause, and exit code 143 is not for the user to explain."""
+    lines: list[Line] = [{"at": ZERO + n, "step": n, "loss": 2.0 / n} for n in range(1, 11)]
+    detail = "stalled at step 10: no step for 15 s (job.stop_on.stalled_s)"
+    stopped = {"n": 1, "exit_code": 143, "cause": None, "first_step": 1, "last_step": 10}
+    end: Line = {"outcome": "failed", "state": "ended", "attempts": [stopped]}
+    model = case(lines, cause="stalled", detail=detail, **end)
+    verdict = judge_run(model)
+    assert (verdict.word, verdict.tone) == ("Stalled", "bad")
+    assert verdict.sentence == (
+        f"The job reached step 10; it was stopped by job.stop_on.stalled_s. Recorded cause: {detail}."
+    )
+    assert not any("Exit code" in advice.text for advice in advise(model))
+    other = judge_run(case(lines, cause="timeout", **end))
+    assert "it was ended by timeout (exit code 143)" in other.sentence
 
 
 def test_missing_ranks_fail_a_success() -> None:

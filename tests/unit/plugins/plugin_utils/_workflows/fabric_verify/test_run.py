@@ -13,6 +13,7 @@ import os
 import pathlib
 import shutil
 import sys
+import types
 import typing as t
 
 import pytest
@@ -24,6 +25,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 )
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify import run as fabric_verify
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify.history import StoredVerdict
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
 from ansible_collections.muster.training.tests.support import debian, sshd
 from ansible_collections.muster.training.tests.support.node_lab import eventually
@@ -82,6 +84,30 @@ def test_an_island_on_which_a_run_lives_keeps_its_verdict(world: RunWorld) -> No
     (folder(world) / "fabric.json").write_text(json.dumps({"islands": [{**kept, "outcome": "fail"}]}))
     again = fabric_verify.run(request(world, idle_only=True, islands=island()))
     assert again["failed"] is True and again["msg"] == "nothing was tested, and the last verdict is fail"
+
+
+@pytest.mark.parametrize(
+    ("asked", "absent", "kept"),
+    [
+        pytest.param(["a"], [], ["lab"], id="limited"),
+        pytest.param(["a", "b"], [], ["solo-a"], id="b is an island of its own now"),
+        pytest.param(["a"], ["b"], ["solo-a"], id="b does not answer"),
+    ],
+)
+def test_a_node_that_was_left_alone_keeps_the_verdict_of_all(
+    asked: list[str], absent: list[str], kept: list[str]
+) -> None:
+    """``site --limit a`` measures no network: the verdict on a and b is what jobs on both need."""
+    stored = [StoredVerdict(("a", "b"), {"island": "lab", "nodes": ["a", "b"]})]
+    solo: t.Any = types.SimpleNamespace(
+        island=types.SimpleNamespace(nodes=("a",)), to_dict=lambda: {"island": "solo-a", "nodes": ["a"]}
+    )
+    target = types.SimpleNamespace(all_names=lambda: {"a", "b"}, names=lambda: asked)
+    fleet = types.SimpleNamespace(absent=[types.SimpleNamespace(name=name) for name in absent])
+    work: t.Any = types.SimpleNamespace(target=target, fleet=fleet, absent=absent)
+    document, entries = fabric_verify._build_document(stored, [solo], work)
+    assert [entry.document["island"] for entry in entries] == kept
+    assert document["islands"] == [entry.document for entry in entries]
 
 
 @pytest.mark.torch

@@ -180,6 +180,22 @@ def test_how_a_run_ends_badly(world: World, cause: str, code: int, outcome: tupl
     assert (found.outcome, found.exit_code, found.detail, found.node) == (*outcome, detail, "b")
 
 
+def test_a_run_that_another_controller_has_taken_over_is_left_to_it(world: World) -> None:
+    files.write_json(world.folder / "claim.json", {"owner": "mine", "controller": "here"})
+    mine = dataclasses.replace(news("a"), holder={"owner": "mine", "controller": "here"})
+    taken = dataclasses.replace(news("b"), holder={"owner": "hers", "controller": "her laptop"})
+    with pytest.raises(MusterError, match="run x-1 was taken over by her laptop, which follows it now"):
+        world.run(mine, taken)
+
+
+def test_a_command_is_not_said_to_have_been_started_again(world: World) -> None:
+    failing = [started("a", 0), started("b", 1), ended("b", 1, 9), ended("a", 0, 143)]
+    end = unit(exit_code=1, cause="crash")
+    job: Dict = {"launcher": "command", "script": None, "command": ["true"], "restart": {"max_crashes": 3}}
+    found = world.run(news("a", events=failing), news("a", end), **job)
+    assert found.detail == "a rank on b exited with code 9 and the launcher 'command' starts it once"
+
+
 def test_a_run_that_somebody_stopped_is_cancelled_whatever_ended_after(world: World) -> None:
     later = unit(exit_code=1, cause="crash", at=T0 + 1)
     found = world.run(
