@@ -32,7 +32,6 @@ from ..outcome import build_result, record_cancelled
 from . import addresses, checkpoint_binding, dataset_binding, lease_guard
 from . import plan as hosts_plan
 from .environments import ensure_environments
-from .refresh import refresh_record, wait_for_follower
 from .start import require_same_job, start_or_join
 from .state import AGENTS_FILE, HostsPlan, build_owner_mark, is_running
 
@@ -104,6 +103,9 @@ def _succeeded_otherwise(run_id: str, differs: t.Sequence[str]) -> RefusedError:
 
 def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
     """Stop a run on all its nodes; a run that has ended keeps its outcome, and only what is left of it is stopped."""
+    # Late: a start need not wait for what explains an end.
+    from .refresh import refresh_record, wait_for_follower
+
     run_id = record.run_id
     folder = home.run_folder(run_id)
     names = [name for name in record.node_names if name in request.hostvars]
