@@ -48,16 +48,7 @@ def start_or_join(
     unseen = has_unrecorded_end(plan, before)
     if before and before.is_ended:
         request.progress.say(_describe_continuation(before, differs))
-    lives = is_running(plan) or unseen
-    if (
-        lives
-        and not unseen
-        and plan.job.launcher == "mpi"
-        and not all(is_alive(plan, host.name) for host in plan.hosts)
-    ):
-        # Its parts share keys that are not stored: one part cannot be joined to the others later.
-        gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
-        lives = False
+    lives = unseen or (is_running(plan) and not _stop_half_a_gang(plan))
     attempt = _first_attempt(plan, before, lives)
     current = _open_record(plan, before, attempt, lives, _inventory(request, plan.hosts[0].name))
     members, held = _build_members(home, plan, attempt, resolved), build_owner_mark(request, home, plan.job)
@@ -75,13 +66,9 @@ def start_or_join(
     if missing:
         if not lives:
             files.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "submitted", "attempt": attempt})
+        ready = members if not lives else [gang.without_peers(member, members) for member in missing]
         try:
-            bring_bound_data(request, plan, missing, fresh=before is None)
-            ready = members if not lives else [gang.without_peers(member, members) for member in missing]
-            proof = shared_folder.new_proof()
-            say, fresh = request.progress.say, before is None
-            gang.prepare_gang(ready, plan.source.placed, held, plan.run_id, fresh=fresh, proof=proof, say=say)
-            started = gang.start_gang(missing, plan.run_id, fresh=before is None)
+            started = _start_missing(request, plan, missing, ready, held, fresh=before is None)
         except MusterError:
             _restore_record(folder, before, lives)
             raise
@@ -94,6 +81,36 @@ def start_or_join(
     from .follow import follow_run
 
     return follow_run(request, plan, members, folder, current, drilling, changed=bool(started), guard=guard)
+
+
+def _stop_half_a_gang(plan: HostsPlan) -> bool:
+    """Stop a gang of MPI of which a part has ended; return whether it was one.
+
+    Its parts share keys that are not stored: one part cannot be joined to the others later.
+    """
+    if plan.job.launcher != "mpi" or all(is_alive(plan, host.name) for host in plan.hosts):
+        return False
+    gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
+    return True
+
+
+def _start_missing(
+    request: RunRequest,
+    plan: HostsPlan,
+    missing: t.Sequence[gang.GangMember],
+    ready: t.Sequence[gang.GangMember],
+    held: dict[str, t.Any],
+    *,
+    fresh: bool,
+) -> list[str]:
+    """Start what does not run yet; return the nodes on which it was started.
+
+    :param ready: what is prepared: the whole gang, or what joins one that runs.
+    """
+    bring_bound_data(request, plan, missing, fresh=fresh)
+    proof, say = shared_folder.new_proof(), request.progress.say
+    gang.prepare_gang(ready, plan.source.placed, held, plan.run_id, fresh=fresh, proof=proof, say=say)
+    return gang.start_gang(missing, plan.run_id, fresh=fresh)
 
 
 def bring_bound_data(
