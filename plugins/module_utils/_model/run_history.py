@@ -180,10 +180,10 @@ class RunHistory:
         if (before.first_step_at or 0.0) >= attempt.started_at:
             before.first_step = before.first_step_at = before.last_step = before.last_step_at = None
         elif steps:
-            before.last_step, before.last_step_at = steps[-1]["step"], parse_time(steps[-1].get("at"))
+            before.last_step, before.last_step_at = steps[-1][0], parse_time(steps[-1][1].get("at"))
         if _with_number(late, "resumed_from_step"):
             resumed = _with_number(early, "resumed_from_step")
-            before.resumed_from = resumed[-1]["resumed_from_step"] if resumed else None
+            before.resumed_from = resumed[-1][0] if resumed else None
         self._recent.clear()
         self._recent.extend(early)
         for line in late:
@@ -305,8 +305,8 @@ def _node_of(line: Line) -> str | None:
     return node if isinstance(node, str) else None
 
 
-def _with_number(lines: t.Iterable[Line], name: str) -> list[Line]:
-    return [line for line in lines if isinstance(line.get(name), int)]
+def _with_number(lines: t.Iterable[Line], name: str) -> list[tuple[int, Line]]:
+    return [(value, line) for line in lines if isinstance(value := line.get(name), int)]
 
 
 def _is_figure(value: object) -> t.TypeGuard[float]:

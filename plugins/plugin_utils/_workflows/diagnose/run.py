@@ -17,6 +17,7 @@ import typing as t
 from ....module_utils._model.error_line import without_launcher
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.node import Node
+from ....module_utils._model.node_report import NodeReport
 from ....module_utils._model.run_record import SCHEMA
 from ....module_utils._secrets.scrubber import scrub
 from ..._fabric.diagnosis.file import FileDiagnosis
@@ -99,9 +100,9 @@ class HostInfo:
     @classmethod
     def read(cls, remote: NodeClient) -> HostInfo:
         """Ask a host for its facts and runs."""
-        info = remote.call("info", facts=True)
-        node = Node.from_dict({**info["facts"], "name": remote.name}, f"{remote.name}.facts")
-        return cls(node, tuple(str(run["run_id"]) for run in info["live_runs"]))
+        report = NodeReport.from_dict(remote.call("info", facts=True))
+        node = Node.from_dict({**report.facts, "name": remote.name}, f"{remote.name}.facts")
+        return cls(node, tuple(run.run_id for run in report.live_runs))
 
 
 def run(request: DiagnoseRequest) -> dict[str, object]:
