@@ -74,7 +74,7 @@ class LiveRun:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RunClaim:
+class RunOwner:
     """Which controller the run belongs to."""
 
     owner: str = ""
@@ -112,7 +112,7 @@ class NodeReport:
     addresses: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     syntax: str | None = None
     reserved: str | None = None
-    claim: RunClaim | None = None
+    claim: RunOwner | None = None
     checkpoint: SeenCheckpoint | None = None
     units: t.Mapping[str, UnitReport] = dataclasses.field(default_factory=dict)
     live_runs: tuple[LiveRun, ...] = ()
@@ -151,7 +151,7 @@ class NodeReport:
                 "addresses": value.get("addresses") or {},
                 "syntax": None if "syntax" not in value else str(value["syntax"] or ""),
                 "reserved": None if "reserved" not in value else str(value["reserved"] or ""),
-                "claim": _read(RunClaim, value.get("claim")),
+                "claim": _read(RunOwner, value.get("claim")),
                 "checkpoint": _read(SeenCheckpoint, value.get("checkpoint")),
                 "units": {name: _read_unit(unit) for name, unit in (value.get("units") or {}).items()},
                 "live_runs": tuple(LiveRun(**_own_fields(LiveRun, run)) for run in value.get("live_runs") or ()),
