@@ -95,7 +95,7 @@ def _build_table(machines: t.Mapping[str, ClusterMachine], answers: t.Mapping[st
     return build_table([record.to_dict() for record in records])
 
 
-def _describe_members(members: t.Sequence[k3s.Member]) -> Result:
+def _describe_members(members: t.Sequence[k3s.K3sMember]) -> Result:
     return {
         "nodes": [_describe_node(item) for item in members],
         "unconnected": sorted(item.host for item in members if not item.installed),
