@@ -78,7 +78,7 @@ def cut_link(seconds: float, check: bool) -> dict[str, t.Any]:
 def _cut_commands() -> tuple[str, str] | str:
     """Return the commands that cut and restore the link, or why there are none."""
     if os.geteuid() != 0:
-        return "that takes root, and its user is not"
+        return "that takes root, and the connection has another user"
     nft, iptables = shutil.which("nft", path=_PATH), shutil.which("iptables", path=_PATH)
     if nft and not (problem := _try([nft, "list", "tables"])):
         return _nft_commands(nft)

@@ -207,7 +207,7 @@ def _update_listed_slot(
     state = _note_listed(state, lease, instance, listed)
     price = instance.price_usd_per_hour if instance.price_usd_per_hour is not None else lease.price
     phase = "booting" if slot.phase == "unsettled" else slot.phase
-    if instance.doomed and lease.protected:
+    if instance.terminal and lease.protected:
         # A host that is offline for a moment must not cost a run its machine.
         lease = dataclasses.replace(lease, id=instance.id, instance=instance, price=price)
         state = state.with_slot(dataclasses.replace(slot, lease=lease))
@@ -217,7 +217,7 @@ def _update_listed_slot(
     )
     slot = dataclasses.replace(slot, phase=phase, lease=lease, throttled=False)
     state = state.with_slot(slot)
-    if instance.doomed:
+    if instance.terminal:
         return replace_machine(state, slot, f"{lease.provider} reports {instance.detail or instance.state}")
     if lease.protected:
         is_running = phase == "booting" and instance.state == "running"

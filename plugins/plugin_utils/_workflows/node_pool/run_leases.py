@@ -326,8 +326,8 @@ class _WaitingWriter:
 
 def open_replica(request: RunRequest, home: StateHome, variable: t.Callable[[str], t.Any]) -> SendReplica | None:
     """Return what copies the ledger to the reaper's machine, None where the variables name none."""
-    keeper = variable("muster_reaper_host")
-    if not keeper:
+    host = variable("muster_reaper_host")
+    if not host:
         return None
     state = str(variable("muster_reaper_state") or ledger_replica.STATE)
-    return ledger_replica.replica_sender(request.connect([str(keeper)])[0], home.folder.name, state)
+    return ledger_replica.replica_sender(request.connect([str(host)])[0], home.folder.name, state)
