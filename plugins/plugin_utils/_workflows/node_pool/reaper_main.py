@@ -56,7 +56,7 @@ def _warn(line: str) -> None:
 
 
 def _import_ledgers(options: ModuleResult) -> None:
-    """Merge what controllers have sent; where that fails, as on a full disk, a warning is printed and the pass continues."""
+    """Merge what controllers have sent; where that fails, as on a full disk, a warning is printed."""
     home = StateHome(options["state_home"], parse_cluster_name(options["cluster"]))
     try:
         lines = import_incoming(home.folder)
