@@ -22,6 +22,7 @@ import typing as t
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
+from ansible_collections.muster.training.plugins.module_utils._model.node_report import InterpreterReport, NodeReport
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import plan as hosts_plan
 from tools.bench_world import (
@@ -67,14 +68,8 @@ def _torchrun(world: World, node: str, run_id: str, folder: pathlib.Path) -> lis
     job = parse_job(world.job(run_id))
     host = hosts_plan.TrainingHost(node, address(node), world.python, 0.0, "local", {}, Node(node))
     hosts = [dataclasses.replace(host, name=name, address=address(name)) for name in NODES]
-    info = {
-        "state_dir": str(folder),
-        "training": {"executable": world.python},
-        "executable": sys.executable,
-        "tools": {},
-        "user": "",
-    }
-    slots = hosts_plan.build_slots(hosts, dict.fromkeys(NODES, info), run_id, {})
+    report = NodeReport(training=InterpreterReport(world.python), state_dir=str(folder), executable=sys.executable)
+    slots = hosts_plan.build_slots(hosts, dict.fromkeys(NODES, report), run_id, {})
     plan, _ = hosts_plan.build_launch(job, slots, run_id, 1)
     ours = list(plan.nodes[NODES.index(node)].argv)
     script = ours.index("--no-python")

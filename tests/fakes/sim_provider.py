@@ -123,7 +123,7 @@ class SimProvider:
             token=parts.token if parts else None,
             state=state,
             detail=state,
-            doomed=state == "failed",
+            terminal=state == "failed",
             price_usd_per_hour=item.price,
             ssh=SshEndpoint("192.0.2.1", 22, "root") if state == "running" else None,
             host=item.host,

@@ -14,11 +14,11 @@ import typing as t
 
 from .errors import RefusedError
 from .job import Job
+from .node_report import InterpreterReport, NodeReport, PortProblem
 
 MAX_SKEW_S = 60.0
 _MIN_FREE = 64 << 20
 _MAX_NAMES = 8
-NodeInfo = t.Mapping[str, t.Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,54 +67,54 @@ def _describe_others(first: Check, others: t.Sequence[Check]) -> str:
 
 
 def check_gang(
-    job: Job, infos: t.Mapping[str, NodeInfo], skews: t.Mapping[str, float], run_id: str, owner: str
+    job: Job, reports: t.Mapping[str, NodeReport], skews: t.Mapping[str, float], run_id: str, owner: str
 ) -> list[Check]:
     """Return every check of a job on its nodes.
 
-    :param infos: node name -> answer of the agent's ``info`` request.
+    :param reports: node name -> what it reports.
     :param skews: node name -> seconds that the node's clock is ahead of the controller's.
     """
     checks: list[Check] = []
-    for name, info in infos.items():
+    for name, report in reports.items():
         checks += [
             _check_clock(name, skews[name]),
-            _check_state_folder(name, info),
-            *_check_paths(name, info),
-            *_check_ports(name, info),
+            _check_state_folder(name, report),
+            *_check_paths(name, report),
+            *_check_ports(name, report),
         ]
         checks += [
-            _check_interpreter(name, info),
-            *_check_syntax(name, info),
-            *_check_packages(job, name, info),
-            *_check_tools(name, info),
-            *_check_files(name, info),
+            _check_interpreter(name, report),
+            *_check_syntax(name, report),
+            *_check_packages(job, name, report),
+            *_check_tools(name, report),
+            *_check_files(name, report),
         ]
         checks += [
-            _check_idle(job, name, info, run_id),
-            _check_owner(name, info, run_id, owner),
-            _check_gpus(job, name, info),
-            *_check_memory(job, name, info),
+            _check_idle(job, name, report, run_id),
+            _check_owner(name, report, run_id, owner),
+            _check_gpus(job, name, report),
+            *_check_memory(job, name, report),
         ]
-    checks += _check_required_checkpoint(job, infos)
-    checks += [_check_same_version(package, infos) for package in _shared_packages(infos)]
+    checks += _check_required_checkpoint(job, reports)
+    checks += [_check_same_version(package, reports) for package in _shared_packages(reports)]
     return checks
 
 
-def check_node(name: str, info: NodeInfo, skew: float) -> list[Check]:
+def check_node(name: str, report: NodeReport, skew: float) -> list[Check]:
     """Return the checks that hold for any job on a node."""
     return [
         _check_clock(name, skew),
-        _check_state_folder(name, info),
-        _check_interpreter(name, info),
-        *_check_installed_packages(name, info),
+        _check_state_folder(name, report),
+        _check_interpreter(name, report),
+        *_check_installed_packages(name, report),
     ]
 
 
-def _check_installed_packages(node: str, info: NodeInfo) -> list[Check]:
-    training = info.get("training") or {}
+def _check_installed_packages(node: str, report: NodeReport) -> list[Check]:
+    training = report.training or InterpreterReport()
     checks = []
-    for package, version in training.get("packages", {}).items():
-        problem = f"package {package} is not installed for {training.get('executable')}"
+    for package, version in training.packages.items():
+        problem = f"package {package} is not installed for {training.executable}"
         fix = "Run the bootstrap playbook, or install it in the interpreter that muster_training_python names"
         checks.append(_build_check(f"package_{package}", node, version is not None, version, "any", problem, fix))
     return checks
@@ -132,78 +132,78 @@ def _check_clock(node: str, skew: float) -> Check:
     )
 
 
-def _check_state_folder(node: str, info: NodeInfo) -> Check:
-    state = info["state"]
-    problem = state["problem"]
-    if not problem and state["free_bytes"] < _MIN_FREE:
-        problem = f"has only {state['free_bytes'] >> 20} MiB free"
-    message = f"the state folder {state['path']} {problem}"
+def _check_state_folder(node: str, report: NodeReport) -> Check:
+    state, problem = report.state, report.state.problem
+    if not problem and state.free_bytes < _MIN_FREE:
+        problem = f"has only {state.free_bytes >> 20} MiB free"
+    message = f"the state folder {state.path} {problem}"
     return _build_check(
         "state_folder",
         node,
         not problem,
-        state["free_bytes"],
+        state.free_bytes,
         _MIN_FREE,
         message,
         "Set muster_node_state to a writable disk",
     )
 
 
-def _check_paths(node: str, info: NodeInfo) -> list[Check]:
+def _check_paths(node: str, report: NodeReport) -> list[Check]:
     fix = "Name a folder on a disk with room in checkpoints.path"
     return [
-        _build_check("path", node, not state["problem"], path, "writable", f"{path} {state['problem']}", fix)
-        for path, state in info.get("paths", {}).items()
+        _build_check("path", node, not folder.problem, path, "writable", f"{path} {folder.problem}", fix)
+        for path, folder in report.paths.items()
     ]
 
 
-def _check_ports(node: str, info: NodeInfo) -> list[Check]:
-    running = any(unit["alive"] for unit in info.get("units", {}).values())
+def _check_ports(node: str, report: NodeReport) -> list[Check]:
+    running = report.is_running
     return [
-        _build_check("port", node, running or not problem, port, "free", *_explain_port(port, problem or {}))
-        for port, problem in info.get("ports", {}).items()
+        _build_check("port", node, running or not problem, port, "free", *_explain_port(port, problem))
+        for port, problem in report.ports.items()
     ]
 
 
-def _explain_port(port: str, problem: t.Mapping[str, str]) -> tuple[str, str]:
+def _explain_port(port: str, problem: PortProblem | None) -> tuple[str, str]:
     """Return what is wrong and what to do."""
-    address = problem.get("address")
-    if problem.get("cause") == "name":
+    if problem is None:
+        return "", ""
+    if problem.cause == "name":
         fix = "Set muster_address to an address of the node, or add the name to DNS or /etc/hosts there"
-        return f"its address {address} cannot be resolved on the node ({problem['reason']})", fix
-    if problem.get("cause") == "address":
+        return f"its address {problem.address} cannot be resolved on the node ({problem.reason})", fix
+    if problem.cause == "address":
         fix = "Set muster_address to an address of the node that the other nodes can reach"
-        return f"no interface of the node has its address {address}", fix
+        return f"no interface of the node has its address {problem.address}", fix
     fix = "Another program uses the port: stop it, or choose another run id (muster_run_id)"
-    return f"port {port} cannot be used: {problem.get('reason')}", fix
+    return f"port {port} cannot be used: {problem.reason}", fix
 
 
-def _check_interpreter(node: str, info: NodeInfo) -> Check:
-    training = info.get("training") or {}
-    problem = training.get("problem") or ""
+def _check_interpreter(node: str, report: NodeReport) -> Check:
+    training = report.training or InterpreterReport()
+    problem = training.problem or ""
     fix = "Install it, or name the job's interpreter in job.python or the host variable muster_training_python"
-    return _build_check("python", node, not problem, training.get("version"), "runs", problem, fix)
+    return _build_check("python", node, not problem, training.version, "runs", problem, fix)
 
 
-def _check_syntax(node: str, info: NodeInfo) -> list[Check]:
+def _check_syntax(node: str, report: NodeReport) -> list[Check]:
     """Return whether the job's interpreter on a node takes the script; nothing where it was not sent along."""
-    if "syntax" not in info:
+    if report.syntax is None:
         return []
-    problem = info["syntax"] or ""
+    problem = report.syntax
     fix = "Correct the line; the node's Python may be older than the script needs"
     return [_build_check("syntax", node, not problem, problem or None, "compiles", f"job.script: {problem}", fix)]
 
 
-def _check_packages(job: Job, node: str, info: NodeInfo) -> list[Check]:
-    training = info.get("training") or {}
+def _check_packages(job: Job, node: str, report: NodeReport) -> list[Check]:
+    training = report.training or InterpreterReport()
     checks = []
-    for package, version in training.get("packages", {}).items():
+    for package, version in training.packages.items():
         wanted = str(job.requires.get(package, "") or "")
-        missing = f"package {package} is not installed for {training.get('executable')}"
+        missing = f"package {package} is not installed for {training.executable}"
         problem = missing if version is None else f"{package} {version} does not satisfy {wanted}"
         ok = version is not None and satisfies(version, wanted)
         exact = "" if wanted in ("", "*") else wanted
-        python = str(training.get("executable"))
+        python = str(training.executable)
         fix = (
             "Name the interpreter that has it (host variable muster_training_python, python3 where it is not set; the "
             "bootstrap playbook makes one)"
@@ -215,13 +215,13 @@ def _check_packages(job: Job, node: str, info: NodeInfo) -> list[Check]:
     return checks
 
 
-def _shared_packages(infos: t.Mapping[str, NodeInfo]) -> list[str]:
-    names = {name: None for info in infos.values() for name in (info.get("training") or {}).get("packages", {})}
+def _shared_packages(reports: t.Mapping[str, NodeReport]) -> list[str]:
+    names = {name: None for report in reports.values() for name in report.packages}
     return list(names)
 
 
-def _check_same_version(package: str, infos: t.Mapping[str, NodeInfo]) -> Check:
-    by_node = {node: (info.get("training") or {}).get("packages", {}).get(package) for node, info in infos.items()}
+def _check_same_version(package: str, reports: t.Mapping[str, NodeReport]) -> Check:
+    by_node = {node: report.packages.get(package) for node, report in reports.items()}
     # A build suffix such as +cu128 or +cpu is another build of the same release.
     versions = {str(version).partition("+")[0] for version in by_node.values() if version is not None}
     listing = ", ".join(f"{node} has {version}" for node, version in by_node.items())
@@ -237,7 +237,7 @@ def _check_same_version(package: str, infos: t.Mapping[str, NodeInfo]) -> Check:
     )
 
 
-def _check_tools(node: str, info: NodeInfo) -> list[Check]:
+def _check_tools(node: str, report: NodeReport) -> list[Check]:
     return [
         _build_check(
             f"tool_{name}",
@@ -248,11 +248,11 @@ def _check_tools(node: str, info: NodeInfo) -> list[Check]:
             f"{name} is not installed",
             f"Install {name} on the node",
         )
-        for name, path in info.get("tools", {}).items()
+        for name, path in report.tools.items()
     ]
 
 
-def _check_files(node: str, info: NodeInfo) -> list[Check]:
+def _check_files(node: str, report: NodeReport) -> list[Check]:
     return [
         _build_check(
             "file",
@@ -263,71 +263,70 @@ def _check_files(node: str, info: NodeInfo) -> list[Check]:
             f"cannot read {path}",
             "Place it on every node, or send it with job.code",
         )
-        for path, readable in info.get("files", {}).items()
+        for path, readable in report.files.items()
     ]
 
 
-def _check_idle(job: Job, node: str, info: NodeInfo, run_id: str) -> Check:
-    others = [run for run in info.get("live_runs", []) if run["run_id"] != run_id]
-    conflicts = [run["run_id"] for run in others if job.gpus_per_node and run["gpus"]]
+def _check_idle(job: Job, node: str, report: NodeReport, run_id: str) -> Check:
+    others = [run for run in report.live_runs if run.run_id != run_id]
+    conflicts = [run.run_id for run in others if job.gpus_per_node and run.gpus]
     message = f"run {', '.join(conflicts)} is using this node's GPUs"
     return _build_check(
         "idle",
         node,
         not conflicts,
-        [run["run_id"] for run in others],
+        [run.run_id for run in others],
         "no other GPU job",
         message,
         "Wait for it, or cancel it",
     )
 
 
-def _check_owner(node: str, info: NodeInfo, run_id: str, owner: str) -> Check:
-    record = info.get("claim") or {}
-    foreign = bool(record) and record.get("owner") != owner
-    message = f"run {run_id} belongs to another controller ({record.get('controller', 'unknown')})"
+def _check_owner(node: str, report: NodeReport, run_id: str, owner: str) -> Check:
+    claim = report.claim
+    foreign = claim is not None and claim.owner != owner
+    controller = claim.controller if claim else None
+    message = f"run {run_id} belongs to another controller ({controller})"
     fix = "Follow or cancel it there, or take it over with muster_take_over: true"
-    return _build_check("owner", node, not foreign, record.get("controller"), "this controller", message, fix)
+    return _build_check("owner", node, not foreign, controller, "this controller", message, fix)
 
 
-def _check_memory(job: Job, node: str, info: NodeInfo) -> list[Check]:
+def _check_memory(job: Job, node: str, report: NodeReport) -> list[Check]:
     """Without systemd a limit per process is all there is, and CUDA reserves more address space than it uses."""
     if job.resources.memory is None:
         return []
     problem = "resources.memory cannot be enforced for a job with GPUs: the node runs no systemd that would limit it"
     fix = "Leave resources.memory out, or let systemd run there (for a user without root: loginctl enable-linger)"
-    manager = info.get("manager")
-    return [
-        _build_check("memory", node, manager != "detached" or not job.gpus_per_node, manager, "systemd", problem, fix)
-    ]
+    is_limited = report.manager != "detached" or not job.gpus_per_node
+    return [_build_check("memory", node, is_limited, report.manager, "systemd", problem, fix)]
 
 
-def _check_required_checkpoint(job: Job, infos: t.Mapping[str, NodeInfo]) -> list[Check]:
+def _check_required_checkpoint(job: Job, reports: t.Mapping[str, NodeReport]) -> list[Check]:
     """Of a shared folder one node must see a checkpoint; with a part per node each needs its own."""
-    found = {name: info["checkpoint"] for name, info in infos.items() if info.get("checkpoint")}
-    if any(unit["alive"] for info in infos.values() for unit in info.get("units", {}).values()):
+    found = {name: report.checkpoint for name, report in reports.items() if report.checkpoint}
+    if any(report.is_running for report in reports.values()):
         return []
-    if job.checkpoints.shared and any(item["name"] for item in found.values()):
+    if job.checkpoints.shared and any(item.name for item in found.values()):
         return []
     fix = "Set checkpoints.resume: auto to start from the beginning, or name the run (muster_run_id) that saved one"
     return [
         _build_check(
             "checkpoint",
             name,
-            item["name"] is not None,
-            item["name"],
+            item.name is not None,
+            item.name,
             "complete",
-            f"checkpoints.resume is required, and {item['folder']} has no complete checkpoint",
+            f"checkpoints.resume is required, and {item.folder} has no complete checkpoint",
             fix,
         )
         for name, item in found.items()
     ]
 
 
-def _check_gpus(job: Job, node: str, info: NodeInfo) -> Check:
+def _check_gpus(job: Job, node: str, report: NodeReport) -> Check:
     if not job.gpus_per_node:
         return _build_check("gpus", node, True, None, 0, "", "")
-    gpu = (info.get("facts") or {}).get("gpu") or {}
+    gpu = report.facts.get("gpu") or {}
     count = gpu.get("count") or 0
     problem = f"{count} GPUs were found, {job.gpus_per_node} are needed" if count < job.gpus_per_node else ""
     model, memory = str(gpu.get("model") or ""), gpu.get("memory_gib") or 0

@@ -92,14 +92,19 @@ def plan_rules(
         rules.append(FirewallRule("input", peers, (), "tcp", tcp))
         rules.append(FirewallRule("input", peers, (), "udp", _join_ports([str(VXLAN_PORT), *jobs["udp"]])))
     if own.role == "server":
-        servers = _order_addresses(address for item in others if item.role == "server" for address in item.addresses)
-        if servers:
-            rules.append(FirewallRule("input", servers, (), "tcp", (_ETCD_PORTS,)))
-        clients = [own.client] if own.client and own.client not in peers else []
-        users = _order_addresses([*clients, *(str(read_source(text, "api_from")) for text in api_from)])
-        if users:
-            rules.append(FirewallRule("input", users, (), "tcp", (str(API_PORT),)))
+        rules += _plan_server_rules(own, others, peers, api_from)
     return sorted(rules)
+
+
+def _plan_server_rules(
+    own: FirewallNode, others: t.Sequence[FirewallNode], peers: t.Sequence[str], api_from: t.Sequence[str]
+) -> list[FirewallRule]:
+    """Return what a server lets in besides: etcd from the other servers, the API from this client and ``api_from``."""
+    servers = _order_addresses(address for item in others if item.role == "server" for address in item.addresses)
+    clients = [own.client] if own.client and own.client not in peers else []
+    users = _order_addresses([*clients, *(str(read_source(text, "api_from")) for text in api_from)])
+    wanted = ((servers, _ETCD_PORTS), (users, str(API_PORT)))
+    return [FirewallRule("input", sources, (), "tcp", (ports,)) for sources, ports in wanted if sources]
 
 
 def read_source(text: str, option: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | str:

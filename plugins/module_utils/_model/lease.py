@@ -89,9 +89,9 @@ class SshEndpoint:
 class Instance:
     """A machine, cluster, device or key as its provider lists it now.
 
-    ``state`` is the collection's word, ``detail`` the provider's. ``doomed`` is true when the state is terminal: the
-    instance never becomes usable. ``host`` names the physical machine where the provider reports it. ``record`` is the
-    node record; ``members`` are the machines of a cluster.
+    ``state`` is the collection's word, ``detail`` the provider's. ``terminal``: the instance never becomes usable.
+    ``host`` names the physical machine where the provider reports it. ``record`` is the node record; ``members`` are
+    the machines of a cluster.
     """
 
     provider: str
@@ -101,7 +101,7 @@ class Instance:
     state: InstanceState
     resource: Resource = "instance"
     detail: str = ""
-    doomed: bool = False
+    terminal: bool = False
     region: str | None = None
     price_usd_per_hour: float | None = None
     ssh: SshEndpoint | None = None

@@ -12,125 +12,20 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import time
 import typing as t
 
 from . import resumes
 from .quantity import parse_finite
+from .run_attempt import Attempt, RankExit
 
 Line = t.Mapping[str, object]
-# How the launcher stops the other ranks after one failed: 128 + SIGTERM.
-_STOPPED = 143
-# A node that does not answer is noticed within 50 s by Kubernetes' defaults, later under load.
-_NOTICED_S = 180.0
-# So long after it ranks elsewhere may wait for it: the watchdog of NCCL gives up after 10 minutes, gloo after 30.
-_HANGS_S = 1900.0
 # How far the clock of a node may be ahead of ours.
 _AHEAD_S = 86400.0
 # No figure of a run is larger, and an integer of hundreds of digits cannot be shown.
 _LARGEST = 1e300
 # So many lines of metrics can come before the event that their attempt has begun.
 _RECENT_LINES = 256
-
-
-class RankExit(t.NamedTuple):
-    """The end of a rank's process: ``at`` in Unix seconds; ``exit_code`` is 128 + the signal that ended it."""
-
-    at: float
-    exit_code: int
-    node: str
-
-
-@dataclasses.dataclass
-class Attempt:
-    """One start of the gang: from its ranks' start to the first fault, or the end. Times are Unix seconds.
-
-    ``fault`` is (cause, node) of a drill, a lost node, a deleted pod or a lost placement; ``followed`` says that
-    another attempt came after this one.
-    """
-
-    n: int
-    started_at: float
-    gang: str | None = None
-    counted: int = 1
-    world_size: int | None = None
-    ranks: dict[int, str] = dataclasses.field(default_factory=dict)
-    exits: dict[int, RankExit] = dataclasses.field(default_factory=dict)
-    first_step: int | None = None
-    last_step: int | None = None
-    first_step_at: float | None = None
-    last_step_at: float | None = None
-    resumed_from: int | None = None
-    saved_steps: tuple[int, int] | None = None
-    fault: tuple[str, str | None] | None = None
-    cancelled_at: float | None = None
-    followed: bool = False
-    # When the cluster said that a node of it was not ready, and its name.
-    not_ready: tuple[float, str | None] | None = None
-
-    @property
-    def failed_rank(self) -> int | None:
-        """Return the rank that failed first; the launcher stopped the others because of it."""
-        failures = [(end, rank) for rank, end in self.exits.items() if end.exit_code not in (0, _STOPPED)]
-        return min(failures)[1] if failures else None
-
-    @property
-    def first_failure(self) -> RankExit | None:
-        """Return how the rank that failed first ended."""
-        rank = self.failed_rank
-        return None if rank is None else self.exits[rank]
-
-    @property
-    def ended_at(self) -> float | None:
-        """Return when the attempt ended: its first failure, its last rank's exit, or its last step before the next."""
-        if self.first_failure:
-            return self.first_failure.at
-        exited_at = max((end.at for end in self.exits.values()), default=None)
-        return exited_at or (self.last_step_at if self.followed else None)
-
-    @property
-    def cause(self) -> str | None:
-        """Return the cause of the attempt's end: a fault, a cancel or a crash; None where there was none of them."""
-        if self.fault:
-            return self.fault[0]
-        failure = self.first_failure
-        if self.cancelled_at is not None and (failure is None or self.cancelled_at <= failure.at):
-            return "cancelled"
-        if self._lost_a_node:
-            return "node_lost"
-        return "crash" if failure else None
-
-    @property
-    def _lost_a_node(self) -> bool:
-        """Return whether it ended with a node that was not ready: ranks elsewhere fail before that is noticed."""
-        if self.not_ready is None:
-            return False
-        failure = self.first_failure
-        if failure is None:
-            return self.followed
-        return -_NOTICED_S <= failure.at - self.not_ready[0] <= _HANGS_S
-
-    @property
-    def failed_node(self) -> str | None:
-        """Return the node of the fault, else of the rank that failed first."""
-        if self.fault:
-            return self.fault[1]
-        if self.not_ready and self.cause == "node_lost":
-            return self.not_ready[1]
-        return self.first_failure.node if self.first_failure and self.cause == "crash" else None
-
-    @property
-    def exit_code(self) -> int | None:
-        """Return the exit code of the rank that failed first; of the last attempt without one, its highest."""
-        if self.first_failure:
-            return self.first_failure.exit_code
-        return None if self.followed else max((end.exit_code for end in self.exits.values()), default=None)
-
-    @property
-    def node_names(self) -> list[str]:
-        """Return the nodes on which ranks started."""
-        return sorted(set(self.ranks.values()))
 
 
 class RunHistory:
@@ -162,39 +57,59 @@ class RunHistory:
 
     def event(self, line: Line) -> None:
         """Take in one line of events.jsonl."""
-        kind, at, node = line.get("kind"), parse_time(line.get("at")), line.get("node")
+        kind, at = line.get("kind"), parse_time(line.get("at"))
         if at is None:
             return
-        rank = line.get("rank")
         self._take_evidence(line)
-        if kind in ("worker_started", "worker_exit") and isinstance(rank, int):
-            self._add_rank(line, rank, at)
-        elif kind == "submitted":
-            # The run was started again: budgets begin anew.
-            self.base = int(parse_finite(line.get("attempt")) or 1)
-            self.starts.add(self.base)
-        elif kind == "not_resumed":
-            self.not_resumed.add(int(parse_finite(line.get("attempt")) or 0))
-        elif kind in ("drill", "node_lost") or (kind == "agent_restart" and line.get("detail") == "node_lost"):
-            self._add_fault(at, "drill" if kind == "drill" else "node_lost", node if isinstance(node, str) else None)
-        elif kind == "node_not_ready" and (attempt := self.attempt_at(at)):
-            attempt.not_ready = attempt.not_ready or (at, node if isinstance(node, str) else None)
+        if kind in ("worker_started", "worker_exit"):
+            self._add_rank(line, at)
+        elif kind in ("submitted", "not_resumed"):
+            self._note_start(line)
+        elif kind in ("node_not_ready", "cancelled"):
+            self._note_state(line, at)
         elif kind == "pod_deleted":
             self._add_deletion(line, at)
+        else:
+            self._add_loss(line, at)
+
+    def _note_start(self, line: Line) -> None:
+        """Take in that the run was started again, by which budgets begin anew, or that a start did not resume."""
+        number = int(parse_finite(line.get("attempt")) or 0)
+        if line.get("kind") == "not_resumed":
+            self.not_resumed.add(number)
+            return
+        self.base = number or 1
+        self.starts.add(self.base)
+
+    def _note_state(self, line: Line, at: float) -> None:
+        """Note at the attempt of that time that a node was not ready, or that the run was cancelled."""
+        attempt = self.attempt_at(at)
+        if attempt is None:
+            return
+        if line.get("kind") == "cancelled":
+            attempt.cancelled_at = at
+        else:
+            attempt.not_ready = attempt.not_ready or (at, _node_of(line))
+
+    def _add_loss(self, line: Line, at: float) -> None:
+        """Add what the run lost by a drill, a lost node or its queue; other events are none."""
+        kind = line.get("kind")
+        if kind == "drill":
+            self._add_fault(at, "drill", _node_of(line))
+        elif kind == "node_lost" or (kind == "agent_restart" and line.get("detail") == "node_lost"):
+            self._add_fault(at, "node_lost", _node_of(line))
         elif kind == "set_back":
             # Its queue preempted or suspended it: no fault of the program or of a node.
             self._add_fault(at, "preempted" if line.get("cause") == "preempted" else "suspended", None)
             self.set_back.append(at)
-        elif kind == "cancelled" and (attempt := self.attempt_at(at)):
-            attempt.cancelled_at = at
 
     def _add_deletion(self, line: Line, at: float) -> None:
         """Add a pod that was deleted. One that names its attempt was deleted before anything of that had failed."""
-        number, node = line.get("attempt"), line.get("node")
+        number = line.get("attempt")
         named = next((attempt for attempt in self.attempts if attempt.n == number), None)
         attempt = named or self.attempt_at(at)
         if attempt is not None and attempt.fault is None and (named or attempt.cause is None):
-            self.faults.append((at, "pod_deleted", node if isinstance(node, str) else None))
+            self.faults.append((at, "pod_deleted", _node_of(line)))
             attempt.fault = self.faults[-1][1:]
 
     def _take_evidence(self, line: Line) -> None:
@@ -206,7 +121,10 @@ class RunHistory:
             versions = {str(name): str(version) for name, version in found.items() if version}
             self.versions[str(line.get("node"))] = versions
 
-    def _add_rank(self, line: Line, rank: int, at: float) -> None:
+    def _add_rank(self, line: Line, at: float) -> None:
+        rank = line.get("rank")
+        if not isinstance(rank, int):
+            return
         started, node = line.get("kind") == "worker_started", str(line.get("node"))
         attempt = self._attempt_of(line, rank, started, at)
         if not started:
@@ -255,26 +173,29 @@ class RunHistory:
         What a rank prints can be read before the event that it has started: they are files, or lines, of their own.
         """
         index = self.attempts.index(attempt)
-        times = [parse_time(line.get("at")) or 0.0 for line in self._recent]
-        late = [line for line, at in zip(self._recent, times, strict=True) if at >= attempt.started_at]
+        early, late = self._split_recent(attempt.started_at)
         if index == 0 or attempt.first_step is not None or not late:
             return
-        early = [line for line, at in zip(self._recent, times, strict=True) if at < attempt.started_at]
-        before, steps = (
-            self.attempts[index - 1],
-            [(step, line) for line in early if isinstance(step := line.get("step"), int)],
-        )
+        before, steps = self.attempts[index - 1], _with_number(early, "step")
         if (before.first_step_at or 0.0) >= attempt.started_at:
             before.first_step = before.first_step_at = before.last_step = before.last_step_at = None
         elif steps:
             before.last_step, before.last_step_at = steps[-1][0], parse_time(steps[-1][1].get("at"))
-        if any(isinstance(line.get("resumed_from_step"), int) for line in late):
-            resumed = [step for line in early if isinstance(step := line.get("resumed_from_step"), int)]
-            before.resumed_from = resumed[-1] if resumed else None
+        if _with_number(late, "resumed_from_step"):
+            resumed = _with_number(early, "resumed_from_step")
+            before.resumed_from = resumed[-1][0] if resumed else None
         self._recent.clear()
         self._recent.extend(early)
         for line in late:
             self.metric(line)
+
+    def _split_recent(self, at: float) -> tuple[list[Line], list[Line]]:
+        """Return the newest lines of metrics from before a time, and those from then on."""
+        early: list[Line] = []
+        late: list[Line] = []
+        for line in self._recent:
+            (late if (parse_time(line.get("at")) or 0.0) >= at else early).append(line)
+        return early, late
 
     def _attempt_of(self, line: Line, rank: int, started: bool, at: float) -> Attempt:
         """Return the attempt that a rank belongs to: its gang's, else the one with the number that it counted.
@@ -377,6 +298,15 @@ def parse_time(value: object) -> float | None:
     """Return a time that a program or a node wrote; None for milliseconds, and for a day ahead of our clock."""
     number = parse_finite(value)
     return number if number is not None and 0 <= number <= time.time() + _AHEAD_S else None
+
+
+def _node_of(line: Line) -> str | None:
+    node = line.get("node")
+    return node if isinstance(node, str) else None
+
+
+def _with_number(lines: t.Iterable[Line], name: str) -> list[tuple[int, Line]]:
+    return [(value, line) for line in lines if isinstance(value := line.get(name), int)]
 
 
 def _is_figure(value: object) -> t.TypeGuard[float]:

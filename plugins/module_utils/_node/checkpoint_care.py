@@ -12,7 +12,10 @@ import pathlib
 import time
 import typing as t
 
-from . import checkpoint_sync, checkpoints
+from . import checkpoints
+
+if t.TYPE_CHECKING:
+    from . import checkpoint_sync
 
 
 class CheckpointCare:
@@ -27,7 +30,10 @@ class CheckpointCare:
         """Begin, unless this has begun before."""
         if not self._rules:
             return
-        if self._sync is None:
+        if self._sync is None and self._rules.get("store"):
+            # Only now: every supervisor would wait for the client of object stores.
+            from . import checkpoint_sync
+
             self._sync = checkpoint_sync.start_sync(self._rules, self._run, self._node)
         if self._pruning is None:
             folder, first = self._rules["folder"], self._rules["first"]

@@ -11,7 +11,6 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import time
@@ -77,15 +76,11 @@ def _read_events(file: pathlib.Path) -> tuple[dict[int, dict[str, t.Any]], dict[
     started: dict[int, dict[str, t.Any]] = {}
     ended: dict[int, dict[str, t.Any]] = {}
     try:
-        lines = file.read_bytes().splitlines()
+        text = file.read_bytes()
     except OSError:
-        lines = []
-    for raw in lines:
-        try:
-            line = json.loads(raw)
-        except ValueError:
-            continue
-        if not isinstance(line, dict) or not isinstance(line.get("rank"), int):
+        text = b""
+    for line in files.parse_json_lines(text):
+        if not isinstance(line.get("rank"), int):
             continue
         if line.get("kind") == "worker_started" and isinstance(line.get("pid"), int):
             started[line["rank"]] = line

@@ -88,6 +88,17 @@ def read_json(path: pathlib.Path) -> t.Any:
         return None
 
 
+def parse_json_lines(text: str | bytes) -> t.Iterator[dict[str, t.Any]]:
+    """Yield the JSON objects of a piece of a JSON-lines file; a torn or foreign line is skipped."""
+    for raw in text.splitlines():
+        try:
+            value = json.loads(raw)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            yield value
+
+
 def json_line(value: t.Mapping[str, t.Any]) -> str:
     """Return a value as one line of a JSON-lines file."""
     return json.dumps(value, separators=(",", ":")) + "\n"

@@ -49,12 +49,12 @@ def op_info(request: NodeRequest) -> dict[str, t.Any]:
         answer["interface"] = host_preflight.find_interface(request["address"])
         answer["addresses"] = host_preflight.read_own_addresses()
     if request.get("python"):
-        answer["training"] = host_preflight.inspect_python(
-            request["python"], request.get("packages", []), request.get("env", {})
+        script = tuple(request["script"]) if request.get("script") else None
+        found = host_preflight.inspect_python(
+            request["python"], request.get("packages", []), request.get("env", {}), script
         )
-    if request.get("script"):
-        executable = answer["training"].get("executable")
-        answer["syntax"] = host_preflight.find_syntax_error(executable, *request["script"])
+        syntax = found.pop("syntax", None)
+        answer.update({"training": found, **({"syntax": syntax} if script else {})})
     answer["tools"] = {name: shutil.which(name, path=_tool_path()) for name in request.get("tools", [])}
     answer["ports"] = {str(port): host_preflight.port_problem(host, port) for host, port in request.get("ports", [])}
     answer["paths"] = {

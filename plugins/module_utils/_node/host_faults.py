@@ -12,7 +12,6 @@ This is a private utility of the collection; it may change without notice.
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import shlex
@@ -79,7 +78,7 @@ def cut_link(seconds: float, check: bool) -> dict[str, t.Any]:
 def _cut_commands() -> tuple[str, str] | str:
     """Return the commands that cut and restore the link, or why there are none."""
     if os.geteuid() != 0:
-        return "that takes root, and its user is not"
+        return "that takes root, and the connection has another user"
     nft, iptables = shutil.which("nft", path=_PATH), shutil.which("iptables", path=_PATH)
     if nft and not (problem := _try([nft, "list", "tables"])):
         return _nft_commands(nft)
@@ -120,14 +119,10 @@ def _find_rank_process(run: pathlib.Path, rank: int | None) -> list[int]:
     """Return the newest living process of ``rank`` (any rank when None) that this node's events name."""
     started: dict[int, int] = {}
     try:
-        lines = (run / "events.jsonl").read_bytes().splitlines()
+        text = (run / "events.jsonl").read_bytes()
     except OSError:
         return []
-    for raw in lines:
-        try:
-            line = json.loads(raw)
-        except ValueError:
-            continue
+    for line in files.parse_json_lines(text):
         if line.get("kind") == "worker_started" and (rank is None or line.get("rank") == rank):
             started[int(line["rank"] or 0)] = int(line["pid"])
     marker = (files.read_json(run / "units" / "agent" / "spec.json") or {}).get("marker")

@@ -69,15 +69,22 @@ def _open(rules: t.Sequence[t.Mapping[str, t.Any]], check: bool) -> dict[str, t.
             _remove(record)
         if tool:
             _write_record(str(active), wanted, rules, record if not moved else None)
-            problem = tool.open(wanted)
-            if not problem and not tool.is_in_force(wanted):
-                problem = "they are not in force afterwards (firewalld must be 0.9 or newer)"
+            problem = _put_in_force(tool, wanted)
             if problem:
-                _remove(files.read_json(RECORD) or {})
                 return {"problem": f"{active} refuses the rules: {problem}"}
     if tool and not check and (changed or (record or {}).get("asked") != rules):
         _write_record(str(active), wanted, rules, None)
     return {"changed": changed, "tool": active, "rules": wanted}
+
+
+def _put_in_force(tool: host_firewall_tools.FirewallTool, wanted: t.Sequence[str]) -> str | None:
+    """Open a firewall for rules; return what kept it from that, after which none of them are left."""
+    problem = tool.open(wanted)
+    if not problem and not tool.is_in_force(wanted):
+        problem = "they are not in force afterwards (firewalld must be 0.9 or newer)"
+    if problem:
+        _remove(files.read_json(RECORD) or {})
+    return problem
 
 
 def _close(check: bool) -> dict[str, t.Any]:

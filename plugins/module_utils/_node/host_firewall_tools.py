@@ -187,26 +187,32 @@ def read_ruleset(text: str) -> tuple[list[dict[str, str]], list[dict[str, t.Any]
     Tables of iptables are left out: nft may not write into them.
     """
     items = json.loads(text or "{}").get("nftables", [])
-    chains = [item["chain"] for item in items if "chain" in item]
     rules = [item["rule"] for item in items if "rule" in item]
-    found, jumps = [], []
-    for chain in chains:
-        if chain.get("hook") not in ("input", "forward") or chain.get("type") != "filter":
-            continue
-        if chain["family"] not in ("ip", "ip6", "inet") or chain["name"] in ("INPUT", "FORWARD"):
-            continue
+    dropping, jumps = [], []
+    for chain in [item["chain"] for item in items if "chain" in item and _is_foreign_filter(item["chain"])]:
         own = [rule for rule in rules if all(rule[key] == chain[other] for key, other in _SAME)]
-        words = [word for rule in own for word in rule.get("expr", [])]
-        if chain.get("policy") == "drop" or any("drop" in word or "reject" in word for word in words):
-            found.append({key: str(chain[key]) for key in ("family", "table", "name", "hook")})
-        target = f"{_MARK}-{chain['hook']}"
-        jumps += [
-            rule for rule in own if any((word.get("jump") or {}).get("target") == target for word in rule["expr"])
-        ]
-    return found, jumps
+        if _drops(chain, own):
+            dropping.append({key: str(chain[key]) for key in ("family", "table", "name", "hook")})
+        jumps += [rule for rule in own if _jumps_to(rule, f"{_MARK}-{chain['hook']}")]
+    return dropping, jumps
 
 
 _SAME = (("family", "family"), ("table", "table"), ("chain", "name"))
+
+
+def _is_foreign_filter(chain: t.Mapping[str, t.Any]) -> bool:
+    """Return whether a chain filters packets to or through the machine and may be written into."""
+    filters = chain.get("hook") in ("input", "forward") and chain.get("type") == "filter"
+    return filters and chain["family"] in ("ip", "ip6", "inet") and chain["name"] not in ("INPUT", "FORWARD")
+
+
+def _drops(chain: t.Mapping[str, t.Any], rules: t.Sequence[t.Mapping[str, t.Any]]) -> bool:
+    words = [word for rule in rules for word in rule.get("expr", [])]
+    return chain.get("policy") == "drop" or any("drop" in word or "reject" in word for word in words)
+
+
+def _jumps_to(rule: t.Mapping[str, t.Any], target: str) -> bool:
+    return any((word.get("jump") or {}).get("target") == target for word in rule["expr"])
 
 
 def _ruleset() -> tuple[list[dict[str, str]], list[dict[str, t.Any]]]:

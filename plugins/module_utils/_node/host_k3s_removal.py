@@ -73,16 +73,16 @@ def _kill_pods() -> None:
             continue
         if b"containerd-shim" in line and b"/run/k3s/" in line:
             shims.add(int(entry.name))
-    doomed = set(shims)
-    while more := {pid for pid, parent in parents.items() if parent in doomed} - doomed:
-        doomed |= more
-    for pid in doomed:
+    ending = set(shims)
+    while more := {pid for pid, parent in parents.items() if parent in ending} - ending:
+        ending |= more
+    for pid in ending:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
     end = time.monotonic() + _GONE_S
-    while any(_lives(pid) for pid in doomed) and time.monotonic() < end:
+    while any(_lives(pid) for pid in ending) and time.monotonic() < end:
         time.sleep(0.05)
 
 

@@ -12,10 +12,10 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import time
 import typing as t
-import uuid
 
 from . import files, host_units
 
@@ -71,7 +71,7 @@ def wait_for_changes(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[
 def name_folder(run: pathlib.Path) -> None:
     """Give the run's folder a unique id, unless it has one."""
     if not (run / _FOLDER).exists():
-        files.write_json(run / _FOLDER, uuid.uuid4().hex)
+        files.write_json(run / _FOLDER, os.urandom(16).hex())
 
 
 def unit_statuses(run: pathlib.Path) -> dict[str, t.Any]:

@@ -12,7 +12,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import pathlib
@@ -133,6 +132,9 @@ def bound_log(place: pathlib.Path, unread: int | None, keep: int) -> int:
 
 
 def _punch(descriptor: int, length: int) -> bool:
+    # Only for a log that has grown large.
+    import ctypes
+
     fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
     if fallocate is None:
         return False

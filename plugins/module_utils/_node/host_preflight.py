@@ -24,18 +24,20 @@ from . import files, host_blobs, host_units
 
 # Run by the job's own interpreter, with the job's environment: versions without importing the (slow) packages. The
 # folders of installed packages are named after package and version; importlib.metadata, which knows every other way of
-# installing, is asked only when no folder is found, because importing it takes longer than all the rest.
-_SYNTAX = """
-import sys
-try:
-    compile(sys.stdin.buffer.read(), sys.argv[1], "exec", dont_inherit=True)
-except SyntaxError as exc:
-    print("%s, line %s: %s: %s" % (sys.argv[1], exc.lineno, type(exc).__name__, exc.msg))
-except ValueError as exc:
-    print("%s: %s" % (sys.argv[1], exc))
-"""
-_PACKAGES = """
+# installing, is asked only when no folder is found, because importing it takes longer than all the rest. The same
+# process compiles the script of the name that comes first, from its standard input.
+_INSPECT = """
 import os, sys
+name, text, syntax = sys.argv[1], sys.stdin.buffer.read(), None
+if name:
+    try:
+        compile(text, name, "exec", dont_inherit=True)
+    except SyntaxError as exc:
+        syntax = "%s, line %s: %s: %s" % (name, exc.lineno, type(exc).__name__, exc.msg)
+    except ValueError as exc:
+        syntax = "%s: %s" % (name, exc)
+    except (RecursionError, MemoryError):
+        pass
 def listed(place):
     try:
         return os.listdir(place or ".")
@@ -45,7 +47,7 @@ names = {}
 for entry in [entry for place in reversed(sys.path) for entry in listed(place) if entry.endswith(".dist-info")]:
     package, _, version = entry[:-10].partition("-")
     names[package.lower().replace("-", "_").replace(".", "_")] = version
-found = {name: names.get(name.lower().replace("-", "_").replace(".", "_")) for name in sys.argv[1:]}
+found = {name: names.get(name.lower().replace("-", "_").replace(".", "_")) for name in sys.argv[2:]}
 for name in [name for name, version in found.items() if not version]:
     from importlib import metadata
     try:
@@ -53,7 +55,7 @@ for name in [name for name, version in found.items() if not version]:
     except metadata.PackageNotFoundError:
         found[name] = None
 import json
-print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "packages": found}))
+print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "packages": found, "syntax": syntax}))
 """
 
 
@@ -63,45 +65,32 @@ def find_python(python: str) -> str | None:
     return next((path for path in found if path), None)
 
 
-def inspect_python(python: str, packages: t.Sequence[str], env: t.Mapping[str, str]) -> dict[str, t.Any]:
-    """Return ``{executable, version, packages {name: version or null}, problem}`` of the job's interpreter."""
+def inspect_python(
+    python: str, packages: t.Sequence[str], env: t.Mapping[str, str], script: tuple[str, str] | None = None
+) -> dict[str, t.Any]:
+    """Return ``{executable, version, packages {name: version or null}, syntax, problem}`` of the job's interpreter.
+
+    :param script: name and source of the job's script; ``syntax`` is where it is not valid for this interpreter.
+    """
     executable = find_python(python)
     if not executable:
-        problem = f"{' or '.join(python.split(':'))} does not exist"
-        return {"executable": None, "version": None, "packages": {}, "problem": problem}
-    argv = [executable, "-c", _PACKAGES, *packages]
+        return _unusable(None, f"{' or '.join(python.split(':'))} does not exist")
+    name, source = script or ("", "")
+    argv, text = [executable, "-c", _INSPECT, name, *packages], source.encode("utf-8", "surrogateescape")
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False, env={**os.environ, **env})
+        done = subprocess.run(argv, input=text, capture_output=True, timeout=30, check=False, env={**os.environ, **env})
         value = json.loads(done.stdout) if done.returncode == 0 else None
     except (OSError, ValueError, subprocess.TimeoutExpired) as exc:
-        return {
-            "executable": executable,
-            "version": None,
-            "packages": {},
-            "problem": f"{executable} does not run: {exc}",
-        }
+        return _unusable(executable, f"{executable} does not run: {exc}")
     if value is None:
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        return {
-            "executable": executable,
-            "version": None,
-            "packages": {},
-            "problem": f"{executable} does not run: {last[:200]}",
-        }
+        last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
+        return _unusable(executable, f"{executable} does not run: {last[:200]}")
     # Not sys.executable: inside a virtual environment it may be resolved past the link that makes it one.
     return {**value, "executable": executable, "problem": None}
 
 
-def find_syntax_error(executable: str | None, name: str, source: str) -> str | None:
-    """Return where a script is not valid for an interpreter, None where it is or the interpreter does not run."""
-    if not executable:
-        return None
-    try:
-        argv, text = [executable, "-I", "-S", "-c", _SYNTAX, name], source.encode("utf-8", "surrogateescape")
-        done = subprocess.run(argv, input=text, capture_output=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.decode(errors="replace").strip() or None if done.returncode == 0 else None
+def _unusable(executable: str | None, problem: str) -> dict[str, t.Any]:
+    return {"executable": executable, "version": None, "packages": {}, "syntax": None, "problem": problem}
 
 
 def port_problem(host: str, number: int) -> dict[str, t.Any] | None:

@@ -14,7 +14,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pathlib
 import resource
@@ -370,13 +369,10 @@ def _read_events(file: pathlib.Path, offset: int) -> t.Iterator[dict[str, t.Any]
     try:
         with open(file, "rb") as handle:
             handle.seek(offset)
-            for raw in handle:
-                try:
-                    yield json.loads(raw)
-                except ValueError:
-                    continue
+            text = handle.read()
     except OSError:
         return
+    yield from files.parse_json_lines(text)
 
 
 def _wake_pipe() -> int:

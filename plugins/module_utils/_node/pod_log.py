@@ -17,6 +17,8 @@ import os
 import pathlib
 import typing as t
 
+from . import files
+
 MARK = "\x1emuster\x1e"
 _LONGEST = 64 << 10
 # Of each line of the program so much is in the container's log: a kubelet deletes the beginning of one that grows
@@ -144,13 +146,7 @@ class Tail:
             return
         data = data[: data.rfind(b"\n") + 1]
         self._offset += len(data)
-        for raw in data.splitlines():
-            try:
-                value = json.loads(raw)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(value, dict):
-                yield value
+        yield from files.parse_json_lines(data)
 
 
 def _cut(line: bytes) -> bytes:

@@ -12,7 +12,6 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pathlib
 import signal
@@ -95,6 +94,9 @@ def adopt_orphans(on: bool) -> None:
 
     :raises OSError: this kernel or C library cannot do it.
     """
+    # Here: few of the processes that use this file need it, and all of them would wait for it.
+    import ctypes
+
     prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
     if prctl is None or prctl(_PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER")

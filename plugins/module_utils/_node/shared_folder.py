@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import secrets
 import time
 import typing as t
 
@@ -31,7 +30,7 @@ _NOTE = "shared.json"
 
 def new_proof() -> dict[str, str]:
     """Return ``{name, content}`` of a file that no other run has."""
-    return {"name": PREFIX + secrets.token_hex(12), "content": secrets.token_hex(16)}
+    return {"name": PREFIX + os.urandom(12).hex(), "content": os.urandom(16).hex()}
 
 
 def write_proof(folder: pathlib.Path, proof: t.Mapping[str, str]) -> None:

@@ -9,7 +9,6 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
-import json
 import queue
 import threading
 import time
@@ -171,17 +170,6 @@ def read_new(remote: NodeClient, run_id: str, offsets: t.Mapping[str, t.Any]) ->
         found.append(_build_update(remote.name, answer, asked_at))
         if sum(map(len, answer["text"].values())) < _WHOLE or len(found) == _MOST_ANSWERS:
             return found
-
-
-def parse_json_lines(text: str) -> t.Iterator[dict[str, t.Any]]:
-    """Yield the JSON objects of a piece of a JSON-lines file; a torn or foreign line is skipped."""
-    for raw in text.splitlines():
-        try:
-            value = json.loads(raw)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict):
-            yield value
 
 
 def now() -> float:

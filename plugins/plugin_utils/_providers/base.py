@@ -211,7 +211,7 @@ def send_delete(
 
 
 def build_instance(
-    host: ProviderHost, *, detail: str, doomed: bool, token: str | None = None, machine: str | None = None
+    host: ProviderHost, *, detail: str, terminal: bool, token: str | None = None, machine: str | None = None
 ) -> Instance:
     """Return the instance of a listed machine; ``machine`` names the physical machine where that is known."""
     parts = parse_instance_name(host.name)
@@ -223,7 +223,7 @@ def build_instance(
         token=parts.token if parts else token,
         state=record["state"],
         detail=detail,
-        doomed=doomed,
+        terminal=terminal,
         region=record["region"],
         price_usd_per_hour=positive(record["price_usd_per_hour"]),
         ssh=_ssh_endpoint(host),

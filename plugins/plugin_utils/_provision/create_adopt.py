@@ -92,7 +92,7 @@ def _adopt(state: PoolState, lease: Lease, listed: list[Instance], now: float) -
         if extra.id != instance.id:
             state = queue_deletion(state, extra, "is a second machine of one order")
     is_joined = lease.state == "joined"
-    if instance.doomed and not is_joined:
+    if instance.terminal and not is_joined:
         return queue_deletion(state, instance, f"{lease.provider} reports {instance.detail or instance.state}")
     slot = _free_slot(state, lease.name)
     if slot is None:
@@ -109,7 +109,7 @@ def _adopt(state: PoolState, lease: Lease, listed: list[Instance], now: float) -
         instance.price_usd_per_hour if instance.price_usd_per_hour is not None else lease.price_usd_per_hour,
         lease.id,
         lease.region,
-        missing_since=now if instance.doomed else None,
+        missing_since=now if instance.terminal else None,
         instance=instance,
         protected=is_joined,
     )

@@ -204,14 +204,10 @@ def _update_listed_slot(
     state: PoolState, slot: MachineSlot, lease: SlotLease, listed: list[Instance], event: AccountListed
 ) -> PoolState:
     instance = next((item for item in listed if item.id == lease.id), listed[0])
-    for extra in listed:
-        if extra.id != instance.id:
-            state = queue_deletion(state, extra, "is a second machine of one order")
-    if lease.id is None:
-        state = state.with_history(f"{lease.name}: found as {instance.id}")
+    state = _note_listed(state, lease, instance, listed)
     price = instance.price_usd_per_hour if instance.price_usd_per_hour is not None else lease.price
     phase = "booting" if slot.phase == "unsettled" else slot.phase
-    if instance.doomed and lease.protected:
+    if instance.terminal and lease.protected:
         # A host that is offline for a moment must not cost a run its machine.
         lease = dataclasses.replace(lease, id=instance.id, instance=instance, price=price)
         state = state.with_slot(dataclasses.replace(slot, lease=lease))
@@ -221,7 +217,7 @@ def _update_listed_slot(
     )
     slot = dataclasses.replace(slot, phase=phase, lease=lease, throttled=False)
     state = state.with_slot(slot)
-    if instance.doomed:
+    if instance.terminal:
         return replace_machine(state, slot, f"{lease.provider} reports {instance.detail or instance.state}")
     if lease.protected:
         is_running = phase == "booting" and instance.state == "running"
@@ -234,6 +230,14 @@ def _update_listed_slot(
     if slot.phase == "booting" and not state.request.gate and _all_machines_run(state, instance):
         state = state.with_slot(dataclasses.replace(slot, phase="ready"))
     return state
+
+
+def _note_listed(state: PoolState, lease: SlotLease, instance: Instance, listed: list[Instance]) -> PoolState:
+    """Note which machine an order has led to, and queue the deletion of any other that the listing has of it."""
+    for extra in listed:
+        if extra.id != instance.id:
+            state = queue_deletion(state, extra, "is a second machine of one order")
+    return state.with_history(f"{lease.name}: found as {instance.id}") if lease.id is None else state
 
 
 def _sold_otherwise(state: PoolState, slot: MachineSlot, instance: Instance) -> list[str]:

@@ -58,28 +58,45 @@ def check_cluster(
     server = next(host for host, role in roles.items() if role == "server")
     if not joining and server not in chosen:
         raise InputError("--limit", f"leaves out {server}, which is the server", f"Add it: --limit '…,{server}'")
-    answers, errors = on_each_node(connect(), lambda remote: _ask(remote, machines[remote.name]))
-    needed = {server, *joining} if joining else set(machines)
-    if needed & set(errors):
-        raise most_telling_error({host: error for host, error in errors.items() if host in needed})
+    answers, absent = _ask_all(connect(), machines, {server, *joining} if joining else set(machines))
     up = answers[server]["unit"]["active"] == "active"
     if joining and not up:
         raise RefusedError(f"{server}: K3s is not running", "Bring the cluster up first (playbook cluster)")
     present = {host: machine for host, machine in machines.items() if host in answers}
     members = [_make_member(host, machine, answers[host]) for host, machine in present.items()]
     k3s.check_members(members, pods, services)
-    absent = [f"{host}: left out, it does not answer" for host in sorted(errors)]
-    measured = {host: {name: answers[host][name] for name in ("facts", "clock_skew_s")} for host in present}
-    records = [build_record(host, machine.variables, measured[host]).to_dict() for host, machine in present.items()]
     meant = {host: machine for host, machine in present.items() if not joining or host in joining}
     return {
         "changed": False,
         "server": server,
         "agents": [host for host, role in roles.items() if role == "agent"],
         "up": up,
-        "table": build_table(records),
+        "table": _build_table(present, answers),
         "notes": [*absent, *(line for item in members for line in cluster_checks.describe(item))],
         **_list_objects(meant),
+        **_describe_members(members),
+    }
+
+
+def _ask_all(
+    remotes: t.Sequence[NodeClient], machines: t.Mapping[str, ClusterMachine], needed: t.Collection[str]
+) -> tuple[dict[str, t.Any], list[str]]:
+    """Return the machines' answers by host, and a line for each that does not answer and is not needed."""
+    answers, errors = on_each_node(remotes, lambda remote: _ask(remote, machines[remote.name]))
+    in_the_way = {host: error for host, error in errors.items() if host in needed}
+    if in_the_way:
+        raise most_telling_error(in_the_way)
+    return answers, [f"{host}: left out, it does not answer" for host in sorted(errors)]
+
+
+def _build_table(machines: t.Mapping[str, ClusterMachine], answers: t.Mapping[str, t.Any]) -> list[str]:
+    measured = {host: {name: answers[host][name] for name in ("facts", "clock_skew_s")} for host in machines}
+    records = [build_record(host, machine.variables, measured[host]) for host, machine in machines.items()]
+    return build_table([record.to_dict() for record in records])
+
+
+def _describe_members(members: t.Sequence[k3s.K3sMember]) -> Result:
+    return {
         "nodes": [_describe_node(item) for item in members],
         "unconnected": sorted(item.host for item in members if not item.installed),
         "firewalls": sorted(item.host for item in members if any(_read_firewall(item, "tool", "opened"))),

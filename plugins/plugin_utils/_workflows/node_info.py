@@ -16,6 +16,7 @@ from ...module_utils._model import checks
 from ...module_utils._model.k3s_ability import k3s_reasons
 from ...module_utils._model.node import Node, Ssh
 from ...module_utils._model.node_facts import merge_facts, prefer_interface, read_record
+from ...module_utils._model.node_report import NodeReport
 from .._hosts.node_client import NodeClient
 
 
@@ -41,7 +42,7 @@ def gather_node_info(
         address=str(variables.get("ansible_host") or remote.name),
     )
     skew = round(info["time"] - (began + time.time()) / 2, 3)
-    node_checks = checks.check_node(remote.name, info, skew)
+    node_checks = checks.check_node(remote.name, NodeReport.from_dict(info), skew)
     return {
         "changed": False,
         "node": {**info, "clock_skew_s": skew},

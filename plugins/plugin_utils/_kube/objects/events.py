@@ -231,26 +231,48 @@ def find_pod_problem(pod: KubeObject) -> StartProblem | None:
     """Return what keeps a pod from starting by its own status, None when nothing does."""
     meta, status = pod.get("metadata") or {}, pod.get("status") or {}
     name, uid = title("Pod", meta.get("namespace"), meta.get("name")), str(meta.get("uid"))
-    for entry in status.get("initContainerStatuses") or []:
-        ended = (entry.get("state") or {}).get("terminated") or {}
-        if ended.get("exitCode"):
-            text = ": ".join(server_text(part) for part in (ended.get("reason"), ended.get("message")) if part)
-            line = f"{entry.get('name')} exited with code {ended['exitCode']}{f' ({text})' if text else ''}"
-            return StartProblem("container", name, line, 1, False, uid)
-    for entry in status.get("containerStatuses") or []:
-        ended = (entry.get("state") or {}).get("terminated") or {}
-        if ended.get("reason") in _NOT_STARTED:
-            return _classify(name, str(ended["reason"]), server_text(ended.get("message") or ""), 1, uid)
-    for entry in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
-        waits = (entry.get("state") or {}).get("waiting") or {}
-        reason = server_text(waits.get("reason") or "")
-        if reason not in _STARTING:
-            return _classify(name, reason, server_text(waits.get("message") or ""), 1, uid)
+    first, main = status.get("initContainerStatuses") or [], status.get("containerStatuses") or []
+    failed = next(filter(None, map(_describe_exit, first)), None)
+    if failed is not None:
+        return StartProblem("container", name, failed, 1, False, uid)
+    refused = [*map(_find_refusal, main), *map(_find_wait, [*first, *main]), _find_unscheduled(pod)]
+    reason = next((found for found in refused if found is not None), None)
+    return None if reason is None else _classify(name, *reason, 1, uid)
+
+
+def _state_of(container: t.Mapping[str, t.Any], name: str) -> t.Mapping[str, t.Any]:
+    return (container.get("state") or {}).get(name) or {}
+
+
+def _describe_exit(container: t.Mapping[str, t.Any]) -> str | None:
+    """Return how a container that runs before the others has failed, None for one that has not."""
+    ended = _state_of(container, "terminated")
+    if not ended.get("exitCode"):
+        return None
+    text = ": ".join(server_text(part) for part in (ended.get("reason"), ended.get("message")) if part)
+    return f"{container.get('name')} exited with code {ended['exitCode']}{f' ({text})' if text else ''}"
+
+
+def _find_refusal(container: t.Mapping[str, t.Any]) -> tuple[str, str] | None:
+    """Return reason and message of a container that ended without having started."""
+    ended = _state_of(container, "terminated")
+    refused = ended.get("reason") in _NOT_STARTED
+    return (str(ended["reason"]), server_text(ended.get("message") or "")) if refused else None
+
+
+def _find_wait(container: t.Mapping[str, t.Any]) -> tuple[str, str] | None:
+    """Return reason and message of a container that waits for more than its start."""
+    waits = _state_of(container, "waiting")
+    reason = server_text(waits.get("reason") or "")
+    return None if reason in _STARTING else (reason, server_text(waits.get("message") or ""))
+
+
+def _find_unscheduled(pod: KubeObject) -> tuple[str, str] | None:
     placed = objects_status.conditions(pod).get("PodScheduled") or {}
     # Kueue holds a pod by a gate; its Workload says why.
     if placed.get("status") != "False" or placed.get("reason") == "SchedulingGated":
         return None
-    return _classify(name, "FailedScheduling", server_text(placed.get("message") or placed.get("reason") or ""), 1, uid)
+    return "FailedScheduling", server_text(placed.get("message") or placed.get("reason") or "")
 
 
 def find_workload_problem(workload: KubeObject) -> StartProblem | None:

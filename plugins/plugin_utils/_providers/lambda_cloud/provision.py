@@ -159,7 +159,7 @@ def _parse_instance(raw: JsonObject, account: str) -> Instance:
     return build_instance(
         to_host(raw, account),
         detail=status,
-        doomed=state in ("failed", "stopped"),
+        terminal=state in ("failed", "stopped"),
         token=tags.get("muster-token"),
     )
 

@@ -115,9 +115,9 @@ class RunpodProvider(MachineProvider):
 
     def _pod(self, raw: JsonObject) -> Instance:
         status = str(raw.get("status"))
-        doomed = STATES.get(status) in ("failed", "stopped")
+        terminal = STATES.get(status) in ("failed", "stopped")
         return build_instance(
-            to_host(raw, self.account), detail=status, doomed=doomed, token=text(raw.get("muster_token"))
+            to_host(raw, self.account), detail=status, terminal=terminal, token=text(raw.get("muster_token"))
         )
 
 
@@ -147,7 +147,7 @@ def _build_cluster(raw: JsonObject, members: list[Instance]) -> Instance:
         state="running" if running else "creating",
         resource="cluster",
         detail=", ".join(sorted({item.detail for item in ranked})),
-        doomed=any(item.doomed for item in ranked),
+        terminal=any(item.terminal for item in ranked),
         region=text(raw.get("dataCenterId")),
         price_usd_per_hour=sum(prices) if ranked and len(prices) == max(size, len(ranked)) else None,
         members=ranked,

@@ -144,8 +144,8 @@ def _read_answer(answer: JsonResponse) -> OrderResult | None:
 def _parse_instance(raw: JsonObject, account: str) -> Instance:
     status = str(raw.get("status"))
     tags = (tag.removeprefix(_TAG) for tag in texts(raw.get("tags")) if tag.startswith(_TAG))
-    doomed = STATES.get(status) in ("failed", "stopped")
-    return build_instance(to_host(raw, account), detail=status, doomed=doomed, token=next(tags, None))
+    terminal = STATES.get(status) in ("failed", "stopped")
+    return build_instance(to_host(raw, account), detail=status, terminal=terminal, token=next(tags, None))
 
 
 def _parse_offers(raw: JsonObject) -> t.Iterator[Offer]:

@@ -190,9 +190,9 @@ def _is_unknown(response: HttpResponse) -> bool:
 def _parse_instance(raw: JsonObject, account: str) -> Instance:
     host = to_host(raw, account)
     status = text(raw.get("actual_status"))
-    doomed = status in _TERMINAL or host.record["state"] in ("failed", "stopped")
+    terminal = status in _TERMINAL or host.record["state"] in ("failed", "stopped")
     token, machine = text(raw.get("muster_token")), text(raw.get("machine_id"))
-    return build_instance(host, detail=status or "not begun", doomed=doomed, token=token, machine=machine)
+    return build_instance(host, detail=status or "not begun", terminal=terminal, token=token, machine=machine)
 
 
 def _parse_offers(raw: JsonObject, vm: bool) -> t.Iterator[Offer]:

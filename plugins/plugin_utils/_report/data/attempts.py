@@ -16,7 +16,7 @@ import itertools
 import statistics
 import typing as t
 
-from ....module_utils._model.run_history import Attempt
+from ....module_utils._model.run_attempt import Attempt
 from . import parsing
 from .load import Checkpoint, Line, RunFolder, Segment, StepRecord
 

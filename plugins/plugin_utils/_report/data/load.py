@@ -18,7 +18,8 @@ import pathlib
 import typing as t
 
 from ....module_utils._model.errors import InputError
-from ....module_utils._model.run_history import Attempt, RunHistory, fold
+from ....module_utils._model.run_attempt import Attempt
+from ....module_utils._model.run_history import RunHistory, fold
 from . import parsing
 
 Line = t.Mapping[str, object]

@@ -17,12 +17,13 @@ import typing as t
 from ....module_utils._model.error_line import without_launcher
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.node import Node
+from ....module_utils._model.node_report import NodeReport
 from ....module_utils._model.run_record import SCHEMA
+from ....module_utils._node import files
 from ....module_utils._secrets.scrubber import scrub
 from ..._fabric.diagnosis.file import FileDiagnosis
 from ..._fabric.diagnosis.live import NodeObservation, RunDiagnosis, RunObservation
 from ..._fabric.diagnosis.live_rules import diagnose_live, diagnose_text
-from ..._hosts import log_follow
 from ..._hosts.node_client import NodeClient, find_answering, on_each_node
 from ..shared.progress import Reporter
 from ..shared.state_dir import StateHome, names_cluster, read_record
@@ -99,9 +100,9 @@ class HostInfo:
     @classmethod
     def read(cls, remote: NodeClient) -> HostInfo:
         """Ask a host for its facts and runs."""
-        info = remote.call("info", facts=True)
-        node = Node.from_dict({**info["facts"], "name": remote.name}, f"{remote.name}.facts")
-        return cls(node, tuple(str(run["run_id"]) for run in info["live_runs"]))
+        report = NodeReport.from_dict(remote.call("info", facts=True))
+        node = Node.from_dict({**report.facts, "name": remote.name}, f"{remote.name}.facts")
+        return cls(node, tuple(run.run_id for run in report.live_runs))
 
 
 def run(request: DiagnoseRequest) -> dict[str, object]:
@@ -233,7 +234,7 @@ def _diagnose_texts(node: str, logs: t.Mapping[str, str]) -> tuple[FileDiagnosis
 
 def _read_steps(texts: t.Iterable[str]) -> t.Iterator[tuple[float, int]]:
     for text in texts:
-        for line in log_follow.parse_json_lines(text):
+        for line in files.parse_json_lines(text):
             at, step = line.get("at"), line.get("step")
             if isinstance(at, int | float) and isinstance(step, int):
                 yield float(at), step

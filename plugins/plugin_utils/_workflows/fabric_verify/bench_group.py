@@ -21,11 +21,11 @@ import typing as t
 
 from ....module_utils._model.errors import InputError, MusterError
 from ....module_utils._model.node_environment import Environment
+from ....module_utils._node import files
 from ..._fabric.bench import nccl_tests
 from ..._fabric.bench.plan import BenchStage
 from ..._fabric.bench.result import BenchResult
 from ..._fabric.diagnosis.scan import scan_log
-from ..._hosts import log_follow
 from ..._hosts.node_client import NodeClient, on_each_node
 from ..shared.state_dir import StateHome, read_record
 from ..training_job import run as training_job
@@ -228,7 +228,7 @@ def _recorded_ranks(folder: pathlib.Path) -> tuple[int, ...]:
 def read_events(folder: pathlib.Path) -> list[t.Mapping[str, object]]:
     """Return the events that the controller holds of a run; none when the file does not exist."""
     path = folder / "events.jsonl"
-    return list(log_follow.parse_json_lines(path.read_text(errors="replace"))) if path.exists() else []
+    return list(files.parse_json_lines(path.read_text(errors="replace"))) if path.exists() else []
 
 
 def _collect_output(request: training_job.RunRequest, group: tuple[str, ...], run_id: str, bench: Bench) -> BenchOutput:
@@ -255,7 +255,7 @@ def _collect_output(request: training_job.RunRequest, group: tuple[str, ...], ru
     for node, (results, nccl_logs, event_files, launcher_logs) in answers.items():
         if node == group[0]:
             output.text = "".join(text for _path, text in launcher_logs)
-        output.events += [line for _path, text in event_files for line in log_follow.parse_json_lines(text)]
+        output.events += [line for _path, text in event_files for line in files.parse_json_lines(text)]
         output.documents += [text for _path, text in results]
         output.logs.update({f"{node}/{path}": text for path, text in nccl_logs})
     return output

@@ -17,7 +17,6 @@ from ....module_utils._model.verdict import Verdict, exit_code, worst_outcome
 from ....module_utils._node import files
 from ..._fabric.verdict import drift
 from ..._fabric.verdict.drift import IslandMeasurement
-from ..._hosts import log_follow
 
 _FILE = "fabric_history.jsonl"
 
@@ -57,7 +56,7 @@ def read_measurements(folder: pathlib.Path) -> list[IslandMeasurement]:
         text = (folder / _FILE).read_text(errors="replace")
     except OSError:
         return []
-    return drift.read_measurements(log_follow.parse_json_lines(text))
+    return drift.read_measurements(files.parse_json_lines(text))
 
 
 def compare_verdict(

@@ -14,6 +14,7 @@ import typing as t
 from ....module_utils._model.errors import MusterError
 from ....module_utils._model.island import PairPath
 from ....module_utils._model.node import Node
+from ....module_utils._model.node_report import NodeReport
 from ..._fabric.bench.plan import BenchStage
 from ..._fabric.topology import reachability
 from ..._fabric.topology.node_labels import NodePatch
@@ -73,6 +74,10 @@ class FabricTarget(t.Protocol):
         """Write labels and annotations of nodes where there are any; with ``check`` only return what would change."""
 
 
+def _ask_facts(remote: NodeClient) -> NodeReport:
+    return NodeReport.from_dict(remote.call("info", facts=True))
+
+
 class HostsTarget:
     """The hosts of the play, over Ansible's own connections."""
 
@@ -86,12 +91,12 @@ class HostsTarget:
         """Return the facts of all hosts; a host that does not answer is listed as absent and the others are tested."""
         request = self._request
         self._remotes = list(request.connect(request.hosts))
-        infos, errors = on_each_node(self._remotes, lambda remote: remote.call("info", facts=True))
-        if not infos and errors:
+        reports, errors = on_each_node(self._remotes, _ask_facts)
+        if not reports and errors:
             raise most_telling_error(errors)
-        nodes = tuple(request.node(name, infos[name]["facts"]) for name in request.hosts if name in infos)
+        nodes = tuple(request.node(name, reports[name].facts) for name in request.hosts if name in reports)
         absent = tuple(self._absent_node(name, errors[name]) for name in request.hosts if name in errors)
-        return TargetNodes(nodes, frozenset(name for name, info in infos.items() if info["live_runs"]), absent)
+        return TargetNodes(nodes, frozenset(name for name, report in reports.items() if report.live_runs), absent)
 
     def names(self) -> t.Collection[str]:
         """Return the hosts of the play."""

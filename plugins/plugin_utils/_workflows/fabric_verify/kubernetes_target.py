@@ -171,21 +171,8 @@ class KubernetesTarget:
 
     def _usable_nodes(self) -> tuple[list[str], list[AbsentNode]]:
         """Return the names of the nodes to test, and the nodes that should be tested and are not ready."""
-        try:
-            listed = self.client.list("v1/Node").items
-        except KubeError as exc:
-            if not exc.is_forbidden:
-                raise
-            raise RefusedError(
-                "this kubeconfig may not list nodes", "Use a kubeconfig with permission to read nodes"
-            ) from exc
-        self._nodes = {node["metadata"]["name"]: node for node in listed}
-        requested = self._request.options.get("hosts") or []
-        unknown = [name for name in requested if name not in self._nodes]
-        if unknown:
-            fix = f"Name nodes of the cluster: {_join_names(self._nodes)}"
-            raise InputError("hosts", f"'{unknown[0]}' is not a node of the cluster", fix)
-        names = [name for name in self._nodes if not requested or name in requested]
+        self._nodes = self._list_nodes()
+        names = self._requested_names()
         verdicts = placement.judge_nodes(
             self._placement_job(names), [self._nodes[name] for name in names], fabric=False
         )
@@ -199,6 +186,26 @@ class KubernetesTarget:
         if excluded:
             self._request.progress.say(f"not tested: {', '.join(excluded[:8])}")
         return usable, [self._absent_node(name, "the node is not ready") for name in not_ready]
+
+    def _list_nodes(self) -> dict[str, KubeObject]:
+        try:
+            listed = self.client.list("v1/Node").items
+        except KubeError as exc:
+            if not exc.is_forbidden:
+                raise
+            raise RefusedError(
+                "this kubeconfig may not list nodes", "Use a kubeconfig with permission to read nodes"
+            ) from exc
+        return {node["metadata"]["name"]: node for node in listed}
+
+    def _requested_names(self) -> list[str]:
+        """Return the nodes that the option ``hosts`` names, all of the cluster without it."""
+        requested = self._request.options.get("hosts") or []
+        unknown = [name for name in requested if name not in self._nodes]
+        if unknown:
+            fix = f"Name nodes of the cluster: {_join_names(self._nodes)}"
+            raise InputError("hosts", f"'{unknown[0]}' is not a node of the cluster", fix)
+        return [name for name in self._nodes if not requested or name in requested]
 
     def _placement_job(self, names: t.Sequence[str]) -> Job:
         """Return the job by which nodes are chosen: where there are GPUs, nodes without one are excluded."""

@@ -100,14 +100,9 @@ def run(request: training_job.RunRequest) -> dict[str, t.Any]:
     work = Verification(request, target, fleet, _choose_bench(request, fleet.nodes))
     stored = history.read_verdicts(home.folder)
     islands, absent = _find_islands(work, stored)
-    busy = [island for island in islands if request.options.get("idle_only") and fleet.busy & set(island.nodes)]
-    idle = [island for island in islands if island not in busy]
+    idle, notes = _leave_out_busy(islands, fleet.busy if request.options.get("idle_only") else set())
     if request.check:
         return _check_mode_result(work, idle, stored)
-    notes = []
-    for island in busy:
-        names = ", ".join(sorted(fleet.busy & set(island.nodes))[:_MAX_NAMES])
-        notes.append(f"island {island.name}: not tested because a run is running on {names}; its last verdict is kept")
     # The groups of one round run at once: the state directory must have its owner before they look for it.
     home.owner(create=True)
     files.private_dir(home.folder)
@@ -127,6 +122,19 @@ def run(request: training_job.RunRequest) -> dict[str, t.Any]:
     result["table"] = [*_result_lines(work, results), *notes]
     result.update(changed=published.changed, diff=list(published.diff))
     return result
+
+
+def _leave_out_busy(islands: t.Sequence[Island], busy: t.Collection[str]) -> tuple[list[Island], list[str]]:
+    """Return the islands on which nothing runs, and a line for each of the others."""
+    idle, notes = [], []
+    for island in islands:
+        names = sorted(set(busy) & set(island.nodes))[:_MAX_NAMES]
+        if names:
+            why = f"a run is running on {', '.join(names)}; its last verdict is kept"
+            notes.append(f"island {island.name}: not tested because {why}")
+        else:
+            idle.append(island)
+    return idle, notes
 
 
 def _choose_target(request: training_job.RunRequest) -> FabricTarget:

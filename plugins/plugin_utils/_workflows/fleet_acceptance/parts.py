@@ -20,9 +20,9 @@ from ....module_utils._model.job import Job, parse_job
 from ....module_utils._model.job_backends import ENGINE_LAUNCHERS, choose_backend
 from ....module_utils._model.job_templates import PRESETS
 from ....module_utils._model.verdict import OUTCOMES, worst_outcome
+from ....module_utils._node import files
 from ..._fabric.bench import scaling as rules
 from ..._fabric.verdict.scaling import judge_scaling
-from ..._hosts import log_follow
 from ..._hosts.node_client import most_telling_error, on_each_node
 from ..._kube.api.client import Client
 from ..fabric_verify import run as fabric_verify
@@ -249,7 +249,7 @@ def _measure_size(
     suffix = f"user-n{nodes}" if options else f"n{nodes}"
     folder, _unused = _run_job(fleet, job, suffix, **options)
     document = None
-    for line in log_follow.parse_json_lines((folder / "metrics.jsonl").read_text(errors="replace")):
+    for line in files.parse_json_lines((folder / "metrics.jsonl").read_text(errors="replace")):
         document = line.get("acceptance") or document
     if document is None:
         raise MusterError("the benchmark did not write a result", f"See the logs in {folder}")

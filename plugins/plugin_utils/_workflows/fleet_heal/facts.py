@@ -349,7 +349,7 @@ def _is_usable(lease: Lease, instances: tuple[Instance, ...] | None, traits: Pro
         return None
     for item in instances:
         if item.carries(lease.cluster, lease.token) or item.id in lease.ids:
-            return item.state in _USABLE_STATES and not item.doomed
+            return item.state in _USABLE_STATES and not item.terminal
     # A new machine may not be listed yet.
     created_at = lease.created_at or lease.intent_at
     return None if now - created_at <= traits.list_lag_s else False

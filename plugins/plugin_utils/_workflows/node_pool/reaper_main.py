@@ -56,7 +56,7 @@ def _warn(line: str) -> None:
 
 
 def _import_ledgers(options: ModuleResult) -> None:
-    """Merge what controllers have sent; a disk that takes no writing keeps nothing that is due from ending."""
+    """Merge what controllers have sent; where that fails, as on a full disk, a warning is printed."""
     home = StateHome(options["state_home"], parse_cluster_name(options["cluster"]))
     try:
         lines = import_incoming(home.folder)
@@ -71,7 +71,7 @@ def _import_ledgers(options: ModuleResult) -> None:
 def main(argv: t.Sequence[str], context: Context | None = None) -> int:
     """Do one pass and print its outcome as one line of JSON; return the exit status."""
     if len(argv) != 1:
-        print("usage: reap SETTINGS.json", file=sys.stderr)
+        print("usage: reaper_main SETTINGS.json", file=sys.stderr)
         return 2
     try:
         options = read_settings(pathlib.Path(argv[0]))

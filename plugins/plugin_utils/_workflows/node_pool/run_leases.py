@@ -19,6 +19,7 @@ from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.job import Job
 from ....module_utils._model.lease import parse_instance_name
 from ....module_utils._model.ledger import Lease, LedgerEvent
+from ....module_utils._model.node_report import NodeReport
 from ....module_utils._model.timestamps import format_time
 from ....module_utils._secrets.scrubber import scrub_value
 from ..._provision.api import AccountApi, Scheduler, ThreadScheduler
@@ -49,15 +50,15 @@ class RunHost:
 
 
 def list_run_hosts(
-    job: Job, run_id: str, hosts: t.Sequence[t.Any], infos: t.Mapping[str, ModuleResult]
+    job: Job, run_id: str, hosts: t.Sequence[t.Any], reports: t.Mapping[str, NodeReport]
 ) -> list[RunHost]:
-    """Return where a run is stored on its hosts; ``infos`` are the answers of ``info`` by name.
+    """Return where a run is stored on its hosts; ``reports`` are the nodes' by name.
 
     Under mpirun the end on the first host is the run's end; the other hosts only serve it.
     """
     return [
         RunHost(
-            host.name, host.node, f"{infos[host.name]['state_dir']}/runs/{run_id}", job.launcher != "mpi" or not index
+            host.name, host.node, f"{reports[host.name].state_dir}/runs/{run_id}", job.launcher != "mpi" or not index
         )
         for index, host in enumerate(hosts)
     ]
@@ -325,8 +326,8 @@ class _WaitingWriter:
 
 def open_replica(request: RunRequest, home: StateHome, variable: t.Callable[[str], t.Any]) -> SendReplica | None:
     """Return what copies the ledger to the reaper's machine, None where the variables name none."""
-    keeper = variable("muster_reaper_host")
-    if not keeper:
+    host = variable("muster_reaper_host")
+    if not host:
         return None
     state = str(variable("muster_reaper_state") or ledger_replica.STATE)
-    return ledger_replica.replica_sender(request.connect([str(keeper)])[0], home.folder.name, state)
+    return ledger_replica.replica_sender(request.connect([str(host)])[0], home.folder.name, state)

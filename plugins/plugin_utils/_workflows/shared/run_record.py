@@ -15,7 +15,8 @@ import pathlib
 import typing as t
 
 from ....module_utils._model.resumes import Resume
-from ....module_utils._model.run_history import Attempt, RunHistory
+from ....module_utils._model.run_attempt import Attempt
+from ....module_utils._model.run_history import RunHistory
 from ....module_utils._model.run_record import (
     SCHEMA,
     RunAttempt,

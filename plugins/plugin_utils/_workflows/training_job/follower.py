@@ -92,12 +92,12 @@ class Follower:
         for name, feed in (("events", self.story.event), ("metrics", self.story.metric)):
             kept = _read_text(folder / f"{name}.jsonl")
             self._kept[name] = frozenset(kept.split("\n")[-_RECENT_LINES:])
-            for line in log_follow.parse_json_lines(kept):
+            for line in files.parse_json_lines(kept):
                 feed(line)
 
     def kept_events(self) -> t.Iterator[dict[str, t.Any]]:
         """Yield the lines of events.jsonl."""
-        yield from log_follow.parse_json_lines(_read_text(self.folder / "events.jsonl"))
+        yield from files.parse_json_lines(_read_text(self.folder / "events.jsonl"))
 
     def run(self) -> RunOutcome:
         """Follow until the run has ended, and return how."""
@@ -157,10 +157,10 @@ class Follower:
             fix = "Free disk space, or move the file away, then run this command again to follow the run"
             raise MusterError(f"{place} cannot be written: {exc.strerror}", fix) from None
         if stream == "events":
-            for line in log_follow.parse_json_lines(text):
+            for line in files.parse_json_lines(text):
                 self.story.event(line)
         elif stream == "metrics":
-            for line in log_follow.parse_json_lines(text):
+            for line in files.parse_json_lines(text):
                 self.story.metric(line)
         elif stream == "log":
             _bound_log(place)
@@ -177,7 +177,7 @@ class Follower:
         """Return metrics without those of printed lines that another node has printed, too."""
         lines = []
         for raw in text.splitlines(keepends=True):
-            line = next(log_follow.parse_json_lines(raw), {}) if log_patterns.MARK in raw else {}
+            line = next(files.parse_json_lines(raw), {}) if log_patterns.MARK in raw else {}
             if line.pop("printed", None) is not None:
                 if not self._is_new(node, line):
                     continue

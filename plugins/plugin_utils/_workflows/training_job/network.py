@@ -105,17 +105,11 @@ def plan_cluster_network(
     """
     if job.nodes < 2:
         return NetworkPlan(warnings=nccl_variables.warn_of_variables(job.env, rdma=None))
-    verdicts = [
-        entry
-        for entry in fabric_gate.readable_verdicts(entries)
-        if set(nodes) & set(entry["nodes"]) and (not islands or entry["island"] in islands)
-    ]
-    found = {name: values for entry in verdicts for name, values in node_environment.read_environment(entry).items()}
-    known = given if given is not None else {name: found[name] for name in nodes if name in found}
+    verdicts = _select_verdicts(entries, nodes, islands)
+    known = given if given is not None else _read_environments(verdicts, nodes)
     covered = {name for entry in verdicts for name in entry["nodes"]}
     single = one_island or (len(verdicts) == 1 and covered >= set(nodes))
     find_file = functools.partial(job_backends.find_in_pod, job)
-    rates = [fabric_gate.bandwidth_of(entry) for entry in verdicts]
     return NetworkPlan(
         tuple(verdicts),
         (
@@ -131,8 +125,31 @@ def plan_cluster_network(
             one_island=single,
             find_file=find_file,
         ),
-        min((rate for rate in rates if rate is not None), default=None) if None not in rates else None,
+        _find_lowest_rate(verdicts),
     )
+
+
+def _select_verdicts(
+    entries: t.Sequence[t.Any], nodes: t.Sequence[str], islands: t.Collection[str]
+) -> list[VerdictRecord]:
+    """Return the verdicts on the nodes and islands that a job may be placed to."""
+    return [
+        entry
+        for entry in fabric_gate.readable_verdicts(entries)
+        if set(nodes) & set(entry["nodes"]) and (not islands or entry["island"] in islands)
+    ]
+
+
+def _read_environments(verdicts: t.Sequence[VerdictRecord], nodes: t.Sequence[str]) -> dict[str, Environment]:
+    found = {name: values for entry in verdicts for name, values in node_environment.read_environment(entry).items()}
+    return {name: found[name] for name in nodes if name in found}
+
+
+def _find_lowest_rate(verdicts: t.Sequence[VerdictRecord]) -> float | None:
+    """Return the bandwidth of the slowest of several networks, None while that of one is not known."""
+    rates = [fabric_gate.bandwidth_of(entry) for entry in verdicts]
+    known = [rate for rate in rates if rate is not None]
+    return min(known) if known and len(known) == len(rates) else None
 
 
 def write_verdict(folder: pathlib.Path, plan: NetworkPlan) -> None:

@@ -18,7 +18,6 @@ from ....module_utils._model.errors import MusterError, one_line
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
 from ....module_utils._node import files
-from ..._report.data import drills
 from ..shared import run_record
 from ..shared.request import Result
 from ..shared.state_dir import load_record
@@ -65,6 +64,9 @@ def record_end(
 
 
 def _judge_drill(follower: Follower, at: float) -> dict[str, t.Any]:
+    # Late: of use for drills alone.
+    from ..._report.data import drills
+
     cut_s = follower.drill.cut_s if follower.drill else None
     return drills.judge_cut(follower.folder, at, cut_s) if cut_s else drills.judge_drill(follower.folder, at)
 

@@ -17,7 +17,6 @@ from ....module_utils._model import stop_on
 from ....module_utils._model.errors import InputError, RefusedError
 from ..shared.request import Dict, Result, RunRequest
 from ..shared.state_dir import StateHome, load_record
-from . import notify
 from .load import load_job
 from .outcome import require_trained
 
@@ -27,15 +26,25 @@ __all__ = ["RunRequest", "run"]
 def run(request: RunRequest) -> Dict:
     """Bring the job to its asked state and return the module's result."""
     home = StateHome(request.options["state_home"], request.options["cluster"])
-    target, began = notify.check_target(request.options.get("notify")), time.time()
+    announce_end = _plan_notification(request)
     try:
         if request.options["state"] == "cancelled":
             return t.cast(Dict, _cancel(request, home))
-        result = _start_or_follow(request, home)
-        return t.cast(Dict, notify.add_notification(target, result, began))
+        return t.cast(Dict, announce_end(_start_or_follow(request, home)))
     except OSError as exc:
         problem = f"the state home {home.root} cannot be used: {exc.strerror or exc}"
         raise RefusedError(problem, "Set muster_state.path to a writable folder on a disk with free space") from exc
+
+
+def _plan_notification(request: RunRequest) -> t.Callable[[Result], Result]:
+    """Return what sends word of a run's end and returns its result, with warnings of what failed."""
+    if not request.options.get("notify"):
+        return lambda result: result
+    # Late: most runs notify no one, and need not wait for the clients of web and mail.
+    from . import notify
+
+    target, began = notify.check_target(request.options["notify"]), time.time()
+    return lambda result: notify.add_notification(target, result, began)
 
 
 def _start_or_follow(request: RunRequest, home: StateHome) -> Result:

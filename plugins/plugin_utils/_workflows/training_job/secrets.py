@@ -16,8 +16,6 @@ import pathlib
 from ....module_utils._model.errors import InputError
 from ....module_utils._model.job import Job, SecretRef
 from ....module_utils._secrets.scrubber import remember
-from ..._services import vault
-from ..shared import bindings, credentials
 from ..shared.state_dir import StateHome
 
 # Ansible masks every occurrence of a registered secret; a short one would mask half the output and hide nothing.
@@ -95,6 +93,10 @@ def _read(ref: SecretRef, home: StateHome | None) -> bytes:
 
 
 def _read_vault(ref: SecretRef, path: str, home: StateHome | None) -> bytes:
+    # Late: a job without such secrets need not wait for their clients.
+    from ..._services import vault
+    from ..shared import bindings, credentials
+
     option = f"job.secret_refs.{ref.name}"
     binding = None
     if ref.binding and home is not None:

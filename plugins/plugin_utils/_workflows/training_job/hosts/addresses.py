@@ -17,32 +17,33 @@ from .....module_utils._model.job import Job
 from .....module_utils._model.node import Node
 from .....module_utils._model.node_address import choose_address, find_shared_addresses
 from .....module_utils._model.node_facts import merge_addresses, prefer_interface
+from .....module_utils._model.node_report import NodeReport
 from .plan import TrainingHost
 
-Info = t.Mapping[str, t.Any]
 
-
-def settle_addresses(hosts: t.Sequence[TrainingHost], infos: t.Mapping[str, Info], job: Job) -> list[TrainingHost]:
+def settle_addresses(
+    hosts: t.Sequence[TrainingHost], reports: t.Mapping[str, NodeReport], job: Job
+) -> list[TrainingHost]:
     """Return the hosts with the address of each at which the others reach it.
 
     It is an address of the node itself, by the rule of ``node_address``: a provider's public address is often NAT, on
     which no program of the node can listen. An address that several of the hosts have (containers with a network of
     their own) is left out.
 
-    :param infos: the answers of the hosts, with the ``addresses`` of their interfaces.
+    :param reports: of the hosts, with the ``addresses`` of their interfaces.
     :raises RefusedError: a host without an address of the asked types, or hosts that cannot be told apart.
     """
-    nodes = {host.name: _merge_own(host, infos[host.name]) for host in hosts}
+    nodes = {host.name: _merge_own(host, reports[host.name]) for host in hosts}
     shared = find_shared_addresses(nodes.values())
     settled = [_settle(host, nodes[host.name], job, shared) for host in hosts]
     _require_distinct(settled)
     return settled
 
 
-def _merge_own(host: TrainingHost, info: Info) -> Node:
-    own = Node.from_dict({"name": host.name, "addresses": info.get("addresses") or {}}, f"{host.name}.facts").addresses
+def _merge_own(host: TrainingHost, report: NodeReport) -> Node:
+    own = Node.from_dict({"name": host.name, "addresses": dict(report.addresses)}, f"{host.name}.facts").addresses
     # Of Debian: a machine's own name is its loopback there, and its LAN address for others.
-    interface = None if info.get("interface") == "lo" else info.get("interface")
+    interface = None if report.interface == "lo" else report.interface
     named = merge_addresses(host.record.addresses, own)
     return dataclasses.replace(host.record, addresses=prefer_interface(named, interface))
 

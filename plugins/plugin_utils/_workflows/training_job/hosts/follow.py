@@ -20,7 +20,6 @@ from ...._hosts import gang
 from ...._hosts.node_client import NodeClient
 from ...shared import run_record
 from ...shared.request import Result, RunRequest
-from ..explain import explain_end
 from ..follower import Follower
 from ..lease_guard import LeaseGuard
 from ..outcome import (
@@ -75,6 +74,9 @@ def follow_run(
     gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
     follower.drain()
     follower.keep_errors(outcome.node if outcome.outcome == "failed" else None)
+    # Late: the run that starts meanwhile has the processors to itself.
+    from ..explain import explain_end
+
     outcome = explain_end(folder, check_attendance(plan.job, follower, outcome), "hosts")
     ended = record_end(follower, outcome, record, prices)
     result = add_drill(build_result(ended, folder, changed), follower, ended)

@@ -78,7 +78,7 @@ def bind_run(request: RunRequest, home: StateHome, plan: HostsPlan) -> LeaseGuar
 
     variables = request.hostvars[plan.hosts[0].name]
     sender = open_replica(request, home, variables.get)
-    run_hosts = list_run_hosts(plan.job, plan.run_id, plan.hosts, plan.infos)
+    run_hosts = list_run_hosts(plan.job, plan.run_id, plan.hosts, plan.reports)
     leases = bind(home, plan.job, plan.run_id, run_hosts, sender=sender)
     lease_s = int(variables.get("muster_lease_s") or LEASE_S)
     renewal = LeaseRenewal(select_rented(plan.remotes, request.hostvars), request.progress.say, lease_s)

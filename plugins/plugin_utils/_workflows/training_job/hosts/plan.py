@@ -18,6 +18,7 @@ from .....module_utils._model.node import Node
 from .....module_utils._model.node_address import choose_address, is_loopback
 from .....module_utils._model.node_environment import TOPOLOGY_FILE, Environment
 from .....module_utils._model.node_facts import read_record
+from .....module_utils._model.node_report import NodeReport
 from ...._hosts import gang
 from ...._hosts.node_client import NodeClient
 from ...._launch import environment, registry
@@ -99,7 +100,7 @@ def build_info_request(
 
 def build_slots(
     found: t.Sequence[TrainingHost],
-    infos: t.Mapping[str, t.Mapping[str, t.Any]],
+    reports: t.Mapping[str, NodeReport],
     identity: str,
     environment: t.Mapping[str, Environment],
 ) -> tuple[NodeSlot, ...]:
@@ -109,17 +110,21 @@ def build_slots(
             name=host.name,
             rank=index,
             address=host.address,
-            interface=infos[host.name].get("interface"),
-            python=infos[host.name]["training"]["executable"],
-            run_dir=f"{infos[host.name]['state_dir']}/runs/{identity}",
-            agent_python=infos[host.name]["executable"],
-            tools=infos[host.name]["tools"],
-            user=infos[host.name]["user"],
+            interface=reports[host.name].interface,
+            python=_find_interpreter(reports[host.name]),
+            run_dir=f"{reports[host.name].state_dir}/runs/{identity}",
+            agent_python=reports[host.name].executable,
+            tools=reports[host.name].tools,
+            user=reports[host.name].user,
             network=environment.get(host.name, {}),
-            home=infos[host.name].get("home"),
+            home=reports[host.name].home,
         )
         for index, host in enumerate(found)
     )
+
+
+def _find_interpreter(report: NodeReport) -> str:
+    return str(report.training.executable) if report.training else ""
 
 
 def build_launch(job: Job, nodes: tuple[NodeSlot, ...], identity: str, attempt: int) -> tuple[Launch, RunContext]:
@@ -134,7 +139,7 @@ def build_members(
     nodes: tuple[NodeSlot, ...],
     plan: Launch,
     context: RunContext,
-    infos: t.Mapping[str, t.Mapping[str, t.Any]],
+    reports: t.Mapping[str, NodeReport],
     secrets: tuple[dict[str, str], dict[str, bytes]],
 ) -> list[gang.GangMember]:
     """Return what each node needs: unit, store, files, and the meeting that proves that the gang can form."""
@@ -149,8 +154,8 @@ def build_members(
                 files=item.files,
                 store=_build_store_spec(job, slot, plan, context) if index == 0 and plan.store else None,
                 secrets=gang.secret_payload(*secrets),
-                missing=infos[remote.name].get("missing", {}),
-                free_bytes=infos[remote.name]["free_bytes"],
+                missing=reports[remote.name].missing,
+                free_bytes=reports[remote.name].free_bytes,
                 write=(context.checkpoints_in(slot.run_dir),),
                 shared=context.checkpoints_in(slot.run_dir) if job_checkpoints.must_be_shared(job) else None,
                 meet={**meet, "peers": len(nodes) - 1} if first_without_store else None,

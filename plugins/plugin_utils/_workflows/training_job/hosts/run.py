@@ -18,11 +18,12 @@ import typing as t
 from .....module_utils._model import advice, checks, commands
 from .....module_utils._model.errors import InputError, MusterError, RefusedError
 from .....module_utils._model.job import Job
+from .....module_utils._model.node_report import NodeReport
 from .....module_utils._model.run_record import RunRecord
 from .....module_utils._node import files
 from ...._hosts import agent_package, gang
 from ...._hosts.node_client import NodeClient, find_answering, most_telling_error, on_each_node
-from ...shared.request import Dict, Result, RunRequest
+from ...shared.request import Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
 from .. import network, secrets
 from .. import source as code_source
@@ -32,7 +33,6 @@ from ..outcome import build_result, record_cancelled
 from . import addresses, checkpoint_binding, dataset_binding, lease_guard
 from . import plan as hosts_plan
 from .environments import ensure_environments
-from .refresh import refresh_record, wait_for_follower
 from .start import require_same_job, start_or_join
 from .state import AGENTS_FILE, HostsPlan, build_owner_mark, is_running
 
@@ -104,6 +104,9 @@ def _succeeded_otherwise(run_id: str, differs: t.Sequence[str]) -> RefusedError:
 
 def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
     """Stop a run on all its nodes; a run that has ended keeps its outcome, and only what is left of it is stopped."""
+    # Late: a start need not wait for what explains an end.
+    from .refresh import refresh_record, wait_for_follower
+
     run_id = record.run_id
     folder = home.run_folder(run_id)
     names = [name for name in record.node_names if name in request.hostvars]
@@ -201,29 +204,29 @@ def _build_plan(
         )
     by_name = {host.name: (index, host) for index, host in enumerate(found)}
 
-    def ask(remote: NodeClient) -> tuple[Dict, float]:
+    def ask(remote: NodeClient) -> tuple[NodeReport, float]:
         index, host = by_name[remote.name]
         began = time.time()
-        info = remote.call("info", **hosts_plan.build_info_request(job, index, host, run_id, source, reserve))
+        answer = remote.call("info", **hosts_plan.build_info_request(job, index, host, run_id, source, reserve))
         # The node read its clock about half-way between our two readings.
-        return info, info["time"] - (began + time.time()) / 2
+        return NodeReport.from_dict(answer), answer["time"] - (began + time.time()) / 2
 
     answers, errors = on_each_node(remotes, ask)
-    infos = {host.name: answers[host.name][0] for host in found if host.name in answers}
+    reports = {host.name: answers[host.name][0] for host in found if host.name in answers}
     try:
         if errors:
             raise _with_way_around(request, job, errors)
-        found = _settle_addresses(job, found, remotes, run_id, source, infos)
-        reserved = infos[found[0].name].get("reserved")
+        found = _settle_addresses(job, found, remotes, run_id, source, reports)
+        reserved = reports[found[0].name].reserved
         if reserved:
-            raise RefusedError(str(reserved), "Follow or cancel it there, or take it over with muster_take_over: true")
+            raise RefusedError(reserved, "Follow or cancel it there, or take it over with muster_take_over: true")
         skews = {host.name: answers[host.name][1] for host in found}
-        owner = _expected_owner(home, request.options.get("take_over"), infos)
-        results = checks.check_gang(job, infos, skews, run_id, owner)
+        owner = _expected_owner(home, request.options.get("take_over"), reports)
+        results = checks.check_gang(job, reports, skews, run_id, owner)
         checks.raise_first_failure(results)
-        return _check_network(request, home, job, found, source, remotes, run_id, infos, results)
+        return _check_network(request, home, job, found, source, remotes, run_id, reports, results)
     except MusterError:
-        _remove_owner_mark(remotes[0], infos.get(found[0].name), run_id)
+        _remove_owner_mark(remotes[0], reports.get(found[0].name), run_id)
         raise
 
 
@@ -243,29 +246,30 @@ def _settle_addresses(
     remotes: list[NodeClient],
     run_id: str,
     source: code_source.CodeSource,
-    infos: dict[str, Dict],
+    reports: dict[str, NodeReport],
 ) -> list[hosts_plan.TrainingHost]:
-    """Return the hosts with their own addresses; ``infos`` gets the answers for addresses that were not asked about."""
-    settled = addresses.settle_addresses(found, infos, job)
+    """Return the hosts with their own addresses; ``reports`` get what holds for addresses that were not asked about."""
+    settled = addresses.settle_addresses(found, reports, job)
     pairs = zip(found, settled, strict=True)
     changed = {host.name: (index, host) for index, (old, host) in enumerate(pairs) if old.address != host.address}
 
-    def ask(remote: NodeClient) -> Dict:
+    def ask(remote: NodeClient) -> NodeReport:
         index, host = changed[remote.name]
-        return remote.call("info", **hosts_plan.build_info_request(job, index, host, run_id, source, None))
+        request = hosts_plan.build_info_request(job, index, host, run_id, source, None)
+        return NodeReport.from_dict(remote.call("info", **request))
 
     answers, errors = on_each_node([remote for remote in remotes if remote.name in changed], ask)
     if errors:
         raise most_telling_error(errors)
-    for name, info in answers.items():
-        infos[name].update({key: info[key] for key in ("interface", "ports")})
+    for name, report in answers.items():
+        reports[name] = dataclasses.replace(reports[name], interface=report.interface, ports=report.ports)
     return settled
 
 
-def _remove_owner_mark(first: NodeClient, info: Dict | None, run_id: str) -> None:
+def _remove_owner_mark(first: NodeClient, report: NodeReport | None, run_id: str) -> None:
     """Remove the first host's owner mark if it was set just now; a running run keeps its own."""
-    if info and "reserved" in info and not info["reserved"] and not info["claim"]:
-        gang.undo_start([first], run_id, fresh=not info["units"])
+    if report and report.reserved == "" and not report.claim:
+        gang.undo_start([first], run_id, fresh=not report.units)
 
 
 def _check_network(
@@ -276,7 +280,7 @@ def _check_network(
     source: code_source.CodeSource,
     remotes: list[NodeClient],
     run_id: str,
-    infos: dict[str, Dict],
+    reports: dict[str, NodeReport],
     results: list[checks.Check],
 ) -> HostsPlan:
     """Return the plan when the network of the nodes allows the job."""
@@ -287,12 +291,12 @@ def _check_network(
     )
     kinds = {host.connection for host in found}
     derived.update({"connection": "/".join(sorted(kinds)), "lane": hosts_plan.network_lane(found), "run_id": run_id})
-    return HostsPlan(job, run_id, found, source, remotes, infos, results, derived, planned)
+    return HostsPlan(job, run_id, found, source, remotes, reports, results, derived, planned)
 
 
-def _expected_owner(home: StateHome, take_over: t.Any, infos: t.Mapping[str, Dict]) -> str:
+def _expected_owner(home: StateHome, take_over: t.Any, reports: t.Mapping[str, NodeReport]) -> str:
     """Return the owner to compare nodes with: this controller, or with ``take_over`` the present owner of the run."""
     if take_over:
-        held = [str((info.get("claim") or {}).get("owner", "")) for info in infos.values()]
+        held = [report.claim.owner for report in reports.values() if report.claim]
         return next((owner for owner in held if owner), "")
     return home.owner(create=False)["owner"]

@@ -15,6 +15,7 @@ import typing as t
 
 from .....module_utils._model.errors import MusterError, RefusedError
 from .....module_utils._model.job import to_yaml_names
+from .....module_utils._model.node_report import NodeReport
 from .....module_utils._model.run_record import RunRecord
 from .....module_utils._node import files, shared_folder
 from ...._hosts import gang, ssh_keys
@@ -48,16 +49,7 @@ def start_or_join(
     unseen = has_unrecorded_end(plan, before)
     if before and before.is_ended:
         request.progress.say(_describe_continuation(before, differs))
-    lives = is_running(plan) or unseen
-    if (
-        lives
-        and not unseen
-        and plan.job.launcher == "mpi"
-        and not all(is_alive(plan, host.name) for host in plan.hosts)
-    ):
-        # Its parts share keys that are not stored: one part cannot be joined to the others later.
-        gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
-        lives = False
+    lives = unseen or (is_running(plan) and not _stop_half_a_gang(plan))
     attempt = _first_attempt(plan, before, lives)
     current = _open_record(plan, before, attempt, lives, _inventory(request, plan.hosts[0].name))
     members, held = _build_members(home, plan, attempt, resolved), build_owner_mark(request, home, plan.job)
@@ -75,13 +67,9 @@ def start_or_join(
     if missing:
         if not lives:
             files.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "submitted", "attempt": attempt})
+        ready = members if not lives else [gang.without_peers(member, members) for member in missing]
         try:
-            bring_bound_data(request, plan, missing, fresh=before is None)
-            ready = members if not lives else [gang.without_peers(member, members) for member in missing]
-            proof = shared_folder.new_proof()
-            say, fresh = request.progress.say, before is None
-            gang.prepare_gang(ready, plan.source.placed, held, plan.run_id, fresh=fresh, proof=proof, say=say)
-            started = gang.start_gang(missing, plan.run_id, fresh=before is None)
+            started = _start_missing(request, plan, missing, ready, held, fresh=before is None)
         except MusterError:
             _restore_record(folder, before, lives)
             raise
@@ -94,6 +82,36 @@ def start_or_join(
     from .follow import follow_run
 
     return follow_run(request, plan, members, folder, current, drilling, changed=bool(started), guard=guard)
+
+
+def _stop_half_a_gang(plan: HostsPlan) -> bool:
+    """Stop a gang of MPI of which a part has ended; return whether it was one.
+
+    Its parts share keys that are not stored: one part cannot be joined to the others later.
+    """
+    if plan.job.launcher != "mpi" or all(is_alive(plan, host.name) for host in plan.hosts):
+        return False
+    gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
+    return True
+
+
+def _start_missing(
+    request: RunRequest,
+    plan: HostsPlan,
+    missing: t.Sequence[gang.GangMember],
+    ready: t.Sequence[gang.GangMember],
+    held: dict[str, t.Any],
+    *,
+    fresh: bool,
+) -> list[str]:
+    """Start what does not run yet; return the nodes on which it was started.
+
+    :param ready: what is prepared: the whole gang, or what joins one that runs.
+    """
+    bring_bound_data(request, plan, missing, fresh=fresh)
+    proof, say = shared_folder.new_proof(), request.progress.say
+    gang.prepare_gang(ready, plan.source.placed, held, plan.run_id, fresh=fresh, proof=proof, say=say)
+    return gang.start_gang(missing, plan.run_id, fresh=fresh)
 
 
 def bring_bound_data(
@@ -172,8 +190,8 @@ def _first_attempt(plan: HostsPlan, before: RunRecord | None, running: bool) -> 
 
     Nodes know numbers that this controller does not when another one started the run before.
     """
-    agents = [info["units"].get("agent", {}) for info in plan.infos.values()]
-    seen = [int(agent["generation"]) for agent in agents if agent.get("generation") is not None]
+    agents = [report.agent for report in plan.reports.values()]
+    seen = [agent.generation for agent in agents if agent.generation is not None]
     if running:
         return max(seen)
     return max([before.last_attempt if before else 0, *seen]) + 1
@@ -204,8 +222,8 @@ def _open_record(
 
 
 def _record_versions(folder: pathlib.Path, plan: HostsPlan) -> None:
-    for name, info in plan.infos.items():
-        line = {"at": time.time(), "kind": "versions", "node": name, "versions": _node_versions(info)}
+    for name, report in plan.reports.items():
+        line = {"at": time.time(), "kind": "versions", "node": name, "versions": _node_versions(report)}
         files.append_json(folder / "events.jsonl", line)
 
 
@@ -215,19 +233,19 @@ def _inventory(request: RunRequest, node: str) -> str | None:
 
 
 def _read_versions(plan: HostsPlan) -> Result:
-    first = plan.infos[plan.hosts[0].name]
-    found: Result = {**_node_versions(first), "kernel": first["kernel"]}
+    first = plan.reports[plan.hosts[0].name]
+    found: Result = {**_node_versions(first), "kernel": first.kernel}
     return {**found, "commit": plan.source.commit} if plan.source.commit else found
 
 
-def _node_versions(info: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    return {"python": info["training"]["version"], **info["training"]["packages"]}
+def _node_versions(report: NodeReport) -> dict[str, str | None]:
+    return {"python": report.training.version if report.training else None, **report.packages}
 
 
 def _build_members(
     home: StateHome, plan: HostsPlan, attempt: int, resolved: tuple[dict[str, str], dict[str, bytes]]
 ) -> list[gang.GangMember]:
-    nodes = hosts_plan.build_slots(plan.hosts, plan.infos, plan.run_id, plan.network.environment)
+    nodes = hosts_plan.build_slots(plan.hosts, plan.reports, plan.run_id, plan.network.environment)
     launched, context = hosts_plan.build_launch(plan.job, nodes, plan.run_id, attempt)
     env, files = resolved
     if launched.keypair:
@@ -240,7 +258,7 @@ def _build_members(
             mpi.AUTHORIZED_FILE: pair.public,
             mpi.KNOWN_HOSTS_FILE: known.encode(),
         }
-    made = hosts_plan.build_members(plan.job, plan.remotes, nodes, launched, context, plan.infos, (env, files))
+    made = hosts_plan.build_members(plan.job, plan.remotes, nodes, launched, context, plan.reports, (env, files))
     ca = dataset_binding.stream_ca(plan.datasets)
     if ca is not None:
         made = [_add_stream_ca(member, ca) for member in made]
@@ -286,7 +304,7 @@ def _announce(progress: Progress, plan: HostsPlan, running: bool) -> None:
     parts = [f"run {plan.run_id}: {plan.job.nodes} nodes × {plan.job.nproc} = world size {plan.derived['world_size']}"]
     parts += [plan.derived["checkpoints"]] if plan.derived.get("checkpoints") else []
     if plan.job.resources.memory is not None:
-        parts += _describe_memory_limit({host.name: plan.infos[host.name].get("manager") for host in plan.hosts})
+        parts += _describe_memory_limit({host.name: plan.reports[host.name].manager for host in plan.hosts})
     announce(progress, parts, plan.derived, plan.network, running=running)
     for warning in plan.network.warnings:
         progress.say(f"warning: {warning}")

@@ -12,6 +12,7 @@ import dataclasses
 
 from .....module_utils._model import checks
 from .....module_utils._model.job import Job
+from .....module_utils._model.node_report import NodeReport
 from .....module_utils._model.run_record import RunRecord
 from ...._hosts.node_client import NodeClient
 from ...shared.request import Dict, RunRequest
@@ -38,7 +39,7 @@ class HostsPlan:
     hosts: list[hosts_plan.TrainingHost]
     source: code_source.CodeSource
     remotes: list[NodeClient]
-    infos: dict[str, Dict]
+    reports: dict[str, NodeReport]
     checks: list[checks.Check]
     derived: Dict
     network: NetworkPlan
@@ -53,7 +54,7 @@ def build_owner_mark(request: RunRequest, home: StateHome, job: Job) -> Dict:
 
 
 def is_running(plan: HostsPlan) -> bool:
-    return any(info["units"].get("agent", {}).get("alive") for info in plan.infos.values())
+    return any(report.agent.alive for report in plan.reports.values())
 
 
 def has_unrecorded_end(plan: HostsPlan, before: RunRecord | None) -> bool:
@@ -65,8 +66,8 @@ def has_unrecorded_end(plan: HostsPlan, before: RunRecord | None) -> bool:
         return False
     if plan.job.launcher == "mpi" and is_part_over(plan, plan.hosts[0].name, before):
         return True
-    ends = [info["units"].get("agent", {}).get("exit") for info in plan.infos.values()]
-    return all(end and end["generation"] == before.generation for end in ends)
+    ends = [report.agent.end for report in plan.reports.values()]
+    return all(end is not None and end.generation == before.generation for end in ends)
 
 
 def is_part_over(plan: HostsPlan, node: str, before: RunRecord | None) -> bool:
@@ -74,11 +75,11 @@ def is_part_over(plan: HostsPlan, node: str, before: RunRecord | None) -> bool:
 
     A part that was cancelled, or that lost its gang, is not over: it can be started again.
     """
-    end = plan.infos[node]["units"].get("agent", {}).get("exit")
-    if not end or before is None or before.is_ended:
+    end = plan.reports[node].agent.end
+    if end is None or before is None or before.is_ended:
         return False
-    return end["generation"] == before.generation and end["cause"] in _FINAL
+    return end.generation == before.generation and end.cause in _FINAL
 
 
 def is_alive(plan: HostsPlan, node: str) -> bool:
-    return bool(plan.infos[node]["units"].get("agent", {}).get("alive"))
+    return plan.reports[node].agent.alive

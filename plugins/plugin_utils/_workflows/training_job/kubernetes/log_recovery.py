@@ -17,7 +17,6 @@ from .....module_utils._model.run_history import RunHistory, parse_time
 from .....module_utils._node import files
 from .....module_utils._node.pod_log import MARK
 from .....module_utils._secrets.scrubber import scrub
-from ...._hosts import log_follow
 from ...._kube.api.client import Client
 from ...._kube.api.kinds import KubeObject
 from ...._kube.jobs import log_reader_job
@@ -104,7 +103,7 @@ def _read_volume(client: Client, made: t.Sequence[KubeObject]) -> list[Dict]:
     for pod in client.list("v1/Pod", space, labels=f"batch.kubernetes.io/job-name={name}").items:
         for raw in client.stream_log(space, pod["metadata"]["name"], CONTAINER, follow=False, timeout_s=60):
             text = raw.decode(errors="replace")
-            found += log_follow.parse_json_lines(text[len(MARK) :]) if text.startswith(MARK) else []
+            found += files.parse_json_lines(text[len(MARK) :]) if text.startswith(MARK) else []
     return found
 
 
@@ -126,9 +125,7 @@ def _rebuild_history(folder: pathlib.Path) -> RunHistory:
 
 
 def _read_lines(place: pathlib.Path) -> list[Dict]:
-    return (
-        list(log_follow.parse_json_lines(place.read_text(encoding="utf-8", errors="replace"))) if place.exists() else []
-    )
+    return list(files.parse_json_lines(place.read_text(encoding="utf-8", errors="replace"))) if place.exists() else []
 
 
 def _line_time(line: t.Mapping[str, t.Any]) -> float:

@@ -16,6 +16,7 @@ from packaging.specifiers import SpecifierSet
 from ansible_collections.muster.training.plugins.module_utils._model import checks
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.node_report import NodeReport
 from ansible_collections.muster.training.plugins.module_utils._node import host_preflight
 
 Dict = dict[str, t.Any]
@@ -44,8 +45,8 @@ def answer(**changes: t.Any) -> Dict:
 
 
 def preflight(a: Dict, b: Dict | None = None, wanted: Job | None = None, skew: float = 0.1) -> list[checks.Check]:
-    infos = {"a": a, "b": answer() if b is None else b}
-    return checks.check_gang(wanted or job(), infos, {"a": skew, "b": 0.0}, RUN, OWNER)
+    reports = {"a": NodeReport.from_dict(a), "b": NodeReport.from_dict(answer() if b is None else b)}
+    return checks.check_gang(wanted or job(), reports, {"a": skew, "b": 0.0}, RUN, OWNER)
 
 
 def test_healthy_nodes_pass_every_check() -> None:
@@ -181,7 +182,7 @@ def test_a_refusal_counts_what_else_is_wrong() -> None:
 
 def test_the_checks_of_a_node_alone_need_no_job() -> None:
     training = {"executable": "/p", "version": "3.12.1", "packages": {"torch": None, "numpy": "2.1"}, "problem": None}
-    found = checks.check_node("a", answer(training=training), 0.0)
+    found = checks.check_node("a", NodeReport.from_dict(answer(training=training)), 0.0)
     assert [check.name for check in found if not check.ok] == ["package_torch"]
     assert "package torch is not installed for /p" in found[-2].problem and "bootstrap" in found[-2].fix
 

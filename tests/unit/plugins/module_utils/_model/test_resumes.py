@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model import resumes
-from ansible_collections.muster.training.plugins.module_utils._model.run_history import Attempt
+from ansible_collections.muster.training.plugins.module_utils._model.run_attempt import Attempt
 
 
 def made(first: int | None, last: int | None, saved: tuple[int, int] | None = None, mark: int | None = None) -> Attempt:

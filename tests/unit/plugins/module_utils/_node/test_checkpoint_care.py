@@ -28,7 +28,7 @@ class SlowSync:
 
 def care(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, calls: int) -> checkpoint_care.CheckpointCare:
     monkeypatch.setattr(checkpoint_sync, "start_sync", lambda *_a: SlowSync(calls))
-    rules = {"folder": str(tmp_path), "format": "files", "keep": 1, "shared": False, "first": True}
+    rules = {"folder": str(tmp_path), "format": "files", "keep": 1, "shared": False, "first": True, "store": "s"}
     found = checkpoint_care.CheckpointCare(rules, tmp_path, "n")
     found.start()
     found.start()

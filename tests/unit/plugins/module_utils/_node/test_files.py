@@ -139,3 +139,18 @@ def test_the_state_folder_of_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_digest_of_a_file(tmp_path: pathlib.Path) -> None:
     (tmp_path / "x").write_bytes(b"")
     assert files.sha256_of(tmp_path / "x").startswith("e3b0c44298fc1c14")
+
+
+@given(text=st.text(max_size=60))
+def test_any_text_gives_objects_only(text: str) -> None:
+    assert all(isinstance(value, dict) for value in files.parse_json_lines(text))
+
+
+@given(
+    values=st.lists(st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5)), max_size=5),
+    torn=st.text(max_size=5),
+)
+def test_whole_lines_are_kept_and_a_torn_one_is_passed_over(values: list[dict[str, t.Any]], torn: str) -> None:
+    text = "".join(json.dumps(value) + "\n" for value in values) + '{"torn": ' + json.dumps(torn)
+    assert list(files.parse_json_lines(text)) == values
+    assert list(files.parse_json_lines(text.encode())) == values

@@ -149,11 +149,14 @@ def test_basics_are_json_of_this_machine() -> None:
     ],
 )
 def test_a_script_is_compiled_by_the_interpreter_of_the_job(source: str, problem: str | None) -> None:
-    found = host_preflight.find_syntax_error(sys.executable, "train.py", source)
-    assert found is None if problem is None else (found or "").startswith(problem), found
+    found = host_preflight.inspect_python(sys.executable, ["pytest"], {}, ("train.py", source))
+    syntax = found["syntax"]
+    assert syntax is None if problem is None else (syntax or "").startswith(problem), syntax
+    assert found["packages"] == {"pytest": pytest.__version__} and found["problem"] is None
 
 
-def test_a_script_that_nothing_can_compile_is_not_refused() -> None:
-    assert host_preflight.find_syntax_error(None, "t.py", "(") is None
-    assert host_preflight.find_syntax_error("/nowhere/python", "t.py", "(") is None
-    assert host_preflight.find_syntax_error("/bin/false", "t.py", "(") is None
+@pytest.mark.parametrize(
+    ("python", "source"), [("/nowhere/python", "("), ("/bin/false", "("), (sys.executable, "-" * 200_000)]
+)
+def test_a_script_that_nothing_can_compile_is_not_refused(python: str, source: str) -> None:
+    assert host_preflight.inspect_python(python, [], {}, ("t.py", source))["syntax"] is None

@@ -11,8 +11,6 @@ import time
 import typing as t
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import NodeError, UnreachableError
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import log_follow
@@ -165,17 +163,3 @@ def test_an_unexpected_error_is_told_too() -> None:
         assert update is not None and update.error is not None
     finally:
         following.close()
-
-
-@given(text=st.text(max_size=60))
-def test_any_text_gives_objects_only(text: str) -> None:
-    assert all(isinstance(value, dict) for value in log_follow.parse_json_lines(text))
-
-
-@given(
-    values=st.lists(st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5)), max_size=5),
-    torn=st.text(max_size=5),
-)
-def test_whole_lines_are_kept_and_a_torn_one_is_passed_over(values: list[Dict], torn: str) -> None:
-    text = "".join(json.dumps(value) + "\n" for value in values) + '{"torn": ' + json.dumps(torn)
-    assert list(log_follow.parse_json_lines(text)) == values

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ......module_utils._model.run_history import Attempt
+from ......module_utils._model.run_attempt import Attempt
 from ....._kube.api.kinds import KubeObject
 from ....._kube.objects import status
 from ....shared.progress import Progress

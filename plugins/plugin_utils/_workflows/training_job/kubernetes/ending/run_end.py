@@ -12,7 +12,8 @@ import time
 import typing as t
 
 from ......module_utils._model.job import Job
-from ......module_utils._model.run_history import RankExit, RunHistory, parse_time
+from ......module_utils._model.run_attempt import RankExit
+from ......module_utils._model.run_history import RunHistory, parse_time
 from ......module_utils._secrets.scrubber import scrub
 from ....._hosts import log_follow
 from ....._kube.api.kinds import KubeObject, title

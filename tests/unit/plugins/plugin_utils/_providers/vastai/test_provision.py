@@ -95,16 +95,16 @@ def test_a_vast_delete_is_judged_by_its_body() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "doomed"),
+    ("status", "terminal"),
     [("exited", True), ("offline", True), ("unknown", True), ("stopped", True), ("running", False), ("loading", False)],
 )
-def test_vast_states_that_never_run(status: str, doomed: bool) -> None:
+def test_vast_states_that_never_run(status: str, terminal: bool) -> None:
     api, clock = vast(statuses=[status])
     with api.loopback() as url:
         provider = VastProvider(access(url, clock))
         provider.create(order("vastai"))
         (found,) = provider.list_instances()
-    assert found.doomed is doomed
+    assert found.terminal is terminal
     assert found.host == "501"
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.node_report import NodeReport
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import (
     LedgerWriter,
@@ -164,11 +165,11 @@ def test_a_reaper_keeps_a_run_within_its_cost(world: World) -> None:
 
 def test_where_a_run_is_kept() -> None:
     hosts = [types.SimpleNamespace(name=name, node={"id": name}) for name in "ab"]
-    infos = {name: {"state_dir": f"/s/{name}"} for name in "ab"}
-    found = run_leases.list_run_hosts(job(), "r1", hosts, infos)
+    reports = {name: NodeReport(state_dir=f"/s/{name}") for name in "ab"}
+    found = run_leases.list_run_hosts(job(), "r1", hosts, reports)
     assert [(item.run_dir, item.decides) for item in found] == [("/s/a/runs/r1", True), ("/s/b/runs/r1", True)]
     mpi = parse_job({"name": "x", "nodes": 2, "launcher": "mpi", "command": ["true"]})
-    assert [item.decides for item in run_leases.list_run_hosts(mpi, "r1", hosts, infos)] == [True, False]
+    assert [item.decides for item in run_leases.list_run_hosts(mpi, "r1", hosts, reports)] == [True, False]
 
 
 def test_a_rule_needs_its_copy_where_one_is_wanted(world: World) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.node_report import InterpreterReport, NodeReport
 from ansible_collections.muster.training.plugins.module_utils._node import host_preflight
 from ansible_collections.muster.training.plugins.plugin_utils._launch.base import NodeSlot
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import source as code_source
@@ -42,7 +43,8 @@ def settle(fleet: dict[str, tuple[Dict, Dict]], **placement: t.Any) -> list[str]
     """Return the addresses of hosts: name to variables and what the node answers."""
     wanted = job(len(fleet), **placement)
     found = hosts_plan.select_hosts(list(fleet), {name: item[0] for name, item in fleet.items()}, wanted)
-    settled = addresses.settle_addresses(found, {name: item[1] for name, item in fleet.items()}, wanted)
+    reports = {name: NodeReport.from_dict(item[1]) for name, item in fleet.items()}
+    settled = addresses.settle_addresses(found, reports, wanted)
     return [host.address for host in settled]
 
 
@@ -57,8 +59,8 @@ def test_a_host_of_every_inventory_has_an_address_that_programs_can_use(source: 
     variables = MACHINES[source]
     found = hosts_plan.select_hosts(["n1"], {"n1": variables}, job())
     assert ipaddress.ip_address(found[0].address)
-    infos = {"n1": {"training": {"executable": "/py"}, "executable": "/py", "state_dir": "/s", "tools": {}, "user": ""}}
-    slot: NodeSlot = hosts_plan.build_slots(found, infos, "x-1", {})[0]
+    reports = {"n1": NodeReport(training=InterpreterReport("/py"), executable="/py", state_dir="/s")}
+    slot: NodeSlot = hosts_plan.build_slots(found, reports, "x-1", {})[0]
     request = hosts_plan.build_info_request(job(), 0, found[0], "x-1", _NO_SOURCE, None)
     assert slot.address == request["address"] == request["ports"][0][0] == found[0].address
     listed = [item for kind in ("lan", "mesh", "public") for item in variables["muster_node"]["addresses"][kind]]

@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
+from ansible_collections.muster.training.plugins.module_utils._model.node_report import NodeReport
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import source as code_source
@@ -26,7 +27,7 @@ def job(**changes: t.Any) -> Job:
     return parse_job({"name": "x", "nodes": 2, "script": "/t.py", **changes})
 
 
-def answers(**changes: t.Any) -> dict[str, Dict]:
+def answers(**changes: t.Any) -> dict[str, NodeReport]:
     """Return what the nodes answered to a preflight."""
     common: Dict = {
         "executable": "/usr/bin/python3",
@@ -37,7 +38,9 @@ def answers(**changes: t.Any) -> dict[str, Dict]:
     }
     training = {"executable": "/py", "version": "3.12", "packages": {}}
     return {
-        name: {**common, "training": training, "state_dir": f"/s/{name}", "missing": {"ab": 0}, **changes}
+        name: NodeReport.from_dict(
+            {**common, "training": training, "state_dir": f"/s/{name}", "missing": {"ab": 0}, **changes}
+        )
         for name in ("a", "b")
     }
 

@@ -16,6 +16,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
+from ansible_collections.muster.training.plugins.module_utils._model.node_report import NodeReport
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord, WorldSize
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang
@@ -51,8 +52,10 @@ def make_plan(launcher: str = "torchrun", verdict: t.Any = None, **agents: Dict)
     program: Dict = {"command": ["true"]} if launcher == "command" else {"script": "/t.py"}
     job = parse_job({"name": "x", "nodes": 2, "launcher": launcher, **program})
     training = {"version": "3.12.1", "packages": {"torch": "2.9"}}
-    infos = {
-        name: {"units": {"agent": agents[name]} if name in agents else {}, "training": training, "kernel": "6.1"}
+    reports = {
+        name: NodeReport.from_dict(
+            {"units": {"agent": agents[name]} if name in agents else {}, "training": training, "kernel": "6.1"}
+        )
         for name in "ab"
     }
     hosts = [
@@ -63,7 +66,7 @@ def make_plan(launcher: str = "torchrun", verdict: t.Any = None, **agents: Dict)
     derived = {"world_size": 2, **dict.fromkeys(numbers)}
     remotes = [NodeClient(name, silent, program=f"/agent/{name}") for name in "ab"]
     planned = NetworkPlan((verdict,) if verdict else ())
-    return HostsPlan(job, "r-1", hosts, CodeSource((), "ab", "c0ffee"), remotes, infos, [], derived, planned)
+    return HostsPlan(job, "r-1", hosts, CodeSource((), "ab", "c0ffee"), remotes, reports, [], derived, planned)
 
 
 def make_record(plan: HostsPlan, **changes: t.Any) -> RunRecord:

@@ -11,6 +11,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._model.node_report import NodeReport
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import state
@@ -20,9 +21,10 @@ JOB = parse_job({"name": "x", "nodes": 2, "script": "/t.py"})
 
 def plan(launcher: str = "torchrun", **exits: dict[str, t.Any] | None) -> state.HostsPlan:
     job: t.Any = types.SimpleNamespace(launcher=launcher)
-    infos = {name: {"units": {"agent": {"alive": end is None, "exit": end}}} for name, end in exits.items()}
+    agents = {name: {"alive": end is None, "exit": end} for name, end in exits.items()}
+    reports = {name: NodeReport.from_dict({"units": {"agent": agent}}) for name, agent in agents.items()}
     hosts = [types.SimpleNamespace(name=name) for name in exits]
-    return t.cast(state.HostsPlan, types.SimpleNamespace(job=job, infos=infos, hosts=hosts))
+    return t.cast(state.HostsPlan, types.SimpleNamespace(job=job, reports=reports, hosts=hosts))
 
 
 def record(generation: int = 1, **changes: t.Any) -> RunRecord:

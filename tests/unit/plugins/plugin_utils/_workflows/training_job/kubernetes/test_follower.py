@@ -14,7 +14,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model import run_history
+from ansible_collections.muster.training.plugins.module_utils._model import run_attempt, run_history
 from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import WatchEvent
@@ -362,7 +362,7 @@ def test_a_lost_node_that_nobody_saw_is_known_by_the_clusters_events(tmp_path: p
 def test_lost_nodes_that_the_engine_took_for_crashes_use_their_own_budget(tmp_path: pathlib.Path, told: Told) -> None:
     rules = follower_of(tmp_path, told, restart={"max_lost_nodes": 2})[0].rules
     main = {**MAIN, "status": {"restarts": 1, "restartsCountTowardsMax": 1}}
-    attempts = [run_history.Attempt(n, float(n), fault=("node_lost", "node-2"), followed=n < 3) for n in (1, 2, 3)]
+    attempts = [run_attempt.Attempt(n, float(n), fault=("node_lost", "node-2"), followed=n < 3) for n in (1, 2, 3)]
     story = run_history.RunHistory()
     story.attempts = attempts
     found = rules.own_end(main, story, None)

@@ -15,9 +15,9 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, TransportError
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
+from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
 from ansible_collections.muster.training.plugins.module_utils._secrets.scrubber import remember
-from ansible_collections.muster.training.plugins.plugin_utils._hosts import log_follow
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.explain import explain_end
@@ -356,4 +356,4 @@ def test_a_line_that_is_nested_without_end_is_passed_over(tmp_path: pathlib.Path
     told.tell_pod("a")
     told.heard.put(("line", ("a", stamped(1), (MARK + deep).encode())))
     told.tell_main("Completed")
-    assert follow(tmp_path, told)[0].outcome == "succeeded" and list(log_follow.parse_json_lines(deep)) == []
+    assert follow(tmp_path, told)[0].outcome == "succeeded" and list(files.parse_json_lines(deep)) == []

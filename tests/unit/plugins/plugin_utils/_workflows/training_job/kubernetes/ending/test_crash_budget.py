@@ -9,7 +9,8 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.run_history import Attempt, RankExit, RunHistory
+from ansible_collections.muster.training.plugins.module_utils._model.run_attempt import Attempt, RankExit
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.ending import (
     crash_budget,
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.muster.training.plugins.module_utils._model.run_history import Attempt
+from ansible_collections.muster.training.plugins.module_utils._model.run_attempt import Attempt
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.ending.pod_losses import (
     PodLosses,
 )

@@ -10,7 +10,8 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
-from ansible_collections.muster.training.plugins.module_utils._model.run_history import Attempt, RankExit, RunHistory
+from ansible_collections.muster.training.plugins.module_utils._model.run_attempt import Attempt, RankExit
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import CANCELLED
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects import events
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.container_exits import (

@@ -1,0 +1,185 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a node reports of itself before a run: the answer to the agent's request ``info``.
+
+A report holds what was asked for; the rest has the value of its field here.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+Values = t.Mapping[str, t.Any]
+_Part = t.TypeVar("_Part")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FolderReport:
+    """A folder that a run would write to; ``problem`` is why it cannot."""
+
+    path: str = ""
+    exists: bool = True
+    problem: str | None = None
+    free_bytes: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InterpreterReport:
+    """The job's interpreter on the node; ``packages`` are versions of what was asked for, None for a missing one."""
+
+    executable: str | None = None
+    version: str | None = None
+    packages: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    problem: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PortProblem:
+    """Why a program could not listen: ``cause`` is ``name`` (unknown), ``address`` (of no interface) or ``port``."""
+
+    address: str
+    reason: str
+    cause: str = "port"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UnitEnd:
+    """How a unit of a run ended."""
+
+    cause: str
+    generation: int | None = None
+    exit_code: int = 0
+    at: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UnitReport:
+    """A unit of the run that the report is for. ``generation`` is the first attempt of its start."""
+
+    alive: bool = False
+    end: UnitEnd | None = None
+    generation: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LiveRun:
+    """A run whose agent is alive on the node, and how many GPUs it uses."""
+
+    run_id: str
+    gpus: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunOwner:
+    """Which controller the run belongs to."""
+
+    owner: str = ""
+    controller: str = "unknown"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SeenCheckpoint:
+    """The newest complete checkpoint in a folder of the node, None where there is none."""
+
+    folder: str
+    name: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeReport:
+    """The answer of one node.
+
+    ``syntax``: where the job's script is not valid, empty where it is, None where it was not sent along. ``reserved``:
+    why the run could not be claimed, empty where it was, None where that was not asked for. ``manager``: what
+    processes outlive a connection by. ``missing``: bytes that are there of each blob that the node lacks.
+    """
+
+    state: FolderReport = FolderReport()
+    training: InterpreterReport | None = None
+    state_dir: str = ""
+    home: str | None = None
+    executable: str = ""
+    user: str = ""
+    kernel: str = ""
+    manager: str | None = None
+    time: float = 0.0
+    free_bytes: int = 0
+    interface: str | None = None
+    addresses: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
+    syntax: str | None = None
+    reserved: str | None = None
+    claim: RunOwner | None = None
+    checkpoint: SeenCheckpoint | None = None
+    units: t.Mapping[str, UnitReport] = dataclasses.field(default_factory=dict)
+    live_runs: tuple[LiveRun, ...] = ()
+    ports: t.Mapping[str, PortProblem | None] = dataclasses.field(default_factory=dict)
+    paths: t.Mapping[str, FolderReport] = dataclasses.field(default_factory=dict)
+    files: t.Mapping[str, bool] = dataclasses.field(default_factory=dict)
+    tools: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    missing: t.Mapping[str, int] = dataclasses.field(default_factory=dict)
+    facts: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def agent(self) -> UnitReport:
+        """The unit that runs the job's ranks; one that has never been there is not alive and has no end."""
+        return self.units.get("agent", UnitReport())
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a unit of the run is alive."""
+        return any(unit.alive for unit in self.units.values())
+
+    @property
+    def packages(self) -> t.Mapping[str, str | None]:
+        """The versions of the packages that the job's interpreter was asked for."""
+        return self.training.packages if self.training else {}
+
+    @classmethod
+    def from_dict(cls, value: Values) -> NodeReport:
+        """Return the report of an answer; what this version does not know is passed over."""
+        plain = _own_fields(cls, value)
+        ports = {port: _read(PortProblem, problem) for port, problem in (value.get("ports") or {}).items()}
+        return cls(
+            **{
+                **plain,
+                "state": _read(FolderReport, value.get("state")) or FolderReport(),
+                "training": _read(InterpreterReport, value.get("training")),
+                "addresses": value.get("addresses") or {},
+                "syntax": None if "syntax" not in value else str(value["syntax"] or ""),
+                "reserved": None if "reserved" not in value else str(value["reserved"] or ""),
+                "claim": _read(RunOwner, value.get("claim")),
+                "checkpoint": _read(SeenCheckpoint, value.get("checkpoint")),
+                "units": {name: _read_unit(unit) for name, unit in (value.get("units") or {}).items()},
+                "live_runs": tuple(LiveRun(**_own_fields(LiveRun, run)) for run in value.get("live_runs") or ()),
+                "ports": ports,
+                "paths": {
+                    path: FolderReport(**_own_fields(FolderReport, folder))
+                    for path, folder in (value.get("paths") or {}).items()
+                },
+                "facts": value.get("facts") or {},
+            }
+        )
+
+    def to_dict(self) -> dict[str, t.Any]:
+        """Return the answer that gives this report."""
+        value = dataclasses.asdict(self)
+        for unit in value["units"].values():
+            unit["exit"] = unit.pop("end")
+        return {key: item for key, item in value.items() if item is not None or key not in ("syntax", "reserved")}
+
+
+def _own_fields(cls: type[t.Any], value: Values) -> dict[str, t.Any]:
+    names = {field.name for field in dataclasses.fields(cls)}
+    return {name: item for name, item in value.items() if name in names}
+
+
+def _read(cls: type[_Part], value: Values | None) -> _Part | None:
+    return cls(**_own_fields(cls, value)) if value else None
+
+
+def _read_unit(value: Values) -> UnitReport:
+    return UnitReport(bool(value.get("alive")), _read(UnitEnd, value.get("exit")), value.get("generation"))

@@ -1,0 +1,118 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One attempt of a run, from the start of its ranks to what ended it.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+# How the launcher stops the other ranks after one failed: 128 + SIGTERM.
+_STOPPED = 143
+# A node that does not answer is noticed within 50 s by Kubernetes' defaults, later under load.
+_NOTICED_S = 180.0
+# So long after it ranks elsewhere may wait for it: the watchdog of NCCL gives up after 10 minutes, gloo after 30.
+_HANGS_S = 1900.0
+
+
+class RankExit(t.NamedTuple):
+    """The end of a rank's process: ``at`` in Unix seconds; ``exit_code`` is 128 + the signal that ended it."""
+
+    at: float
+    exit_code: int
+    node: str
+
+
+@dataclasses.dataclass
+class Attempt:
+    """One start of the gang: from its ranks' start to the first fault, or the end. Times are Unix seconds.
+
+    ``fault`` is (cause, node) of a drill, a lost node, a deleted pod or a lost placement; ``followed`` says that
+    another attempt came after this one.
+    """
+
+    n: int
+    started_at: float
+    gang: str | None = None
+    counted: int = 1
+    world_size: int | None = None
+    ranks: dict[int, str] = dataclasses.field(default_factory=dict)
+    exits: dict[int, RankExit] = dataclasses.field(default_factory=dict)
+    first_step: int | None = None
+    last_step: int | None = None
+    first_step_at: float | None = None
+    last_step_at: float | None = None
+    resumed_from: int | None = None
+    saved_steps: tuple[int, int] | None = None
+    fault: tuple[str, str | None] | None = None
+    cancelled_at: float | None = None
+    followed: bool = False
+    # When the cluster said that a node of it was not ready, and its name.
+    not_ready: tuple[float, str | None] | None = None
+
+    @property
+    def failed_rank(self) -> int | None:
+        """Return the rank that failed first; the launcher stopped the others because of it."""
+        failures = [(end, rank) for rank, end in self.exits.items() if end.exit_code not in (0, _STOPPED)]
+        return min(failures)[1] if failures else None
+
+    @property
+    def first_failure(self) -> RankExit | None:
+        """Return how the rank that failed first ended."""
+        rank = self.failed_rank
+        return None if rank is None else self.exits[rank]
+
+    @property
+    def ended_at(self) -> float | None:
+        """Return when the attempt ended: its first failure, its last rank's exit, or its last step before the next."""
+        if self.first_failure:
+            return self.first_failure.at
+        exited_at = max((end.at for end in self.exits.values()), default=None)
+        return exited_at or (self.last_step_at if self.followed else None)
+
+    @property
+    def cause(self) -> str | None:
+        """Return the cause of the attempt's end: a fault, a cancel or a crash; None where there was none of them."""
+        if self.fault:
+            return self.fault[0]
+        failure = self.first_failure
+        if self.cancelled_at is not None and (failure is None or self.cancelled_at <= failure.at):
+            return "cancelled"
+        if self._lost_a_node:
+            return "node_lost"
+        return "crash" if failure else None
+
+    @property
+    def _lost_a_node(self) -> bool:
+        """Return whether it ended with a node that was not ready: ranks elsewhere fail before that is noticed."""
+        if self.not_ready is None:
+            return False
+        failure = self.first_failure
+        if failure is None:
+            return self.followed
+        return -_NOTICED_S <= failure.at - self.not_ready[0] <= _HANGS_S
+
+    @property
+    def failed_node(self) -> str | None:
+        """Return the node of the fault, else of the rank that failed first."""
+        if self.fault:
+            return self.fault[1]
+        if self.not_ready and self.cause == "node_lost":
+            return self.not_ready[1]
+        return self.first_failure.node if self.first_failure and self.cause == "crash" else None
+
+    @property
+    def exit_code(self) -> int | None:
+        """Return the exit code of the rank that failed first; of the last attempt without one, its highest."""
+        if self.first_failure:
+            return self.first_failure.exit_code
+        return None if self.followed else max((end.exit_code for end in self.exits.values()), default=None)
+
+    @property
+    def node_names(self) -> list[str]:
+        """Return the nodes on which ranks started."""
+        return sorted(set(self.ranks.values()))

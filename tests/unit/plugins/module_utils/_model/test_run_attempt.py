@@ -1,0 +1,46 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One attempt of a run: which rank failed first, when it ended, and of what."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.run_attempt import Attempt, RankExit
+
+FIRST = RankExit(5.0, 3, "b")
+
+
+def test_the_rank_that_failed_first_explains_the_others() -> None:
+    exits = {0: RankExit(4.0, 143, "a"), 1: FIRST, 2: RankExit(9.0, 7, "a"), 3: RankExit(1.0, 0, "a")}
+    attempt = Attempt(1, 1.0, ranks={0: "a", 1: "b", 2: "a", 3: "a"}, exits=exits)
+    assert (attempt.failed_rank, attempt.first_failure, attempt.exit_code) == (1, FIRST, 3)
+    assert (attempt.ended_at, attempt.cause, attempt.failed_node) == (5.0, "crash", "b")
+    assert attempt.node_names == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("followed", "exits", "ended_at", "code"),
+    [(False, {}, None, None), (True, {}, 6.0, None), (False, {0: RankExit(8.0, 143, "a")}, 8.0, 143)],
+)
+def test_an_attempt_without_a_failure_ends_with_its_ranks_or_its_last_step(
+    followed: bool, exits: dict[int, RankExit], ended_at: float | None, code: int | None
+) -> None:
+    attempt = Attempt(1, 1.0, exits=exits, last_step_at=6.0, followed=followed)
+    assert (attempt.ended_at, attempt.exit_code, attempt.cause) == (ended_at, code, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause", "node"),
+    [
+        ({"fault": ("drill", "a")}, "drill", "a"),
+        ({"cancelled_at": 4.0}, "cancelled", None),
+        ({"cancelled_at": 6.0}, "crash", "b"),
+        ({"not_ready": (100.0, "c")}, "node_lost", "c"),
+        ({"not_ready": (400.0, "c")}, "crash", "b"),
+    ],
+)
+def test_the_cause_is_what_came_first(changes: dict[str, object], cause: str, node: str | None) -> None:
+    attempt = Attempt(1, 1.0, exits={1: FIRST}, **changes)  # type: ignore[arg-type]
+    assert (attempt.cause, attempt.failed_node) == (cause, node)
