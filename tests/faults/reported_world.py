@@ -250,7 +250,8 @@ class Life(Place):
             self.untrue += [f"{what}: {line}" for line in lines]
 
     def _judge_rent(self, result: JSON, text: str, made_before: set[str]) -> list[str]:
-        ready = {str(item["id"]) for item in result.get("nodes") or ()}
+        # Some listings write ids in another case.
+        ready = {str(item["id"]).lower() for item in result.get("nodes") or ()}
         alive = {item.id: item for item in self.ours if item.fields.get("kind") != "cluster"}
         lines = [f"{key} is ready, but does not exist" for key in ready - alive.keys()]
         joined = {token for (token, _), item in read_ledger(self.state).leases.items() if item.state == "joined"}
