@@ -207,7 +207,7 @@ def _build_result(
         "ledger_warnings": list(warnings),
         "diff": {"before": {"leases": names}, "after": {"leases": []}},
     }
-    remaining = [*_describe_remaining(proof), *problems]
+    remaining = [*proof.describe_remaining(), *problems]
     if remaining:
         price = proof.residual_usd_per_hour
         cost = "an unknown price" if price is None else f"{price:.2f} USD per hour"
@@ -219,13 +219,3 @@ def _build_result(
 def _sum_prices(entries: t.Iterable[t.Mapping[str, t.Any]]) -> float | None:
     prices = [item.get("usd_per_hour") for item in entries]
     return None if None in prices else round(sum(price for price in prices if price is not None), 6)
-
-
-def _describe_remaining(proof: TeardownProof) -> list[str]:
-    lines = []
-    for item in proof.billing:
-        ids = ", ".join(item.get("ids") or []) or "no id known"
-        lines.append(f"{item.get('name') or item['provider']} ({ids}): {item['problem']}")
-    lines += [f"orphan {item['name']} ({item['id']} at {item['provider']})" for item in proof.orphans]
-    lines += [f"left over: {item.resource} {item.name} ({item.id} at {item.provider})" for item in proof.leftovers]
-    return lines
