@@ -139,3 +139,17 @@ def test_a_second_controller_waits_for_the_first(world: StoredWorld) -> None:
     assert seen[0].code != 0 and "is in use by process" in seen[0].output, seen[0].output
     assert world.alive == 2
     assert world.play("teardown").code == 0 and world.alive == 0
+
+
+def test_a_job_of_awx_rents_with_a_store_and_not_without(world: StoredWorld) -> None:
+    """Each job is a container of its own: its folder, its home and its disk go with it."""
+    refused = world.play("rent", awx_job_id=7, muster_state={})
+    assert refused.code != 0 and world.api.calls == [], refused.output
+    assert "the state directory is ephemeral (AWX job)" in refused.output and "muster_state.store" in refused.output
+    done = world.play("rent", awx_job_id=8)
+    assert done.code == 0 and world.alive == 2, done.output
+    for number, playbook, alive in ((9, "rent", 2), (10, "reap", 2), (11, "teardown", 0)):
+        world.leave()
+        done = world.play(playbook, awx_job_id=number)
+        assert done.code == 0 and world.alive == alive, done.output
+    assert len(world.api.things) == 2 and world.states == ["verified", "verified"]
