@@ -75,6 +75,13 @@ def test_nothing_is_left_at_whichever_write_a_controller_dies(
     assert nth > 4, "each machine has lines of its own"
 
 
+@pytest.mark.parametrize("ahead_s", [-7200.0, 7200.0, 72000.0])
+@pytest.mark.parametrize("then", ["reap", "rent", "teardown"])
+def test_another_clock_leaves_nothing_either(make: Callable[[], StoredLife], then: str, ahead_s: float) -> None:
+    for nth in (1, 2, 4):
+        assert make().die_at("rent", nth, True, then, ahead_s)
+
+
 def test_a_second_controller_is_refused_at_every_write(make: Callable[[], StoredLife]) -> None:
     life = make()
     seen: list[t.Any] = []

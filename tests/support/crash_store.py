@@ -120,8 +120,11 @@ class StoredLife(Life):
         found = self.inner.read(LEDGER)
         return {item.state for item in parse_ledger(found.data).leases.values()} if found else set()
 
-    def die_at(self, command: str, nth: int, after: bool, then: str) -> bool:
-        """Let a controller die at a write and another one go on; return whether it came to that write."""
+    def die_at(self, command: str, nth: int, after: bool, then: str, ahead_s: float = 0.0) -> bool:
+        """Let a controller die at a write and another one go on; return whether it came to that write.
+
+        :param ahead_s: by how much the other one's clock is ahead.
+        """
         if command == "teardown":
             assert not self.perform("rent").get("failed")
             self.arrive()
@@ -129,6 +132,10 @@ class StoredLife(Life):
         self.perform(command)
         was_killed = self.store.is_dead
         self.arrive()
+        self.clock._now += ahead_s
+        for item in self.api.things.values() if ahead_s < 0 else ():
+            # The provider's own time does not go back.
+            item.made_at = item.visible_from = min(item.made_at, self.clock.time())
         if then == "reap":
             self.clock.sleep(DAY_S + 7200)
         done = self.perform(then)
