@@ -179,6 +179,7 @@ class Life(Place):
         key.write_text(TOKEN + "\n")
         accounts = [{"name": self.provider, "api_token_file": str(key), "api_url": self.urls[self.provider]}]
         home = {"path": str(self.folder / "state")}
+        accounts = accounts if self.credentials else []
         place.write_text(json.dumps({"cluster": "lab", "state_home": home, "providers": accounts, **options}))
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

@@ -82,6 +82,37 @@ def test_another_clock_leaves_nothing_either(make: Callable[[], StoredLife], the
         assert make().die_at("rent", nth, True, then, ahead_s)
 
 
+@pytest.mark.parametrize("command", ["teardown", "reap", "reaper"])
+@pytest.mark.parametrize("credentials", [True, False])
+def test_a_store_that_is_away_is_no_empty_ledger(
+    make: Callable[[], StoredLife], command: str, credentials: bool
+) -> None:
+    """A controller with an empty disk knows nothing then, and must not say that nothing bills."""
+    life = make()
+    assert not life.perform("rent").get("failed")
+    life.arrive().is_away = True
+    life.credentials = credentials
+    life.clock.sleep(26 * 3600.0)
+    before = list(life.untrue)
+    result = life.perform(command)
+    assert result["failed"] and "does not answer" in result["msg"], result
+    # Without the ledger and without the account nothing can name them.
+    life.untrue = life.untrue if credentials else before
+    life.store.is_away, life.credentials = False, True
+    assert not life.perform(command).get("failed")
+    assert (life.ours, life.untrue) == ([], [])
+
+
+def test_a_reaper_without_credentials_reads_the_ledger_all_the_same(make: Callable[[], StoredLife]) -> None:
+    life = make()
+    assert not life.perform("rent").get("failed")
+    life.arrive()
+    life.credentials = False
+    life.clock.sleep(26 * 3600.0)
+    result = life.perform("reaper")
+    assert result["failed"] and "lab-h100-0" in result["msg"], result
+
+
 def test_a_second_controller_is_refused_at_every_write(make: Callable[[], StoredLife]) -> None:
     life = make()
     seen: list[t.Any] = []

@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model.errors import TransportError
 from ansible_collections.muster.training.plugins.module_utils._model.state_store import StateStore, StoredItem
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import (
     LEDGER,
@@ -36,19 +37,25 @@ class CrashStore:
         self._inner, self.title = inner, inner.title
         self.nth, self.after, self.count = 0, False, 0
         self.act: Callable[[], None] = self._die
-        self.is_dead = False
+        self.is_dead = self.is_away = False
 
     def _die(self) -> None:
         self.is_dead = True
         raise Crash
 
+    def _answer(self) -> None:
+        if self.is_away:
+            raise TransportError(f"{self.title} does not answer")
+
     def read(self, name: str) -> StoredItem | None:
+        self._answer()
         return self._inner.read(name)
 
     def write(self, name: str, data: bytes, version: str | None) -> str:
         if self.is_dead:
             # Its threads: nobody hears of them any more.
             return version or ""
+        self._answer()
         self.count += name == LEDGER
         is_reached = name == LEDGER and self.count == self.nth
         if is_reached and not self.after:
@@ -59,6 +66,7 @@ class CrashStore:
         return made
 
     def delete(self, name: str, version: str) -> None:
+        self._answer()
         if not self.is_dead:
             self._inner.delete(name, version)
 

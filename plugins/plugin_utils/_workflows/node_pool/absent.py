@@ -68,7 +68,7 @@ def ensure_absent(options: Options, context: Context) -> ModuleResult:
     deletion = _Deletion(options, home, accounts, context, scheduler)
     if context.check:
         return _preview(deletion, request)
-    if not home.folder.exists() and not accounts:
+    if home.store() is None and not home.folder.exists() and not accounts:
         return {**_build_result(TeardownProof(), False, ()), "reasons": [], "unwritten": []}
     with open_ledger(home, for_deletion=True) as writer:
         content = read_ledger(home.folder)
@@ -79,7 +79,8 @@ def ensure_absent(options: Options, context: Context) -> ModuleResult:
         added = len(session.events) - len(content.events)
     hygiene = validators.list_of(validators.dictionary)(options.get("hygiene") or [], "hygiene")
     proof = dataclasses.replace(proof, hygiene=hygiene)
-    problems = [*token_problems, *([session.problem] if session.problem else [])]
+    # What the ledger elsewhere says may bill, although nothing here knows of it.
+    problems = list(dict.fromkeys(filter(None, (*token_problems, writer.unread, session.problem))))
     if (is_whole and not options["due_only"]) or proof.leases:
         problems += _write_proof(home.folder / PROOF, proof)
     result = _build_result(proof, added > 0, content.warnings, problems)
