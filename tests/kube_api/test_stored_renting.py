@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 import pathlib
+import re
 import shutil
 import typing as t
 from collections.abc import Callable, Iterator
@@ -139,6 +140,21 @@ def test_a_second_controller_waits_for_the_first(world: StoredWorld) -> None:
     assert seen[0].code != 0 and "is in use by process" in seen[0].output, seen[0].output
     assert world.alive == 2
     assert world.play("teardown").code == 0 and world.alive == 0
+
+
+def test_an_ending_needs_no_store(world: StoredWorld, tmp_path: pathlib.Path) -> None:
+    """Where the machines are known on this disk, they end while the API server is away; that it is fails the play."""
+    assert world.play("rent").code == 0
+    whole = pathlib.Path(world.setting["kubeconfig"]).read_text()
+    away = tmp_path / "away.kubeconfig"
+    away.write_text(re.sub(r"https://127.0.0.1:[0-9]+", "https://127.0.0.1:9", whole))
+    setting = {**world.values()["muster_state"], "kubernetes": {**world.setting, "kubeconfig": str(away)}}
+    reaped = world.play("reap", muster_state=setting)
+    assert reaped.code != 0 and world.alive == 2, reaped.output
+    ended = world.play("teardown", muster_state=setting)
+    assert ended.code != 0 and world.alive == 0 and "127.0.0.1:9" in ended.output, ended.output
+    done = world.play("teardown")
+    assert done.code == 0 and world.states == ["verified", "verified"], done.output
 
 
 def test_a_job_of_awx_rents_with_a_store_and_not_without(world: StoredWorld) -> None:
