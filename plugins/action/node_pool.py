@@ -55,6 +55,10 @@ class ActionModule(WorkflowAction):
     }
     RULES: t.ClassVar[dict[str, t.Any]] = {"required_if": [("state", "present", ["pool", "candidates"])]}
 
+    def is_ending(self, options: dict[str, t.Any]) -> bool:
+        """Return whether everything named ends. What is only due may have got another deadline elsewhere."""
+        return options["state"] == "absent" and not options["due_only"]
+
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
         context = node_pool_present.Context(self.base, self.check, report=self.reporter().say)

@@ -13,6 +13,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import signal
 import sys
 import threading
 import time
@@ -23,7 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.
     LedgerContent,
     read_ledger,
 )
-from ansible_collections.muster.training.tests.e2e.playbook_world import Play
+from ansible_collections.muster.training.tests.e2e.playbook_world import Play, descendants, until
 from ansible_collections.muster.training.tests.fakes.api import FakeApi, _server
 from ansible_collections.muster.training.tests.fakes.cycle import KEY
 from ansible_collections.muster.training.tests.fakes.wire import TOKEN
@@ -33,6 +34,17 @@ SCALE = 30.0
 EVERY = 0
 FAST_TIME = pathlib.Path(__file__).parents[1] / "support" / "fast_time"
 ANSIBLE = pathlib.Path(sys.executable).parent
+SIGNALS = {"int": signal.SIGINT, "term": signal.SIGTERM, "kill": signal.SIGKILL}
+# Each signal, each side of the effect and each call is in some case of the short set.
+SHORT = {
+    ("rent", "list", 1, "before", "term"),
+    ("rent", "create", 1, "before", "kill"),
+    ("rent", "create", 1, "after", "int"),
+    ("rent", "create", 2, "after", "term"),
+    ("rent", "list", 2, "before", "int"),
+    ("teardown", "delete", 1, "after", "kill"),
+    ("teardown", "list", 2, "before", "int"),
+}
 
 
 class FastClock:
@@ -203,3 +215,32 @@ class RentWorld:
     def pass_time(self, seconds: float) -> None:
         """Let the time of everything that starts from now on be later."""
         self.clock.shift += seconds
+
+
+def lives(pid: int) -> bool:
+    try:
+        return pathlib.Path("/proc", str(pid), "stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False
+
+
+def interrupt(world: RentWorld, playbook: str, point: Point, number: int, **extra: t.Any) -> Play:
+    """Run a playbook and send it a signal at a point; return when it and its workers have ended."""
+    seen: list[int] = []
+
+    def act() -> None:
+        play = world.plays[-1]
+        seen.extend(descendants(play.process.pid))
+        play.signal(number)
+        end = time.monotonic() + 15
+        while lives(play.process.pid) and time.monotonic() < end:
+            time.sleep(0.02)
+
+    point.act = act
+    world.door.point = point
+    play = world.start(playbook, **extra)
+    assert play.wait().code != 0, play.output
+    assert point.count >= point.nth, f"never came to {point.operation} {point.nth}:\n{play.output}"
+    until(lambda: not any(map(lives, seen)), "the workers to end", 60)
+    world.door.point = None
+    return play

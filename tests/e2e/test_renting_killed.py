@@ -13,31 +13,18 @@ import itertools
 import os
 import pathlib
 import signal
-import time
 import typing as t
 from collections.abc import Iterator
 
 import pytest
 
-from ansible_collections.muster.training.tests.e2e.playbook_world import Play, descendants, until
-from ansible_collections.muster.training.tests.e2e.rent_world import Point, RentWorld
+from ansible_collections.muster.training.tests.e2e.rent_world import SHORT, SIGNALS, Point, RentWorld, interrupt
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
 from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
 
-SIGNALS = {"int": signal.SIGINT, "term": signal.SIGTERM, "kill": signal.SIGKILL}
 # (operation, its how-manieth call): what rent and teardown do, in their order.
 RENT = (("list", 1), ("offers", 1), ("create", 1), ("create", 2), ("list", 2))
 TEARDOWN = (("list", 1), ("delete", 1), ("delete", 2), ("list", 2), ("leftovers", 1))
-# Each signal, each side of the effect and each call is in some case of the short set.
-SHORT = {
-    ("rent", "list", 1, "before", "term"),
-    ("rent", "create", 1, "before", "kill"),
-    ("rent", "create", 1, "after", "int"),
-    ("rent", "create", 2, "after", "term"),
-    ("rent", "list", 2, "before", "int"),
-    ("teardown", "delete", 1, "after", "kill"),
-    ("teardown", "list", 2, "before", "int"),
-}
 
 
 def cases() -> Iterator[t.Any]:
@@ -54,35 +41,6 @@ def world(tmp_path: pathlib.Path) -> Iterator[RentWorld]:
     with found.running():
         yield found
     assert found.api.violations == []
-
-
-def lives(pid: int) -> bool:
-    try:
-        return pathlib.Path("/proc", str(pid), "stat").read_text().rpartition(") ")[2][0] != "Z"
-    except OSError:
-        return False
-
-
-def interrupt(world: RentWorld, playbook: str, point: Point, number: int, **extra: t.Any) -> Play:
-    """Run a playbook and send it a signal at a point; return when it and its workers have ended."""
-    seen: list[int] = []
-
-    def act() -> None:
-        play = world.plays[-1]
-        seen.extend(descendants(play.process.pid))
-        play.signal(number)
-        end = time.monotonic() + 15
-        while lives(play.process.pid) and time.monotonic() < end:
-            time.sleep(0.02)
-
-    point.act = act
-    world.door.point = point
-    play = world.start(playbook, **extra)
-    assert play.wait().code != 0, play.output
-    assert point.count >= point.nth, f"never came to {point.operation} {point.nth}:\n{play.output}"
-    until(lambda: not any(map(lives, seen)), "the workers to end", 60)
-    world.door.point = None
-    return play
 
 
 @pytest.mark.parametrize(("playbook", "operation", "nth", "side", "name"), list(cases()))

@@ -16,9 +16,8 @@ from collections.abc import Iterator
 import pytest
 
 from ansible_collections.muster.training.tests.e2e import service_world
-from ansible_collections.muster.training.tests.e2e.rent_world import Point, RentWorld
+from ansible_collections.muster.training.tests.e2e.rent_world import SHORT, SIGNALS, Point, RentWorld, interrupt
 from ansible_collections.muster.training.tests.e2e.service_world import KEYS, Store
-from ansible_collections.muster.training.tests.e2e.test_renting_killed import SHORT, SIGNALS, interrupt
 from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
 
 BUCKET = "data"

@@ -179,6 +179,7 @@ class Life(Place):
         key.write_text(TOKEN + "\n")
         accounts = [{"name": self.provider, "api_token_file": str(key), "api_url": self.urls[self.provider]}]
         home = {"path": str(self.folder / "state")}
+        accounts = accounts if self.credentials else []
         place.write_text(json.dumps({"cluster": "lab", "state_home": home, "providers": accounts, **options}))
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -250,7 +251,8 @@ class Life(Place):
             self.untrue += [f"{what}: {line}" for line in lines]
 
     def _judge_rent(self, result: JSON, text: str, made_before: set[str]) -> list[str]:
-        ready = {str(item["id"]) for item in result.get("nodes") or ()}
+        # Some listings write ids in another case.
+        ready = {str(item["id"]).lower() for item in result.get("nodes") or ()}
         alive = {item.id: item for item in self.ours if item.fields.get("kind") != "cluster"}
         lines = [f"{key} is ready, but does not exist" for key in ready - alive.keys()]
         joined = {token for (token, _), item in read_ledger(self.state).leases.items() if item.state == "joined"}

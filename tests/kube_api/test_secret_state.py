@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pathlib
 import threading
+import time
 
 import pytest
 
@@ -14,6 +15,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent
 from ansible_collections.muster.training.plugins.module_utils._model.state_store import StateConflictError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.secret_state import LABEL, SecretState
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read_ledger
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.open_ledger import StoredLedger
@@ -22,6 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.
     StoreLock,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_sync import StateSync
+from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 
 EVENT = LedgerEvent(
     at="2026-01-01T00:00:00Z", event="intent", token="10000001", cluster="lab", pool="p", provider="runpod",
@@ -94,6 +97,23 @@ def test_a_ledger_and_files_reach_the_next_controller(store: SecretState, tmp_pa
     with StateSync(store, tmp_path / "b", is_read_only=True):
         assert [event.token for event in read_ledger(tmp_path / "b").events] == ["10000001"]
         assert (tmp_path / "b/fabric.json").read_text() == '{"islands": []}'
+
+
+@pytest.mark.parametrize("ahead_s", [-7200.0, 7200.0])
+def test_a_controller_whose_clock_is_wrong_takes_no_living_lock(
+    store: SecretState, namespace: str, monkeypatch: pytest.MonkeyPatch, api: ApiServer, ahead_s: float
+) -> None:
+    """Both ways: the holder's clock is wrong, and that of the one who comes."""
+    real = time.time
+    with StoreLock(store, "ledger", "the ledger of lab"):
+        monkeypatch.setattr(time, "time", lambda: real() + ahead_s)
+        other = SecretState(connect({"kubeconfig": str(api.kubeconfig)}), namespace, "lab")
+        with pytest.raises(LockHeldError, match="is in use by"):
+            StoreLock(other, "ledger", "the ledger of lab").__enter__()
+    with StoreLock(other, "ledger", "the ledger of lab"):
+        monkeypatch.setattr(time, "time", real)
+        found = store.read("locks/ledger")
+        assert found is not None and found.age_s < 5
 
 
 def test_a_namespace_that_is_not_there_is_said(client: Client) -> None:

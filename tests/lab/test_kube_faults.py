@@ -56,6 +56,34 @@ def test_steps_beside_long_lines_are_recorded(controller: Controller) -> None:
         assert text.count("bytes of the line above were left out here") == 30 and "step=30\n" in text
 
 
+SAYS = r"""
+import sys
+print("args", sys.argv[1:], "\x1b[2J\x1b]0;a title\x07\x1b[31mred", flush=True)
+"""
+
+
+def test_a_program_gets_its_words_and_a_log_drives_no_terminal(controller: Controller) -> None:
+    """torchrun replaces what looks like its own variables; a log is shown on a terminal."""
+    (controller.folder / "code").mkdir()
+    (controller.folder / "code" / "says.py").write_text(SAYS)
+    torch = {"name": "torch", "path": controller.lab.torch, "host_path": controller.lab.torch, "read_only": True}
+    job = {
+        "name": "says",
+        "nodes": 2,
+        "code": {"ref": str(controller.folder / "code")},
+        "script": "says.py",
+        "args": ["$$(HOME)", "$HOME", "$$"],
+        "env": {"PYTHONPATH": controller.lab.torch},
+        "mounts": [torch],
+        "resources": {"cpu": 0.5, "memory": "1Gi"},
+    }
+    code, output = controller.play("train", job)
+    assert code == 0, output
+    logs = [place.read_bytes() for place in (controller.run()[1] / "logs").iterdir()]
+    assert len(logs) == 2 and all(b"args ['$$(HOME)', '$HOME', '$$']" in log and b"red" in log for log in logs), logs
+    assert not any(letter in log for log in (*logs, output.encode()) for letter in (b"\x1b", b"\x07"))
+
+
 def test_an_image_without_python_is_named(controller: Controller) -> None:
     image = manifests.image_name("pause")
     code, output = controller.play("train", stepping(image=image), limit_s=240)

@@ -215,6 +215,16 @@ class TeardownProof:
         """Return whether no resource of the collection bills beyond its lease."""
         return not (self.billing or self.orphans or self.leftovers)
 
+    def describe_remaining(self) -> list[str]:
+        """Return a line for each thing that may bill beyond its lease."""
+        lines = []
+        for item in self.billing:
+            ids = ", ".join(item.get("ids") or []) or "no id known"
+            lines.append(f"{item.get('name') or item['provider']} ({ids}): {item['problem']}")
+        lines += [f"orphan {item['name']} ({item['id']} at {item['provider']})" for item in self.orphans]
+        lines += [f"left over: {item.resource} {item.name} ({item.id} at {item.provider})" for item in self.leftovers]
+        return lines
+
     def to_dict(self) -> dict[str, t.Any]:
         """Return the JSON form."""
         return {

@@ -45,6 +45,10 @@ class WorkflowAction(ActionBase):
         """Return the module's result; raise MusterError for what the user must know."""
         raise NotImplementedError
 
+    def is_ending(self, options: Dict) -> bool:
+        """Return whether it ends what bills, as far as this machine knows of it: then no store has to be there."""
+        return False
+
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> Dict:
         """Parse the options and return what ``work`` returns, or a failure of one line."""
         super().run(tmp, task_vars)
@@ -66,7 +70,7 @@ class WorkflowAction(ActionBase):
         # Late: it is of use for remote states alone.
         from .._workflows.shared.state_sync import StateSync
 
-        with StateSync(store, home.folder, is_read_only=self.check) as state:
+        with StateSync(store, home.folder, is_read_only=self.check, may_be_away=self.is_ending(options)) as state:
             result = self.work(self._add_kubeconfig(options, variables), variables)
         if state.problems:
             result = {**result, "warnings": [*result.get("warnings", []), *state.problems]}

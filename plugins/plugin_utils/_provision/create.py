@@ -318,6 +318,8 @@ def create_pool(
     if not end.reason:
         _record_joined(request, providers, session, state, scheduler)
     failure = end.reason or session.problem
+    if session.is_overtaken:
+        return CreateOutcome(state, _explain_overtaken(failure, session), TeardownProof(), effects.order_count)
     kept_tokens = {slot.lease.token for slot in state.slots if slot.lease and (slot.lease.protected or not failure)}
 
     def is_surplus(lease: Lease) -> bool:
@@ -333,6 +335,13 @@ def create_pool(
     apis = {name: providers[name] for name in used & set(providers)}
     proof = delete_leases(deletion, is_surplus, apis, session, scheduler)
     return CreateOutcome(state, failure, proof, effects.order_count)
+
+
+def _explain_overtaken(failure: str, session: LedgerSession) -> str:
+    """Return the failure of a call whose ledger another controller has: what was ordered is in it, and that one's."""
+    names = ", ".join(sorted(lease.name for lease in session.leases.values() if lease.open and lease.machine))
+    left = f"; it has {names} in its ledger, so nothing is deleted from here" if names else ""
+    return f"{failure}{left}"
 
 
 def _lease_state(session: LedgerSession, slot_lease: SlotLease) -> EventKind:

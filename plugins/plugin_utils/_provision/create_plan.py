@@ -16,7 +16,7 @@ import dataclasses
 import typing as t
 
 from ...module_utils._model.offer import Hardware, sold_problems
-from .create_caps import PriceBudget, find_broken_cap, is_blocked_by_deletions
+from .create_caps import PriceBudget, find_broken_cap, is_blocked_by_deletions, list_billed
 from .create_state import (
     Choice,
     CreateAction,
@@ -222,7 +222,8 @@ def _describe_missing(state: PoolState) -> str:
         if slot.phase != "ready":
             name = slot.lease.name if slot.lease else f"machine {slot.index}"
             detail = "; ".join(slot.lease.problems) if slot.lease and slot.lease.problems else slot.phase
-            words.append(f"{name} ({detail})")
+            blindness = state.explain_blindness(slot.lease.provider) if slot.lease else ""
+            words.append(f"{name} ({detail}{blindness})")
     return ", ".join(words)
 
 
@@ -232,10 +233,18 @@ def _explain_no_offer(state: PoolState) -> str:
     budget = PriceBudget.of(state)
     if not any(budget.allows(choice) for choice in state.choices):
         cheapest = min(choice.offer.price_usd_per_hour for choice in state.choices)
-        undeleted = ", ".join(item.instance.name for item in state.deletions)
-        beside = f" beside {undeleted}, which cannot be deleted" if undeleted else ""
-        return f"no offer fits the price caps{beside} (the cheapest costs {cheapest:.2f} USD per hour)"
+        return f"no offer fits the price caps{_explain_billed(state)} (the cheapest costs {cheapest:.2f} USD per hour)"
     return f"every offer was refused{_last_problem(state)}"
+
+
+def _explain_billed(state: PoolState) -> str:
+    """Return beside what an offer would have to fit the caps."""
+    undeleted = ", ".join(item.instance.name for item in state.deletions)
+    if undeleted:
+        return f" beside {undeleted}, which cannot be deleted"
+    billed = [(name, price) for name, price in list_billed(state) if price]
+    total = sum(price or 0.0 for _name, price in billed)
+    return f" beside {', '.join(name for name, _price in billed)} at {total:.2f} USD per hour" if billed else ""
 
 
 def _last_problem(state: PoolState) -> str:

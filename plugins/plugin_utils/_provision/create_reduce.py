@@ -57,7 +57,8 @@ def advance(state: PoolState, now: float) -> PoolState:
     for slot in state.slots:
         lease = slot.lease
         if slot.phase == "booting" and lease and now - lease.since > state.traits[lease.provider].boot_limit_s:
-            state = replace_machine(state, slot, f"not usable {now - lease.since:.0f} s after it was ordered")
+            reason = f"not usable {now - lease.since:.0f} s after it was ordered"
+            state = replace_machine(state, slot, reason + state.explain_blindness(lease.provider))
     has_wanted = any(slot.phase == "wanted" for slot in state.slots)
     is_ordering = any(slot.phase == "creating" for slot in state.slots)
     if has_wanted and not is_ordering and not available_choices(state, now):
@@ -153,6 +154,7 @@ def _apply_throttle(
 def _apply_listing(state: PoolState, event: AccountListed) -> PoolState:
     interval = state.traits[event.provider].poll_interval_s
     state = dataclasses.replace(state, next_listing_at={**state.next_listing_at, event.provider: event.at + interval})
+    state = _note_listing(state, event)
     if event.problem:
         return state
     state = _update_deletions(state, event)
@@ -173,6 +175,16 @@ def _apply_listing(state: PoolState, event: AccountListed) -> PoolState:
         if item.token in state.abandoned_tokens and item.carries(state.request.cluster, item.token):
             state = _delete_late_machine(state, item)
     return state
+
+
+def _note_listing(state: PoolState, event: AccountListed) -> PoolState:
+    """Keep why a provider cannot be listed, and say it once: what is awaited there cannot be seen."""
+    problems = {name: text for name, text in state.listing_problems.items() if name != event.provider}
+    if event.problem:
+        problems[event.provider] = event.problem
+        if event.provider not in state.listing_problems:
+            state = state.with_history(f"{event.provider} cannot be listed: {event.problem}")
+    return dataclasses.replace(state, listing_problems=problems)
 
 
 def _update_deletions(state: PoolState, event: AccountListed) -> PoolState:

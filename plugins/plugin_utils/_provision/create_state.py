@@ -152,7 +152,8 @@ class PoolState:
     ``order_counts`` how often each was. ``abandoned_tokens`` are of orders that no slot waits for: what appears under
     them is deleted. ``returned_at`` are the providers that list what was proved gone. ``throttles`` counts the refusals
     for the pace in a row, by provider; ``last_problem`` is why an order was refused, or a machine replaced, last.
-    ``in_flight`` holds the keys of the actions that have no answer yet.
+    ``listing_problems`` holds why a provider cannot be listed at the moment, ``in_flight`` the keys of the actions that
+    have no answer yet.
     """
 
     request: PoolRequest
@@ -174,6 +175,7 @@ class PoolState:
     in_flight: frozenset[str] = frozenset()
     failure: str = ""
     last_problem: str = ""
+    listing_problems: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     history: tuple[str, ...] = ()
 
     @property
@@ -185,6 +187,11 @@ class PoolState:
     def ready_count(self) -> int:
         """Return how many slots hold a usable machine."""
         return sum(slot.phase == "ready" for slot in self.slots)
+
+    def explain_blindness(self, provider: str) -> str:
+        """Return that a provider cannot be listed, for a message on what is awaited there; empty where it can."""
+        problem = self.listing_problems.get(provider)
+        return f"; {provider} cannot be listed: {problem}" if problem else ""
 
     def with_slot(self, slot: MachineSlot) -> PoolState:
         """Return the state with ``slot`` in the place of its index."""

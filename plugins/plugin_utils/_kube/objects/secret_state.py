@@ -46,7 +46,8 @@ class SecretState:
         version = str(value["metadata"]["resourceVersion"])
         if _is_lock(name):
             spec = value["spec"]
-            return StoredItem(str(spec.get("holderIdentity") or "").encode(), version, _age(spec.get("renewTime")))
+            age_s = max(0.0, self._now() - _read_time(spec.get("renewTime")))
+            return StoredItem(str(spec.get("holderIdentity") or "").encode(), version, age_s)
         return StoredItem(gzip.decompress(base64.b64decode(value["data"][_KEY])), version, 0.0)
 
     def write(self, name: str, data: bytes, version: str | None) -> str:
@@ -84,6 +85,10 @@ class SecretState:
         """Return a name that fits every kind, whatever the item's own name has in it."""
         return f"muster-state-{hashlib.sha256(f'{self._cluster}/{name}'.encode()).hexdigest()[:20]}"
 
+    def _now(self) -> float:
+        # By the API server's clock: two controllers whose own ones differ must agree on what has expired.
+        return self._client.transport.stats.server_time() or time.time()
+
     def _build(self, name: str, data: bytes) -> JsonObject:
         metadata: JsonObject = {
             "name": self._object_name(name),
@@ -92,7 +97,7 @@ class SecretState:
             "annotations": {_NAME: name},
         }
         if _is_lock(name):
-            now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            now = datetime.datetime.fromtimestamp(self._now(), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
             spec = {"holderIdentity": data.decode(), "renewTime": now}
             return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
         packed = gzip.compress(data, mtime=0)
@@ -113,9 +118,9 @@ def _kind(name: str) -> str:
     return "coordination.k8s.io/v1/Lease" if _is_lock(name) else "v1/Secret"
 
 
-def _age(renewed: object) -> float:
-    """Return the seconds since a Lease was renewed, by this machine's clock; an unreadable time is long ago."""
+def _read_time(stamp: object) -> float:
+    """Return a time of a Lease as seconds since 1970; an unreadable one is long ago."""
     try:
-        return time.time() - datetime.datetime.fromisoformat(str(renewed).replace("Z", "+00:00")).timestamp()
+        return datetime.datetime.fromisoformat(str(stamp).replace("Z", "+00:00")).timestamp()
     except ValueError:
-        return float("inf")
+        return 0.0

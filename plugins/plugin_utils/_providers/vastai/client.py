@@ -12,15 +12,28 @@ import json
 from collections.abc import Mapping
 
 from ....module_utils._http.messages import HttpResponse
+from ....module_utils._model.errors import TransportError
 from ....module_utils._secrets.auth import bearer
 from ..connection import TOKEN_VARIABLE, ProviderConnection
-from ..parsing import JsonObject, as_mapping, check_count, join_texts, pick, read_items, read_pages, text, unique_items
+from ..parsing import (
+    JsonObject,
+    as_mapping,
+    check_count,
+    join_texts,
+    pick,
+    printable,
+    read_items,
+    read_pages,
+    text,
+    unique_items,
+)
 
 API_URL = "https://console.vast.ai/api"
 NAME = "Vast.ai"
 PAGE_SIZE = 25
 # Listings have a least interval for each endpoint and user; the thresholds seen are 1.0 to 4.5 s.
 PACE_S = 1.0
+_DETAIL_CHARS = 200
 
 # extra_env, onstart and jupyter_token hold secrets; image_args may.
 FIELDS = (
@@ -36,6 +49,14 @@ def error_detail(body: object) -> str:
     """Return the error's code and message; a 429 has ``detail`` instead."""
     error = as_mapping(body)
     return join_texts(error.get("error"), error.get("msg") or error.get("message") or error.get("detail"))
+
+
+def read_answer(data: object, key: str) -> list[JsonObject]:
+    """Return the objects under ``key``; the API tells an error by ``success`` in the body of a 200, too."""
+    detail = error_detail(data)
+    if as_mapping(data).get("success") is False and detail:
+        raise TransportError(f"{NAME}: {printable(detail)[:_DETAIL_CHARS]}")
+    return read_items(data, key, NAME)
 
 
 def may_retry(response: HttpResponse) -> bool:
@@ -72,7 +93,7 @@ class VastClient:
         def fetch(cursor: str | None) -> tuple[list[JsonObject], str | None]:
             nonlocal total
             data = self.listing.get("/instances/", [*query, ("after_token", cursor)] if cursor else query)
-            items = read_items(data, "instances", NAME)
+            items = read_answer(data, "instances")
             total = as_mapping(data).get("total_instances")
             return items, text(as_mapping(data).get("next_token"))
 

@@ -29,9 +29,9 @@ from ..base import (
     send_order,
 )
 from ..connection import TOKEN_VARIABLE, ProviderConnection
-from ..parsing import JsonObject, as_mapping, flag, number, objects, positive, read_items, text, whole
+from ..parsing import JsonObject, as_mapping, flag, number, objects, positive, text, whole
 from ..sshkeys import KeyRing, blob
-from .client import NAME, VastClient, error_detail
+from .client import VastClient, error_detail, read_answer
 from .mapping import memory_gib, to_host
 
 _MIB_PER_GIB = 1024
@@ -85,7 +85,7 @@ class VastProvider(MachineProvider):
         if query.max_price_usd_per_hour is not None:
             search["dph_total"] = {"lte": query.max_price_usd_per_hour}
         answer = self._http.call(json_request("POST", "/bundles/", body=search, idempotent=True))
-        return tuple(offer for item in read_items(answer.data, "offers", NAME) for offer in _parse_offers(item, vm))
+        return tuple(offer for item in read_answer(answer.data, "offers") for offer in _parse_offers(item, vm))
 
     def create(self, order: Order) -> OrderResult:
         """Take one offer; ``cancel_unavail`` asks for an error instead of an instance that waits for a free host."""

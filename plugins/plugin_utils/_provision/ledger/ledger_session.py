@@ -13,6 +13,7 @@ import typing as t
 
 from ....module_utils._model.errors import MusterError
 from ....module_utils._model.ledger import Lease, LedgerEvent, fold_events
+from ....module_utils._model.state_store import StateConflictError
 from ....module_utils._secrets.scrubber import scrub
 from .ledger_store import Appender
 
@@ -22,7 +23,7 @@ SendReplica = t.Callable[[t.Sequence[LedgerEvent]], None]
 
 class LedgerSession:
     """The events of a ledger, to read and to add to. ``problem`` is why the first lost line did not reach the disk,
-    ``unwritten`` has all lost lines.
+    ``unwritten`` has all lost lines. ``is_overtaken`` means that another controller writes the ledger now.
 
     With a ``replica``, an intent must have reached the other machine too; later events may arrive later, because a
     reaper that has the intent finds the rest by listing. ``replica_problem`` is why the last copy did not arrive.
@@ -33,6 +34,7 @@ class LedgerSession:
         self._appender = appender
         self._replica = replica
         self.problem = ""
+        self.is_overtaken = False
         self.unwritten: list[LedgerEvent] = []
         self.replica_problem = ""
 
@@ -43,7 +45,11 @@ class LedgerSession:
 
     def record_intent(self, event: LedgerEvent) -> None:
         """Write an intent to disk; raise MusterError when that fails, so that no create call follows."""
-        self._appender.append(event)
+        try:
+            self._appender.append(event)
+        except StateConflictError:
+            self.is_overtaken = True
+            raise
         self._events.append(event)
         if self._replica is not None:
             try:
@@ -71,6 +77,7 @@ class LedgerSession:
             self._appender.append(event)
         except MusterError as error:
             self.problem = self.problem or str(error)
+            self.is_overtaken = self.is_overtaken or isinstance(error, StateConflictError)
             self.unwritten.append(event)
 
     @property

@@ -113,6 +113,9 @@ class LedgerWriter:
     lock is held as far as the disk allows, because machines that bill must end all the same.
     """
 
+    # All lines are on this disk.
+    unread: t.Final = ""
+
     def __init__(self, folder: pathlib.Path, holder: str = "", *, for_deletion: bool = False) -> None:
         self._folder = folder
         self._for_deletion = for_deletion

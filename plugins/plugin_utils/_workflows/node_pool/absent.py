@@ -68,7 +68,7 @@ def ensure_absent(options: Options, context: Context) -> ModuleResult:
     deletion = _Deletion(options, home, accounts, context, scheduler)
     if context.check:
         return _preview(deletion, request)
-    if not home.folder.exists() and not accounts:
+    if home.store() is None and not home.folder.exists() and not accounts:
         return {**_build_result(TeardownProof(), False, ()), "reasons": [], "unwritten": []}
     with open_ledger(home, for_deletion=True) as writer:
         content = read_ledger(home.folder)
@@ -79,7 +79,8 @@ def ensure_absent(options: Options, context: Context) -> ModuleResult:
         added = len(session.events) - len(content.events)
     hygiene = validators.list_of(validators.dictionary)(options.get("hygiene") or [], "hygiene")
     proof = dataclasses.replace(proof, hygiene=hygiene)
-    problems = [*token_problems, *([session.problem] if session.problem else [])]
+    # What the ledger elsewhere says may bill, although nothing here knows of it.
+    problems = list(dict.fromkeys(filter(None, (*token_problems, writer.unread, session.problem))))
     if (is_whole and not options["due_only"]) or proof.leases:
         problems += _write_proof(home.folder / PROOF, proof)
     result = _build_result(proof, added > 0, content.warnings, problems)
@@ -207,7 +208,7 @@ def _build_result(
         "ledger_warnings": list(warnings),
         "diff": {"before": {"leases": names}, "after": {"leases": []}},
     }
-    remaining = [*_describe_remaining(proof), *problems]
+    remaining = [*proof.describe_remaining(), *problems]
     if remaining:
         price = proof.residual_usd_per_hour
         cost = "an unknown price" if price is None else f"{price:.2f} USD per hour"
@@ -219,13 +220,3 @@ def _build_result(
 def _sum_prices(entries: t.Iterable[t.Mapping[str, t.Any]]) -> float | None:
     prices = [item.get("usd_per_hour") for item in entries]
     return None if None in prices else round(sum(price for price in prices if price is not None), 6)
-
-
-def _describe_remaining(proof: TeardownProof) -> list[str]:
-    lines = []
-    for item in proof.billing:
-        ids = ", ".join(item.get("ids") or []) or "no id known"
-        lines.append(f"{item.get('name') or item['provider']} ({ids}): {item['problem']}")
-    lines += [f"orphan {item['name']} ({item['id']} at {item['provider']})" for item in proof.orphans]
-    lines += [f"left over: {item.resource} {item.name} ({item.id} at {item.provider})" for item in proof.leftovers]
-    return lines

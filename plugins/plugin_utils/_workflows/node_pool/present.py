@@ -264,18 +264,13 @@ def _build_failure(outcome: CreateOutcome, request: PoolRequest) -> ModuleResult
     """Return ``failed`` and ``msg`` for an incomplete pool, or for machines that are not proved gone; else nothing."""
     proof = outcome.proof
     if outcome.failure:
-        remaining = "" if proof.clean else f"; may still be billing: {_describe_billing(proof.billing)}"
+        remaining = "" if proof.clean else f"; may still be billing: {'; '.join(proof.describe_remaining())}"
         return {"failed": True, "msg": f"{request.label}: {outcome.failure}{remaining}"}
     if proof.billing:
-        remaining = _describe_billing(proof.billing)
+        remaining = "; ".join(proof.describe_remaining())
         msg = f"{request.label} is complete, but other machines may still be billing: {remaining}"
         return {"failed": True, "msg": msg}
     return {}
-
-
-def _describe_billing(billing: t.Sequence[t.Mapping[str, t.Any]]) -> str:
-    entries = ((item, ", ".join(item.get("ids") or ["no id known"])) for item in billing)
-    return "; ".join(f"{item.get('name') or item.get('provider')} ({ids}): {item['problem']}" for item, ids in entries)
 
 
 def _list_machines(state: PoolState) -> list[Instance]:

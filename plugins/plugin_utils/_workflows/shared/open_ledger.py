@@ -20,18 +20,21 @@ from ....module_utils._model.errors import MusterError
 from ....module_utils._model.ledger import LedgerEvent
 from ....module_utils._model.state_store import StateConflictError, StateStore
 from ..._provision.ledger.ledger_merge import merge_events
-from ..._provision.ledger.ledger_store import LEDGER, Appender, LedgerWriter, parse_ledger, read_ledger, replace_ledger
+from ..._provision.ledger.ledger_store import LEDGER, LedgerWriter, parse_ledger, read_ledger, replace_ledger
 from .state_dir import StateHome
 from .state_lock import LockHeldError, StoreLock
 
 _TRIES = 5
 
 
-def open_ledger(home: StateHome, *, for_deletion: bool = False) -> contextlib.AbstractContextManager[Appender]:
+def open_ledger(
+    home: StateHome, *, for_deletion: bool = False
+) -> contextlib.AbstractContextManager[LedgerWriter | StoredLedger]:
     """Return the only writer of the ledger while the context lasts, here and on all controllers that share a store.
 
     Entering raises RefusedError with the holder when another one writes. With ``for_deletion`` a store or a disk
     that cannot be written hinders nothing: every ``append`` raises MusterError then, and machines end all the same.
+    ``unread`` says then why the store's lines are not known here.
     """
     store = home.store()
     if store is None:
@@ -47,7 +50,7 @@ class StoredLedger:
         self._lock = StoreLock(store, "ledger", f"the ledger of {folder.name} in {store.title}")
         self._writer = LedgerWriter(folder, for_deletion=for_deletion)
         self._version: str | None = None
-        self._problem = ""
+        self.unread = ""
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> StoredLedger:
@@ -62,7 +65,7 @@ class StoredLedger:
             except MusterError as exc:
                 if not self._for_deletion:
                     raise
-                self._problem = str(exc)
+                self.unread = str(exc)
             stack.enter_context(self._writer)
             self._stack = stack.pop_all()
         return self
@@ -76,8 +79,8 @@ class StoredLedger:
         """Write one event to disk and to the store, or raise MusterError: no create call may follow."""
         self._writer.append(event)
         try:
-            if self._problem:
-                raise MusterError(self._problem)
+            if self.unread:
+                raise MusterError(self.unread)
             self._lock.require_held()
             self._version = self._store.write(LEDGER, (self._folder / LEDGER).read_bytes(), self._version)
         except MusterError:

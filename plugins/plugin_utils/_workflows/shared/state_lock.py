@@ -43,6 +43,7 @@ class StoreLock:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self.problem = ""
+        self._is_taken = False
 
     def __enter__(self) -> StoreLock:
         self._ended, self.problem = threading.Event(), ""
@@ -69,9 +70,10 @@ class StoreLock:
                     self.problem = str(exc)
 
     def require_held(self) -> None:
-        """Raise MusterError when the lock was lost: another controller may be changing the same objects."""
+        """Raise MusterError when the lock was lost, StateConflictError when another controller has it."""
         if self.problem:
-            raise MusterError(self.problem, "Wait until the other controller has ended, then run this again")
+            kind = StateConflictError if self._is_taken else MusterError
+            raise kind(self.problem, "Wait until the other controller has ended, then run this again")
 
     def _acquire(self) -> str:
         try:
@@ -102,7 +104,7 @@ class StoreLock:
                 self._version = self._store.write(self._item, self._content(), self._version)
                 renewed = time.monotonic()
             except StateConflictError:
-                self.problem = f"{self._title}: another controller has taken the lock"
+                self.problem, self._is_taken = f"{self._title}: another controller has taken the lock", True
                 return
             except MusterError as exc:
                 if time.monotonic() - renewed > EXPIRY_S:

@@ -59,18 +59,34 @@ class IndexEntry:
 class StateSync:
     """Keeps a working copy and its store alike while the context lasts; ``problems`` has what could not be stored.
 
-    Entering raises MusterError when the store cannot be read: nothing is decided on an old copy.
+    Entering raises MusterError when the store cannot be read: nothing is decided on an old copy, unless it
+    ``may_be_away``.
     """
 
-    def __init__(self, store: StateStore, folder: pathlib.Path, *, is_read_only: bool, push_s: float = _PUSH_S) -> None:
+    def __init__(
+        self,
+        store: StateStore,
+        folder: pathlib.Path,
+        *,
+        is_read_only: bool,
+        may_be_away: bool = False,
+        push_s: float = _PUSH_S,
+    ) -> None:
         self._store, self._folder, self._is_read_only, self._push_s = store, folder, is_read_only, push_s
+        self._may_be_away = may_be_away
         self._seen: dict[str, IndexEntry] = {}
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self.problems: list[str] = []
 
     def __enter__(self) -> StateSync:
-        self._pull()
+        try:
+            self._pull()
+        except MusterError as exc:
+            if not self._may_be_away:
+                raise
+            self.problems = [f"this controller's own copy of the state is used: {exc}"]
+            return self
         if not self._is_read_only:
             self._thread = threading.Thread(target=self._push_from_time_to_time, daemon=True)
             self._thread.start()

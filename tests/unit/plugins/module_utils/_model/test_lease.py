@@ -69,4 +69,14 @@ def test_a_proof_is_clean_only_without_anything_of_ours() -> None:
     assert json.loads(json.dumps(clean.to_dict()))["leases"][0]["absent_at"] == ["t1", "t2"]
     assert not TeardownProof(leftovers=(Leftover("volume", "runpod", "v1", "x"),)).clean
     assert not TeardownProof(billing=({"id": "i-1"},)).clean
+    everything = TeardownProof(
+        billing=({"provider": "runpod", "problem": "not proved gone"},),
+        orphans=({"name": "n", "id": "i-2", "provider": "lambda"},),
+        leftovers=(Leftover("volume", "runpod", "v1", "x"),),
+    )
+    assert everything.describe_remaining() == [
+        "runpod (no id known): not proved gone",
+        "orphan n (i-2 at lambda)",
+        "left over: volume x (v1 at runpod)",
+    ]
     assert not TeardownProof(orphans=({"id": "i-1"},)).clean

@@ -10,6 +10,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, ProviderError
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Candidate
+from ansible_collections.muster.training.plugins.module_utils._model.state_store import StateConflictError
 from ansible_collections.muster.training.tests.fakes.pool_world import World
 from ansible_collections.muster.training.tests.fakes.sim_provider import SimProvider, h100, outage
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
@@ -172,3 +173,20 @@ def test_a_ledger_that_cannot_be_written_ends_the_renting_with_nothing_left(room
         assert world.alive() == 0
     else:
         assert outcome.failure == ""
+
+
+class _Overtaken(_DiskFull):
+    def append(self, event: LedgerEvent) -> None:
+        self.room -= 1
+        if self.room < 0:
+            raise StateConflictError("written by another controller")
+
+
+@pytest.mark.parametrize("room", [1, 2, 3, 4])
+def test_a_ledger_that_another_controller_has_taken_leaves_the_machines_to_it(room: int) -> None:
+    world = World()
+    disk = _Overtaken(room)
+    world.lines.append = disk.append  # type: ignore[method-assign]
+    outcome = world.create(2)
+    assert "another controller; it has lab-h100-0-00000001" in outcome.failure
+    assert world.lambda_.deleted == [] and len(world.lambda_.orders) <= room

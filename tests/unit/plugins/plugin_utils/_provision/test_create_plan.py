@@ -87,6 +87,15 @@ def test_the_sum_of_different_offers_stays_below_the_cap() -> None:
     assert world.create(3, max_total_usd_per_hour=6.0).failure == ""
 
 
+def test_a_bill_that_leaves_no_room_for_the_next_offer_is_said() -> None:
+    paced = ProviderTraits(create_interval_s=30.0)
+    world = World(SimProvider(VirtualClock(), offers=[h100()], traits=paced))
+    real = world.lambda_.make
+    world.lambda_.make = lambda name, price=None: real(name, 4.9)  # type: ignore[method-assign]
+    failure = world.create(2, max_total_usd_per_hour=6.0).failure
+    assert "no offer fits the price caps beside lab-h100-" in failure and "at 4.90 USD per hour" in failure
+
+
 def test_an_offer_with_a_stock_of_one_is_ordered_once() -> None:
     stock = [h100("vastai", price, product=f"ask{price}", stock=1, region=None) for price in (1.0, 2.0)]
     world = World(SimProvider(VirtualClock(), "vastai", offers=stock))

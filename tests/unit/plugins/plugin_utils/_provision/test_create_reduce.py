@@ -229,6 +229,15 @@ def test_a_machine_that_never_boots_is_replaced_at_its_limit() -> None:
     assert len(world.lambda_.orders) == 2
 
 
+def test_what_is_awaited_where_nothing_can_be_listed_says_so() -> None:
+    world = World()
+    world.lambda_.list_faults = [None, *[outage()] * 1000]
+    outcome = world.create(1)
+    assert "; lambda cannot be listed: " in outcome.failure and "503" in outcome.failure
+    said = [line for line in outcome.state.history if line.startswith("lambda cannot be listed: ")]
+    assert len(said) == 1, "once, not at every listing"
+
+
 def test_a_create_with_an_error_and_an_id_is_destroyed() -> None:
     world = World()
     world.lambda_.answers = [OrderAccepted("x", usable=False, reason="bid too low")]

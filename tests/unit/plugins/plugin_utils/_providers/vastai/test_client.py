@@ -58,3 +58,18 @@ def test_vast_counts_more_than_it_shows() -> None:
         pytest.raises(TransportError, match="0 of 1"),
     ):
         VastClient(access(script)).instances()
+
+
+def test_vast_tells_an_error_in_a_200() -> None:
+    retired = {"success": False, "error": "deprecated_endpoint", "msg": "use\x1b[2J v2"}
+    with (
+        Script(Call("GET", "/api/v1/instances/", answer=retired)) as script,
+        pytest.raises(TransportError, match="Vast.ai: deprecated_endpoint: use\ufffd") as caught,
+    ):
+        VastClient(access(script)).instances()
+    assert "\x1b" not in str(caught.value)
+    with (
+        Script(Call("GET", "/api/v1/instances/", answer={"success": False})) as script,
+        pytest.raises(TransportError, match="no list 'instances'"),
+    ):
+        VastClient(access(script)).instances()

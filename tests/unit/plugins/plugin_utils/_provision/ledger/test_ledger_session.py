@@ -9,6 +9,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent
+from ansible_collections.muster.training.plugins.module_utils._model.state_store import StateConflictError
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import LedgerSession
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._provision.ledger.stored_events import event
 
@@ -27,3 +28,20 @@ def test_a_book_takes_no_intent_that_is_not_on_disk_but_every_fact() -> None:
     assert event(3).token in book.tokens
     assert book.problem == "the disk is full"
     assert book.unwritten == [event(3, "created")]
+    assert not book.is_overtaken
+
+
+class _Overtaken:
+    def append(self, event: LedgerEvent) -> None:
+        raise StateConflictError("written by another controller")
+
+
+def test_a_book_that_another_controller_writes_says_so() -> None:
+    for way in ("record", "record_intent"):
+        book = LedgerSession([event(1)], _Overtaken())
+        if way == "record":
+            book.record(event(2))
+        else:
+            with pytest.raises(StateConflictError):
+                book.record_intent(event(2))
+        assert book.is_overtaken

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
+from ansible_collections.muster.training.plugins.module_utils._model.state_store import StateConflictError
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import state_lock
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_lock import (
     EXPIRY_S,
@@ -97,7 +97,7 @@ def test_a_lost_lock_is_said_and_the_new_holders_is_left() -> None:
     with StoreLock(store, "ledger", "the ledger", renew_s=0.01) as lock:
         store.items[ITEM] = (b"process 9 on other [k n-1]", "theirs")
         until(lambda: lock.problem)
-        with pytest.raises(MusterError, match="another controller has taken the lock"):
+        with pytest.raises(StateConflictError, match="another controller has taken the lock"):
             lock.require_held()
     assert store.items[ITEM][1] == "theirs"
 

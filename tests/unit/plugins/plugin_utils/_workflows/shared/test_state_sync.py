@@ -109,6 +109,14 @@ def test_a_store_that_cannot_be_read_stops_the_action(tmp_path: pathlib.Path) ->
         work(MemoryState(items={INDEX: (b"<html>", "1")}), tmp_path)
 
 
+def test_an_ending_uses_the_copy_that_is_here(tmp_path: pathlib.Path) -> None:
+    store = MemoryState(away=True)
+    with StateSync(store, tmp_path / "a", is_read_only=False, may_be_away=True) as state:
+        assert "does not answer" in state.problems[0]
+        store.away = False
+    assert store.items == {}, "an old copy replaces nothing"
+
+
 def test_an_index_names_no_place_outside(tmp_path: pathlib.Path) -> None:
     entry = {"sha256": "0" * 64, "item": "files/x"}
     index = dict.fromkeys(("../x.json", "/etc/x.json", "runs/../../run.json", "runs/r/logs/n.log"), entry)
