@@ -49,21 +49,25 @@ database: {{type: sqlite, sqlite: {{path: {folder}/db.sqlite}}}}
 log: {{level: info, format: text}}
 policy: {{mode: database}}
 dns: {{magic_dns: false, override_local_dns: false, base_domain: mesh.internal, nameservers: {{global: []}}}}
+{tls}
 unix_socket: {folder}/socket
 unix_socket_permission: "0770"
 """
 
 
 class Headscale:
-    """A control server on the machine ``node``."""
+    """A control server on the machine ``node``, which is the relay, too; without a certificate nobody can use it as that."""
 
-    def __init__(self, lab: BareLab, node: str) -> None:
+    def __init__(self, lab: BareLab, node: str, secure: bool = False) -> None:
         self.lab, self.node = lab, node
         Binaries(lab.podman.home).get("headscale")
         address = lab.node(node).address
-        self.url = f"http://{address}:{_PORT}"
-        text = _CONFIG.format(url=self.url, port=_PORT, folder=_FOLDER, address=address)
+        self.url = f"{'https' if secure else 'http'}://{address}:{_PORT}"
+        tls = f"tls_cert_path: {_FOLDER}/tls.crt\ntls_key_path: {_FOLDER}/tls.key" if secure else ""
+        text = _CONFIG.format(url=self.url, port=_PORT, folder=_FOLDER, address=address, tls=tls)
         lab.ask(node, "sh", "-c", f"mkdir -m 700 {_FOLDER} && cat > {_FOLDER}/config.yaml <<'END'\n{text}\nEND")
+        if secure:
+            self._certify(address)
         program = f"{plan.BIN}/headscale"
         lab.ask(node, "systemd-run", f"--unit={_UNIT}", "--collect", program, "-c", f"{_FOLDER}/config.yaml", "serve")
         end = time.monotonic() + 30
@@ -71,6 +75,16 @@ class Headscale:
             assert time.monotonic() < end, "headscale did not start"
             time.sleep(0.2)
         self.user = str(self.ask("users", "create", "lab")["id"])
+
+    def _certify(self, address: str) -> None:
+        """Make a certificate for the server, which all machines trust."""
+        files = ("-keyout", f"{_FOLDER}/tls.key", "-out", f"{_FOLDER}/tls.crt")
+        kind = ("-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+        named = ("-subj", "/CN=lab-headscale", "-addext", f"subjectAltName=IP:{address}")
+        self.lab.ask(self.node, "openssl", "req", *kind, *named, *files)
+        text = self.lab.ask(self.node, "cat", f"{_FOLDER}/tls.crt")
+        for node in self.lab.nodes:
+            self.lab.ask(node.name, "sh", "-c", f"cat >> /etc/ssl/certs/ca-certificates.crt <<'END'\n{text}\nEND")
 
     def ask(self, *words: str) -> t.Any:
         """Run a command of headscale; return its JSON."""
