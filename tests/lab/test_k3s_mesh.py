@@ -185,6 +185,22 @@ def test_pods_reach_each_other_through_the_mesh_with_its_mtu(world: World) -> No
         assert " dev flannel.1 " in route and "dev tailscale0" in world.ask(
             here, "ip", "-d", "link", "show", "flannel.1"
         )
+    world.operator.kubectl("delete", "pods", "-n", "default", "--all", "--grace-period=1")
+
+
+def test_a_machine_leaves_cluster_and_mesh_and_joins_both_again(world: World) -> None:
+    ours = {"muster_node_hosts": CLUSTER_HOSTS, "mesh_tags": ["tag:muster"], "mesh_login_server": world.server.url}
+    left = world.operator.play("remove_nodes", muster_remove_nodes=AGENT, **ours)
+    assert left.code == 0, left.output
+    assert [node["metadata"]["name"] for node in world.operator.items("nodes")] == [SERVER]
+    assert find_differences(world.operator, world.before, AGENT) == []
+    back = world.operator.play("join", muster_join_hosts=AGENT, **ours)
+    assert back.code == 0 and SERVER not in back.recap, back.output
+    (node,) = [item for item in world.operator.items("nodes") if item["metadata"]["name"] == AGENT]
+    assert node["status"]["addresses"][0]["address"] == world.mesh_address(AGENT)
+    again = world.operator.play("join", muster_join_hosts=AGENT, **ours)
+    assert again.code == 0 and again.changed == 0, again.output
+    assert world.keys.alive() == []
 
 
 def placed_on(node: str) -> list[str]:

@@ -219,9 +219,10 @@ def parse_tailscale(text: str, peers: t.Collection[str] = ()) -> dict[str, t.Any
     found: dict[str, str] = {}
     for peer in (status.get("Peer") or {}).values():
         path = "direct" if peer.get("CurAddr") else "relayed" if peer.get("Active") else "idle"
-        label = str(peer.get("DNSName") or peer.get("HostName") or "").partition(".")[0].lower()
+        # A name that was taken before has a suffix in the DNS.
+        names = {str(peer.get(key) or "").partition(".")[0].lower() for key in ("DNSName", "HostName")}
         addresses = peer.get("TailscaleIPs") or []
-        if not peers or label in peers or any(address in peers for address in addresses):
+        if not peers or names & set(peers) or any(address in peers for address in addresses):
             found.update({str(address): path for address in addresses})
     return {"state": clean_value(status.get("BackendState")), "peers": found}
 

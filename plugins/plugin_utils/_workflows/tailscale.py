@@ -69,7 +69,7 @@ def ensure_key_present(options: Options, context: Context) -> ModuleResult:
 
 
 def ensure_key_absent(options: Options, context: Context) -> ModuleResult:
-    """Return the result with state absent: the keys that are named, or every one of this cluster, deleted with proof."""
+    """Return the result with state absent: the named keys, or every one of this cluster, deleted with proof."""
     scheduler = context.scheduler
     if scheduler is None:
         with ThreadScheduler() as real:
