@@ -142,6 +142,24 @@ def test_a_machine_joins_a_cluster_of_which_another_one_is_lost() -> None:
     assert found["notes"][0] == "b: left out, it does not answer" and found["labels"] == []
 
 
+def test_a_machine_that_joins_eight_has_each_of_them_looked_at_once() -> None:
+    asked: list[str] = []
+
+    class Counted(Machine):
+        def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
+            asked.append(self.name)
+            return super().call(op, **values)
+
+    names = ["a", "b", *(f"n{index}" for index in range(6))]
+    machines = {name: cluster.ClusterMachine({"muster_k3s_role": ROLES.get(name, "agent")}) for name in names}
+    clients: t.Any = [Counted(name) for name in [*names, "c"]]
+    machines["c"] = cluster.ClusterMachine({})
+    found = cluster.check_cluster(lambda: clients, machines, ["c"], "10.42.0.0/16", "10.43.0.0/16", ["c"])
+    assert sorted(asked) == sorted([*names, "c"]) and len(asked) == 9
+    # What follows is for the machine that joins alone; of the others no firewall is active.
+    assert [item["name"] for item in found["objects"]] == ["c"] and found["firewalls"] == []
+
+
 def test_a_machine_joins_only_what_is_up() -> None:
     down = Machine("a", unit={"active": "inactive"})
     with pytest.raises(RefusedError, match="a: K3s is not running. Bring the cluster up first"):
