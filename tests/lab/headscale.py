@@ -21,7 +21,7 @@ from .kube import plan
 from .kube.binaries import Binaries
 
 VERSION = "1.102.0"
-_PORT = 8080
+PORT = 8080
 _FOLDER = "/run/lab-headscale"
 _UNIT = "lab-headscale"
 _CONFIG = """
@@ -62,9 +62,9 @@ class Headscale:
         self.lab, self.node = lab, node
         Binaries(lab.podman.home).get("headscale")
         address = lab.node(node).address
-        self.url = f"{'https' if secure else 'http'}://{address}:{_PORT}"
+        self.url = f"{'https' if secure else 'http'}://{address}:{PORT}"
         tls = f"tls_cert_path: {_FOLDER}/tls.crt\ntls_key_path: {_FOLDER}/tls.key" if secure else ""
-        text = _CONFIG.format(url=self.url, port=_PORT, folder=_FOLDER, address=address, tls=tls)
+        text = render(self.url, address, _FOLDER, tls)
         lab.ask(node, "sh", "-c", f"mkdir -m 700 {_FOLDER} && cat > {_FOLDER}/config.yaml <<'END'\n{text}\nEND")
         if secure:
             self._certify(address)
@@ -108,6 +108,11 @@ class Headscale:
         """Stop it, with all that it has."""
         self.lab.run(self.node, "systemctl", "stop", _UNIT)
         self.lab.run(self.node, "rm", "-rf", _FOLDER)
+
+
+def render(url: str, address: str, folder: str, tls: str = "") -> str:
+    """Return the configuration of a server with a relay at ``address``, which keeps what it has in ``folder``."""
+    return _CONFIG.format(url=url, port=PORT, folder=folder, address=address, tls=tls)
 
 
 def release(lab: BareLab, folder: pathlib.Path) -> pathlib.Path:
