@@ -139,3 +139,15 @@ def test_what_was_installed_is_recorded_and_goes_with_its_state(node: pathlib.Pa
     (root / "var/lib/tailscale").mkdir(parents=True)
     assert ask("remove", root=str(root), flags=[]) == {"removed": True}
     assert not root.exists() or list(root.rglob("*")) == []
+
+
+def test_the_path_to_other_machines_is_read_where_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[t.Sequence[str]] = []
+
+    def read(peers: t.Sequence[str]) -> dict[str, str]:
+        asked.append(peers)
+        return {"100.64.0.2": "relayed", "100.64.0.3": "direct"} if peers else {}
+
+    monkeypatch.setattr(host_mesh.host_reachability, "read_tailscale_paths", read)
+    assert ask("look", peers=["gpu-2"])["path"] == "direct" and ask("look")["path"] is None
+    assert asked == [["gpu-2"], []]

@@ -80,6 +80,14 @@ def test_a_second_run_asks_once_and_changes_nothing(release: pathlib.Path) -> No
     assert len(machine.requests) == 1
 
 
+def test_the_path_to_others_is_asked_for_with_the_same_request(release: pathlib.Path) -> None:
+    machine = Machine(program="/usr/bin/tailscale", active=True, backend="Running", path="relayed")
+    assert ask(machine, release, peers=["gpu-2", "100.64.0.3"])["path"] == "relayed"
+    assert [request["peers"] for request in machine.requests] == [["gpu-2", "100.64.0.3"]]
+    with pytest.raises(InputError, match="peers"):
+        ask(machine, release, peers=[{}])
+
+
 def test_a_changed_program_is_replaced_before_anything_else_is_judged(release: pathlib.Path) -> None:
     record = {"files": {"/usr/local/bin/tailscale": {}}, "release": {"version": "1.102.0"}}
     machine = Machine(program="/usr/local/bin/tailscale", record=record, intact=False)
