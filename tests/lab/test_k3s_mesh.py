@@ -119,8 +119,12 @@ def test_all_machines_join_at_once_with_a_key_each_that_is_made_and_ended(world:
 
 
 def test_the_relayed_machine_is_named_and_no_other_one(world: World) -> None:
-    result = world.operator.play("mesh")
+    asked = [world.operator.lab.requests(name) for name in names(world)]
+    result = world.operator.play("mesh", mesh_tags=["tag:muster"], mesh_login_server=world.server.url)
     assert result.code == 0 and result.changed == 0, result.output
+    # What it is, and the paths to the others.
+    assert [world.operator.lab.requests(name) for name in names(world)] == [count + 2 for count in asked]
+    assert len(world.keys.given) == 3
     told = [line.strip() for line in result.output.splitlines() if '"msg"' in line]
     assert [line for line in told if "relayed" in line] == [line for line in told if f'"{RELAYED}' in line], told
     assert len([line for line in told if ", direct" in line]) == 2 and len(told) == 3, told
