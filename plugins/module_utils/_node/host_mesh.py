@@ -102,11 +102,12 @@ def _wait_ready() -> dict[str, t.Any]:
 
 
 def _join(request: NodeRequest) -> dict[str, t.Any]:
-    """Join a tailnet with a key, which is on the disk for as long as tailscale reads it."""
+    """Join a tailnet with a key, which is on the disk for as long as tailscale reads it; ``flags``: preferences."""
     recorder = Recorder(RECORD, _TREES)
     # Before: a removal after a crash leaves the tailnet again.
     recorder.begin([], {"joined": request["login_server"]})
     words = [f"--login-server={request['login_server']}", f"--timeout={int(request['wait_s'])}s"]
+    words += [f"--{flag}" for flag in request.get("flags", [])]
     folder = tempfile.mkdtemp(prefix="muster-mesh-", dir=_RUN)
     try:
         key = pathlib.Path(folder) / "key"

@@ -159,7 +159,9 @@ def _carry_out(remote: NodeClient, order: MeshOrder, state: mesh.MeshState, plan
         remote.call("mesh", step="set", flags=mesh.to_flags(plan.changes), former=former)
     if plan.join and order.key is not None:
         server = order.settings.login_server or mesh.DEFAULT_SERVER
-        remote.call("mesh", step="join", key=order.key.reveal(), login_server=server, wait_s=order.wait_s)
+        # Again: the first "tailscale up" of a machine forgets what was set before it.
+        flags = mesh.to_flags(plan.changes)
+        remote.call("mesh", step="join", key=order.key.reveal(), login_server=server, wait_s=order.wait_s, flags=flags)
     if plan.connect:
         remote.call("mesh", step="connect", wait_s=order.wait_s)
 
