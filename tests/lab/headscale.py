@@ -117,9 +117,13 @@ def render(url: str, address: str, folder: str, tls: str = "") -> str:
 
 def release(lab: BareLab, folder: pathlib.Path) -> pathlib.Path:
     """Make a folder with the archive of the programs, as the vendor packs them."""
+    return pack_release(Binaries(lab.podman.home), folder)
+
+
+def pack_release(binaries: Binaries, folder: pathlib.Path) -> pathlib.Path:
+    """Make that folder of the programs that there are."""
     place = folder / "tailscale"
     place.mkdir()
-    binaries = Binaries(lab.podman.home)
     with tarfile.open(place / f"tailscale_{VERSION}_amd64.tgz", "w:gz", compresslevel=1) as target:
         for name in ("tailscale", "tailscaled"):
             target.add(os.fspath(binaries.get(name)), f"tailscale_{VERSION}_amd64/{name}")

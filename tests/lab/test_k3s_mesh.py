@@ -14,15 +14,12 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._http.clock import SystemClock
-from ansible_collections.muster.training.tests.fakes.api import Answer, Call
-from ansible_collections.muster.training.tests.fakes.tailscale import FakeTailscale
-from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
 from ansible_collections.muster.training.tests.fakes.wire import TOKEN
 from ansible_collections.muster.training.tests.lab import headscale
 from ansible_collections.muster.training.tests.lab.k3s.operator import AGENT, SERVER, Operator
 from ansible_collections.muster.training.tests.lab.k3s.session import find_differences, open_operator
 from ansible_collections.muster.training.tests.lab.kube import manifests
+from ansible_collections.muster.training.tests.lab.tailnet import Minting
 from ansible_collections.muster.training.tests.support.kube_lab import NOTES
 from ansible_collections.muster.training.tests.support.node_lab import eventually
 
@@ -33,20 +30,6 @@ _NAT = ("INPUT", "-i", "eth0", "-m", "conntrack", "--ctstate", "NEW", "-j", "DRO
 _OPEN = ("INPUT", "-i", "eth0", "-p", "tcp", "-m", "multiport", "--dports", "22,6443", "-j", "ACCEPT")
 # 1280 of the mesh's interface, less the 50 of VXLAN.
 MTU = 1230
-
-
-class Minting(FakeTailscale):
-    """Tailscale's API for keys, as headscale before 0.30 has none: the keys that it gives are headscale's."""
-
-    def __init__(self, server: headscale.Headscale) -> None:
-        super().__init__(t.cast(VirtualClock, SystemClock()))
-        self.server = server
-        self.given: list[str] = []
-
-    def _mint(self, call: Call) -> Answer:
-        answer = super()._mint(call)
-        self.given.append(self.server.create_key())
-        return Answer(200, {**t.cast("dict[str, t.Any]", answer.body), "key": self.given[-1]})
 
 
 class World(t.NamedTuple):
@@ -81,7 +64,7 @@ def world() -> t.Iterator[World]:
         for chain, way in (("INPUT", "-i"), ("OUTPUT", "-o")):
             operator.lab.ask(RELAYED, "iptables", "-A", chain, way, "eth0", "-p", "udp", "-j", "DROP")
         before = {node.name: operator.lab.state(node.name) for node in operator.lab.nodes}
-        keys = Minting(made)
+        keys = Minting(made.create_key)
         with keys.loopback() as url:
             token = operator.folder / "token"
             token.write_text(TOKEN)
@@ -113,7 +96,7 @@ def test_all_machines_join_at_once_with_a_key_each_that_is_made_and_ended(world:
     assert world.keys.alive() == [] and world.keys.violations == []
     events = sorted(world.operator.ledger())
     assert [event for event, resource, _name in events if resource == "auth_key"] == sorted(
-        ["intent", "created", "deleted", "verified"] * 3
+        ["intent", "created", "draining", "deleted", "verified"] * 3
     )
     NOTES.append(f"mesh.yml, three machines with a key each: {result.seconds:.1f} s")
 
