@@ -115,7 +115,7 @@ class Vxlan(Network):
         pods = own["spec"]["podCIDR"]
         lower = json.loads(_ip("-j", "link", "show", "dev", self.interface))[0]
         mtu = lower["mtu"] - _OVERHEAD
-        if not pathlib.Path(f"/sys/class/net/{LINK}").exists():
+        if not self._is_there():
             # Gone with the interface below it, for instance when tailscaled was started again.
             self.there = set()
             self._make(pods, mtu)
@@ -128,6 +128,16 @@ class Vxlan(Network):
         for peer in wanted - self.there:
             self._connect(peer)
         self.there = wanted
+
+    def _is_there(self) -> bool:
+        """Return whether the link is there as it shall be; another one of its name is removed."""
+        if not pathlib.Path(f"/sys/class/net/{LINK}").exists():
+            return False
+        found = json.loads(_ip("-d", "-j", "link", "show", "dev", LINK))[0]["linkinfo"]["info_data"]
+        if (found.get("local"), found.get("link")) == (self.address, self.interface):
+            return True
+        _ip("link", "del", LINK)
+        return False
 
     def _make(self, pods: str, mtu: int) -> None:
         words = ["id", str(_VNI), "local", self.address, "dev", self.interface, "dstport", str(_PORT), "nolearning"]
