@@ -50,7 +50,7 @@ WantedBy=multi-user.target
 class MeshOrder:
     """What one machine shall be. ``address``: the one by which the controller reaches it.
 
-    ``node_name``: the name that it gets when it joins. ``peers``: machines of the mesh to which the path is told.
+    ``node_name``: the name that it gets when it joins. ``peers``: machines of the mesh to which the path is read.
     """
 
     settings: mesh.MeshSettings
