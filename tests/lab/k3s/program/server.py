@@ -50,7 +50,8 @@ class Server:
         unknown = set(options.get("disable", [])) - set(_DISABLE)
         if unknown:
             raise ValueError(f"invalid disable item: {', '.join(sorted(unknown))}")
-        self.backend = str(options.get("flannel-backend", "vxlan"))
+        # The real one has VXLAN unless it is told otherwise.
+        self.backend = str(options.get("flannel-backend") or ("vxlan" if options.get("flannel-iface") else "host-gw"))
         if self.backend not in network.BACKENDS:
             raise ValueError(f"the stand-in has no flannel-backend {self.backend}")
 
