@@ -30,6 +30,7 @@ class ActionModule(WorkflowAction):
         "source": {"type": "str"},
         "lock_file": {"type": "path"},
         "wait_s": {"type": "int", "default": 60},
+        "peers": {"type": "list", "elements": "str", "default": []},
     }
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:

@@ -29,6 +29,7 @@ class ActionModule(WorkflowAction):
         "dest": {"type": "path"},
         "run_id": {"type": "str"},
         "key_id": {"type": "str", "no_log": False},
+        "key_ids": {"type": "list", "elements": "str", "no_log": False},
         "wait_s": {"type": "int", "default": 120},
     }
     RULES: t.ClassVar[dict[str, t.Any]] = {"required_if": [("state", "present", ["dest", "tags"])]}

@@ -64,6 +64,12 @@ server:
   description: The host that is the server.
   returned: success
   type: str
+server_address:
+  description: >-
+    The address by which agents reach the server, where C(k3s_node_ip) or C(k3s_flannel_iface) of the server chooses
+    one. Else empty.
+  returned: success
+  type: str
 agents:
   description: The hosts that are agents.
   returned: success

@@ -77,6 +77,13 @@ options:
     description: How long joining may take.
     type: int
     default: 60
+  peers:
+    description:
+      - Other machines of the mesh, by name or by address there. The path to them is tried and told as RV(path); where
+        it is not direct, this takes up to three seconds.
+    type: list
+    elements: str
+    default: []
 extends_documentation_fragment:
   - muster.training._attributes
 attributes:
@@ -132,6 +139,12 @@ name:
   type: str
 device_id:
   description: The id of its device.
+  returned: success
+  type: str
+path:
+  description:
+    - V(direct), or V(relayed) for a machine that reaches none of O(peers) but through a relay. Null where none of them
+      answers, and without O(peers).
   returned: success
   type: str
 login_server:

@@ -19,7 +19,8 @@ description:
 options:
   state:
     description:
-      - V(present) makes a new key each time. V(absent) ends O(key_id), or without it every key that this cluster made.
+      - V(present) makes a new key each time. V(absent) ends O(key_id) or O(key_ids), or without them
+        every key that this cluster made.
     type: str
     choices: [present, absent]
     default: present
@@ -56,6 +57,10 @@ options:
   key_id:
     description: The id of the key to end.
     type: str
+  key_ids:
+    description: The ids of several keys to end at once.
+    type: list
+    elements: str
   wait_s:
     description: How long ending and its proof may take.
     type: int

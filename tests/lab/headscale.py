@@ -21,7 +21,7 @@ from .kube import plan
 from .kube.binaries import Binaries
 
 VERSION = "1.102.0"
-_PORT = 8080
+PORT = 8080
 _FOLDER = "/run/lab-headscale"
 _UNIT = "lab-headscale"
 _CONFIG = """
@@ -49,21 +49,25 @@ database: {{type: sqlite, sqlite: {{path: {folder}/db.sqlite}}}}
 log: {{level: info, format: text}}
 policy: {{mode: database}}
 dns: {{magic_dns: false, override_local_dns: false, base_domain: mesh.internal, nameservers: {{global: []}}}}
+{tls}
 unix_socket: {folder}/socket
 unix_socket_permission: "0770"
 """
 
 
 class Headscale:
-    """A control server on the machine ``node``."""
+    """A control server on the machine ``node``, which is the relay, too; without a certificate nobody can use it as that."""
 
-    def __init__(self, lab: BareLab, node: str) -> None:
+    def __init__(self, lab: BareLab, node: str, secure: bool = False) -> None:
         self.lab, self.node = lab, node
         Binaries(lab.podman.home).get("headscale")
         address = lab.node(node).address
-        self.url = f"http://{address}:{_PORT}"
-        text = _CONFIG.format(url=self.url, port=_PORT, folder=_FOLDER, address=address)
+        self.url = f"{'https' if secure else 'http'}://{address}:{PORT}"
+        tls = f"tls_cert_path: {_FOLDER}/tls.crt\ntls_key_path: {_FOLDER}/tls.key" if secure else ""
+        text = render(self.url, address, _FOLDER, tls)
         lab.ask(node, "sh", "-c", f"mkdir -m 700 {_FOLDER} && cat > {_FOLDER}/config.yaml <<'END'\n{text}\nEND")
+        if secure:
+            self._certify(address)
         program = f"{plan.BIN}/headscale"
         lab.ask(node, "systemd-run", f"--unit={_UNIT}", "--collect", program, "-c", f"{_FOLDER}/config.yaml", "serve")
         end = time.monotonic() + 30
@@ -71,6 +75,16 @@ class Headscale:
             assert time.monotonic() < end, "headscale did not start"
             time.sleep(0.2)
         self.user = str(self.ask("users", "create", "lab")["id"])
+
+    def _certify(self, address: str) -> None:
+        """Make a certificate for the server, which all machines trust."""
+        files = ("-keyout", f"{_FOLDER}/tls.key", "-out", f"{_FOLDER}/tls.crt")
+        kind = ("-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+        named = ("-subj", "/CN=lab-headscale", "-addext", f"subjectAltName=IP:{address}")
+        self.lab.ask(self.node, "openssl", "req", *kind, *named, *files)
+        text = self.lab.ask(self.node, "cat", f"{_FOLDER}/tls.crt")
+        for node in self.lab.nodes:
+            self.lab.ask(node.name, "sh", "-c", f"cat >> /etc/ssl/certs/ca-certificates.crt <<'END'\n{text}\nEND")
 
     def ask(self, *words: str) -> t.Any:
         """Run a command of headscale; return its JSON."""
@@ -96,11 +110,20 @@ class Headscale:
         self.lab.run(self.node, "rm", "-rf", _FOLDER)
 
 
+def render(url: str, address: str, folder: str, tls: str = "") -> str:
+    """Return the configuration of a server with a relay at ``address``, which keeps what it has in ``folder``."""
+    return _CONFIG.format(url=url, port=PORT, folder=folder, address=address, tls=tls)
+
+
 def release(lab: BareLab, folder: pathlib.Path) -> pathlib.Path:
     """Make a folder with the archive of the programs, as the vendor packs them."""
+    return pack_release(Binaries(lab.podman.home), folder)
+
+
+def pack_release(binaries: Binaries, folder: pathlib.Path) -> pathlib.Path:
+    """Make that folder of the programs that there are."""
     place = folder / "tailscale"
     place.mkdir()
-    binaries = Binaries(lab.podman.home)
     with tarfile.open(place / f"tailscale_{VERSION}_amd64.tgz", "w:gz", compresslevel=1) as target:
         for name in ("tailscale", "tailscaled"):
             target.add(os.fspath(binaries.get(name)), f"tailscale_{VERSION}_amd64/{name}")

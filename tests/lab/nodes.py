@@ -45,14 +45,19 @@ class Node:
 
 
 class Lab:
-    """Nodes that live from :meth:`up` to :meth:`down`. ``folder`` holds keys, the shared disk and inventories."""
+    """Nodes that live from :meth:`up` to :meth:`down`. ``folder`` holds keys, the shared disk and inventories.
 
-    def __init__(self, podman: Podman, folder: pathlib.Path, size: int = 2) -> None:
+    ``behind``: names of nodes on a network of their own, which reach the others by address translation only. This
+    machine is their router, and reaches all.
+    """
+
+    def __init__(self, podman: Podman, folder: pathlib.Path, size: int = 2, behind: t.Collection[str] = ()) -> None:
         self.podman = podman
         self.folder = folder
         self.shared = folder / "shared"
         self.id = f"{traces.LABEL}-{uuid.uuid4().hex[:8]}"
         self.size = size
+        self.behind = behind
         self.nodes: tuple[Node, ...] = ()
         self.made: frozenset[str] = frozenset()
 
@@ -65,10 +70,10 @@ class Lab:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.shared.mkdir(exist_ok=True)
         self.shared.chmod(0o777)
-        subnet = self._network()
+        subnets = {network: self._network(network) for network in dict.fromkeys(map(self.network_of, self._names()))}
         self.nodes = tuple(
-            Node(f"lab-{index + 1}", f"{self.id}-{index + 1}", str(subnet[_FIRST_ADDRESS + index]))
-            for index in range(self.size)
+            Node(name, f"{self.id}-{index + 1}", str(subnets[self.network_of(name)][_FIRST_ADDRESS + index]))
+            for index, name in enumerate(self._names())
         )
         self._keys()
         with concurrent.futures.ThreadPoolExecutor(self.size) as pool:
@@ -135,10 +140,17 @@ class Lab:
         """Write an inventory by which Ansible reaches all nodes as ``user``; return its path."""
         return write_inventory(self.folder, self.nodes, user, **variables)
 
-    def _network(self) -> list[ipaddress.IPv4Address]:
+    def network_of(self, name: str) -> str:
+        """Return the name of the network that a node is on."""
+        return f"{self.id}-behind" if name in self.behind else self.id
+
+    def _names(self) -> list[str]:
+        return [f"lab-{index + 1}" for index in range(self.size)]
+
+    def _network(self, name: str) -> list[ipaddress.IPv4Address]:
         # Not an internal one: netavark gives its bridge no address, and then this machine has no route to the nodes.
-        self.podman("network", "create", "--disable-dns", *traces.labels(self.id), self.id)
-        found = self.podman.json("network", "inspect", self.id)[0]["subnets"][0]["subnet"]
+        self.podman("network", "create", "--disable-dns", *traces.labels(self.id), name)
+        found = self.podman.json("network", "inspect", name)[0]["subnets"][0]["subnet"]
         return list(ipaddress.IPv4Network(found))
 
     def _keys(self) -> None:
@@ -152,7 +164,7 @@ class Lab:
             f"--volume={self.shared}:{SHARED}",
             *(f"--volume={mount.path}:{mount.path}:ro" for mount in mounts),
         ]
-        start(self.podman, self.id, node, root_image, binds)
+        start(self.podman, self.id, node, root_image, binds, self.network_of(node.name))
         self._wait_ready(node)
 
     def _wait_ready(self, node: Node) -> None:
@@ -222,7 +234,9 @@ def write_inventory(folder: pathlib.Path, nodes: t.Sequence[Node], user: str, **
     return path
 
 
-def start(podman: Podman, lab_id: str, node: Node, root_image: str, options: t.Sequence[str]) -> None:
+def start(
+    podman: Podman, lab_id: str, node: Node, root_image: str, options: t.Sequence[str], network: str = ""
+) -> None:
     """Boot a machine of a lab in a container of its own on the lab's network; ``options`` are further ones of podman.
 
     :raises LabError: when podman refuses.
@@ -240,7 +254,7 @@ def start(podman: Podman, lab_id: str, node: Node, root_image: str, options: t.S
         "--tmpfs=/run/lock",
         "--tmpfs=/tmp:exec",
         "--shm-size=256m",
-        f"--network={lab_id}",
+        f"--network={network or lab_id}",
         f"--ip={node.address}",
         # A node that comes back with another hardware address is not found until its neighbours forget the old one.
         f"--mac-address={_mac(node.address)}",

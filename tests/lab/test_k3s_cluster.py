@@ -17,6 +17,7 @@ import pytest
 from ansible_collections.muster.training.tests.lab.k3s import machines
 from ansible_collections.muster.training.tests.lab.k3s.operator import AGENT, SERVER, Hosts, Operator
 from ansible_collections.muster.training.tests.lab.k3s.session import find_differences, open_operator
+from ansible_collections.muster.training.tests.lab.kube.stages import until
 from ansible_collections.muster.training.tests.support.kube_lab import NOTES
 
 LISTEN = """
@@ -316,6 +317,21 @@ def test_one_machine_leaves_and_comes_back(operator: Operator, before: dict[str,
         again = operator.play(playbook, **values)
         assert again.code == 0 and again.changed == 0, again.output
     assert operator.lab.started()[0] == server
+
+
+def test_an_agent_that_dies_while_it_joins_is_named_and_joins_when_it_is_back(operator: Operator) -> None:
+    assert operator.play("cluster_absent", "--limit", AGENT).code == 0
+    play = operator.start("join", muster_join_hosts=AGENT)
+    token = ("test", "-e", "/etc/rancher/k3s/muster-token")
+    assert until(lambda: operator.lab.run(AGENT, *token).returncode == 0 or play.process.poll() is not None, 120)
+    operator.lab.power_off(AGENT)
+    result = play.wait(240)
+    operator.lab.plug_in(AGENT)
+    assert result.code != 0 and len(result.errors) == 1 and AGENT in result.errors[0], result.output
+    back = operator.play("join", muster_join_hosts=AGENT)
+    assert back.code == 0, back.output
+    assert {node["metadata"]["name"] for node in operator.items("nodes")} == {SERVER, AGENT}
+    NOTES.append(f"an agent that dies while joining: {result.seconds:.0f} s, {result.errors[0][:200]}")
 
 
 def test_removed_the_machines_are_as_they_were_found(operator: Operator, before: dict[str, list[str]]) -> None:

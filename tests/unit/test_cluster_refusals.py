@@ -45,8 +45,8 @@ INPUTS = {
     "container without /dev/kmsg": (CLUSTER, UNABLE, "mv /dev/kmsg"),
     "8472 closed": (CLUSTER, "test_vxlan_that_does_not_pass_is_named_and_nothing_is_changed", ""),
     "agent that dies while joining": (
-        "lab/test_k3s_interruptions.py",
-        "test_power_that_is_cut_at_any_moment_leaves_nothing_that_the_same_command_does_not_mend",
+        CLUSTER,
+        "test_an_agent_that_dies_while_it_joins_is_named_and_joins_when_it_is_back",
         "",
     ),
     "server's CA changed": (

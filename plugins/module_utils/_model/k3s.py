@@ -94,7 +94,9 @@ def check_roles(roles: t.Mapping[str, str]) -> None:
             option, f"{len(servers)} servers ({names}) have no majority when one is lost", "Set server on one machine"
         )
     if len(servers) > 1:
-        raise InputError(option, f"{len(servers)} servers are not supported yet", "Set server on one machine")
+        names = ", ".join(servers)
+        problem = f"{len(servers)} servers ({names}) need an embedded etcd, which is not set up by this collection"
+        raise InputError(option, problem, "Set server on one machine and agent on the others")
 
 
 def check_members(members: t.Sequence[K3sMember], pods: str, services: str) -> None:

@@ -27,7 +27,7 @@ _UNKNOWN: t.Final[tuple[t.Any, ...]] = (None, (), {}, "unknown")
 # Tailscale's ranges (shared address space of RFC 6598, and a unique local prefix).
 _MESH_RANGES: t.Final = (ipaddress.ip_network("100.64.0.0/10"), ipaddress.ip_network("fd7a:115c:a1e0::/48"))
 
-# Paths over a mesh are asked for as many peers: the worst of them is shown.
+# Paths over a mesh are asked for as many peers.
 _PEERS: t.Final = 32
 
 T = t.TypeVar("T")
@@ -54,10 +54,17 @@ def find_mesh_range(address: str) -> ipaddress.IPv4Network | ipaddress.IPv6Netwo
 
 
 def find_mesh_peers(name: str, variables: t.Mapping[str, t.Mapping[str, t.Any]]) -> list[str]:
-    """Return the mesh addresses of the other hosts, of a few where there are many; ``variables``: by host."""
+    """Return the other hosts in the mesh, of a few where there are many: by address, or by name where none is known.
+
+    ``variables``: by host. By the name of its Node a machine joins the mesh.
+    """
     others = [host for host in variables if host != name][:_PEERS]
     records = [read_record(host, variables[host]) for host in others]
-    return [record.addresses.mesh[0].address for record in records if record.addresses.mesh]
+    names = [str((variables[host].get("muster_node") or {}).get("name") or host).lower() for host in others]
+    return [
+        record.addresses.mesh[0].address if record.addresses.mesh else named
+        for record, named in zip(records, names, strict=True)
+    ]
 
 
 def _address_of_host(host: str) -> Addresses:

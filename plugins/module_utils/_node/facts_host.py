@@ -30,6 +30,8 @@ _MACHINES = {
     "xen": "xen",
 }
 _UNLIMITED = "unlimited"
+# A direct path is found within a second where there is one.
+_PINGS = 3
 
 
 def parse_os_release(lines: t.Iterable[str]) -> dict[str, str | None]:
@@ -210,27 +212,59 @@ def read_secure_boot(source: FactsSource) -> bool | None:
 def parse_tailscale(text: str, peers: t.Collection[str] = ()) -> dict[str, t.Any]:
     """``{state, peers}`` of ``tailscale status --json``: direct, relayed or idle for each address of ``peers``.
 
-    A peer shows its path while traffic flows: CurAddr for a direct one, else it goes through a relay.
+    A peer shows its path while traffic flows: CurAddr for a direct one, else it goes through a relay. ``peers`` are
+    addresses in the mesh, or names of machines there.
     """
     status = json.loads(text)
     found: dict[str, str] = {}
     for peer in (status.get("Peer") or {}).values():
         path = "direct" if peer.get("CurAddr") else "relayed" if peer.get("Active") else "idle"
-        for address in peer.get("TailscaleIPs") or []:
-            if not peers or address in peers:
-                found[str(address)] = path
+        # A name that was taken before has a suffix in the DNS.
+        names = {str(peer.get(key) or "").partition(".")[0].lower() for key in ("DNSName", "HostName")}
+        addresses = peer.get("TailscaleIPs") or []
+        if not peers or names & set(peers) or any(address in peers for address in addresses):
+            found.update({str(address): path for address in addresses})
     return {"state": clean_value(status.get("BackendState")), "peers": found}
 
 
 def mesh_path(paths: t.Collection[str]) -> str | None:
-    """Return the worst of several paths; None while none has carried traffic."""
-    return "relayed" if "relayed" in paths else "direct" if "direct" in paths else None
+    """Return what a machine has, by its paths to others: one that only reaches a relay has no direct one.
+
+    A relayed path beside direct ones is the other machine's. None while nothing has answered.
+    """
+    return "direct" if "direct" in paths else "relayed" if "relayed" in paths else None
+
+
+def parse_pings(text: str) -> str | None:
+    """Return the path of what ``tailscale ping`` prints, which ends with a direct one; None without an answer."""
+    pongs = [line.rpartition(" via ")[2] for line in text.splitlines() if line.startswith("pong ")]
+    relays = ("DERP(", "peer-relay(")
+    return None if not pongs else "relayed" if all(pong.startswith(relays) for pong in pongs) else "direct"
+
+
+def probe_paths(source: FactsSource, paths: t.Mapping[str, str]) -> dict[str, str]:
+    """Return ``paths``; those that are not direct are tried by ``tailscale ping``, all at once."""
+    import concurrent.futures
+
+    asked = [address for address, path in paths.items() if path != "direct"]
+    words = ("ping", f"--c={_PINGS}", "--timeout=1s")
+
+    def ping(address: str) -> str:
+        return parse_pings(source.run("tailscale", *words, address, accept=(0, 1)) or "") or paths[address]
+
+    if not asked:
+        return dict(paths)
+    with concurrent.futures.ThreadPoolExecutor(len(asked)) as pool:
+        return {**paths, **dict(zip(asked, pool.map(ping, asked), strict=True))}
 
 
 def read_tailscale(
     source: FactsSource, running: t.Mapping[str, str], has_interface: bool, peers: t.Collection[str]
 ) -> dict[str, t.Any]:
-    """Return ``{state, userspace, peers, mesh_path}``. Without an interface of its own the mesh carries no NCCL."""
+    """Return ``{state, userspace, peers, mesh_path}``. Without an interface of its own the mesh carries no NCCL.
+
+    Paths to ``peers`` that nothing has used yet are tried; without any, those of the tailnet are only read.
+    """
     if "tailscaled" not in running:
         return {"state": None, "userspace": None, "peers": {}, "mesh_path": None if has_interface else "none"}
     answer = source.run("tailscale", "status", "--json")
@@ -239,4 +273,5 @@ def read_tailscale(
     if not has_interface:
         source.problem("tailscale runs without an interface (userspace networking): nothing can bind to the mesh")
         return {**facts, "userspace": True, "mesh_path": "none"}
-    return {**facts, "userspace": False, "mesh_path": mesh_path(set(facts["peers"].values()))}
+    paths = probe_paths(source, facts["peers"]) if peers else facts["peers"]
+    return {**facts, "peers": paths, "userspace": False, "mesh_path": mesh_path(set(paths.values()))}

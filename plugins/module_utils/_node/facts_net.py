@@ -244,7 +244,8 @@ def interfaces_for(source: FactsSource, peers: t.Iterable[str], owned: list[OwnA
     routes = parse_ipv4_routes(source.lines(os.path.join(source.proc, "net/route")))
     routes += parse_ipv6_routes(source.lines(os.path.join(source.proc, "net/ipv6_route")))
     found: dict[str, str | None] = {}
-    for peer in peers:
+    # A machine that is named is looked for in the mesh only.
+    for peer in filter(_is_address, peers):
         name = None
         if source.live:
             try:
@@ -255,3 +256,11 @@ def interfaces_for(source: FactsSource, peers: t.Iterable[str], owned: list[OwnA
         if found[peer] is None:
             source.problem(f"no route to {peer}")
     return found
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return False
+    return True

@@ -116,8 +116,11 @@ class FactsSource:
         """Return an absolute path of the machine below this source's root."""
         return os.path.join(self.root, path.lstrip("/"))
 
-    def run(self, tool: str, *args: str) -> str | None:
-        """Return what a tool prints; None when it is not installed, fails or takes longer than the timeout."""
+    def run(self, tool: str, *args: str, accept: t.Collection[int] = (0,)) -> str | None:
+        """Return what a tool prints; None when it is not installed, fails or takes longer than the timeout.
+
+        :param accept: the exit statuses that are no failure.
+        """
         program = shutil.which(tool, path=os.pathsep.join(self.path))
         if program is None:
             return None
@@ -133,7 +136,7 @@ class FactsSource:
         except OSError as exc:
             self.problem(f"{tool} cannot be run: {exc.strerror}")
             return None
-        if done.returncode != 0:
+        if done.returncode not in accept:
             message = (done.stderr or done.stdout).decode(errors="replace").strip().partition("\n")[0]
             reason = clean_value(message) or "no message"
             self.problem(f"{tool} failed with {done.returncode}: {reason[:120]}")

@@ -21,7 +21,7 @@ import tempfile
 import time
 import typing as t
 
-from . import files, placed_files
+from . import facts_host, files, host_reachability, placed_files
 from .commands import CommandError, run
 from .placed_files import Recorder, place_of
 
@@ -43,7 +43,7 @@ def answer(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def _read_state(request: NodeRequest) -> dict[str, t.Any]:
-    """Return what is here (see _model/mesh.py, MeshState); reads only."""
+    """Return what is here (see _model/mesh.py, MeshState), and the path to ``peers``; reads only."""
     root = request.get("root", "/")
     recorder = Recorder(RECORD, _TREES, root)
     record = recorder.read()
@@ -64,6 +64,7 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
         "id": own.get("ID"),
         "record": record,
         "intact": _is_intact(recorder, record, request.get("files", [])),
+        "path": facts_host.mesh_path(set(host_reachability.read_tailscale_paths(request.get("peers", [])).values())),
     }
 
 
@@ -101,11 +102,12 @@ def _wait_ready() -> dict[str, t.Any]:
 
 
 def _join(request: NodeRequest) -> dict[str, t.Any]:
-    """Join a tailnet with a key, which is on the disk for as long as tailscale reads it."""
+    """Join a tailnet with a key, which is on the disk for as long as tailscale reads it; ``flags``: preferences."""
     recorder = Recorder(RECORD, _TREES)
     # Before: a removal after a crash leaves the tailnet again.
     recorder.begin([], {"joined": request["login_server"]})
     words = [f"--login-server={request['login_server']}", f"--timeout={int(request['wait_s'])}s"]
+    words += [f"--{flag}" for flag in request.get("flags", [])]
     folder = tempfile.mkdtemp(prefix="muster-mesh-", dir=_RUN)
     try:
         key = pathlib.Path(folder) / "key"

@@ -28,7 +28,7 @@ _UNIT = """# Written by muster.training; changes are overwritten.
 Description=Lightweight Kubernetes ({role})
 Documentation=https://docs.k3s.io
 Wants=network-online.target
-After=network-online.target
+After=network-online.target tailscaled.service
 
 [Service]
 Type=notify

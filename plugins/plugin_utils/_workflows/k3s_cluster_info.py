@@ -69,6 +69,7 @@ def check_cluster(
     return {
         "changed": False,
         "server": server,
+        "server_address": next(_find_chosen_address(item) for item in members if item.host == server),
         "agents": [host for host, role in roles.items() if role == "agent"],
         "up": up,
         "table": _build_table(present, answers),
@@ -175,9 +176,13 @@ def _describe_node(member: k3s.K3sMember) -> dict[str, t.Any]:
 
 def _find_cluster_address(member: k3s.K3sMember) -> str:
     """Return the address by which K3s will reach a machine: as K3s chooses it."""
+    return _find_chosen_address(member) or next((str(item["address"]) for item in member.addresses), "")
+
+
+def _find_chosen_address(member: k3s.K3sMember) -> str:
+    """Return the address that the inventory chose for the cluster, by itself or by its interface; else nothing."""
     on_interface = [item["address"] for item in member.addresses if item["interface"] == member.flannel_iface]
-    known = [item["address"] for item in member.addresses]
-    return next((str(address) for address in [member.node_ip, *on_interface, *known] if address), "")
+    return next((str(address) for address in [member.node_ip, *on_interface] if address), "")
 
 
 def _read_firewall(member: k3s.K3sMember, *names: str) -> list[t.Any]:

@@ -28,7 +28,7 @@ from .._provision.ledger.ledger_session import LedgerSession
 from .._provision.ledger.ledger_store import read_ledger
 from .node_pool.accounts import ModuleResult, Options, open_tailnet
 from .node_pool.present import Context
-from .shared.open_ledger import open_ledger
+from .shared.open_ledger import await_ledger
 from .shared.state_dir import StateHome
 
 KEY_POOL = "key"
@@ -54,7 +54,7 @@ def ensure_key_present(options: Options, context: Context) -> ModuleResult:
     deadline = format_time(scheduler.now() + expiry)
     run_id = str(options["run_id"]) if options.get("run_id") else None
     request = KeyRequest(home.folder.name, KEY_POOL, "auth_key", run_id, deadline)
-    with open_ledger(home) as writer:
+    with await_ledger(home) as writer:
         session = LedgerSession(read_ledger(home.folder).events, writer)
         created = create_key(
             request,
@@ -69,21 +69,22 @@ def ensure_key_present(options: Options, context: Context) -> ModuleResult:
 
 
 def ensure_key_absent(options: Options, context: Context) -> ModuleResult:
-    """Return the result with state absent: one key, or every key that this cluster created, deleted with proof."""
+    """Return the result with state absent: the named keys, or every one of this cluster, deleted with proof."""
     scheduler = context.scheduler
     if scheduler is None:
         with ThreadScheduler() as real:
             return ensure_key_absent(options, dataclasses.replace(context, scheduler=real))
     home = StateHome(options["state_home"], parse_cluster_name(options["cluster"]))
     key_id = options.get("key_id")
+    named = options.get("key_ids") if key_id is None else [key_id]
     leases = read_ledger(home.folder).leases.values()
     open_keys = [lease for lease in leases if lease.resource == "auth_key" and lease.open]
-    tokens = {lease.token for lease in open_keys if key_id is None or key_id in lease.ids}
+    tokens = {lease.token for lease in open_keys if named is None or set(named) & set(lease.ids)}
     if context.check or not tokens:
         return {"changed": bool(tokens), "key_id": key_id}
     tailnet = open_tailnet(options, context.externals)
     request = DeleteRequest(home.folder.name, scheduler.now() + validators.integer(10)(options["wait_s"], "wait_s"))
-    with open_ledger(home) as writer:
+    with await_ledger(home) as writer:
         session = LedgerSession(read_ledger(home.folder).events, writer)
         proof = delete_leases(
             request,

@@ -157,7 +157,7 @@ class BareLab(nodes.Lab):
             "--volume=/var/lib/rancher",
             "--volume=/var/lib/kubelet",
         ]
-        nodes.start(self.podman, self.id, node, root_image, binds)
+        nodes.start(self.podman, self.id, node, root_image, binds, self.network_of(node.name))
         self._wait_ready(node)
 
     def state(self, node: str) -> list[str]:

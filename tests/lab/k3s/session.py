@@ -30,8 +30,10 @@ _OF_ONE_CLUSTER = (
 
 
 @contextlib.contextmanager
-def open_machines(recipe: image.Recipe = image.KUBE, size: int = 2) -> t.Iterator[machines.BareLab]:
-    """Bare machines of a root file system, booted; fails when anything of them is left at its end."""
+def open_machines(
+    recipe: image.Recipe = image.KUBE, size: int = 2, behind: t.Collection[str] = ()
+) -> t.Iterator[machines.BareLab]:
+    """Bare machines of a root file system, booted, some of them ``behind`` a router; nothing of them may be left."""
     reason = host.unmet()
     if reason:
         not_run(reason)
@@ -43,7 +45,7 @@ def open_machines(recipe: image.Recipe = image.KUBE, size: int = 2) -> t.Iterato
         machines.prepare(tool)
     except host.LabError as error:
         not_run(str(error))
-    lab = machines.BareLab(tool, pathlib.Path(tempfile.mkdtemp(prefix="muster-lab-")), size=size)
+    lab = machines.BareLab(tool, pathlib.Path(tempfile.mkdtemp(prefix="muster-lab-")), size, behind)
     try:
         lab.up(root_image)
         yield lab
@@ -53,9 +55,9 @@ def open_machines(recipe: image.Recipe = image.KUBE, size: int = 2) -> t.Iterato
 
 
 @contextlib.contextmanager
-def open_operator(size: int = 2) -> t.Iterator[Operator]:
+def open_operator(size: int = 2, behind: t.Collection[str] = ()) -> t.Iterator[Operator]:
     """Bare machines and who runs playbooks on them."""
-    with open_machines(size=size) as lab:
+    with open_machines(size=size, behind=behind) as lab:
         NOTES.append(f"K3s: {machines.binary(lab.folder)[1]} is what the role installs")
         yield Operator(lab)
 

@@ -18,14 +18,13 @@ from ....module_utils._model.timestamps import format_time
 from ....module_utils._secrets.secret import Secret
 from ..._provision.create import generate_token
 from ..._provision.ledger.ledger_store import read_ledger
-from ..shared.open_ledger import open_ledger
+from ..shared.open_ledger import await_ledger
 from ..shared.state_dir import StateHome
 
 if t.TYPE_CHECKING:
     from ..._hosts.node_client import NodeClient
 
 RESOURCE: t.Final = "k3s_token"
-_LOCK_S = 60.0
 
 
 def create_token(server: NodeClient, home: StateHome, node: str, ttl_s: int) -> Secret:
@@ -112,14 +111,6 @@ def _is_over(lease: Lease) -> bool:
 
 
 def _append(home: StateHome, event: LedgerEvent) -> None:
-    """Add a line to the ledger; agents of one play come here at the same moment, so its holder is waited for."""
-    end = time.monotonic() + _LOCK_S
-    while True:
-        try:
-            with open_ledger(home) as writer:
-                writer.append(event)
-                return
-        except RefusedError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.05)
+    """Add a line to the ledger; agents of one play come here at the same moment."""
+    with await_ledger(home) as writer:
+        writer.append(event)

@@ -50,7 +50,7 @@ WantedBy=multi-user.target
 class MeshOrder:
     """What one machine shall be. ``address``: the one by which the controller reaches it.
 
-    ``node_name``: the name that it gets when it joins.
+    ``node_name``: the name that it gets when it joins. ``peers``: machines of the mesh to which the path is read.
     """
 
     settings: mesh.MeshSettings
@@ -63,6 +63,7 @@ class MeshOrder:
     port: int = 41641
     key: Secret | None = None
     wait_s: int = 60
+    peers: tuple[str, ...] = ()
 
     @property
     def unit_text(self) -> str:
@@ -117,6 +118,7 @@ def read_order(
         port=validators.integer(0, 65535)(options["port"], "port"),
         key=_read_key(options.get("auth_key_file"), base),
         wait_s=validators.integer(5, 600)(options["wait_s"], "wait_s"),
+        peers=tuple(validators.list_of(validators.text)(options.get("peers") or [], "peers")),
     )
 
 
@@ -157,7 +159,9 @@ def _carry_out(remote: NodeClient, order: MeshOrder, state: mesh.MeshState, plan
         remote.call("mesh", step="set", flags=mesh.to_flags(plan.changes), former=former)
     if plan.join and order.key is not None:
         server = order.settings.login_server or mesh.DEFAULT_SERVER
-        remote.call("mesh", step="join", key=order.key.reveal(), login_server=server, wait_s=order.wait_s)
+        # Again: the first "tailscale up" of a machine forgets what was set before it.
+        flags = mesh.to_flags(plan.changes)
+        remote.call("mesh", step="join", key=order.key.reveal(), login_server=server, wait_s=order.wait_s, flags=flags)
     if plan.connect:
         remote.call("mesh", step="connect", wait_s=order.wait_s)
 
@@ -186,7 +190,8 @@ def ensure_absent(remote: NodeClient, order: MeshOrder, check: bool) -> Result:
 def _read_state(remote: NodeClient, order: MeshOrder) -> dict[str, t.Any]:
     digest = hashlib.sha256(order.unit_text.encode()).hexdigest()
     wanted = [{"path": _UNIT_FILE, "sha256": digest}, *({"path": path} for path in _PROGRAMS.values())]
-    return remote.call("mesh", step="look", files=wanted)
+    asked = {"peers": list(order.peers)} if order.peers else {}
+    return remote.call("mesh", step="look", files=wanted, **asked)
 
 
 def _install(remote: NodeClient, order: MeshOrder, state: mesh.MeshState) -> None:
@@ -210,6 +215,7 @@ def _describe(answer: t.Mapping[str, t.Any]) -> Result:
         "addresses": answer.get("addresses") or [],
         "name": answer.get("name"),
         "device_id": answer.get("id"),
+        "path": answer.get("path"),
         "login_server": str((answer.get("prefs") or {}).get("ControlURL") or "") or None,
     }
 

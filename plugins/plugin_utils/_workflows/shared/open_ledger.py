@@ -14,9 +14,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
+import time
 import types
+import typing as t
 
-from ....module_utils._model.errors import MusterError
+from ....module_utils._model.errors import MusterError, RefusedError
 from ....module_utils._model.ledger import LedgerEvent
 from ....module_utils._model.state_store import StateConflictError, StateStore
 from ..._provision.ledger.ledger_merge import merge_events
@@ -40,6 +42,22 @@ def open_ledger(
     if store is None:
         return LedgerWriter(home.folder, for_deletion=for_deletion)
     return StoredLedger(store, home.folder, for_deletion=for_deletion)
+
+
+@contextlib.contextmanager
+def await_ledger(home: StateHome, wait_s: float = 60.0) -> t.Iterator[Appender]:
+    """Open the ledger as :func:`open_ledger` does; another writer is waited for: hosts of one play come at once."""
+    end = time.monotonic() + wait_s
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                writer = stack.enter_context(open_ledger(home))
+                break
+            except RefusedError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.05)
+        yield writer
 
 
 class StoredLedger:

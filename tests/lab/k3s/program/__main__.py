@@ -16,8 +16,9 @@ import typing as t
 
 import agent
 import flags
+import network
 import server
-from common import BIN, Parts, own_address, tell_systemd
+from common import BIN, DATA, Parts, own_address, tell_systemd
 
 VERSION = "v1.34.10+k3s1"
 _TOKEN_USAGE = "usage: k3s token create [--ttl TTL] [--description TEXT] | delete TOKEN-ID | list [-o json]"
@@ -54,10 +55,10 @@ def _run(command: str, argv: list[str]) -> t.NoReturn:
     if os.geteuid() != 0:
         flags.refuse(f"{command} must run as root")
     for name in ("data-dir", "write-kubeconfig"):
-        if name in options and options[name] not in (str(agent.DATA), server.KUBECONFIG):
+        if name in options and options[name] not in (str(DATA), server.KUBECONFIG):
             flags.refuse(f"the stand-in has one {name}")
     name = str(options.get("node-name") or socket.gethostname()).lower()
-    address = (options.get("node-ip") or [own_address()])[0]
+    address = _address(options)
     parts = Parts()
     if command == "server":
         _serve(options, parts, name, address)
@@ -71,6 +72,18 @@ def _run(command: str, argv: list[str]) -> t.NoReturn:
         agent.run(options, parts, name, address, host)
     tell_systemd("READY=1")
     parts.wait()
+
+
+def _address(options: t.Mapping[str, t.Any]) -> str:
+    """Return the address of this node: node-ip, else that of flannel-iface, else that of the default route."""
+    if options.get("node-ip"):
+        return str(options["node-ip"][0])
+    if not options.get("flannel-iface"):
+        return own_address()
+    try:
+        return network.address_of(str(options["flannel-iface"]))
+    except ValueError as exc:
+        flags.refuse(str(exc))
 
 
 def _serve(options: t.Mapping[str, t.Any], parts: Parts, name: str, address: str) -> None:

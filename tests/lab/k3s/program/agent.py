@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The agent's part: joining, containerd, kubelet, kube-proxy, and the routes to other nodes' pods (as host-gw does it)."""
+"""The agent's part: joining, containerd, kubelet, kube-proxy, and the network between pods."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import re
 import socket
 import ssl
 import subprocess
-import threading
 import time
 import typing as t
 import urllib.parse
 
-from common import API_PORT, BIN, DATA, RUN, SUPERVISOR_NAME, Parts, ask_api, kubeconfig, log, random_text, write
+import network
+from common import API_PORT, BIN, RUN, SUPERVISOR_NAME, Parts, kubeconfig, log, random_text, write
+from network import AGENT
 
-AGENT = DATA / "agent"
 SOCKET = RUN / "containerd" / "containerd.sock"
 _BOOTSTRAP = re.compile(r"[a-z0-9]{6}\.[a-z0-9]{16}\Z")
 _CONTAINERD = """version = 2
@@ -156,70 +156,9 @@ def run(options: t.Mapping[str, t.Any], parts: Parts, name: str, address: str, a
     parts.start("kubelet", [BIN, "kubelet", *(f"--{key}={value}" for key, value in flags.items()), *extra])
     proxy = ["--conntrack-max-per-core=0", f"--cluster-cidr={settings['pods']}", f"--hostname-override={name}"]
     parts.start("kube-proxy", [BIN, "kube-proxy", f"--kubeconfig={AGENT}/kube-proxy.kubeconfig", *proxy])
-    routes = Routes(name, api, settings["pods"])
-    parts.at_end.append(routes.remove)
-    threading.Thread(target=routes.follow, daemon=True).start()
+    made = network.start(name, api, settings, str(options.get("flannel-iface", "")), address)
+    parts.at_end.append(made.remove)
     parts.until(_healthy, "kubelet")
-
-
-class Routes:
-    """A bridge for this node's pods, and one route for each other node's."""
-
-    def __init__(self, name: str, api: str, pods: str) -> None:
-        self.name, self.api, self.pods = name, api, pods
-        self.there: dict[str, str] = {}
-        subprocess.run(["mount", "--make-rshared", "/"], check=True)
-        subprocess.run(["sysctl", "-qw", "net.ipv4.ip_forward=1"], check=True)
-        comment = ["-m", "comment", "--comment", "flanneld masq"]
-        rule = ["POSTROUTING", "-s", pods, "!", "-d", pods, *comment, "-j", "MASQUERADE"]
-        if subprocess.run(["iptables", "-w", "-t", "nat", "-C", *rule], capture_output=True).returncode:
-            subprocess.run(["iptables", "-w", "-t", "nat", "-A", *rule], check=True)
-
-    def follow(self) -> None:
-        """Look at the cluster's nodes for ever."""
-        # A kubelet may read its own Node only.
-        keys = {"ca": f"{AGENT}/server-ca.crt", "certificate": f"{AGENT}/client-kube-proxy.crt"}
-        keys["key"] = f"{AGENT}/client-kube-proxy.key"
-        while True:
-            try:
-                status, answer = ask_api(self.api, "GET", "/api/v1/nodes", **keys)
-                if status == 200:
-                    self.apply(answer["items"])
-            except (OSError, http.client.HTTPException, ValueError):
-                pass
-            time.sleep(1)
-
-    def apply(self, nodes: t.Sequence[t.Mapping[str, t.Any]]) -> None:
-        """Give this machine the routes of the nodes that there are."""
-        wanted = {}
-        for node in nodes:
-            pods = node["spec"].get("podCIDR")
-            at = [item["address"] for item in node["status"].get("addresses", []) if item["type"] == "InternalIP"]
-            if pods and node["metadata"]["name"] == self.name:
-                _write_cni(pods)
-            elif pods and at:
-                wanted[pods] = at[0]
-        for pods, at in wanted.items() - self.there.items():
-            subprocess.run(["ip", "route", "replace", pods, "via", at], check=False)
-        for pods in self.there.keys() - wanted.keys():
-            subprocess.run(["ip", "route", "del", pods], check=False, capture_output=True)
-        self.there = wanted
-
-    def remove(self) -> None:
-        """Take the routes away."""
-        for pods in self.there:
-            subprocess.run(["ip", "route", "del", pods], check=False, capture_output=True)
-
-
-def _write_cni(pods: str) -> None:
-    place = AGENT / "etc/cni/net.d/10-flannel.conflist"
-    if place.exists() and pods in place.read_text():
-        return
-    ranges = {"type": "host-local", "dataDir": f"{AGENT}/cni", "ranges": [[{"subnet": pods}]]}
-    bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": False, "hairpinMode": True}
-    ports = {"type": "portmap", "capabilities": {"portMappings": True}}
-    plugins = [{**bridge, "ipam": {**ranges, "routes": [{"dst": "0.0.0.0/0"}]}}, ports]
-    write(place, json.dumps({"cniVersion": "0.4.0", "name": "cbr0", "plugins": plugins}))
 
 
 def _start_containerd(options: t.Mapping[str, t.Any], parts: Parts) -> None:

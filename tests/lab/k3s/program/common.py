@@ -155,7 +155,8 @@ def ask_api(address: str, method: str, path: str, body: t.Any = None, **files: s
     connection = http.client.HTTPSConnection(address, API_PORT, context=context, timeout=10)
     try:
         text = None if body is None else json.dumps(body)
-        connection.request(method, path, text, {"Content-Type": "application/json"})
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        connection.request(method, path, text, {"Content-Type": kind})
         answer = connection.getresponse()
         data = answer.read()
         return answer.status, json.loads(data) if data.startswith(b"{") else data.decode()

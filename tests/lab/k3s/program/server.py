@@ -22,6 +22,7 @@ import threading
 import time
 import typing as t
 
+import network
 from common import API_PORT, BIN, DATA, SUPERVISOR_NAME, Parts, ask_api, issue, kubeconfig, log, random_text, write
 
 SERVER = DATA / "server"
@@ -49,6 +50,10 @@ class Server:
         unknown = set(options.get("disable", [])) - set(_DISABLE)
         if unknown:
             raise ValueError(f"invalid disable item: {', '.join(sorted(unknown))}")
+        # The real one has VXLAN unless it is told otherwise.
+        self.backend = str(options.get("flannel-backend") or ("vxlan" if options.get("flannel-iface") else "host-gw"))
+        if self.backend not in network.BACKENDS:
+            raise ValueError(f"the stand-in has no flannel-backend {self.backend}")
 
     @property
     def digest(self) -> str:
@@ -127,7 +132,7 @@ class Server:
             shutil.copy(TLS / f"client-ca.{kind}", folder / f"client-ca.{kind}")
         kubelet = issue(folder, f"kubelet-{name}", f"/O=system:nodes/CN=system:node:{name}", "client-ca")
         proxy = issue(folder, f"kube-proxy-{name}", "/CN=system:kube-proxy", "client-ca")
-        settings = {"pods": str(self.pods), "dns": str(self.services[10])}
+        settings = {"pods": str(self.pods), "dns": str(self.services[10]), "backend": self.backend}
         return {
             "server-ca.crt": (TLS / "server-ca.crt").read_text(),
             "client-ca.crt": (TLS / "client-ca.crt").read_text(),

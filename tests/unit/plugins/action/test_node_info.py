@@ -23,6 +23,6 @@ def test_the_host_of_the_task_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         "ansible_play_hosts_all": ["gpu-1", "gpu-2", "gpu-3", "gpu-4"],
     }
     result = action.work(options, variables)
-    # With the mesh addresses of the other hosts, to which the path is wanted.
-    peers = ["100.64.0.2", "100.64.0.3"]
+    # With the other hosts by their mesh addresses, or by name, to which the path is wanted.
+    peers = ["100.64.0.2", "100.64.0.3", "gpu-4"]
     assert result == {"values": ("to gpu-1", own, "python3", ["torch"], False, peers)}

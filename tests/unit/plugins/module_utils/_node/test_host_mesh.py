@@ -80,7 +80,9 @@ def test_what_is_there_is_read_and_nothing_is_written(node: pathlib.Path) -> Non
 
 def test_the_key_is_a_file_for_its_owner_and_for_as_long_as_it_is_read(node: pathlib.Path) -> None:
     before = sorted(item.name for item in node.parent.iterdir())
-    assert ask("join", key=KEY, login_server="https://hs.example.com", wait_s=5) == {}
+    wanted = {"login_server": "https://hs.example.com", "wait_s": 5, "flags": ["hostname=gpu-1", "ssh=true"]}
+    assert ask("join", key=KEY, **wanted) == {}
+    assert calls(node)[-1].endswith("--hostname=gpu-1 --ssh=true")
     assert (node / "key").read_text() == KEY and (node / "mode").read_text() == "600\n"
     assert KEY not in "".join(calls(node)) and "--login-server=https://hs.example.com" in calls(node)[-1]
     assert sorted(item.name for item in node.parent.iterdir()) == [*before, "var"]
@@ -139,3 +141,15 @@ def test_what_was_installed_is_recorded_and_goes_with_its_state(node: pathlib.Pa
     (root / "var/lib/tailscale").mkdir(parents=True)
     assert ask("remove", root=str(root), flags=[]) == {"removed": True}
     assert not root.exists() or list(root.rglob("*")) == []
+
+
+def test_the_path_to_other_machines_is_read_where_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[t.Sequence[str]] = []
+
+    def read(peers: t.Sequence[str]) -> dict[str, str]:
+        asked.append(peers)
+        return {"100.64.0.2": "relayed", "100.64.0.3": "direct"} if peers else {}
+
+    monkeypatch.setattr(host_mesh.host_reachability, "read_tailscale_paths", read)
+    assert ask("look", peers=["gpu-2"])["path"] == "direct" and ask("look")["path"] is None
+    assert asked == [["gpu-2"], []]

@@ -110,6 +110,17 @@ def test_a_clock_that_is_off_is_named() -> None:
         check(ahead_s=90)
 
 
+def test_the_address_that_the_server_has_on_its_interface_is_the_agents_way_to_it() -> None:
+    mesh = {"interface": "tailscale0", "address": "100.64.0.1", "prefix": 32}
+    machines, found = inventory(ROLES), {}
+    for name, own in (("plain", {}), ("interface", {"k3s_flannel_iface": "tailscale0"})):
+        machines["a"] = cluster.ClusterMachine({**machines["a"].variables, **own})
+        clients: t.Any = [Machine("a", addresses=[*FACTS["addresses"], mesh]), Machine("b")]
+        answer = cluster.check_cluster(lambda c=clients: c, machines, ["a", "b"], "10.42.0.0/16", "10.43.0.0/16")
+        found[name] = (answer["server_address"], answer["nodes"][0]["address"])
+    assert found == {"plain": ("", "192.0.2.1"), "interface": ("100.64.0.1", "100.64.0.1")}
+
+
 def test_an_option_of_a_host_is_checked_on_it() -> None:
     machines = inventory(ROLES)
     machines["b"] = cluster.ClusterMachine({**machines["b"].variables, "k3s_flannel_iface": "eth7"})
@@ -129,6 +140,24 @@ def test_a_machine_joins_a_cluster_of_which_another_one_is_lost() -> None:
     assert found["server"] == "a" and [item["name"] for item in found["objects"]] == ["c"]
     assert [(item["host"], item["role"]) for item in found["nodes"]] == [("a", "server"), ("c", "agent")]
     assert found["notes"][0] == "b: left out, it does not answer" and found["labels"] == []
+
+
+def test_a_machine_that_joins_eight_has_each_of_them_looked_at_once() -> None:
+    asked: list[str] = []
+
+    class Counted(Machine):
+        def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
+            asked.append(self.name)
+            return super().call(op, **values)
+
+    names = ["a", "b", *(f"n{index}" for index in range(6))]
+    machines = {name: cluster.ClusterMachine({"muster_k3s_role": ROLES.get(name, "agent")}) for name in names}
+    clients: t.Any = [Counted(name) for name in [*names, "c"]]
+    machines["c"] = cluster.ClusterMachine({})
+    found = cluster.check_cluster(lambda: clients, machines, ["c"], "10.42.0.0/16", "10.43.0.0/16", ["c"])
+    assert sorted(asked) == sorted([*names, "c"]) and len(asked) == 9
+    # What follows is for the machine that joins alone; of the others no firewall is active.
+    assert [item["name"] for item in found["objects"]] == ["c"] and found["firewalls"] == []
 
 
 def test_a_machine_joins_only_what_is_up() -> None:

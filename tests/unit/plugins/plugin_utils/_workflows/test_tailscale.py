@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import json
 import pathlib
@@ -17,7 +18,10 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.muster.training.plugins.action.tailscale_device import ActionModule as DeviceFace
 from ansible_collections.muster.training.plugins.action.tailscale_key import ActionModule as KeyFace
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
-from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read_ledger
+from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import (
+    LedgerWriter,
+    read_ledger,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._workflows import tailscale
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.accounts import Externals
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.present import Context
@@ -89,6 +93,24 @@ def test_a_key_ends_with_proof_and_once(tailnet: Tailnet) -> None:
     assert tailnet.key(state="absent")["changed"]
     assert tailnet.api.alive() == []
     assert {lease.state for lease in read_ledger(tailnet.folder / "state" / "lab").leases.values()} == {"verified"}
+
+
+def test_several_keys_end_at_once_and_no_other_one(tailnet: Tailnet) -> None:
+    first, second, other = (tailnet.key(dest=f"{name}.key") for name in "abc")
+    ids = [first["key_id"], second["key_id"]]
+    assert sorted(tailnet.key(state="absent", key_ids=ids)["revoked"]) == sorted(ids)
+    assert [item.id for item in tailnet.api.alive()] == [other["key_id"]]
+    assert not tailnet.key(state="absent", key_ids=[])["changed"] and len(tailnet.api.alive()) == 1
+
+
+def test_hosts_of_one_play_get_their_keys_though_the_ledger_is_in_use(tailnet: Tailnet) -> None:
+    tailnet.key()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        with LedgerWriter(tailnet.folder / "state" / "lab"):
+            waiting = pool.submit(tailnet.key, dest="other.key")
+            with pytest.raises(TimeoutError):
+                waiting.result(0.3)
+        assert waiting.result(5)["changed"] and len(tailnet.api.alive()) == 2
 
 
 def test_headscale_keeps_revoked_keys_in_its_listing(tailnet: Tailnet) -> None:

@@ -63,8 +63,8 @@ def test_a_bare_machine_joins_and_the_key_is_in_one_request_only(release: pathli
     assert result["changed"] is True and result["joined"] is True and result["addresses"] == ["100.64.0.1"]
     assert [request["step"] for request in machine.requests if KEY in str(request)] == ["join"]
     assert KEY not in str(result)
-    # The name that it joins with.
-    assert next(item for item in machine.requests if item["step"] == "set")["flags"] == ["hostname=gpu-1"]
+    # The name that it joins with: set, and again with the join, which forgets what was set on a new machine.
+    assert [item["flags"] for item in machine.requests if item["step"] in ("set", "join")] == [["hostname=gpu-1"]] * 2
 
 
 def test_a_check_sends_no_request_that_changes_something(release: pathlib.Path) -> None:
@@ -78,6 +78,14 @@ def test_a_second_run_asks_once_and_changes_nothing(release: pathlib.Path) -> No
     machine = Machine(program="/usr/bin/tailscale", active=True, backend="Running", prefs={"Hostname": "spark"})
     assert ask(machine, release)["changed"] is False
     assert len(machine.requests) == 1
+
+
+def test_the_path_to_others_is_asked_for_with_the_same_request(release: pathlib.Path) -> None:
+    machine = Machine(program="/usr/bin/tailscale", active=True, backend="Running", path="relayed")
+    assert ask(machine, release, peers=["gpu-2", "100.64.0.3"])["path"] == "relayed"
+    assert [request["peers"] for request in machine.requests] == [["gpu-2", "100.64.0.3"]]
+    with pytest.raises(InputError, match="peers"):
+        ask(machine, release, peers=[{}])
 
 
 def test_a_changed_program_is_replaced_before_anything_else_is_judged(release: pathlib.Path) -> None:
