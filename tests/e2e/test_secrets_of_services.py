@@ -7,73 +7,22 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import json
 import os
 import pathlib
-import subprocess
 import typing as t
-import urllib.request
 
 import pytest
 
+from ansible_collections.muster.training.tests.e2e.bao_world import CANARY, ROOT_TOKEN, Bao, bind_bao
 from ansible_collections.muster.training.tests.e2e.playbook_world import assert_refused, everything, until
-from ansible_collections.muster.training.tests.e2e.service_world import (
-    KEYS,
-    SECRET,
-    ServiceWorld,
-    Store,
-    free_port,
-    services_python,
-    wait_for,
-)
+from ansible_collections.muster.training.tests.e2e.service_world import KEYS, SECRET, ServiceWorld, Store
 from ansible_collections.muster.training.tests.support import canary
-
-CANARY = "kv-7c1e/ü&bird cage"
-ROOT_TOKEN = "canary-root-token-0001"
-
-
-class Bao(t.NamedTuple):
-    """A running OpenBao in dev mode."""
-
-    url: str
-
-    def ask(self, method: str, path: str, body: t.Any = None) -> None:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"X-Vault-Token": ROOT_TOKEN, "Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self.url}/v1/{path}", data, headers, method=method)
-        urllib.request.build_opener().open(request, timeout=10).close()
-
-
-@pytest.fixture
-def bao(tmp_path: pathlib.Path) -> t.Iterator[Bao]:
-    """OpenBao with one secret."""
-    port, log = free_port(), tmp_path / "bao.log"
-    argv = [str(pathlib.Path(services_python()).parent / "bao"), "server", "-dev", "-dev-no-store-token"]
-    argv += [f"-dev-listen-address=127.0.0.1:{port}"]
-    environment = {**os.environ, "BAO_DEV_ROOT_TOKEN_ID": ROOT_TOKEN, "HOME": str(tmp_path)}
-    with log.open("wb") as handle:
-        process = subprocess.Popen(argv, env=environment, stdout=handle, stderr=handle)
-    try:
-        found = Bao(f"http://127.0.0.1:{port}")
-        wait_for(f"{found.url}/v1/sys/health", process, log)
-        found.ask("POST", "secret/data/team/train", {"data": {"TOKEN": CANARY}})
-        yield found
-    finally:
-        process.kill()
-        process.wait()
-        # Its log has the token of dev mode, which this test knows.
-        log.unlink()
-
-
-def service(bao: Bao) -> dict[str, t.Any]:
-    pointer = {"from": "env", "keys": {"token": "BAO_TOKEN"}}
-    return {"name": "bao", "kind": "secrets", "mode": "bind", "endpoint": bao.url, "secret_ref": pointer}
 
 
 def test_a_token_from_openbao_is_in_the_ranks_and_nowhere_else(services: ServiceWorld, store: Store, bao: Bao) -> None:
     """The token of the job, the token of the service and the keys of the store: success at the highest verbosity."""
     env = {**KEYS, "BAO_TOKEN": ROOT_TOKEN}
-    bound = services.start("services", env=env, args=("-vvvvv",), muster_services=[service(bao), services.bind(store)])
+    bound = services.start("services", env=env, args=("-vvvvv",), muster_services=[bind_bao(bao), services.bind(store)])
     assert bound.wait().code == 0, bound.output
     (services.root / "expected").write_text(CANARY)
     text = (

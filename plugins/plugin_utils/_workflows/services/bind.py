@@ -20,7 +20,6 @@ from ....module_utils._model.binding import Binding, Reachability, describe_matr
 from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.service import Service, parse_services, refuse_rented
 from ..._hosts.node_client import NodeClient
-from ..._services import vault
 from ..shared import bindings, credentials
 from ..shared.progress import Progress
 from ..shared.request import RunRequest
@@ -122,7 +121,7 @@ def _check(order: BindOrder, binding: Binding, remotes: t.Sequence[NodeClient]) 
     option = f"muster_services.{binding.name}"
     if binding.component == "secrets":
         # From here alone: values are resolved on the controller, and nodes never talk to this service.
-        vault.check_access(credentials.vault_access("openbao", option, binding), option)
+        credentials.check_secrets(binding, option)
         return []
     signer = credentials.open_signer(binding, option)
     return store_check.check_store(binding, signer, remotes, writes=not order.check)

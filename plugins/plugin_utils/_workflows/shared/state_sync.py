@@ -39,6 +39,7 @@ _PATTERNS: t.Final = (
     "known_hosts",
     "bindings/*.json",
     "runs/*/run.json",
+    "runs/*/secret_leases.json",
     "runs/*/events.jsonl",
     "runs/*/metrics.jsonl",
     "runs/*/usage.jsonl",

@@ -25,10 +25,11 @@ from ...._kube.api.client import Client
 from ...._kube.api.kinds import KubeObject
 from ...._kube.jobs.spec import ATTEMPT_LABEL, KubePlan
 from ...._kube.objects import status
+from ...._kube.objects.apply import apply
 from ...shared import cluster_identity, kube_connection, run_record
 from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
-from .. import network, secrets
+from .. import network, secret_leases, secrets
 from .. import source as code_source
 from ..announce import announce
 from ..explain import explain_end
@@ -123,7 +124,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             return lease_guard.delete_after_end(
                 request, home, before, lambda: _open_for_job(request, job)[0], done, before.outcome
             )
-        values = secrets.resolve_secrets(job, home)
+        resolved = secrets.resolve_secrets(job, home)
         client, namespace = _open_for_job(request, job)
         if not request.options.get("cluster_id"):
             # Who names the cluster by its id knows better than what was written down.
@@ -150,8 +151,11 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         with home.lock(run_id):
             try:
                 take_over = bool(request.options.get("take_over"))
-                with leader_lease.hold_lease(client, asked.plan(1), home, request.progress, take_over) as claim:
-                    return _start_or_follow(asked, values, drilling, claim)
+                with (
+                    leader_lease.hold_lease(client, asked.plan(1), home, request.progress, take_over) as claim,
+                    secret_leases.hold(request, home, job, run_id, resolved) as full,
+                ):
+                    return _start_or_follow(asked, full, drilling, claim)
             finally:
                 delete_unstarted(folder)
 
@@ -178,7 +182,7 @@ def _check(asked: ClusterRun) -> Result:
 
 
 def _start_or_follow(
-    asked: ClusterRun, values: tuple[dict[str, str], dict[str, bytes]], drilling: drill.Drill | None, claim: LeaderLease
+    asked: ClusterRun, values: secrets.JobSecrets, drilling: drill.Drill | None, claim: LeaderLease
 ) -> Result:
     request, client, before, folder = asked.request, asked.client, asked.before, asked.folder
     context = request.options.get("context")
@@ -198,16 +202,14 @@ def _start_or_follow(
         known = current.backend_ref.cluster_id if current.backend_ref else None
     else:
         _delete_former_start(asked, made, live)
-        network_preflight.run_preflight(
-            client, made, asked.home, request.progress, asked.placement.node_uids, asked.facts.policies
-        )
+        _test_network(asked, made, values)
         made = dataclasses.replace(made, begun=int(time.time()))
         reference, known = submit.build_reference(kubernetes_plan.build_objects(made)[-1], made, context), None
     reference = dataclasses.replace(reference, cluster_id=known or cluster_identity.read_cluster_id(client))
     current = dataclasses.replace(current, backend_ref=reference)
     files.private_dir(folder)
     network.write_verdict(folder, asked.network)
-    supporting = submit.SupportingObjects(client, made, folder, submit.build_run_secret(made, values))
+    supporting = submit.SupportingObjects(client, made, folder, submit.build_run_secrets(made, values))
     if follows and status.read_state(t.cast(KubeObject, live)).phase == "waiting":
         supporting.restore(t.cast(KubeObject, live), request.progress)
     # If the controller is killed from here on, the run can still be found, followed and cancelled.
@@ -222,8 +224,20 @@ def _start_or_follow(
     return _follow(asked, made, t.cast(KubeObject, live), current, drilling, claim, restore, changed=not follows)
 
 
+def _test_network(asked: ClusterRun, made: KubePlan, values: secrets.JobSecrets) -> None:
+    """Run the network test; the kubelet pulls the image of its pods with the run's own credentials, too."""
+    progress, client = asked.request.progress, asked.client
+    apply(client, submit.build_pull_secret(made, values))
+    try:
+        uids, policies = asked.placement.node_uids, asked.facts.policies
+        network_preflight.run_preflight(client, made, asked.home, progress, uids, policies)
+    except BaseException:
+        delete_secret(client, made, made.pull_secret, progress)
+        raise
+
+
 def _submit(
-    asked: ClusterRun, made: KubePlan, values: tuple[dict[str, str], dict[str, bytes]], record: RunRecord
+    asked: ClusterRun, made: KubePlan, values: secrets.JobSecrets, record: RunRecord
 ) -> tuple[KubeObject, RunRecord]:
     """Make the run's objects; return the one that runs it, and the run's record."""
     folder, now = asked.folder, t.cast(str, run_record.format_time(time.time()))
@@ -356,8 +370,10 @@ def _conclude(
             # The run has ended all the same, and its machines go back.
             problem = error
     else:
-        delete_secret(client, made, progress)
+        delete_secret(client, made, made.secret, progress)
     log_recovery.recover_logs(client, made, follower, told == "done")
+    # What reads the logs of the pods is pulled with it, too.
+    delete_secret(client, made, made.pull_secret, progress)
     outcome = explain_end(folder, check_attendance(made.job, follower, outcome), "kubernetes")
     ended = record_end(follower, outcome, record, guard.prices(follower.nodes.values()), follower.ended_at())
     result = add_drill(build_result(ended, folder, changed), follower, ended)

@@ -1,0 +1,75 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A real OpenBao for end-to-end tests, in dev mode on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import typing as t
+import urllib.error
+import urllib.request
+
+from ansible_collections.muster.training.tests.e2e.service_world import free_port, services_python, wait_for
+
+CANARY = "kv-7c1e/ü&bird cage"
+ROOT_TOKEN = "canary-root-token-0001"
+
+
+class Bao(t.NamedTuple):
+    """A running OpenBao."""
+
+    url: str
+
+    def ask(self, method: str, path: str, body: t.Any = None, token: str = ROOT_TOKEN) -> t.Any:
+        """Return the answer of its API, None for one without a body."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"X-Vault-Token": token, "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/v1/{path}", data, headers, method=method)
+        with urllib.request.build_opener().open(request, timeout=10) as answer:
+            return json.loads(answer.read() or b"null")
+
+    def is_alive(self, token: str) -> bool:
+        """Return whether a token opens anything."""
+        try:
+            self.ask("GET", "auth/token/lookup-self", token=token)
+        except urllib.error.HTTPError:
+            return False
+        return True
+
+    def make_token(self, rules: str, ttl: str = "1h") -> str:
+        """Return a token that may do what these rules of a policy say."""
+        self.ask("PUT", "sys/policies/acl/controller", {"policy": rules})
+        made = self.ask("POST", "auth/token/create", {"policies": ["controller"], "ttl": ttl})
+        return str(made["auth"]["client_token"])
+
+
+def bind_bao(bao: Bao) -> dict[str, t.Any]:
+    """Return a service of ``muster_services`` that binds it."""
+    pointer = {"from": "env", "keys": {"token": "BAO_TOKEN"}}
+    return {"name": "bao", "kind": "secrets", "mode": "bind", "endpoint": bao.url, "secret_ref": pointer}
+
+
+@contextlib.contextmanager
+def openbao(root: pathlib.Path) -> t.Iterator[Bao]:
+    """Run OpenBao with one secret."""
+    port, log = free_port(), root / "bao.log"
+    argv = [str(pathlib.Path(services_python()).parent / "bao"), "server", "-dev", "-dev-no-store-token"]
+    argv += [f"-dev-listen-address=127.0.0.1:{port}"]
+    environment = {**os.environ, "BAO_DEV_ROOT_TOKEN_ID": ROOT_TOKEN, "HOME": str(root)}
+    with log.open("wb") as handle:
+        process = subprocess.Popen(argv, env=environment, stdout=handle, stderr=handle)
+    try:
+        found = Bao(f"http://127.0.0.1:{port}")
+        wait_for(f"{found.url}/v1/sys/health", process, log)
+        found.ask("POST", "secret/data/team/train", {"data": {"TOKEN": CANARY}})
+        yield found
+    finally:
+        process.kill()
+        process.wait()
+        # Its log has the token of dev mode, which this test knows.
+        log.unlink()
