@@ -16,6 +16,7 @@ import urllib.parse
 from . import validators as f
 from .binding import COMPONENTS, MODES, NAME_LIMIT, SECRET_PROVIDERS, Binding, BindingResource, SecretPointer
 from .errors import InputError, RefusedError
+from .service_deploy import Deploy, check_deploy
 
 # What this release binds; the other components have their names in the contract already.
 _BOUND: t.Final = ("object_store", "secrets")
@@ -45,6 +46,7 @@ class Service:
     ca: str | None = f.field(f.text, None)
     secret_ref: SecretPointer | None = f.field(f.section(SecretPointer), None)
     env: dict[str, str] = f.field(f.environment, {})
+    deploy: Deploy | None = f.field(f.section(Deploy), None)
 
     @property
     def address(self) -> str:
@@ -106,7 +108,10 @@ def _check_service(service: Service, where: str) -> None:
     if service.kind not in _BOUND:
         raise InputError(f"{where}.kind", f"{service.kind} is not available yet", f"Use {' or '.join(_BOUND)}")
     if service.mode == "deploy":
-        raise InputError(f"{where}.mode", "deploy is not available yet", "Install the service and use mode: bind")
+        _check_deployed(service, where)
+        return
+    if service.deploy is not None:
+        raise InputError(f"{where}.deploy", "is for mode: deploy")
     if not service.address:
         raise InputError(f"{where}.endpoint", "is required to bind a service", "Write its address, https://HOST:PORT")
     check_endpoint(service.address, f"{where}.endpoint")
@@ -116,6 +121,18 @@ def _check_service(service: Service, where: str) -> None:
     if service.kind == "object_store":
         _check_buckets(service, where)
     _check_secret_keys(service, where)
+
+
+def _check_deployed(service: Service, where: str) -> None:
+    """Refuse what a service that is deployed says by itself: its address and its credentials."""
+    check_deploy(service.deploy, f"{where}.deploy")
+    for key in ("endpoint", "secret_ref", "ca", "region"):
+        if getattr(service, key) is not None:
+            raise InputError(f"{where}.{key}", "is for mode: bind", "A service that is deployed makes its own")
+    if service.addressing != "path":
+        raise InputError(f"{where}.addressing", "must be path for a service that is deployed")
+    if service.kind == "object_store":
+        _check_buckets(service, where)
 
 
 def _check_buckets(service: Service, where: str) -> None:

@@ -68,6 +68,23 @@ def read_probe(request: NodeRequest) -> dict[str, t.Any]:
         store.close()
 
 
+def make_buckets(request: NodeRequest) -> dict[str, t.Any]:
+    """Make the buckets that are not there (``{name, look, make}``), of a store that was deployed for them."""
+    store = Store(request.get("ca"))
+    made = []
+    try:
+        for bucket in request["buckets"]:
+            if store.send("GET", bucket["look"], allow=(404,)).status == 404:
+                # Another run may have made it a moment ago.
+                store.send("PUT", bucket["make"], allow=(409,))
+                made.append(bucket["name"])
+        return {"ok": True, "made": made}
+    except S3Error as exc:
+        return {**_failure(exc), "made": made}
+    finally:
+        store.close()
+
+
 def clean_up(request: NodeRequest) -> dict[str, t.Any]:
     """Delete what probes left, as far as that is possible."""
     store = Store(request.get("ca"))

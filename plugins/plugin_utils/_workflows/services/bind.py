@@ -20,11 +20,14 @@ from ....module_utils._model.binding import Binding, Reachability, describe_matr
 from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.service import Service, parse_services, refuse_rented
 from ..._hosts.node_client import NodeClient
+from ..._services.components import find_component
 from ..shared import bindings, credentials
+from ..shared.deployed import point_at, read_deployed
 from ..shared.progress import Progress
 from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome
 from . import store_check
+from .rented import list_rented
 
 Result = dict[str, t.Any]
 
@@ -46,9 +49,9 @@ def run(request: RunRequest) -> Result:
     wanted = parse_services(options["services"])
     home = StateHome(options["state_home"], options["cluster"])
     order = BindOrder(home, request.base, request.check, bool(options["require_all"]), request.progress)
-    rented = _list_rented(request)
+    rented = list_rented(request)
     for service in wanted:
-        if service.state == "present":
+        if service.state == "present" and service.mode == "bind":
             refuse_rented(service, rented)
     remotes = request.connect(request.hosts)
     made: list[Binding] = []
@@ -57,11 +60,19 @@ def run(request: RunRequest) -> Result:
         if service.state == "absent":
             changed = _remove(order, service) or changed
             continue
+        if service.mode == "deploy":
+            known = read_deployed(home, service.name)
+            if known is None and order.check:
+                # Nothing is there yet that could be asked.
+                changed = True
+                continue
+            service = fill_deployed(order, service, known)
         binding = build_binding(order, service)
+        buckets = _make_buckets(order, binding, remotes) if service.mode == "deploy" else []
         rows = _check(order, binding, remotes)
         current, new = _keep(order, binding, rows)
         made.append(current)
-        changed = changed or new
+        changed = changed or new or bool(buckets)
     return {"changed": changed, "bindings": [binding.to_dict() for binding in made]}
 
 
@@ -92,18 +103,25 @@ def build_binding(order: BindOrder, service: Service) -> Binding:
     return service.to_binding(_read_ca(order, service))
 
 
-def _list_rented(request: RunRequest) -> dict[str, str]:
-    """Return the names and addresses of the inventory's machines that are not the user's own, with the node of each."""
-    found: dict[str, str] = {}
-    for name in request.hostvars:
-        record = request.node(name)
-        if record.ownership in (None, "owned"):
-            continue
-        listed = record.addresses
-        addresses = [item.address for item in (*listed.mesh, *listed.lan, *listed.public)]
-        own = [request.hostvars[name].get(key) for key in ("ansible_host", "muster_address")]
-        found |= {str(item): name for item in (name, *addresses, *own) if item}
-    return found
+def fill_deployed(order: BindOrder, service: Service, known: t.Mapping[str, t.Any] | None) -> Service:
+    """Return a service of mode deploy with the address and the place of its credentials.
+
+    :raises RefusedError: when it was not deployed from here.
+    """
+    if known is None:
+        fix = "Run the services playbook, which deploys it first"
+        raise RefusedError(f"muster_services.{service.name}: it is not deployed for {order.home.folder.name}", fix)
+    component = find_component(service.kind, service.provider, f"muster_services.{service.name}.provider")
+    pointer = point_at(order.home, service.name, component.secret_keys)
+    about = {"provider": component.provider, "endpoint": str(known["endpoint"]), "secret_ref": pointer}
+    return dataclasses.replace(service, **about)
+
+
+def _make_buckets(order: BindOrder, binding: Binding, remotes: t.Sequence[NodeClient]) -> list[str]:
+    if binding.component != "object_store" or order.check:
+        return []
+    signer = credentials.open_signer(binding, f"muster_services.{binding.name}")
+    return store_check.make_buckets(binding, signer, remotes)
 
 
 def _read_ca(order: BindOrder, service: Service) -> str | None:

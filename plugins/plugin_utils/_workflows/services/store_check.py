@@ -14,7 +14,7 @@ import typing as t
 import uuid
 
 from ....module_utils._model.binding import Binding, Reachability
-from ....module_utils._model.errors import MusterError
+from ....module_utils._model.errors import MusterError, NodeError
 from ..._hosts.node_client import NodeClient, on_each_node
 from ..._services.s3_addresses import ObjectPlace, S3Signer
 
@@ -62,6 +62,37 @@ def check_store(
             before = rows.get(row.node)
             rows[row.node] = row if before is None else _worse(before, row)
     return [rows[remote.name] for remote in remotes]
+
+
+def make_buckets(binding: Binding, signer: S3Signer, remotes: t.Sequence[NodeClient]) -> list[str]:
+    """Make the buckets of a store that was deployed, from the first node that reaches it; return those that were new.
+
+    :raises NodeError: when no node can.
+    """
+    request = bucket_request(binding, signer)
+    problem: NodeError | None = None
+    for remote in remotes:
+        answer = remote.call("s3", step="make_buckets", **request)
+        if answer["ok"]:
+            return [str(name) for name in answer["made"]]
+        problem = problem or NodeError(remote.name, f"the buckets cannot be made: {answer['failed']}", answer["fix"])
+    if problem is not None:
+        raise problem
+    return []
+
+
+def bucket_request(binding: Binding, signer: S3Signer) -> dict[str, t.Any]:
+    """Return what a node needs to make the buckets of a binding that are not there."""
+    names = list(dict.fromkeys(ObjectPlace.from_ref(item.ref).bucket for item in binding.resources))
+    buckets = [
+        {
+            "name": name,
+            "look": signer.sign_list(ObjectPlace(name, ""), _EXPIRES_S),
+            "make": signer.sign("PUT", name, "", (), _EXPIRES_S),
+        }
+        for name in names
+    ]
+    return {"ca": binding.ca, "buckets": buckets}
 
 
 def check_bucket(check: BucketCheck, remotes: t.Sequence[NodeClient]) -> list[Reachability]:

@@ -38,6 +38,7 @@ _PATTERNS: t.Final = (
     "kubeconfig",
     "known_hosts",
     "bindings/*.json",
+    "services/*.json",
     "runs/*/run.json",
     "runs/*/secret_leases.json",
     "runs/*/events.jsonl",
