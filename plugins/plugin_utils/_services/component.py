@@ -11,6 +11,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import secrets
 import typing as t
@@ -18,6 +19,8 @@ import typing as t
 # The credentials of a service by name, as they are in its file of the state home.
 Credentials = t.Mapping[str, str]
 _TOKEN_BYTES: t.Final = 30
+# The credentials of a component that is ``secure``, beside its own: key and certificate (base64), and for what places.
+TLS_KEY, TLS_CERTIFICATE, TLS_PLACES = "TLS_KEY", "TLS_CERTIFICATE", "TLS_PLACES"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,7 +46,8 @@ class Component:
     of the release, and in the image; ``image`` is without its version. ``ready``: the path that answers with one of
     ``statuses`` when it serves. ``make_credentials`` is called once for each service; ``write_files`` returns files
     with secrets by name; ``command`` are the words behind the program. ``secret_keys``: what a binding's credential is
-    called -> its name in the credentials.
+    called -> its name in the credentials. ``secure``: it serves HTTPS, with a certificate that is made for its
+    addresses; ``on_node``: in clusters it is reached at its Node's address, from the controller too.
     """
 
     kind: str
@@ -58,6 +62,19 @@ class Component:
     command: t.Callable[[Site], list[str]]
     secret_keys: t.Mapping[str, str]
     memory: str = "256Mi"
+    secure: bool = False
+    on_node: bool = False
+
+    @property
+    def scheme(self) -> str:
+        """How it is reached."""
+        return "https" if self.secure else "http"
+
+
+def certificate_of(credentials: Credentials) -> str | None:
+    """Return the certificate that users of a service trust, None for one that serves HTTP."""
+    text = credentials.get(TLS_CERTIFICATE)
+    return base64.b64decode(text).decode() if text else None
 
 
 def make_token() -> str:

@@ -11,10 +11,13 @@ from __future__ import annotations
 import typing as t
 
 from ...module_utils._model.errors import InputError
-from . import seaweedfs
+from . import openbao, seaweedfs
 from .component import Component
 
-COMPONENTS: t.Final[dict[str, tuple[Component, ...]]] = {"object_store": (seaweedfs.COMPONENT,)}
+COMPONENTS: t.Final[dict[str, tuple[Component, ...]]] = {
+    "object_store": (seaweedfs.COMPONENT,),
+    "secrets": (openbao.COMPONENT,),
+}
 # Asked for often; what there is to say of them.
 _REFUSED: t.Final = {
     "minio": "MinIO is not maintained any more and has no new images. Use seaweedfs, or bind yours",

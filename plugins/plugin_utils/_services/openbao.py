@@ -1,10 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBao as a service of secrets: one process that unseals itself and sets itself up when it starts for the first time.
+"""OpenBao as a service of secrets: one process that unseals itself, and sets itself up when it first starts.
 
-Nobody sees a root token: OpenBao revokes it after the set-up. What it leaves are two tokens that were made here: that of
-the controller, which reads secrets and makes tokens for jobs, and that of the administrator, who may do everything.
+Nobody sees a root token: OpenBao revokes it after the set-up. What it leaves are two tokens that were made here: that
+of the controller, which reads secrets and makes tokens for jobs, and that of the administrator, who may do everything.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -16,13 +16,13 @@ import json
 import secrets
 import typing as t
 
-from . import own_certificate
-from .component import Component, Credentials, Site, make_token
+from .component import TLS_CERTIFICATE, TLS_KEY, Component, Credentials, Site, make_token
 
 TOKEN: t.Final = "VAULT_TOKEN"
 ADMIN: t.Final = "ADMIN_TOKEN"
 _SEAL: t.Final = "SEAL_KEY"
-_KEY, _CERTIFICATE = "TLS_KEY", "TLS_CERTIFICATE"
+# AES-256.
+_KEY_BYTES: t.Final = 32
 _MOUNT: t.Final = "secret"
 # The tokens made here live as long as the service; one made for a job lives for a day, and longer while it is renewed.
 _LONGEST: t.Final = "175200h"
@@ -39,15 +39,9 @@ _POLICIES: t.Final = {
 }
 
 
-def make_credentials(places: t.Sequence[str]) -> dict[str, str]:
-    """Return the key that seals the store, two tokens, and a certificate for the addresses at which it is reached."""
-    key, certificate = (base64.b64encode(text.encode()).decode() for text in own_certificate.make_for("openbao", places))
-    return {TOKEN: make_token(), ADMIN: make_token(), _SEAL: secrets.token_hex(32), _KEY: key, _CERTIFICATE: certificate}
-
-
-def certificate_of(credentials: Credentials) -> str:
-    """Return the certificate that users of the service trust."""
-    return base64.b64decode(credentials[_CERTIFICATE]).decode()
+def make_credentials() -> dict[str, str]:
+    """Return the key that seals the store, and two tokens."""
+    return {TOKEN: make_token(), ADMIN: make_token(), _SEAL: secrets.token_hex(_KEY_BYTES)}
 
 
 def write_files(site: Site, credentials: Credentials) -> dict[str, str]:
@@ -73,8 +67,8 @@ def write_files(site: Site, credentials: Credentials) -> dict[str, str]:
     return {
         "openbao.hcl": "\n".join(settings),
         "seal.key": credentials[_SEAL],
-        "tls.key": base64.b64decode(credentials[_KEY]).decode(),
-        "tls.crt": certificate_of(credentials),
+        "tls.key": base64.b64decode(credentials[TLS_KEY]).decode(),
+        "tls.crt": base64.b64decode(credentials[TLS_CERTIFICATE]).decode(),
     }
 
 
@@ -131,4 +125,6 @@ COMPONENT: t.Final = Component(
     write_files=write_files,
     command=command,
     secret_keys={"token": TOKEN},
+    secure=True,
+    on_node=True,
 )

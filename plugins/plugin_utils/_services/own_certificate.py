@@ -40,6 +40,12 @@ def make(name: str, addresses: t.Sequence[str] = ("127.0.0.1",), names: t.Sequen
     builder = builder.not_valid_before(now - datetime.timedelta(days=1))
     builder = builder.not_valid_after(now + datetime.timedelta(days=_DAYS))
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    # Clients that follow RFC 5280 to the letter (Python 3.13) ask for both of an authority.
+    use = dict.fromkeys(("content_commitment", "data_encipherment", "key_agreement", "crl_sign"), False)
+    use |= {"key_encipherment": False, "encipher_only": False, "decipher_only": False}
+    usage = x509.KeyUsage(digital_signature=True, key_cert_sign=True, **use)
+    builder = builder.add_extension(usage, critical=True)
+    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     builder = builder.add_extension(x509.SubjectAlternativeName(places), critical=False)
     builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
     certificate = builder.sign(key, hashes.SHA256())

@@ -20,9 +20,10 @@ from ....module_utils._model.binding import Binding, Reachability, describe_matr
 from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.service import Service, parse_services, refuse_rented
 from ..._hosts.node_client import NodeClient
+from ..._services.component import certificate_of
 from ..._services.components import find_component
 from ..shared import bindings, credentials
-from ..shared.deployed import point_at, read_deployed
+from ..shared.deployed import point_at, read_credentials, read_deployed
 from ..shared.progress import Progress
 from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome
@@ -114,6 +115,8 @@ def fill_deployed(order: BindOrder, service: Service, known: t.Mapping[str, t.An
     component = find_component(service.kind, service.provider, f"muster_services.{service.name}.provider")
     pointer = point_at(order.home, service.name, component.secret_keys)
     about = {"provider": component.provider, "endpoint": str(known["endpoint"]), "secret_ref": pointer}
+    if component.secure:
+        about["ca"] = certificate_of(read_credentials(order.home, service.name) or {})
     return dataclasses.replace(service, **about)
 
 

@@ -11,7 +11,9 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import ipaddress
 import pathlib
 import typing as t
 
@@ -19,7 +21,8 @@ from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.service import Service, parse_services
 from ....module_utils._model.service_deploy import Deploy, check_deploy
 from ..._hosts import downloads
-from ..._services.component import Component
+from ..._services import own_certificate
+from ..._services.component import TLS_CERTIFICATE, TLS_KEY, TLS_PLACES, Component
 from ..._services.components import find_component
 from ..shared import deployed
 from ..shared.digest_lock import DigestLock, find_lock
@@ -60,20 +63,31 @@ class DeployOrder:
         """The version that is deployed."""
         return self.place.version or downloads.default_version(self.component.provider)
 
-    def require_credentials(self, there: t.Callable[[], dict[str, str] | None]) -> dict[str, str]:
+    def require_credentials(
+        self, there: t.Callable[[], dict[str, str] | None], places: t.Sequence[str] = ()
+    ) -> dict[str, str]:
         """Return the credentials: those that were kept, else those of the service, else new ones.
 
         :param there: returns the credentials of a service that runs already; raises RefusedError where it has them and
             does not tell.
+        :param places: the addresses and names at which it is reached, for its certificate.
         """
         name = self.service.name
-        found = deployed.read_credentials(self.home, name)
-        if found is not None:
-            return found
-        found = there() or self.component.make_credentials()
-        if not self.check:
+        kept = deployed.read_credentials(self.home, name)
+        found = kept or there() or self.component.make_credentials()
+        if self.component.secure and found.get(TLS_PLACES) != ",".join(places):
+            found = {**found, **self._certify(places)}
+        if found != kept and not self.check:
             deployed.write_credentials(self.home, name, found)
         return found
+
+    def _certify(self, places: t.Sequence[str]) -> dict[str, str]:
+        """Return a new certificate for these addresses and names; one for others would be refused by clients."""
+        addresses = [place for place in places if _is_address(place)]
+        names = [place for place in places if place not in addresses]
+        made = own_certificate.make(self.component.provider, addresses, names)
+        key, certificate = (base64.b64encode(text.encode()).decode() for text in made)
+        return {TLS_KEY: key, TLS_CERTIFICATE: certificate, TLS_PLACES: ",".join(places)}
 
 
 def run(
@@ -105,6 +119,14 @@ def run(
         return work(order, remote, str(address))
     cluster = deploy_cluster.open_cluster(order, request.options, request.progress.say)
     return cluster.ensure_absent() if service.state == "absent" else cluster.ensure_present()
+
+
+def _is_address(place: str) -> bool:
+    try:
+        ipaddress.ip_address(place)
+    except ValueError:
+        return False
+    return True
 
 
 def refuse_rented_place(order: DeployOrder) -> None:

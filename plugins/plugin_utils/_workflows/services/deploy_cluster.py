@@ -42,6 +42,8 @@ class ClusterService:
     order: DeployOrder
     client: Client
     say: ReportLine
+    # That of its Node, for a component that is reached there.
+    address: str = ""
 
     @property
     def name(self) -> str:
@@ -61,8 +63,9 @@ class ClusterService:
     @property
     def site(self) -> Site:
         """Where its program runs."""
-        port = self.order.port
-        endpoint = f"http://{self.name}.{self.namespace}.svc:{port}"
+        port, component = self.order.port, self.order.component
+        host = self.address or f"{self.name}.{self.namespace}.svc"
+        endpoint = f"{component.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
         return Site(self.order.service.name, endpoint, "0.0.0.0", port, _DATA, _FILES)
 
     def ensure_present(self) -> Result:
@@ -70,7 +73,11 @@ class ClusterService:
         order = self.order
         self._require_parts()
         node = self.choose_node()
-        credentials = order.require_credentials(self._read_secret)
+        if order.component.on_node and not self.address:
+            return dataclasses.replace(self, address=self._address_of(node)).ensure_present()
+        name = f"{self.name}.{self.namespace}.svc"
+        places = [*([self.address] if self.address else []), name, f"{name}.cluster.local", "127.0.0.1"]
+        credentials = order.require_credentials(self._read_secret, places)
         objects = self.build_objects(credentials, node)
         prune = Prune({LABEL: order.service.name}, _KINDS)
         before = self.client.writes
@@ -130,6 +137,11 @@ class ClusterService:
             )
         return str(wanted or permanent[0])
 
+    def _address_of(self, node: str) -> str:
+        live = t.cast(KubeObject, self.client.get("v1/Node", node))
+        listed = {item["type"]: item["address"] for item in (live.get("status") or {}).get("addresses") or ()}
+        return str(listed.get("InternalIP") or listed.get("ExternalIP") or node)
+
     def build_objects(self, credentials: t.Mapping[str, str], node: str) -> list[KubeObject]:
         """Return the Secret, the Service and the StatefulSet."""
         site, component = self.site, self.order.component
@@ -153,7 +165,8 @@ class ClusterService:
     def _pod(self, node: str, files: t.Sequence[str]) -> JsonObject:
         component, site = self.order.component, self.site
         image = self.order.place.image or f"{component.image}:{self.order.version}"
-        probe = {"httpGet": {"path": component.ready, "port": site.port}, "periodSeconds": 2, "failureThreshold": 3}
+        get = {"path": component.ready, "port": site.port, "scheme": component.scheme.upper()}
+        probe = {"httpGet": get, "periodSeconds": 2, "failureThreshold": 3}
         container: JsonObject = {
             "name": component.provider,
             "image": image,
@@ -174,7 +187,9 @@ class ClusterService:
             ],
         }
         items = [{"key": name, "path": name} for name in files]
+        network = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if component.on_node else {}
         return {
+            **network,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": 60,

@@ -15,12 +15,13 @@ import dataclasses
 import hashlib
 import ipaddress
 import typing as t
+import urllib.parse
 
 from ....module_utils._model.cluster_checks import ARCHITECTURES
 from ....module_utils._model.errors import RefusedError
 from ..._hosts import downloads
 from ..._hosts.node_client import NodeClient
-from ..._services.component import Site
+from ..._services.component import Site, certificate_of
 from ..shared import deployed
 from ..shared.release_files import find_file, send_file
 from .deploy import DeployOrder, Result, describe
@@ -76,14 +77,15 @@ class HostParts:
         shown, listen = _read_address(address)
         site = Site(
             name=name,
-            endpoint=f"http://{shown}:{order.port}",
+            endpoint=f"{order.component.scheme}://{shown}:{order.port}",
             listen=listen,
             port=order.port,
             data=f"/var/lib/{unit}",
             files=f"/run/credentials/{unit}.service",
         )
         here = "127.0.0.1" if listen == "0.0.0.0" else f"[{listen}]" if ":" in listen else listen
-        ready = {"url": f"http://{here}:{order.port}{order.component.ready}", "statuses": order.component.statuses}
+        url = f"{order.component.scheme}://{here}:{order.port}{order.component.ready}"
+        ready = {"url": url, "statuses": order.component.statuses}
         return cls(
             site,
             f"{unit}.service",
@@ -92,6 +94,16 @@ class HostParts:
             f"/var/lib/muster/{name}.tgz",
             ready,
         )
+
+    @property
+    def places(self) -> list[str]:
+        """The addresses and names at which the service is reached: by its users, and on the host itself."""
+        shown = str(urllib.parse.urlsplit(self.site.endpoint).hostname)
+        return list(dict.fromkeys((shown, str(urllib.parse.urlsplit(self.ready["url"]).hostname), "127.0.0.1")))
+
+    def trust(self, credentials: t.Mapping[str, str]) -> None:
+        """Have the host trust the certificate of the service when it looks whether it is ready."""
+        self.ready["ca"] = certificate_of(credentials)
 
     def texts(self, order: DeployOrder, credentials: t.Mapping[str, str]) -> list[dict[str, t.Any]]:
         """Return the unit and the files with secrets, as the node places them."""
@@ -113,10 +125,14 @@ def ensure_present(order: DeployOrder, remote: NodeClient, address: str) -> Resu
     """Install what differs, start the service with it, and wait until it is ready; a second run only looks."""
     parts = HostParts.of(order, address)
     found = deployed.read_credentials(order.home, order.service.name)
+    if found is not None:
+        found = order.require_credentials(dict, parts.places)
+        parts.trust(found)
     texts = parts.texts(order, found) if found is not None else []
     facts = look(remote, parts, [item["path"] for item in texts])
     refuse_host(order, remote.name, facts)
-    credentials = order.require_credentials(lambda: _refuse_unknown(order, remote.name, facts))
+    credentials = order.require_credentials(lambda: _refuse_unknown(order, remote.name, facts), parts.places)
+    parts.trust(credentials)
     texts = parts.texts(order, credentials)
     download = downloads.find(order.component.provider, order.version, ARCHITECTURES[facts["architecture"]])
     item = find_file(download, parts.archive, 0o600, order.source, order.base, order.lock, order.check)
