@@ -5,15 +5,21 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
 import pathlib
+import ssl
 import subprocess
+import time
 import typing as t
 import urllib.error
 import urllib.request
 
+from ansible_collections.muster.training.plugins.plugin_utils._services import openbao as openbao_component
+from ansible_collections.muster.training.plugins.plugin_utils._services import own_certificate
+from ansible_collections.muster.training.plugins.plugin_utils._services.component import TLS_CERTIFICATE, TLS_KEY, Site
 from ansible_collections.muster.training.tests.e2e.service_world import free_port, services_python, wait_for
 
 CANARY = "kv-7c1e/ü&bird cage"
@@ -73,3 +79,51 @@ def openbao(root: pathlib.Path) -> t.Iterator[Bao]:
         process.wait()
         # Its log has the token of dev mode, which this test knows.
         log.unlink()
+
+
+class Deployed(t.NamedTuple):
+    """OpenBao with the settings and the set-up of a deployed one."""
+
+    url: str
+    credentials: dict[str, str]
+    ca: str
+
+    def ask(self, method: str, path: str, body: t.Any = None) -> t.Any:
+        """Return what its API answers its administrator."""
+        headers = {"X-Vault-Token": self.credentials[openbao_component.ADMIN], "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.url}/v1/{path}", data, headers, method=method)
+        trusted = urllib.request.HTTPSHandler(context=ssl.create_default_context(cadata=self.ca))
+        with urllib.request.build_opener(trusted).open(request, timeout=10) as answer:
+            return json.loads(answer.read() or b"null")
+
+
+@contextlib.contextmanager
+def deployed_openbao(root: pathlib.Path) -> t.Iterator[Deployed]:
+    """Run OpenBao with the files that a deployment writes, as its unit does."""
+    port, files, data = free_port(), root / "files", root / "data"
+    for folder in (files, data):
+        folder.mkdir(parents=True)
+    key, certificate = own_certificate.make("openbao", ["127.0.0.1"], ["localhost"])
+    tls = {TLS_KEY: base64.b64encode(key.encode()).decode()}
+    tls[TLS_CERTIFICATE] = base64.b64encode(certificate.encode()).decode()
+    found = Deployed(f"https://127.0.0.1:{port}", {**openbao_component.make_credentials(), **tls}, certificate)
+    site = Site("bao", found.url, "127.0.0.1", port, str(data), str(files))
+    for name, text in openbao_component.write_files(site, found.credentials).items():
+        (files / name).write_text(text)
+    log = root / "bao.log"
+    argv = [str(pathlib.Path(services_python()).parent / "bao"), *openbao_component.command(site)]
+    with log.open("wb") as handle:
+        process = subprocess.Popen(argv, env={**os.environ, "HOME": str(root)}, stdout=handle, stderr=handle)
+    try:
+        end = time.monotonic() + 60
+        while True:
+            assert process.poll() is None and time.monotonic() < end, log.read_text()[-2000:]
+            with contextlib.suppress(OSError):
+                found.ask("GET", "auth/token/lookup-self")
+                break
+            time.sleep(0.05)
+        yield found
+    finally:
+        process.kill()
+        process.wait()

@@ -15,7 +15,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.tests.e2e.bao_world import ROOT_TOKEN, Bao, bind_bao
+from ansible_collections.muster.training.tests.e2e.bao_world import CANARY, ROOT_TOKEN, Bao, bind_bao, deployed_openbao
 from ansible_collections.muster.training.tests.e2e.playbook_world import until
 from ansible_collections.muster.training.tests.e2e.service_world import KEYS, ServiceWorld, services_python
 from ansible_collections.muster.training.tests.fakes import infisical
@@ -221,3 +221,31 @@ def test_values_of_aws_and_infisical_reach_the_ranks_and_nothing_else(services: 
             assert result.code != 0 and len(result.errors) == 1, result.output
             assert not [word for word in words if word not in result.errors[0]], result.errors
         assert leaks(services, *values, infisical.CLIENT_SECRET) == []
+
+
+def test_what_a_deployment_sets_up_serves_a_job(services: ServiceWorld, tmp_path: pathlib.Path) -> None:
+    """OpenBao with a deployment's own files: it unseals and sets itself up, and its log names none of them."""
+    with deployed_openbao(tmp_path / "bao") as bao:
+        bao.ask("POST", "secret/data/team/train", {"data": {"TOKEN": CANARY}})
+        pointer = {"from": "file", "path": str(services.root / "credentials")}
+        (services.root / "credentials").write_text(f"VAULT_TOKEN = {bao.credentials['VAULT_TOKEN']}\n")
+        asked = {"name": "bao", "kind": "secrets", "mode": "bind", "endpoint": bao.url, "ca": bao.ca}
+        bound = services.play("services", args=("-vvvvv",), muster_services=[{**asked, "secret_ref": pointer}])
+        assert bound.code == 0, bound.output
+        ref = {"from": "openbao", "binding": "bao"}
+        refs = [{**ref, "name": "TOKEN", "path": "secret/team/train"}]
+        refs += [{**ref, "name": "MADE", "path": "auth/token/create/job"}]
+        job = services.job(command=waits_with(services, "TOKEN", "MADE"), secret_refs=refs)
+        play = services.start(job=job, args=("-vvvvv", "--diff"))
+        up(services)
+        made = given(services, "MADE")
+        (accessor,) = [item["id"] for item in json.loads(ledger(services).read_text())]
+        about = bao.ask("POST", "auth/token/lookup-accessor", {"accessor": accessor})["data"]
+        assert about["policies"] == ["default", "muster-job"] and about["meta"] == {"muster_run": services.run_id}
+        services.finish()
+        assert play.wait().code == 0 and given(services, "TOKEN") == CANARY
+        secrets = [value for name, value in bao.credentials.items() if name != "TLS_CERTIFICATE"]
+        assert leaks(services, CANARY, made, *secrets) == []
+        log = (tmp_path / "bao" / "bao.log").read_bytes()
+        forms = [form for value in secrets for form in canary.encodings(value).values()]
+        assert not [form for form in forms if form in log]

@@ -28,6 +28,12 @@ _SECRET_KEYS: t.Final = {
 }
 
 
+def _read_authority(value: t.Any, path: str) -> str:
+    """Return the name of a file, or the certificates themselves."""
+    read = f.pem if isinstance(value, str) and "-----BEGIN" in value else f.text
+    return read(value, path)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Service:
     """One entry of ``muster_services``."""
@@ -43,7 +49,7 @@ class Service:
     access_modes: tuple[str, ...] = f.field(f.list_of(f.choice("read", "write")), ("read", "write"))
     addressing: str = f.field(f.choice("path", "virtual"), "path")
     region: str | None = f.field(f.text, None)
-    ca: str | None = f.field(f.text, None)
+    ca: str | None = f.field(_read_authority, None)
     secret_ref: SecretPointer | None = f.field(f.section(SecretPointer), None)
     env: dict[str, str] = f.field(f.environment, {})
     deploy: Deploy | None = f.field(f.section(Deploy), None)
