@@ -56,14 +56,15 @@ def ledger(world: ServiceWorld) -> pathlib.Path:
 
 
 def leaks(world: ServiceWorld, *values: str) -> list[str]:
-    places = canary.Places(world.state, world.nodes, tuple(play.log for play in world.plays))
+    outputs = tuple(play.log for play in world.plays)
+    places = canary.Places(world.state, world.nodes, outputs, reports=world.root / "reports")
     return [line for value in values for line in canary.find_leaks(value, places, SEARCHED)]
 
 
 @pytest.fixture
 def bound(services: ServiceWorld, bao: Bao) -> dict[str, str]:
     """A bound OpenBao, and the environment of a controller with a token that may make others."""
-    env = {"BAO_TOKEN": bao.make_token(RULES)}
+    env = {"BAO_TOKEN": bao.make_token(RULES), **canary.loud(services.root / "reports")}
     assert services.play("services", env=env, muster_services=[bind_bao(bao)]).code == 0
     return env
 
@@ -190,6 +191,7 @@ def test_values_of_aws_and_infisical_reach_the_ranks_and_nothing_else(services: 
             {**bind, "name": "inf", "provider": "infisical", "endpoint": fake.url, "secret_ref": pointer},
         ]
         env = {**KEYS, "INF_ID": infisical.CLIENT_ID, "INF_SECRET": infisical.CLIENT_SECRET}
+        env |= canary.loud(services.root / "reports")
         bound = services.play("services", env=env, args=("-vvvvv",), muster_services=asked)
         assert bound.code == 0, bound.output
         refs = [

@@ -22,6 +22,7 @@ from ansible_collections.muster.training.tests.support import canary
 def test_a_token_from_openbao_is_in_the_ranks_and_nowhere_else(services: ServiceWorld, store: Store, bao: Bao) -> None:
     """The token of the job, the token of the service and the keys of the store: success at the highest verbosity."""
     env = {**KEYS, "BAO_TOKEN": ROOT_TOKEN}
+    env |= canary.loud(services.root / "reports")
     bound = services.start("services", env=env, args=("-vvvvv",), muster_services=[bind_bao(bao), services.bind(store)])
     assert bound.wait().code == 0, bound.output
     (services.root / "expected").write_text(CANARY)
@@ -42,7 +43,9 @@ def test_a_token_from_openbao_is_in_the_ranks_and_nowhere_else(services: Service
     services.finish()
     result = play.wait()
     assert result.code == 0, result.output
-    after = canary.Places(services.state, services.nodes, (play.log, bound.log))
+    reports = services.root / "reports"
+    assert (reports / "junit").is_dir() and (reports / "tree").is_dir()
+    after = canary.Places(services.state, services.nodes, (play.log, bound.log), reports=reports)
     for value in (CANARY, ROOT_TOKEN, SECRET):
         sinks = [sink for sink in canary.SINKS if not sink.startswith("environment")]
         assert canary.find_leaks(value, after, sinks) == [], value
@@ -53,7 +56,8 @@ def test_a_search_finds_a_leak_in_each_sink_and_each_encoding(tmp_path: pathlib.
     for name in ("controller", "nodes"):
         (tmp_path / name).mkdir()
     (tmp_path / "play.log").write_text("nothing")
-    places = canary.Places(tmp_path / "controller", tmp_path / "nodes", (tmp_path / "play.log",))
+    where = (tmp_path / "controller", tmp_path / "nodes", (tmp_path / "play.log",))
+    places = canary.Places(*where, reports=tmp_path / "reports")
     assert canary.find_leaks(CANARY, places) == []
     cases = 0
     for sink in canary.SINKS:
