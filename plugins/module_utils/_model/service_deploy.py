@@ -26,8 +26,8 @@ class Deploy:
     """One of ``host`` and ``namespace`` is set.
 
     ``address``: the one by which nodes reach the host. ``node``: the Node that the pod is bound to. ``claim``: the
-    claim of the data, by default one that is made; ``host_path``: a folder of that Node for it. ``delete_data``: whether
-    ``state: absent`` deletes the data.
+    claim of the data, by default one that is made; ``host_path``: a folder of that Node for it. ``delete_data``:
+    whether ``state: absent`` deletes the data.
     """
 
     host: str | None = f.field(f.text, None)
@@ -42,6 +42,16 @@ class Deploy:
     claim: str | None = f.field(f.name(63), None)
     image: str | None = f.field(f.text, None)
     delete_data: bool = f.field(f.boolean, False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PodsSetting:
+    """From where services are checked as pods see them. ``image`` has Python, ``python`` where it is not in PATH."""
+
+    namespace: str = f.field(f.name(63))
+    image: str = f.field(f.text)
+    python: str | None = f.field(f.text, None)
+    pull_secrets: tuple[str, ...] = f.field(f.list_of(f.text), ())
 
 
 def check_deploy(value: Deploy | None, option: str) -> Deploy:

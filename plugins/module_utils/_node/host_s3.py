@@ -33,6 +33,7 @@ _STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "read_probe": s3_check.read_probe,
     "clean_up": s3_check.clean_up,
     "make_buckets": s3_check.make_buckets,
+    "visit": s3_check.visit,
     "restore": checkpoint_sync.restore,
     "list": dataset_stage.list_objects,
 }

@@ -16,6 +16,7 @@ import typing as t
 from ....module_utils._model.errors import NodeError, RefusedError
 from ..._kube.api.client import Client
 from ..._kube.api.kinds import JsonObject, KubeObject
+from ..._kube.api.kubeconfig import register_secret
 from ..._kube.objects import secrets as kube_secrets
 from ..._kube.objects.apply import apply
 from ..._kube.objects.apply_plan import Prune
@@ -97,7 +98,7 @@ class ClusterService:
 
     def ensure_absent(self) -> Result:
         """Remove the objects; the claim stays with its data unless that is to be deleted."""
-        order, labels = self.order, {"muster.training/service": self.order.service.name}
+        order, labels = self.order, {LABEL: self.order.service.name}
         found = [(kind, self.client.get(kind, self.name, self.namespace)) for kind in _KINDS]
         wanted = [(kind, live) for kind, live in found if live is not None and _has_labels(live, labels)]
         claim = self.client.get("v1/PersistentVolumeClaim", self.claim, self.namespace)
@@ -150,7 +151,7 @@ class ClusterService:
         kept = "\n".join(f"{name} = {value}" for name, value in credentials.items())
         labels = {LABEL: self.order.service.name, "app.kubernetes.io/managed-by": "muster.training"}
         meta: t.Any = {"name": self.name, "namespace": self.namespace, "labels": labels}
-        secret = kube_secrets.build_secret(dict(meta), "Opaque", {**files, _KEPT: kept}, {})
+        secret = kube_secrets.build_secret(meta, "Opaque", {**files, _KEPT: kept}, {})
         port = {"name": "service", "port": site.port, "targetPort": site.port}
         select = {LABEL: self.order.service.name}
         service: t.Any = {"apiVersion": "v1", "kind": "Service", "metadata": meta,
@@ -231,7 +232,7 @@ class ClusterService:
         live = self.client.get("v1/Secret", self.name, self.namespace)
         text = base64.b64decode(((live or {}).get("data") or {}).get(_KEPT, "")).decode()
         pairs = [line.partition(" = ") for line in text.splitlines()]
-        return {key: kube_secrets.register_secret(value) for key, _equals, value in pairs} or None
+        return {key: register_secret(value) for key, _equals, value in pairs} or None
 
     def _wait(self) -> None:
         """Wait until the pod is ready.
