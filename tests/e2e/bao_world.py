@@ -16,14 +16,16 @@ import time
 import typing as t
 import urllib.error
 import urllib.request
+import uuid
 
 from ansible_collections.muster.training.plugins.plugin_utils._services import openbao as openbao_component
 from ansible_collections.muster.training.plugins.plugin_utils._services import own_certificate
 from ansible_collections.muster.training.plugins.plugin_utils._services.component import TLS_CERTIFICATE, TLS_KEY, Site
 from ansible_collections.muster.training.tests.e2e.service_world import free_port, services_python, wait_for
 
-CANARY = "kv-7c1e/ü&bird cage"
-ROOT_TOKEN = "canary-root-token-0001"
+# Of this process alone: the same test may run beside it, and processes are searched too.
+CANARY = f"kv-{uuid.uuid4().hex[:8]}/ü&bird cage"
+ROOT_TOKEN = f"canary-root-token-{uuid.uuid4().hex[:8]}"
 
 
 class Bao(t.NamedTuple):
