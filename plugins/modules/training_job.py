@@ -250,12 +250,13 @@ options:
           path:
             description:
               - The file with V(file), the name of the Secret with V(kubernetes), C(MOUNT/PATH) with V(vault) and
-                V(openbao), the name or ARN with V(aws_secrets_manager), C(PROJECT/ENVIRONMENT/FOLDER) with V(infisical).
+                V(openbao), the name or ARN with V(aws_secrets_manager), and C(PROJECT/ENVIRONMENT/FOLDER) with
+                V(infisical).
             type: str
           key:
             description:
-              - The variable on the controller with V(env), and the key at the path with services. A secret of AWS that
-                is no JSON object has none.
+              - The variable on the controller with V(env), and the key at the path with services. A secret of AWS has
+                keys when it is a JSON object.
               - The default is O(job.secret_refs[].name).
             type: str
           as:

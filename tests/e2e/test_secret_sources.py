@@ -88,7 +88,7 @@ def test_a_token_is_made_for_a_run_renewed_and_ended_with_it(
         "KEPT",
         "SHORT",
     ]
-    until(lambda: "has ended while the run goes on" in play.output, "the end of the short one", 30)
+    until(lambda: "has ended while the run continues" in play.output, "the end of the short one", 30)
     until(lambda: time.monotonic() > began + 9, "twice the time of the other", 30)
     assert bao.is_alive(kept) and not bao.is_alive(short)
     services.finish()

@@ -9,6 +9,7 @@ import contextlib
 import gzip
 import os
 import pathlib
+import sys
 import typing as t
 
 import pytest
@@ -28,11 +29,15 @@ def test_a_token_from_openbao_is_in_the_ranks_and_nowhere_else(services: Service
     (services.root / "expected").write_text(CANARY)
     text = (
         f'[ "$TOKEN" = "$(cat {services.root}/expected)" ] && [ "$(cat "$AS_FILE_FILE")" = "$TOKEN" ] && '
-        f"touch {services.root}/up-$RANK; while [ ! -e {services.root}/finish ]; do sleep 0.05; done"
+        f'touch {services.root}/up-$RANK && exec {sys.executable} -I -S -c "$0" {services.root}/finish'
     )
+    # One process a rank to its end: others that come and go would be searched with their environment.
+    waits = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.05)"
     ref = {"from": "openbao", "binding": "bao", "path": "secret/team/train", "key": "TOKEN"}
     refs = [{**ref, "name": "TOKEN"}, {**ref, "name": "AS_FILE", "as": "file"}]
-    job = services.job(command=["sh", "-c", text], secret_refs=refs, checkpoints={"binding": "store", "grace_s": 1})
+    job = services.job(
+        command=["sh", "-c", text, waits], secret_refs=refs, checkpoints={"binding": "store", "grace_s": 1}
+    )
     play = services.start(job=job, env=env, args=("-vvvvv", "--diff"))
     until(lambda: all((services.root / f"up-{rank}").exists() for rank in (0, 1)), "both ranks with their secrets", 60)
     ours = frozenset(pid for pid, _command, environment in everything() if os.fsencode(services.root) in environment)

@@ -72,7 +72,7 @@ def _apply(request: NodeRequest) -> dict[str, t.Any]:
     run("systemctl", "enable", "--quiet", request["unit"])
     record = recorder.read() or {}
     is_started = record.get("started_with") == request["start_with"] and _unit(request["unit"])["active"] == "active"
-    # One that runs and does not serve, such as a service of secrets that somebody sealed, is begun anew.
+    # One that runs and does not serve, such as a service of secrets that was sealed, is started again.
     if not is_started or _find_problem(request["ready"]) is not None:
         run("systemctl", "reset-failed", request["unit"], check=False)
         run("systemctl", "restart", "--no-block", request["unit"])

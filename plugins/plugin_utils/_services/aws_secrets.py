@@ -61,7 +61,7 @@ def read_values(access: AwsAccess, name: str, option: str) -> dict[str, bytes] |
 
 
 def check_access(access: AwsAccess, option: str) -> None:
-    """Refuse credentials that AWS refuses; that they may not list secrets is no reason. Raises as `read_values`."""
+    """Refuse credentials that AWS refuses, but not for lack of the right to list. Raises as `read_values`."""
     with _open_client(access, "", option) as client:
         try:
             client.list_secrets(MaxResults=1)

@@ -28,7 +28,7 @@ _TIMEOUTS: t.Final = Timeouts(total_s=30.0)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InfisicalAccess:
-    """How Infisical is asked: as a machine identity (Universal Auth), or with a token that somebody made."""
+    """How Infisical is asked: as a machine identity (Universal Auth), or with a token that exists."""
 
     address: str
     client_id: Secret | None = None
@@ -84,7 +84,7 @@ def _session(access: InfisicalAccess, path: str, option: str) -> t.Iterator[Http
             yield client
         finally:
             if made is not None:
-                # A token that nobody needs any more; where it cannot be ended it expires.
+                # It is not needed any more; where it cannot be ended it expires.
                 with contextlib.suppress(MusterError):
                     body = {"accessToken": made.reveal()}
                     client.send(json_request("POST", "/api/v1/auth/token/revoke", body=body))

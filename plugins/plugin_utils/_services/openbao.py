@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """OpenBao as a service of secrets: one process that unseals itself, and sets itself up when it first starts.
 
-Nobody sees a root token: OpenBao revokes it after the set-up. What it leaves are two tokens that were made here: that
-of the controller, which reads secrets and makes tokens for jobs, and that of the administrator, who may do everything.
+OpenBao revokes its root token after the set-up, unseen. Two tokens that were made here remain: that of the controller,
+which reads secrets and makes tokens for jobs, and that of the administrator, who may do everything.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -24,7 +24,7 @@ _SEAL: t.Final = "SEAL_KEY"
 # AES-256.
 _KEY_BYTES: t.Final = 32
 _MOUNT: t.Final = "secret"
-# The tokens made here live as long as the service; one made for a job lives for a day, and longer while it is renewed.
+# The tokens made here last as long as the service; one made for a job lasts for a day, or longer while it is renewed.
 _LONGEST: t.Final = "175200h"
 _JOB: t.Final = {"allowed_policies": "muster-job", "token_period": "24h", "renewable": True, "orphan": True}
 _READS: t.Final = f'path "{_MOUNT}/*" {{ capabilities = ["read", "list"] }}\n'
@@ -55,7 +55,7 @@ def write_files(site: Site, credentials: Credentials) -> dict[str, str]:
             "listener",
             "tcp",
             {
-                "address": f"{_bracketed(site.listen)}:{site.port}",
+                "address": f"{_write_address(site.listen)}:{site.port}",
                 "cluster_address": f"127.0.0.1:{site.port + 1}",
                 "tls_cert_file": f"{site.files}/tls.crt",
                 "tls_key_file": f"{site.files}/tls.key",
@@ -109,7 +109,7 @@ def _block(kind: str, label: str, values: t.Mapping[str, str]) -> str:
     return f'{kind} "{label}" {{\n{lines}}}\n'
 
 
-def _bracketed(address: str) -> str:
+def _write_address(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 

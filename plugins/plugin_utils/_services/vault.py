@@ -35,10 +35,10 @@ class VaultAccess:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Lease:
+class VaultLease:
     """What ends a credential that was made for one reader.
 
-    ``id`` names a lease, or a token by its accessor: nobody can log in with either.
+    ``id`` names a lease, or a token by its accessor: neither is a credential.
     """
 
     kind: t.Literal["lease", "token"]
@@ -84,7 +84,9 @@ def require_issue(access: VaultAccess, path: str, option: str) -> None:
         raise InputError(option, f"the token may not read {path} of {access.address}", "Allow it in a policy")
 
 
-def issue(access: VaultAccess, path: str, option: str, meta: t.Mapping[str, str]) -> tuple[dict[str, t.Any], Lease]:
+def issue(
+    access: VaultAccess, path: str, option: str, meta: t.Mapping[str, str]
+) -> tuple[dict[str, t.Any], VaultLease]:
     """Have a credential made, and return its values with what ends it.
 
     :param meta: notes on a token, which its accessor shows.
@@ -93,16 +95,16 @@ def issue(access: VaultAccess, path: str, option: str, meta: t.Mapping[str, str]
         if is_token_maker(path):
             made = client.adapter.post(f"/v1/{path.strip('/')}", json={"meta": dict(meta), "renewable": True})["auth"]
             token = Secret(str(made["client_token"]), option)
-            lease = Lease("token", str(made["accessor"]), float(made["lease_duration"]), bool(made["renewable"]))
+            lease = VaultLease("token", str(made["accessor"]), float(made["lease_duration"]), bool(made["renewable"]))
             return {TOKEN_KEY: token.reveal()}, lease
         answer = client.read(path.strip("/"))
     if not answer or not answer.get("lease_id"):
         raise RefusedError(f"{option}: {path} of {access.address} gives no credential with a lease", "Check the path")
-    lease = Lease("lease", str(answer["lease_id"]), float(answer["lease_duration"]), bool(answer["renewable"]))
+    lease = VaultLease("lease", str(answer["lease_id"]), float(answer["lease_duration"]), bool(answer["renewable"]))
     return dict(answer["data"]), lease
 
 
-def renew(access: VaultAccess, lease: Lease, option: str) -> float:
+def renew(access: VaultAccess, lease: VaultLease, option: str) -> float:
     """Extend a lease or a token, and return how many seconds it has from now on.
 
     :raises InputError: when it has ended already, or the token may not renew it.
@@ -122,8 +124,8 @@ def renew_own(access: VaultAccess, option: str) -> float:
         return float(client.auth.token.renew_self()["auth"]["lease_duration"])
 
 
-def revoke(access: VaultAccess, lease: Lease, option: str) -> None:
-    """End a lease or a token; one that has ended already is no error.
+def revoke(access: VaultAccess, lease: VaultLease, option: str) -> None:
+    """End a lease or a token; one that has ended already counts as ended.
 
     :raises InputError: when the token may not end it.
     """

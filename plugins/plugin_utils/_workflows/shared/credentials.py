@@ -97,7 +97,7 @@ def read_listed(
         return _read_cluster(place.path, option, open_cluster or _open_default_cluster)
     if place.source == "aws_secrets_manager":
         answer = aws_secrets.read_values(aws_access(option, place.binding), place.path, option)
-        # A secret that is no JSON object is one value, whatever it is called here.
+        # A secret without keys is one value, whatever it is called here.
         return answer if isinstance(answer, dict) else dict.fromkeys(names, answer)
     if place.source == "infisical":
         return infisical.read_values(infisical_access(option, place.binding), place.path, names, option)

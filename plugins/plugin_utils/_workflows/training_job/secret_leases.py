@@ -49,9 +49,9 @@ class HeldLease:
     binding: str | None = f.field(f.text, None)
 
     @property
-    def lease(self) -> vault.Lease:
+    def lease(self) -> vault.VaultLease:
         """What the service knows it by."""
-        return vault.Lease(t.cast("t.Literal['lease', 'token']", self.kind), self.id, 0.0, self.renewable)
+        return vault.VaultLease(t.cast("t.Literal['lease', 'token']", self.kind), self.id, 0.0, self.renewable)
 
     def describe(self) -> str:
         """Return what people call it."""
@@ -62,7 +62,7 @@ class HeldLease:
 def hold(
     request: RunRequest, home: StateHome, job: Job, run_id: str, resolved: secrets.JobSecrets
 ) -> t.Iterator[secrets.JobSecrets]:
-    """Have the run's credentials made, renew them, and end them unless the run goes on without us.
+    """Have the run's credentials made, renew them, and end them unless the run continues without this controller.
 
     The caller holds the run's lock.
     """
@@ -70,14 +70,14 @@ def hold(
     if not resolved.leased and not (folder / LEASES_FILE).exists():
         yield resolved
         return
-    book = LeaseBook(home, folder, request.progress)
+    leases = RunCredentials(home, folder, request.progress)
     try:
         for ref in resolved.leased:
-            resolved = secrets.add_value(job, resolved, ref, book.issue(ref, run_id))
-        with book:
+            resolved = secrets.add_value(job, resolved, ref, leases.issue(ref, run_id))
+        with leases:
             yield resolved
     finally:
-        book.end_if_over()
+        leases.end_if_over()
 
 
 def end_due(request: RunRequest, home: StateHome) -> None:
@@ -88,13 +88,13 @@ def end_due(request: RunRequest, home: StateHome) -> None:
             # One that another controller holds is its own affair.
             lock = home.lock(folder.name, 0.0)
             try:
-                LeaseBook(home, folder, request.progress).end_if_over()
+                RunCredentials(home, folder, request.progress).end_if_over()
             finally:
                 delete_unstarted(folder)
                 lock.close()
 
 
-class LeaseBook:
+class RunCredentials:
     """The credentials of one run. As a context it renews them by a thread of its own."""
 
     def __init__(self, home: StateHome, folder: pathlib.Path, progress: Progress) -> None:
@@ -126,7 +126,7 @@ class LeaseBook:
         self._write()
         return secrets.pick_value(ref, {str(key): str(value).encode() for key, value in values.items()})
 
-    def __enter__(self) -> LeaseBook:
+    def __enter__(self) -> RunCredentials:
         self._thread = threading.Thread(target=self._keep, daemon=True)
         self._thread.start()
         return self
@@ -167,7 +167,7 @@ class LeaseBook:
         option = f"secret {held.name}"
         binding = bindings.load_binding(self._home, held.binding, option) if held.binding else None
         access = credentials.vault_access(held.source, option, binding)
-        # Variables may name another service by now.
+        # Variables may name another service since then.
         return dataclasses.replace(access, address=held.address)
 
     def _keep(self) -> None:
@@ -217,7 +217,9 @@ class LeaseBook:
         return held
 
     def _tell_end(self, held: HeldLease, reason: str) -> None:
-        detail = f"{held.describe()} has ended while the run goes on ({reason}): what it opens refuses the program now"
+        detail = (
+            f"{held.describe()} has ended while the run continues ({reason}): what it opens refuses the program now"
+        )
         fix = "Allow it a longer time where it is made (max_ttl), then run the job again"
         files.append_json(
             self._folder / "events.jsonl",

@@ -98,7 +98,7 @@ def test_a_credential_is_made_renewed_and_revoked() -> None:
         with pytest.raises(InputError, match="may not read auth/token/create"):
             vault.require_issue(asked, "auth/token/create", "job.x")
         values, lease = vault.issue(asked, "database/creds/x", "job.x", {})
-        assert values == {"password": "pw"} and lease == vault.Lease("lease", "database/creds/x/1", 60.0, True)
+        assert values == {"password": "pw"} and lease == vault.VaultLease("lease", "database/creds/x/1", 60.0, True)
         assert vault.renew(asked, lease, "job.x") == 30.0
         vault.revoke(asked, lease, "job.x")
     answers["PUT /v1/sys/leases/renew"] = answers["PUT /v1/sys/leases/revoke"] = (400, {"errors": ["not found"]})

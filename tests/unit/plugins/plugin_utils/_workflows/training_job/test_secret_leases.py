@@ -43,17 +43,17 @@ class Service:
     renewed: list[str] = dataclasses.field(default_factory=list)
     revoked: list[str] = dataclasses.field(default_factory=list)
 
-    def issue(self, *_unused: t.Any) -> tuple[dict[str, str], vault.Lease]:
+    def issue(self, *_unused: t.Any) -> tuple[dict[str, str], vault.VaultLease]:
         self.made += 1
-        return {"token": f"s.made-token-{self.made:04}"}, vault.Lease("token", f"a{self.made}", 0.2, True)
+        return {"token": f"s.made-token-{self.made:04}"}, vault.VaultLease("token", f"a{self.made}", 0.2, True)
 
-    def renew(self, _access: t.Any, lease: vault.Lease, _option: str) -> float:
+    def renew(self, _access: t.Any, lease: vault.VaultLease, _option: str) -> float:
         self.renewed.append(lease.id)
         if isinstance(self.lasts, Exception):
             raise self.lasts
         return float(self.lasts)
 
-    def revoke(self, _access: t.Any, lease: vault.Lease, _option: str) -> None:
+    def revoke(self, _access: t.Any, lease: vault.VaultLease, _option: str) -> None:
         if self.revoking:
             raise self.revoking
         self.revoked.append(lease.id)
@@ -173,10 +173,10 @@ def test_its_end_while_the_run_goes_on_is_told_once(
     service.lasts = lasts
     work.record()
     with work.hold():
-        until(lambda: any("has ended while the run goes on" in line for line in work.said.lines))
+        until(lambda: any("has ended while the run continues" in line for line in work.said.lines))
         time.sleep(0.1)
         work.record("succeeded")
-    told = [line for line in work.said.lines if "has ended while the run goes on" in line]
+    told = [line for line in work.said.lines if "has ended while the run continues" in line]
     assert len(told) == 1 and words in told[0]
     events = (work.home.run_folder("r1") / "events.jsonl").read_text().splitlines()
     assert [json.loads(line)["kind"] for line in events] == ["secret_ended"]
