@@ -90,7 +90,9 @@ class KubePlan:
 
     ``pods``: role -> specification, from the launcher. ``program``: file name -> source of what runs in a pod.
     ``archive``: the code (and staged data) as tar.gz. ``secret``: the Secret with the job's secrets by name.
-    ``pull_secrets``: Secrets of type dockerconfigjson. ``egress_denied``: a policy of the namespace denies egress.
+
+    ``store_keys``: what else it holds, for object stores. ``pull_secrets``: Secrets of type dockerconfigjson.
+    ``egress_denied``: a policy of the namespace denies egress.
     ``begun``: Unix seconds of its submission. ``followed``: a controller follows the run and counts its lost nodes.
     ``ranges``: the namespace's LimitRanges, within which the small pods beside the gang stay.
     """
@@ -105,6 +107,7 @@ class KubePlan:
     queue: Queue | None = None
     fleet: EligibleNodes = EligibleNodes()
     secret: str | None = None
+    store_keys: tuple[str, ...] = ()
     pull_secrets: tuple[str, ...] = ()
     egress_denied: bool = False
     begun: int = 0
