@@ -87,9 +87,19 @@ _NOT_YET_ANYWHERE: tuple[UnsupportedOption, ...] = (
     ("job.mounts.binding", lambda j: any(m.binding for m in j.mounts), "service bindings"),
     ("job.tracking", lambda j: j.tracking is not None, "service bindings"),
 )
+# Their pods are made by operators of their own, from more than one template.
+_NO_STORE: t.Final = ("rayjob", "mpijob")
 _NOT_YET_ON_KUBERNETES: tuple[UnsupportedOption, ...] = (
-    ("job.checkpoints.binding", lambda j: j.checkpoints.binding is not None, "service bindings of pods"),
-    ("job.datasets.binding", lambda j: any(d.binding for d in j.datasets), "service bindings of pods"),
+    (
+        "job.checkpoints.binding",
+        lambda j: j.checkpoints.binding is not None and j.engine in _NO_STORE,
+        "service bindings of the engines mpijob and rayjob",
+    ),
+    (
+        "job.datasets.binding",
+        lambda j: any(d.binding for d in j.datasets) and j.engine in _NO_STORE,
+        "service bindings of the engines mpijob and rayjob",
+    ),
 )
 _NOT_YET_ON_HOSTS: tuple[UnsupportedOption, ...] = (("job.mounts", lambda j: bool(j.mounts), "service bindings"),)
 
@@ -148,7 +158,7 @@ def _warn_missing_requests(job: Job) -> t.Iterator[str]:
 
 
 def _warn_ephemeral_checkpoints(job: Job) -> tuple[str, ...]:
-    if checkpoint_mount(job) is not None:
+    if checkpoint_mount(job) is not None or job.checkpoints.binding is not None:
         return ()
     folder = job.checkpoints.path or "the checkpoint folder"
     advice = "name a claim in mounts and a path below it in checkpoints.path"

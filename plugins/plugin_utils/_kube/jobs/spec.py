@@ -90,7 +90,8 @@ class KubePlan:
 
     ``pods``: role -> specification, from the launcher. ``program``: file name -> source of what runs in a pod.
     ``archive``: the code (and staged data) as tar.gz. ``secret``: the Secret with the job's secrets by name.
-    ``pull_secret``: the Secret that the run makes for the kubelet. ``pull_secrets``: all of type dockerconfigjson.
+    ``store_keys``: what else it holds, for object stores. ``pull_secret``: the Secret that the run makes for the
+    kubelet; ``pull_secrets``: all that it pulls with.
     ``egress_denied``: a policy of the namespace denies egress.
     ``begun``: Unix seconds of its submission. ``followed``: a controller follows the run and counts its lost nodes.
     ``ranges``: the namespace's LimitRanges, within which the small pods beside the gang stay.
@@ -106,6 +107,7 @@ class KubePlan:
     queue: Queue | None = None
     fleet: EligibleNodes = EligibleNodes()
     secret: str | None = None
+    store_keys: tuple[str, ...] = ()
     pull_secret: str | None = None
     pull_secrets: tuple[str, ...] = ()
     egress_denied: bool = False

@@ -25,12 +25,12 @@ from ...._hosts.node_client import NodeClient, find_answering, most_telling_erro
 from ...shared import kube_connection
 from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
-from .. import network, secret_leases, secrets
+from .. import checkpoint_binding, dataset_binding, network, secret_leases, secrets
 from .. import source as code_source
 from ..changes import describe_changes
 from ..load import find_drill_id
 from ..outcome import build_result, record_cancelled
-from . import addresses, checkpoint_binding, dataset_binding, lease_guard
+from . import addresses, lease_guard
 from . import plan as hosts_plan
 from .environments import ensure_environments
 from .refresh import refresh_record, wait_for_follower

@@ -46,13 +46,14 @@ from ..outcome import (
 )
 from ..software import add_software
 from ..transport import TransportWatch
-from . import cluster_facts, leader_lease, lease_guard, log_recovery, network_preflight, submit
+from . import cluster_facts, leader_lease, lease_guard, log_recovery, network_preflight, pod_store, submit
 from . import plan as kubernetes_plan
 from .cluster_facts import ClusterFacts
 from .delete import DELETION_S, delete_run, delete_secret, wait_for_pods
 from .follower import ClusterFollower
 from .leader_lease import LeaderLease
 from .lease_guard import ClusterLeaseGuard
+from .pod_store import PodStore
 from .timestamps import admission_time
 from .watches import ClusterWatches
 
@@ -71,6 +72,7 @@ class ClusterRun:
     placement: kubernetes_plan.PlacementDecision
     network: NetworkPlan
     before: RunRecord | None
+    store: PodStore | None = None
     _plans: dict[int, KubePlan] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
@@ -103,6 +105,7 @@ class ClusterRun:
             # Code is packed for it.
             start = self.run_id, cluster, namespace, attempt
             plan = kubernetes_plan.build_plan(self.job, self.source, *start, self.facts, self.placement, self.network)
+            plan = self.store.complete(plan) if self.store else plan
             self._plans[attempt] = dataclasses.replace(plan, followed=bool(self.request.options["wait"]))
         return self._plans[attempt]
 
@@ -138,7 +141,9 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         drilling = _parse_drill(request.options.get("drill"), job, facts)
         known = network.read_verdicts(home.folder)
         planned = kubernetes_plan.plan_network(job, placement, known, request.environment)
-        asked = ClusterRun(request, home, job, source, run_id, client, facts, placement, planned, before)
+        fitting = [item.node for item in placement.nodes if not item.reasons]
+        store = pod_store.open_store(home, job, fitting, run_id)
+        asked = ClusterRun(request, home, job, source, run_id, client, facts, placement, planned, before, store)
         # What runs already has its nodes: one of them may be lost, and the run is followed all the same.
         live = asked.find_live()
         if not _continues(asked, live):
@@ -205,6 +210,7 @@ def _start_or_follow(
         _test_network(asked, made, values)
         made = dataclasses.replace(made, begun=int(time.time()))
         reference, known = submit.build_reference(kubernetes_plan.build_objects(made)[-1], made, context), None
+    values = _add_store(asked, made, values, follows)
     reference = dataclasses.replace(reference, cluster_id=known or cluster_identity.read_cluster_id(client))
     current = dataclasses.replace(current, backend_ref=reference)
     files.private_dir(folder)
@@ -234,6 +240,18 @@ def _test_network(asked: ClusterRun, made: KubePlan, values: secrets.JobSecrets)
     except BaseException:
         delete_secret(client, made, made.pull_secret, progress)
         raise
+
+
+def _add_store(asked: ClusterRun, made: KubePlan, values: secrets.JobSecrets, follows: bool) -> secrets.JobSecrets:
+    """Return the values of the run's Secret with what its pods need of object stores.
+
+    A run that is followed has its Secret; what of it is signed is not signed again.
+    """
+    if asked.store is None or follows:
+        return values
+    visits = pod_store.visits_for(asked.client, made.job, made.namespace)
+    stored = asked.store.values(visits, asked.request.progress)
+    return dataclasses.replace(values, files={**values.files, **stored})
 
 
 def _submit(
