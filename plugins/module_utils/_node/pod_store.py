@@ -4,7 +4,7 @@
 """What a pod does with object stores before its program starts: datasets are staged, checkpoints are fetched.
 
 Everything that it needs for that is signed and in one file of the run's Secret. Each pod decides by itself from what is
-in the bucket, which is the same for all pods of a start: nobody writes there before all have begun.
+in the bucket, which is the same for all pods of a start: no program writes there before all have begun.
 
 This is a private utility of the collection; it may change without notice.
 """

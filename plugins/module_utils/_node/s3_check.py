@@ -82,14 +82,14 @@ def visit(request: NodeRequest) -> dict[str, t.Any]:
     answers = []
     for check in request["checks"]:
         missing = "NoSuchBucket" if request.get("awaits") else ""
-        found = _insist(lambda check=check: write_probe(check["write"]), missing, until)  # type: ignore[misc]
+        found = _ask_until_there(lambda check=check: write_probe(check["write"]), missing, until)  # type: ignore[misc]
         if found["ok"] and check.get("read"):
-            found |= _insist(lambda check=check: read_probe(check["read"]), "NoSuchKey", until)  # type: ignore[misc]
+            found |= _ask_until_there(lambda check=check: read_probe(check["read"]), "NoSuchKey", until)  # type: ignore[misc]
         answers.append(found)
     return {"answers": answers, "made": made.get("made", [])}
 
 
-def _insist(ask: t.Callable[[], dict[str, t.Any]], missing: str, until: float) -> dict[str, t.Any]:
+def _ask_until_there(ask: t.Callable[[], dict[str, t.Any]], missing: str, until: float) -> dict[str, t.Any]:
     """Return an answer; while what another node makes is missing, ask again."""
     while True:
         answer = ask()

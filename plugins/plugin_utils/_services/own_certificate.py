@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A certificate that is its own authority: who has its key is let in, nobody else.
+"""A certificate that is its own authority: who has its key is let in, and no one else.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -14,7 +14,7 @@ import typing as t
 
 from ...module_utils._model.errors import RefusedError
 
-# Nobody renews it: it ends with the service.
+# It is never renewed: it ends with the service.
 _DAYS: t.Final = 20 * 365
 
 

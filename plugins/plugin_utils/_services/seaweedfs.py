@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """SeaweedFS as an object store: one process, of which only the S3 gateway can be reached from elsewhere.
 
-Its master, volume server and filer ask nobody for a key over HTTP, so they listen on loopback. Over gRPC, where the
-gateway takes new identities from whoever connects, all parts ask for a certificate that only this service has.
+Its master, volume server and filer answer over HTTP without a key, so they listen on loopback. Over gRPC, where the
+gateway takes new identities from its callers, all parts ask for a certificate that only this service has.
 
 This is a private utility of the collection; it may change without notice.
 """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Builds a short pod on each of some nodes, each with a request of its own that nobody else may read.
+"""Builds a short pod on each of some nodes, each with a request of its own that no other pod reads.
 
 They are in the network of pods, as those of a job are. Pure: the same values give the same objects.
 

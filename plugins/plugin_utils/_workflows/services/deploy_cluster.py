@@ -29,7 +29,7 @@ from .deploy import DeployOrder, Result, describe
 LABEL: t.Final = "muster.training/service"
 _MANAGER: t.Final = "muster"
 _DATA, _FILES = "/data", "/run/muster/files"
-# Nobody's id, as the images of many projects have it.
+# No user of a node, as the images of many projects have it.
 _USER: t.Final = 65532
 _KEPT: t.Final = "muster-credentials"
 _HOSTNAME: t.Final = "kubernetes.io/hostname"
@@ -57,7 +57,7 @@ class ClusterService:
         return str(self.order.place.namespace)
 
     @property
-    def claim(self) -> str:
+    def claim_name(self) -> str:
         """The claim of its data."""
         return self.order.place.claim or f"{self.name}-data"
 
@@ -101,7 +101,7 @@ class ClusterService:
         order, labels = self.order, {LABEL: self.order.service.name}
         found = [(kind, self.client.get(kind, self.name, self.namespace)) for kind in _KINDS]
         wanted = [(kind, live) for kind, live in found if live is not None and _has_labels(live, labels)]
-        claim = self.client.get("v1/PersistentVolumeClaim", self.claim, self.namespace)
+        claim = self.client.get("v1/PersistentVolumeClaim", self.claim_name, self.namespace)
         goes = claim is not None and order.place.delete_data and not order.place.claim
         if goes and claim is not None:
             wanted.append(("v1/PersistentVolumeClaim", claim))
@@ -110,7 +110,7 @@ class ClusterService:
             self.client.delete(kind, meta["name"], self.namespace, uid=str(meta.get("uid") or ""))
         if not order.check:
             deployed.remove_deployed(order.home, order.service.name, forget=order.place.delete_data)
-        kept = None if goes or claim is None else f"{self.namespace}/{self.claim}"
+        kept = None if goes or claim is None else f"{self.namespace}/{self.claim_name}"
         return {"changed": bool(wanted), "endpoint": None, "place": self.namespace, "kept": kept}
 
     def choose_node(self) -> str:
@@ -205,7 +205,7 @@ class ClusterService:
             },
             "containers": [container],
             "volumes": [
-                {"name": "data", "persistentVolumeClaim": {"claimName": self.claim}},
+                {"name": "data", "persistentVolumeClaim": {"claimName": self.claim_name}},
                 {"name": "files", "secret": {"secretName": self.name, "items": items, "defaultMode": 0o440}},
                 {"name": "tmp", "emptyDir": {}},
             ],
@@ -218,9 +218,12 @@ class ClusterService:
             raise RefusedError(
                 f"{option}.namespace: there is no namespace {self.namespace}", "Create it, or name another"
             )
-        if self.client.get("v1/PersistentVolumeClaim", self.claim, self.namespace) is None and not self.order.check:
+        if (
+            self.client.get("v1/PersistentVolumeClaim", self.claim_name, self.namespace) is None
+            and not self.order.check
+        ):
             fix = "The role object_store makes it, or name one in claim"
-            raise RefusedError(f"{option}.claim: there is no claim {self.namespace}/{self.claim}", fix)
+            raise RefusedError(f"{option}.claim: there is no claim {self.namespace}/{self.claim_name}", fix)
         for kind in _KINDS:
             live = self.client.get(kind, self.name, self.namespace)
             if live is not None and not _has_labels(live, {LABEL: self.order.service.name}):
@@ -246,11 +249,11 @@ class ClusterService:
             raise NodeError(where, f"is not ready after {self.order.wait_s} s: {outcome.summary()}", self._find_fix())
 
     def _find_fix(self) -> str:
-        claim = self.client.get("v1/PersistentVolumeClaim", self.claim, self.namespace) or {}
+        claim = self.client.get("v1/PersistentVolumeClaim", self.claim_name, self.namespace) or {}
         phase = (claim.get("status") or {}).get("phase")
         if phase != "Bound":
-            shown = f"kubectl describe pvc -n {self.namespace} {self.claim}"
-            return f"Its claim {self.claim} is {phase}: look why with {shown}"
+            shown = f"kubectl describe pvc -n {self.namespace} {self.claim_name}"
+            return f"Its claim {self.claim_name} is {phase}: look why with {shown}"
         return f"Look with kubectl describe pod -n {self.namespace} {self.name}-0"
 
 

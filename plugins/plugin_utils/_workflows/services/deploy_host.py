@@ -129,7 +129,7 @@ def ensure_present(order: DeployOrder, remote: NodeClient, address: str) -> Resu
         found = order.require_credentials(dict, parts.places)
         parts.trust(found)
     texts = parts.texts(order, found) if found is not None else []
-    facts = look(remote, parts, [item["path"] for item in texts])
+    facts = read_host(remote, parts, [item["path"] for item in texts])
     refuse_host(order, remote.name, facts)
     credentials = order.require_credentials(lambda: _refuse_unknown(order, remote.name, facts), parts.places)
     parts.trust(credentials)
@@ -169,7 +169,7 @@ def ensure_present(order: DeployOrder, remote: NodeClient, address: str) -> Resu
 def ensure_absent(order: DeployOrder, remote: NodeClient, address: str) -> Result:
     """Stop the service and remove what was installed; its data stays unless that is to be deleted."""
     parts = HostParts.of(order, address)
-    record = look(remote, parts, [])["record"]
+    record = read_host(remote, parts, [])["record"]
     result: Result = {"changed": record is not None, "endpoint": None, "place": remote.name, "kept": None}
     if order.check:
         return result
@@ -180,7 +180,7 @@ def ensure_absent(order: DeployOrder, remote: NodeClient, address: str) -> Resul
     return result
 
 
-def look(remote: NodeClient, parts: HostParts, paths: t.Sequence[str]) -> dict[str, t.Any]:
+def read_host(remote: NodeClient, parts: HostParts, paths: t.Sequence[str]) -> dict[str, t.Any]:
     """Return what is on the host; reads only."""
     return remote.call("service", step="look", paths=[parts.program, *paths], **_common(parts))
 

@@ -29,7 +29,7 @@ from ...._kube.objects.apply import apply
 from ...shared import cluster_identity, kube_connection, run_record
 from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
-from .. import network, secret_leases, secrets
+from .. import network, pod_store, secret_leases, secrets
 from .. import source as code_source
 from ..announce import announce
 from ..explain import explain_end
@@ -44,16 +44,16 @@ from ..outcome import (
     check_attendance,
     record_end,
 )
+from ..pod_store import PodStore
 from ..software import add_software
 from ..transport import TransportWatch
-from . import cluster_facts, leader_lease, lease_guard, log_recovery, network_preflight, pod_store, submit
+from . import cluster_facts, leader_lease, lease_guard, log_recovery, network_preflight, submit
 from . import plan as kubernetes_plan
 from .cluster_facts import ClusterFacts
 from .delete import DELETION_S, delete_run, delete_secret, wait_for_pods
 from .follower import ClusterFollower
 from .leader_lease import LeaderLease
 from .lease_guard import ClusterLeaseGuard
-from .pod_store import PodStore
 from .timestamps import admission_time
 from .watches import ClusterWatches
 
