@@ -88,6 +88,7 @@ MEANINGS = {
     "muster_remove_nodes": "The rented nodes to terminate.",
     "muster_rented_hosts": "Where the plays of rented machines run.",
     "muster_services": "The supporting services of the inventory, as the guide to services describes them.",
+    "muster_services_pods": "From where services are checked as pods see them: namespace and image.",
     "muster_services_require_all": "Whether a service that one node cannot reach fails the play (true).",
     "muster_stop_runs": "Whether runs are stopped before their machines are terminated (true).",
 }

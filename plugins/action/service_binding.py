@@ -9,6 +9,7 @@ import typing as t
 
 from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
 from ..plugin_utils._workflows.services import bind
+from ..plugin_utils._workflows.shared.kube_connection import CONNECTION
 
 
 class ActionModule(WorkflowAction):
@@ -19,6 +20,8 @@ class ActionModule(WorkflowAction):
         "services": {"type": "raw", "required": True},
         "hosts": {"type": "list", "elements": "str"},
         "require_all": {"type": "bool", "default": True},
+        "pods": {"type": "raw"},
+        **CONNECTION,
         **STATE_HOME,
     }
 

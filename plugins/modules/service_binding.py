@@ -15,7 +15,8 @@ description:
   - The check of an object store lists each bucket, then writes, reads, reads in part, reads what another node wrote,
     and deletes an object of 4 MiB. The controller signs the requests with C(botocore). Nodes get signed addresses for
     15 minutes, and neither keys nor packages. A bucket is never created, and nothing is left in it.
-  - The service itself is never changed, also not when its binding is removed.
+  - The service itself is never changed, also not when its binding is removed. Of one with C(mode=deploy), which
+    M(muster.training.service_deploy) has deployed, the buckets are made first.
 options:
   services:
     description:
@@ -34,8 +35,15 @@ options:
         can use it, and jobs on the others are refused.
     type: bool
     default: true
+  pods:
+    description:
+      - Also check object stores as pods see them, by one short pod on each Node that takes pods of jobs. A mapping with
+        C(namespace), C(image) (one with Python, such as that of the jobs), C(python) and C(pull_secrets).
+      - Jobs in pods need it, and so does a service that is deployed in the cluster, which hosts do not reach.
+    type: raw
 extends_documentation_fragment:
   - muster.training._attributes
+  - muster.training._kube
   - muster.training._state_home
 attributes:
   check_mode:

@@ -236,35 +236,40 @@ options:
           from:
             description:
               - The source of the value. V(env) and V(file) are read on the controller.
-              - V(vault) and V(openbao) are read on the controller from a KV store, version 2, with C(hvac). Without
-                O(job.secret_refs[].binding), E(VAULT_ADDR) and E(VAULT_TOKEN) (E(BAO_ADDR) and E(BAO_TOKEN)) say
-                where and as whom.
-              - V(kubernetes) names a Secret that exists in the job's namespace and needs the Kubernetes backend.
-              - V(aws_secrets_manager) and V(infisical) are reserved and refused.
+              - V(vault) and V(openbao) are read on the controller with C(hvac), from a key-value store, or from what
+                makes tokens and credentials with a lease. These are renewed while the run is followed, and revoked when
+                it ends. Without O(job.secret_refs[].binding), E(VAULT_ADDR) and E(VAULT_TOKEN) (E(BAO_ADDR) and
+                E(BAO_TOKEN)) say where and as whom.
+              - V(aws_secrets_manager) is read on the controller with C(botocore), V(infisical) by its API.
+              - V(kubernetes) names a Secret. On Kubernetes it is one of the job's namespace, which pods read. On plain
+                hosts the controller reads it.
+              - V(external_secrets) is refused. Let an ExternalSecret make a Secret, and name that.
             type: str
-            choices: [env, file, vault, openbao, kubernetes, aws_secrets_manager, infisical]
+            choices: [env, file, vault, openbao, kubernetes, aws_secrets_manager, infisical, external_secrets]
             required: true
           path:
             description:
               - The file with V(file), the name of the Secret with V(kubernetes), C(MOUNT/PATH) with V(vault) and
-                V(openbao).
+                V(openbao), the name or ARN with V(aws_secrets_manager), and C(PROJECT/ENVIRONMENT/FOLDER) with
+                V(infisical).
             type: str
           key:
             description:
-              - The variable on the controller with V(env), the key of the Secret with V(kubernetes), and the key at
-                the path with V(vault) and V(openbao).
+              - The variable on the controller with V(env), and the key at the path with services. A secret of AWS has
+                keys when it is a JSON object.
               - The default is O(job.secret_refs[].name).
             type: str
           as:
             description:
               - V(env) sets the variable to the value. V(file) sets C(NAME_FILE) to the path of a file that holds it.
-              - V(registry) pulls the image with a Secret of the type C(kubernetes.io/dockerconfigjson), on
-                Kubernetes only.
+              - V(registry) is what images are pulled with, on Kubernetes only. It is C(USER:PASSWORD) for the registry
+                of O(job.image), a configuration file with C(auths), or, with V(kubernetes), a Secret of the type
+                C(kubernetes.io/dockerconfigjson).
             type: str
             choices: [env, file, registry]
             default: env
           binding:
-            description: The binding of the secrets service that V(vault) and V(openbao) ask.
+            description: The binding of the service that is asked.
             type: str
       datasets:
         description: Data for the program, which finds it in the variable C(MUSTER_DATASET_NAME).

@@ -13,7 +13,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.tests.e2e import service_world
+from ansible_collections.muster.training.tests.e2e import bao_world, service_world
 from ansible_collections.muster.training.tests.e2e.playbook_world import World
 from ansible_collections.muster.training.tests.support import debian, sshd
 
@@ -67,6 +67,15 @@ def services(tmp_path: pathlib.Path) -> t.Iterator[service_world.ServiceWorld]:
     found = service_world.ServiceWorld(tmp_path)
     yield found
     found.close()
+
+
+@pytest.fixture
+def bao(tmp_path: pathlib.Path) -> t.Iterator[bao_world.Bao]:
+    """A real OpenBao in dev mode, with one secret."""
+    if not service_world.services_python():
+        lacking("MUSTER_SERVICES_PYTHON names no interpreter with OpenBao")
+    with bao_world.openbao(tmp_path) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,7 @@ from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
 from ansible_collections.muster.training.tests.fakes.tailscale import FakeTailscale
 from ansible_collections.muster.training.tests.fakes.vastai import FakeVast
 from ansible_collections.muster.training.tests.fakes.wire import TOKEN
+from ansible_collections.muster.training.tests.support import canary
 
 SCRIPT = "#cloud-config\nwrite_files: [{path: /k, content: first-boot-canary-7351}]\n"
 CANARIES = (TOKEN, "first-boot-canary-7351", "jupyter-canary-token", "instance-canary-key", "tskey-auth-canary")
@@ -49,15 +50,7 @@ class Sinks:
 
     def __init__(self, world: RentWorld) -> None:
         self.world = world
-        self.environment = {
-            "ANSIBLE_LOG_PATH": str(world.root / "ansible.log"),
-            "ANSIBLE_CALLBACKS_ENABLED": "ansible.builtin.junit,ansible.builtin.tree",
-            "ANSIBLE_CALLBACK_TREE_DIR": str(world.root / "tree"),
-            "JUNIT_OUTPUT_DIR": str(world.root / "junit"),
-            "ANSIBLE_CACHE_PLUGIN": "jsonfile",
-            "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(world.root / "facts"),
-            "ANSIBLE_INJECT_INVOCATION": "1",
-        }
+        self.environment = canary.loud(world.root / "reports")
 
     def found(self) -> list[str]:
         """Return every file that holds a canary, with the canary; where one was put by the test does not count."""

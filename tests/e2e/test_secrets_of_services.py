@@ -7,82 +7,37 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import json
 import os
 import pathlib
-import subprocess
+import sys
 import typing as t
-import urllib.request
 
 import pytest
 
+from ansible_collections.muster.training.tests.e2e.bao_world import CANARY, ROOT_TOKEN, Bao, bind_bao
 from ansible_collections.muster.training.tests.e2e.playbook_world import assert_refused, everything, until
-from ansible_collections.muster.training.tests.e2e.service_world import (
-    KEYS,
-    SECRET,
-    ServiceWorld,
-    Store,
-    free_port,
-    services_python,
-    wait_for,
-)
+from ansible_collections.muster.training.tests.e2e.service_world import KEYS, SECRET, ServiceWorld, Store
 from ansible_collections.muster.training.tests.support import canary
-
-CANARY = "kv-7c1e/ü&bird cage"
-ROOT_TOKEN = "canary-root-token-0001"
-
-
-class Bao(t.NamedTuple):
-    """A running OpenBao in dev mode."""
-
-    url: str
-
-    def ask(self, method: str, path: str, body: t.Any = None) -> None:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"X-Vault-Token": ROOT_TOKEN, "Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self.url}/v1/{path}", data, headers, method=method)
-        urllib.request.build_opener().open(request, timeout=10).close()
-
-
-@pytest.fixture
-def bao(tmp_path: pathlib.Path) -> t.Iterator[Bao]:
-    """OpenBao with one secret."""
-    port, log = free_port(), tmp_path / "bao.log"
-    argv = [str(pathlib.Path(services_python()).parent / "bao"), "server", "-dev", "-dev-no-store-token"]
-    argv += [f"-dev-listen-address=127.0.0.1:{port}"]
-    environment = {**os.environ, "BAO_DEV_ROOT_TOKEN_ID": ROOT_TOKEN, "HOME": str(tmp_path)}
-    with log.open("wb") as handle:
-        process = subprocess.Popen(argv, env=environment, stdout=handle, stderr=handle)
-    try:
-        found = Bao(f"http://127.0.0.1:{port}")
-        wait_for(f"{found.url}/v1/sys/health", process, log)
-        found.ask("POST", "secret/data/team/train", {"data": {"TOKEN": CANARY}})
-        yield found
-    finally:
-        process.kill()
-        process.wait()
-        # Its log has the token of dev mode, which this test knows.
-        log.unlink()
-
-
-def service(bao: Bao) -> dict[str, t.Any]:
-    pointer = {"from": "env", "keys": {"token": "BAO_TOKEN"}}
-    return {"name": "bao", "kind": "secrets", "mode": "bind", "endpoint": bao.url, "secret_ref": pointer}
 
 
 def test_a_token_from_openbao_is_in_the_ranks_and_nowhere_else(services: ServiceWorld, store: Store, bao: Bao) -> None:
     """The token of the job, the token of the service and the keys of the store: success at the highest verbosity."""
     env = {**KEYS, "BAO_TOKEN": ROOT_TOKEN}
-    bound = services.start("services", env=env, args=("-vvvvv",), muster_services=[service(bao), services.bind(store)])
+    env |= canary.loud(services.root / "reports")
+    bound = services.start("services", env=env, args=("-vvvvv",), muster_services=[bind_bao(bao), services.bind(store)])
     assert bound.wait().code == 0, bound.output
     (services.root / "expected").write_text(CANARY)
     text = (
         f'[ "$TOKEN" = "$(cat {services.root}/expected)" ] && [ "$(cat "$AS_FILE_FILE")" = "$TOKEN" ] && '
-        f"touch {services.root}/up-$RANK; while [ ! -e {services.root}/finish ]; do sleep 0.05; done"
+        f'touch {services.root}/up-$RANK && exec {sys.executable} -I -S -c "$0" {services.root}/finish'
     )
+    # One process a rank to its end: others that come and go would be searched with their environment.
+    waits = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.05)"
     ref = {"from": "openbao", "binding": "bao", "path": "secret/team/train", "key": "TOKEN"}
     refs = [{**ref, "name": "TOKEN"}, {**ref, "name": "AS_FILE", "as": "file"}]
-    job = services.job(command=["sh", "-c", text], secret_refs=refs, checkpoints={"binding": "store", "grace_s": 1})
+    job = services.job(
+        command=["sh", "-c", text, waits], secret_refs=refs, checkpoints={"binding": "store", "grace_s": 1}
+    )
     play = services.start(job=job, env=env, args=("-vvvvv", "--diff"))
     until(lambda: all((services.root / f"up-{rank}").exists() for rank in (0, 1)), "both ranks with their secrets", 60)
     ours = frozenset(pid for pid, _command, environment in everything() if os.fsencode(services.root) in environment)
@@ -93,7 +48,9 @@ def test_a_token_from_openbao_is_in_the_ranks_and_nowhere_else(services: Service
     services.finish()
     result = play.wait()
     assert result.code == 0, result.output
-    after = canary.Places(services.state, services.nodes, (play.log, bound.log))
+    reports = services.root / "reports"
+    assert (reports / "junit").is_dir() and (reports / "tree").is_dir()
+    after = canary.Places(services.state, services.nodes, (play.log, bound.log), reports=reports)
     for value in (CANARY, ROOT_TOKEN, SECRET):
         sinks = [sink for sink in canary.SINKS if not sink.startswith("environment")]
         assert canary.find_leaks(value, after, sinks) == [], value
@@ -104,7 +61,8 @@ def test_a_search_finds_a_leak_in_each_sink_and_each_encoding(tmp_path: pathlib.
     for name in ("controller", "nodes"):
         (tmp_path / name).mkdir()
     (tmp_path / "play.log").write_text("nothing")
-    places = canary.Places(tmp_path / "controller", tmp_path / "nodes", (tmp_path / "play.log",))
+    where = (tmp_path / "controller", tmp_path / "nodes", (tmp_path / "play.log",))
+    places = canary.Places(*where, reports=tmp_path / "reports")
     assert canary.find_leaks(CANARY, places) == []
     cases = 0
     for sink in canary.SINKS:

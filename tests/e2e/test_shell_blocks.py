@@ -71,6 +71,7 @@ NOT_HERE = {
     "guide_hosts-2": "cuts a network, as root: tests/e2e/test_cut_links.py",
     "guide_python-0": "installs torch from the internet: tests/e2e/test_over_ssh.py runs bootstrap without it",
     **{f"guide_renting-{number}": RENTS for number in range(2)},
+    "guide_secrets-0": "asks a deployed OpenBao: tests/lab/test_openbao.py deploys one",
     "guide_services-0": "needs an object store: tests/e2e/test_services.py runs it",
     "guide_ssh-1": "changes the known hosts of whoever runs the tests: ssh-keygen does not take another home",
     "guide_ssh-0": "logs in to a machine with a password",

@@ -73,6 +73,8 @@ class Controller:
     def __init__(self, lab: KubeLab, team: Team, folder: pathlib.Path, kubeconfig: pathlib.Path | None = None) -> None:
         self.lab, self.team, self.folder = lab, team, folder
         self.kubeconfig = kubeconfig or lab.kubeconfig
+        # Another environment, for playbooks that need more than Ansible.
+        self.programs = pathlib.Path(sys.executable).parent
 
     def start(
         self,
@@ -93,7 +95,7 @@ class Controller:
         if job is not None:
             placement = {"backend": "kubernetes", "namespace": self.team.namespace, **job.get("placement", {})}
             values["muster_job"] = {"image": self.lab.image, **job, "placement": placement}
-        program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
+        program = str(self.programs / "ansible-playbook")
         argv = [program, "-i", "localhost,", "-c", "local", f"muster.training.{playbook}", "-e", json.dumps(values)]
         argv += ["-i", str(inventory)] if inventory else []
         argv += ["--check"] if check else []

@@ -18,17 +18,27 @@ from ansible_collections.muster.training.tests.lab.kube import images, oci, plan
 from ansible_collections.muster.training.tests.support.kube_lab import KubeLab
 
 # containerd speaks plain HTTP with a registry of this name only.
-_HOST, _PORT = "localhost", 5005
+_HOST, _PORT, _PRIVATE_PORT = "localhost", 5005, 5007
 # The smallest program that Linux starts, said to be for 64-bit Arm: its machine is at byte 18 (ELF, e_machine).
 ARM_PROGRAM: t.Final = images.PAUSE[:18] + (183).to_bytes(2, "little") + images.PAUSE[20:]
-# argv: port, folder. Blobs are files by their digest, tags are files with an index or a manifest.
+# argv: port, folder. Blobs are files by their digest, tags are files with an index or a manifest; the file "login" has
+# the user and the password that are asked for, where there is one.
 _SERVE = """
-import hashlib, http.server, json, pathlib, sys
+import base64, hashlib, http.server, json, pathlib, sys
+
+login = pathlib.Path(sys.argv[2], "login")
+wanted = "Basic " + base64.b64encode(login.read_bytes()).decode() if login.exists() else None
 
 class Registry(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
+        if wanted and self.headers.get("Authorization") != wanted:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="lab"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         *_rest, kind, name = ("/" + self.path).split("/")
         place = pathlib.Path(sys.argv[2], name.removeprefix("sha256:")) if kind in ("manifests", "blobs") else None
         found = place.read_bytes() if place and place.exists() else b""
@@ -59,18 +69,24 @@ _SILENT_PORT = 5006
 class Registry:
     """Images below ``folder``, which all nodes see."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: pathlib.Path, port: int = _PORT) -> None:
+        self.folder, self.port = folder, port
 
     def push(self, tag: str, files: t.Mapping[str, bytes], architecture: str, listed: bool) -> str:
         """Put an image of one layer there; return its name. ``listed``: its tag is an index of architectures."""
         layer, archive = self.folder / "layer", self.folder / "archive.tar"
         oci.layer_of(files, layer)
         oci.write(archive, tag, layer, oci.Settings(), architecture)
-        with tarfile.open(archive) as opened:
-            content = {item.name: opened.extractfile(item).read() for item in opened}  # type: ignore[union-attr]
         layer.unlink()
-        archive.unlink()
+        try:
+            return self.copy(tag, archive, listed)
+        finally:
+            archive.unlink()
+
+    def copy(self, tag: str, archive: pathlib.Path, listed: bool = False) -> str:
+        """Put the image of an archive there; return its name."""
+        with tarfile.open(archive) as opened:
+            content = {item.name: opened.extractfile(item).read() for item in opened if item.isfile()}  # type: ignore[union-attr]
         for name, data in content.items():
             if name.startswith("blobs/"):
                 (self.folder / pathlib.PurePath(name).name).write_bytes(data)
@@ -81,22 +97,24 @@ class Registry:
             (self.folder / name).write_bytes(tagged)
         return self.name(tag)
 
-    @staticmethod
-    def name(tag: str) -> str:
+    def name(self, tag: str) -> str:
         """Return what the image of a tag is called, whether it is there or not."""
-        return f"{_HOST}:{_PORT}/lab/{tag}:{tag}"
+        return f"{_HOST}:{self.port}/lab/{tag}:{tag}"
 
 
 @contextlib.contextmanager
-def registry(lab: KubeLab) -> t.Iterator[Registry]:
-    """Give a registry that every node reaches, and take it away again."""
+def registry(lab: KubeLab, login: str = "") -> t.Iterator[Registry]:
+    """Give a registry that every node reaches, and take it away again. ``login``: ``USER:PASSWORD``, if it asks."""
     name = f"registry-{uuid.uuid4().hex[:8]}"
     folder = lab.cluster.folder / "shared" / name
     folder.mkdir(mode=0o755)
-    words = ("python3", "-c", _SERVE, str(_PORT), f"{plan.SHARED}/{name}")
+    if login:
+        (folder / "login").write_text(login)
+    port = _PRIVATE_PORT if login else _PORT
+    words = ("python3", "-c", _SERVE, str(port), f"{plan.SHARED}/{name}")
     try:
         with _service(lab, name, *words):
-            yield Registry(folder)
+            yield Registry(folder, port)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -26,12 +26,41 @@ Chunks = t.Iterator[tuple[str, bytes]]
 
 @dataclasses.dataclass(frozen=True)
 class Places:
-    """Where a run left something: folders of controller and nodes, output, and what the processes of the run are."""
+    """Where a run left something: folders of controller and nodes, output, and what the processes of the run are.
+
+    ``reports``: the folder of :func:`loud`, and of what a test saved of the journal and of a cluster (:data:`REPORTS`).
+    """
 
     controller: pathlib.Path
     nodes: pathlib.Path
     outputs: tuple[pathlib.Path, ...]
     own_pids: frozenset[int] = frozenset()
+    reports: pathlib.Path | None = None
+
+
+# What is below ``Places.reports``, by sink.
+REPORTS: t.Final = {
+    "log file": "log",
+    "JUnit": "junit",
+    "results by host": "tree",
+    "fact cache": "facts",
+    "journal and syslog": "journal",
+    "pod specs, objects and events": "cluster",
+}
+
+
+def loud(reports: pathlib.Path) -> dict[str, str]:
+    """Return the environment in which ansible-playbook writes into everything that it can write into."""
+    (reports / REPORTS["log file"]).mkdir(parents=True, exist_ok=True)
+    return {
+        "ANSIBLE_LOG_PATH": str(reports / REPORTS["log file"] / "ansible.log"),
+        "ANSIBLE_CALLBACKS_ENABLED": "ansible.builtin.junit,ansible.builtin.tree",
+        "ANSIBLE_CALLBACK_TREE_DIR": str(reports / REPORTS["results by host"]),
+        "JUNIT_OUTPUT_DIR": str(reports / REPORTS["JUnit"]),
+        "ANSIBLE_CACHE_PLUGIN": "jsonfile",
+        "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(reports / REPORTS["fact cache"]),
+        "ANSIBLE_INJECT_INVOCATION": "1",
+    }
 
 
 def encodings(value: str) -> dict[str, bytes]:
@@ -64,12 +93,59 @@ def _processes(name: str) -> t.Callable[[Places], Chunks]:
     return read
 
 
+def _report(name: str) -> t.Callable[[Places], Chunks]:
+    return lambda places: _files(places.reports / name) if places.reports else iter(())
+
+
 SINKS: t.Final[dict[str, t.Callable[[Places], Chunks]]] = {
     "output": lambda places: ((str(path), path.read_bytes()) for path in places.outputs),
     "controller files (ledger, bindings, run record, events, logs, report)": lambda places: _files(places.controller),
     "node files": lambda places: _files(places.nodes),
     "argv of all processes": _processes("cmdline"),
     "environment of other processes": _processes("environ"),
+    **{sink: _report(name) for sink, name in REPORTS.items()},
+}
+
+# Every file of the collection that has a secret in its hands -> the test that searches the sinks with it.
+_RENT = "tests/e2e/test_renting_secrets.py::test_no_canary_anywhere"
+_BAO = "tests/e2e/test_secrets_of_services.py::test_a_token_from_openbao_is_in_the_ranks_and_nowhere_else"
+_SOURCES = "tests/e2e/test_secret_sources.py::test_values_of_aws_and_infisical_reach_the_ranks_and_nothing_else"
+_SETUP = "tests/e2e/test_secret_sources.py::test_what_a_deployment_sets_up_serves_a_job"
+_HOST = "tests/lab/test_openbao.py::test_it_is_deployed_bound_and_its_material_is_nowhere_else"
+_PODS = "tests/lab/test_kube_secrets.py::test_a_token_from_openbao_is_read_by_pods_and_is_nowhere_else"
+_CLUSTER = "tests/lab/test_kube_secrets.py::test_it_is_deployed_in_the_cluster_and_again_with_no_write"
+_TAILNET = "tests/e2e/test_renting_secrets.py::test_keys_of_a_tailnet_are_in_their_file_only"
+_MODULES = "tests/kube_api/test_modules.py::test_the_life_of_a_secret"
+HOLDERS: t.Final = {
+    "module_utils/_secrets/auth.py": _RENT,
+    "module_utils/_secrets/scrubber.py": _RENT,
+    "module_utils/_secrets/secret.py": _RENT,
+    "plugin_utils/_kube/api/auth_provider.py": _PODS,
+    "plugin_utils/_kube/api/credentials.py": _PODS,
+    "plugin_utils/_kube/api/kubeconfig.py": _PODS,
+    "plugin_utils/_kube/objects/manifests.py": _MODULES,
+    "plugin_utils/_kube/objects/secrets.py": _MODULES,
+    "plugin_utils/_providers/tailscale/client.py": _TAILNET,
+    "plugin_utils/_services/aws_secrets.py": _SOURCES,
+    "plugin_utils/_services/infisical.py": _SOURCES,
+    "plugin_utils/_services/openbao.py": _SETUP,
+    "plugin_utils/_services/s3_addresses.py": _BAO,
+    "plugin_utils/_services/s3_state.py": "tests/e2e/test_stored_state.py",
+    "plugin_utils/_services/seaweedfs.py": "tests/lab/test_object_store.py",
+    "plugin_utils/_services/vault.py": _BAO,
+    "plugin_utils/_workflows/k3s_node/node.py": "tests/lab/test_k3s_cluster.py",
+    "plugin_utils/_workflows/k3s_node/tokens.py": "tests/lab/test_k3s_cluster.py",
+    "plugin_utils/_workflows/kubeconfig.py": "tests/kube_api/test_access.py",
+    "plugin_utils/_workflows/mesh_node/node.py": "tests/lab/test_mesh.py::test_machines_join_with_a_key_each",
+    "plugin_utils/_workflows/node_pool/present.py": _RENT,
+    "plugin_utils/_workflows/services/bind.py": _SETUP,
+    "plugin_utils/_workflows/services/deploy.py": _HOST,
+    "plugin_utils/_workflows/services/deploy_cluster.py": _CLUSTER,
+    "plugin_utils/_workflows/services/deploy_host.py": _HOST,
+    "plugin_utils/_workflows/shared/deployed.py": _HOST,
+    "plugin_utils/_workflows/tailscale.py": _TAILNET,
+    "plugin_utils/_workflows/training_job/dataset_binding.py": "tests/e2e/test_datasets.py",
+    "plugin_utils/_workflows/training_job/secrets.py": _SOURCES,
 }
 
 
@@ -104,6 +180,10 @@ def seed(sink: str, text: bytes, places: Places) -> t.Iterator[None]:
             t.cast("t.IO[bytes]", process.stdin).close()
         return
     top = {"output": places.outputs[0].parent, "node files": places.nodes}.get(sink, places.controller)
+    if sink in REPORTS:
+        assert places.reports is not None
+        top = places.reports / REPORTS[sink]
+        top.mkdir(parents=True, exist_ok=True)
     place = places.outputs[0] if sink == "output" else top / "seeded-leak"
     before = place.read_bytes() if place.exists() else None
     place.write_bytes(text if text[:2] == b"\x1f\x8b" else (before or b"") + b"x " + text)

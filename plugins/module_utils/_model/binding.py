@@ -17,6 +17,9 @@ from .errors import InputError, RefusedError
 COMPONENTS: t.Final = ("object_store", "shared_filesystem", "secrets", "tracking", "registry", "monitoring")
 MODES: t.Final = ("none", "bind", "deploy")
 PURPOSES: t.Final = ("datasets", "checkpoints", "artifacts")
+# The services that hold secrets, as references to secrets name them.
+SECRET_PROVIDERS: t.Final = ("vault", "openbao", "aws_secrets_manager", "infisical")
+SECRET_SERVICES: t.Final = (*SECRET_PROVIDERS, "kubernetes")
 NAME_LIMIT: t.Final = 40
 SCHEMA: t.Final = 1
 Vantage = t.Literal["host", "pod"]
@@ -29,7 +32,7 @@ class SecretPointer:
     ``keys``: what the service calls a value (``access_key``) and the variable or key that holds it.
     """
 
-    source: str = f.field(f.choice("env", "file", "vault", "openbao", "kubernetes"), key="from")
+    source: str = f.field(f.choice("env", "file", *SECRET_SERVICES), key="from")
     path: str | None = f.field(f.text, None)
     keys: dict[str, str] = f.field(f.dictionary, {})
 

@@ -16,6 +16,7 @@ import typing as t
 
 from . import job_backends, job_checkpoints, job_datasets, job_templates, launchers, parallel_sizes, stop_on
 from . import validators as f
+from .binding import SECRET_SERVICES
 from .errors import InputError
 from .launchers import LAUNCHERS, TORCHRUN_FAMILY
 
@@ -80,14 +81,12 @@ class Resources:
 class SecretRef:
     """A secret by reference. For ``env``, ``key`` is the variable on the controller; for ``file``, ``path``.
 
-    For ``kubernetes``, ``path`` is the name of a Secret in the job's namespace and ``key`` the key in it. For ``vault``
-    and ``openbao``, ``path`` is ``MOUNT/PATH``, ``key`` the key there, and ``binding`` the service that is asked.
+    For services, ``path`` is the place there, ``key`` the key in it, and ``binding`` the service that is asked. For
+    ``kubernetes`` the path is the name of a Secret, on Kubernetes one in the job's namespace.
     """
 
     name: str = f.field(f.text)
-    source: str = f.field(
-        f.choice("env", "file", "vault", "openbao", "kubernetes", "aws_secrets_manager", "infisical"), key="from"
-    )
+    source: str = f.field(f.choice("env", "file", *SECRET_SERVICES, "external_secrets"), key="from")
     path: str | None = f.field(f.text, None)
     key: str | None = f.field(f.text, None)
     deliver: str = f.field(f.choice("env", "file", "registry"), "env", key="as")
@@ -375,6 +374,10 @@ def _check_secret_names(job: Job) -> None:
             ) from None
         if names.count(ref.name) > 1:
             raise InputError("job.secret_refs", f"'{ref.name}' is listed twice")
+        if ref.binding and ref.source in ("env", "file", "kubernetes"):
+            raise InputError(
+                f"job.secret_refs.{ref.name}.binding", f"has no effect with from: {ref.source}", "Leave it out"
+            )
         if ref.name in job.env:
             raise InputError(f"job.env.{ref.name}", "is also a secret_ref")
 

@@ -78,25 +78,28 @@ _KUBERNETES_ONLY: tuple[tuple[str, t.Callable[[Job], bool]], ...] = (
     ("job.resources.cpu", lambda j: j.resources.cpu is not None),
     ("job.resources.shm", lambda j: j.resources.shm is not None),
     ("job.resources.rdma", lambda j: j.resources.rdma is not None),
-    ("job.secret_refs.from", lambda j: any(s.source == "kubernetes" for s in j.secret_refs)),
-    ("job.secret_refs.as", lambda j: any(s.deliver == "registry" for s in j.secret_refs)),
     ("job.mounts.pvc", lambda j: any(m.pvc for m in j.mounts)),
     ("job.elastic", is_elastic),
     ("job.ttl_after_finished_s", lambda j: j.ttl_after_finished_s is not None),
 )
 _NOT_YET_ANYWHERE: tuple[UnsupportedOption, ...] = (
     ("job.code.from", lambda j: j.code is not None and j.code.source == "binding", "service bindings"),
-    (
-        "job.secret_refs.from",
-        lambda j: any(s.source in ("aws_secrets_manager", "infisical") for s in j.secret_refs),
-        "the secrets service",
-    ),
     ("job.mounts.binding", lambda j: any(m.binding for m in j.mounts), "service bindings"),
     ("job.tracking", lambda j: j.tracking is not None, "service bindings"),
 )
+# Their pods are made by operators of their own, from more than one template.
+_NO_STORE: t.Final = ("rayjob", "mpijob")
 _NOT_YET_ON_KUBERNETES: tuple[UnsupportedOption, ...] = (
-    ("job.checkpoints.binding", lambda j: j.checkpoints.binding is not None, "service bindings of pods"),
-    ("job.datasets.binding", lambda j: any(d.binding for d in j.datasets), "service bindings of pods"),
+    (
+        "job.checkpoints.binding",
+        lambda j: j.checkpoints.binding is not None and j.engine in _NO_STORE,
+        "service bindings of the engines mpijob and rayjob",
+    ),
+    (
+        "job.datasets.binding",
+        lambda j: any(d.binding for d in j.datasets) and j.engine in _NO_STORE,
+        "service bindings of the engines mpijob and rayjob",
+    ),
 )
 _NOT_YET_ON_HOSTS: tuple[UnsupportedOption, ...] = (("job.mounts", lambda j: bool(j.mounts), "service bindings"),)
 
@@ -112,6 +115,7 @@ def check_backend(job: Job) -> None:
             if is_used(job):
                 raise InputError(option, "is not supported on plain hosts", f"It {_NEEDS_KUBERNETES}")
     _check_warm(job)
+    _check_secrets(job)
     own = _NOT_YET_ON_KUBERNETES if job.on_kubernetes else _NOT_YET_ON_HOSTS
     for option, is_used, feature in (*_NOT_YET_ANYWHERE, *own):
         if is_used(job):
@@ -154,7 +158,7 @@ def _warn_missing_requests(job: Job) -> t.Iterator[str]:
 
 
 def _warn_ephemeral_checkpoints(job: Job) -> tuple[str, ...]:
-    if checkpoint_mount(job) is not None:
+    if checkpoint_mount(job) is not None or job.checkpoints.binding is not None:
         return ()
     folder = job.checkpoints.path or "the checkpoint folder"
     advice = "name a claim in mounts and a path below it in checkpoints.path"
@@ -216,7 +220,6 @@ def _check_kubernetes(job: Job) -> None:
     if job.resources.shm and job.resources.memory and job.resources.shm >= job.resources.memory:
         raise InputError("job.resources.shm", "must be less than job.resources.memory, which it counts against")
     _check_elastic(job)
-    _check_secrets(job)
     _check_mounts(job)
     _check_checkpoint_path(job)
 
@@ -242,17 +245,27 @@ def _check_elastic(job: Job) -> None:
 
 def _check_secrets(job: Job) -> None:
     for ref in job.secret_refs:
-        if ref.source == "kubernetes" and not ref.path:
+        if ref.source == "external_secrets":
             raise InputError(
-                "job.secret_refs.path", f"is required for '{ref.name}'", "Name the Secret in the job's namespace"
+                "job.secret_refs.from",
+                f"external_secrets is not available for '{ref.name}': the operator's stores are not read from here",
+                "Let an ExternalSecret make a Secret in the job's namespace, and name that: "
+                "{from: kubernetes, path: SECRET}",
             )
-        if ref.deliver == "registry" and ref.source != "kubernetes":
-            # The kubelet reads it, also for the pods that run before and after the job's own.
+        if ref.deliver == "registry" and not job.on_kubernetes:
             raise InputError(
                 "job.secret_refs.as",
-                f"registry needs an existing Secret, and '{ref.name}' comes from {ref.source}",
-                "Create it once with muster.training.kube_secret (type: kubernetes.io/dockerconfigjson) and name it: "
-                "{from: kubernetes, path: SECRET, as: registry}",
+                f"registry has no effect for '{ref.name}' on plain hosts, where no containers are run",
+                "Leave it out, or run the job on Kubernetes",
+            )
+        if ref.source not in ("env", "file") and not ref.path:
+            fix = "Name the Secret in the job's namespace" if ref.source == "kubernetes" else "Name its place there"
+            raise InputError("job.secret_refs.path", f"is required for '{ref.name}'", fix)
+        if ref.source == "kubernetes" and job.on_kubernetes and "/" in str(ref.path):
+            raise InputError(
+                "job.secret_refs.path",
+                f"names another namespace for '{ref.name}': pods read the Secrets of their own",
+                "Leave the namespace out, and create the Secret in the job's",
             )
 
 

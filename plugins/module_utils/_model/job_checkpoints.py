@@ -43,10 +43,10 @@ def kept_logs_folder(job: Job, run_id: str) -> str | None:
 
 
 def node_rules(job: Job) -> dict[str, t.Any]:
-    """Return what nodes and pods do about checkpoints: ``{format, keep, required, shared}``."""
+    """Return what nodes and pods do about checkpoints: ``{format, keep, required, shared, resume}``."""
     wanted = job.checkpoints
-    required = wanted.resume == "required"
-    return {"format": wanted.format, "keep": wanted.keep, "required": required, "shared": must_be_shared(job)}
+    rules = {"format": wanted.format, "keep": wanted.keep, "required": wanted.resume == "required"}
+    return {**rules, "shared": must_be_shared(job), "resume": wanted.resume}
 
 
 def required_checkpoint(job: Job, run_id: str) -> dict[str, t.Any] | None:
@@ -85,11 +85,11 @@ def check_checkpoints(job: Job) -> None:
     :raises InputError: naming the option.
     """
     in_pod = job.on_kubernetes and job_backends.checkpoint_mount(job) is None
-    if in_pod and job.checkpoints.resume == "required":
+    if in_pod and job.checkpoints.resume == "required" and not job.checkpoints.binding:
         raise InputError(
             "job.checkpoints.resume",
-            "required needs checkpoints on a mount: a new pod has none",
-            "Name a claim in mounts and a path below it in checkpoints.path",
+            "required needs checkpoints on a mount or in a bucket: a new pod has none",
+            "Name a claim in mounts and a path below it in checkpoints.path, or an object store in checkpoints.binding",
         )
 
 

@@ -24,8 +24,15 @@ SECRETS_DIR = f"{ROOT}/secrets"
 SSH_DIR = f"{ROOT}/ssh"
 # The files of ``_node`` that run in a pod.
 PROGRAM_FILES = (
+    "checkpoint_care.py",
+    "checkpoint_choice.py",
+    "checkpoint_store.py",
+    "checkpoint_sync.py",
     "checkpoints.py",
+    "dataset_parts.py",
+    "dataset_stage.py",
     "files.py",
+    "host_blobs.py",
     "pod.py",
     "pod_discovery.py",
     "pod_environment.py",
@@ -39,9 +46,11 @@ PROGRAM_FILES = (
     "pod_ray.py",
     "pod_runner.py",
     "pod_shared.py",
+    "pod_store.py",
     "processes.py",
     "rank.py",
     "rank_transport.py",
+    "s3_client.py",
     "shared_folder.py",
     "torch_forkserver.py",
     "torch_warm.py",
@@ -64,7 +73,7 @@ class PodSpec:
     the rendezvous port, the one after it the discovery server's. ``begun`` is when the run was submitted (Unix
     seconds), which tells the attempts of one submission from those of the next. Within ``shared_wait_s`` seconds all
     pods must see what the first one wrote into the checkpoint folder; None where each may have its own.
-    ``checkpoints`` is ``{format, keep, required, shared}``.
+    ``checkpoints`` is ``{format, keep, required, shared}``. ``store`` is the file with the signed addresses of buckets.
     """
 
     run_id: str
@@ -96,6 +105,7 @@ class PodSpec:
     elastic: bool = False
     shared_wait_s: float | None = None
     checkpoints: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
+    store: str | None = None
     warm: tuple[str, ...] = ()
     ssh: t.Mapping[str, t.Any] | None = None
     ray: t.Mapping[str, t.Any] | None = None

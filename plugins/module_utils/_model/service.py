@@ -14,14 +14,24 @@ import typing as t
 import urllib.parse
 
 from . import validators as f
-from .binding import COMPONENTS, MODES, NAME_LIMIT, Binding, BindingResource, SecretPointer
+from .binding import COMPONENTS, MODES, NAME_LIMIT, SECRET_PROVIDERS, Binding, BindingResource, SecretPointer
 from .errors import InputError, RefusedError
+from .service_deploy import Deploy, check_deploy
 
 # What this release binds; the other components have their names in the contract already.
 _BOUND: t.Final = ("object_store", "secrets")
 # Amazon S3, "Bucket naming rules".
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
-_SECRET_KEYS: t.Final = {"object_store": ("access_key", "secret_key", "session_token"), "secrets": ("token",)}
+_SECRET_KEYS: t.Final = {
+    "object_store": ("access_key", "secret_key", "session_token"),
+    "secrets": ("token", "client_id", "client_secret", "access_key", "secret_key", "session_token"),
+}
+
+
+def _read_authority(value: t.Any, path: str) -> str:
+    """Return the name of a file, or the certificates themselves."""
+    read = f.pem if isinstance(value, str) and "-----BEGIN" in value else f.text
+    return read(value, path)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,9 +49,17 @@ class Service:
     access_modes: tuple[str, ...] = f.field(f.list_of(f.choice("read", "write")), ("read", "write"))
     addressing: str = f.field(f.choice("path", "virtual"), "path")
     region: str | None = f.field(f.text, None)
-    ca: str | None = f.field(f.text, None)
+    ca: str | None = f.field(_read_authority, None)
     secret_ref: SecretPointer | None = f.field(f.section(SecretPointer), None)
     env: dict[str, str] = f.field(f.environment, {})
+    deploy: Deploy | None = f.field(f.section(Deploy), None)
+
+    @property
+    def address(self) -> str:
+        """The address of the service; that of AWS Secrets Manager follows from its region."""
+        if self.endpoint or self.provider != "aws_secrets_manager" or not self.region:
+            return self.endpoint or ""
+        return f"https://secretsmanager.{self.region}.amazonaws.com"
 
     def to_binding(self, ca: str | None) -> Binding:
         """Return what this service leaves for its users; ``ca`` are the certificates that its ``ca`` names."""
@@ -49,7 +67,7 @@ class Service:
             name=self.name,
             component=self.kind,
             mode=self.mode,
-            endpoint=str(self.endpoint).rstrip("/"),
+            endpoint=self.address.rstrip("/"),
             provider=self.provider,
             site=self.site,
             resources=self.resources,
@@ -83,7 +101,7 @@ def refuse_rented(service: Service, rented: t.Mapping[str, str]) -> None:
     :param rented: address or name -> the node of the inventory that is not the user's own.
     :raises RefusedError: naming the node.
     """
-    host = urllib.parse.urlsplit(str(service.endpoint)).hostname or ""
+    host = urllib.parse.urlsplit(service.address).hostname or ""
     if host in rented:
         raise RefusedError(
             f"muster_services.{service.name}.endpoint: {host} is the node {rented[host]}, which is rented: what it "
@@ -96,13 +114,31 @@ def _check_service(service: Service, where: str) -> None:
     if service.kind not in _BOUND:
         raise InputError(f"{where}.kind", f"{service.kind} is not available yet", f"Use {' or '.join(_BOUND)}")
     if service.mode == "deploy":
-        raise InputError(f"{where}.mode", "deploy is not available yet", "Install the service and use mode: bind")
-    if not service.endpoint:
+        _check_deployed(service, where)
+        return
+    if service.deploy is not None:
+        raise InputError(f"{where}.deploy", "is for mode: deploy")
+    if not service.address:
         raise InputError(f"{where}.endpoint", "is required to bind a service", "Write its address, https://HOST:PORT")
-    check_endpoint(service.endpoint, f"{where}.endpoint")
+    check_endpoint(service.address, f"{where}.endpoint")
+    if service.kind == "secrets" and service.provider not in (None, *SECRET_PROVIDERS):
+        known = ", ".join(SECRET_PROVIDERS)
+        raise InputError(f"{where}.provider", f"'{service.provider}' holds no secrets that are read from here", known)
     if service.kind == "object_store":
         _check_buckets(service, where)
     _check_secret_keys(service, where)
+
+
+def _check_deployed(service: Service, where: str) -> None:
+    """Refuse what a service that is deployed says by itself: its address and its credentials."""
+    check_deploy(service.deploy, f"{where}.deploy")
+    for key in ("endpoint", "secret_ref", "ca", "region"):
+        if getattr(service, key) is not None:
+            raise InputError(f"{where}.{key}", "is for mode: bind", "A service that is deployed makes its own")
+    if service.addressing != "path":
+        raise InputError(f"{where}.addressing", "must be path for a service that is deployed")
+    if service.kind == "object_store":
+        _check_buckets(service, where)
 
 
 def _check_buckets(service: Service, where: str) -> None:

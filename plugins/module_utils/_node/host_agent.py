@@ -331,6 +331,7 @@ _MODULES = {
     "mesh": ".host_mesh",
     "vxlan": ".host_vxlan",
     "notice": ".host_notice",
+    "service": ".host_service",
 }
 
 

@@ -23,7 +23,7 @@ import time
 import typing as t
 
 from . import (
-    checkpoints,
+    checkpoint_care,
     pod_discovery,
     pod_environment,
     pod_fence,
@@ -31,6 +31,7 @@ from . import (
     pod_preflight,
     pod_ray,
     pod_shared,
+    pod_store,
     processes,
     rank_transport,
     torch_warm,
@@ -58,7 +59,8 @@ class PodRunner:
         self.output = Output(self.identity.about())
         self.marker = f"{spec['run_id']}/{self.identity.attempt}/{self.identity.pod}"
         self.discovery: pod_discovery.DiscoveryServer | None = None
-        self.pruning: checkpoints.PruningThread | None = None
+        self.care: checkpoint_care.CheckpointCare | None = None
+        self.rules: dict[str, t.Any] = dict(spec.get("checkpoints") or {})
         self.shared: pod_shared.FirstPodProof | None = None
         self.writer_guard: pod_fence.SingleWriterGuard | None = None
         self.child: subprocess.Popen[bytes] | None = None
@@ -124,8 +126,9 @@ class PodRunner:
         if env:
             pod_preflight.write_secret_env(env, self.run_dir)
         folder = pathlib.Path(self.spec["checkpoint_dir"])
-        pod_preflight.require_checkpoint(folder, self.spec["checkpoints"])
         pod_preflight.check_disk(folder, int(self.spec.get("free_bytes", 0)))
+        self._use_store(folder)
+        pod_preflight.require_checkpoint(folder, self.spec["checkpoints"])
         if self.spec.get("keep_logs"):
             if self.spec.get("ray"):
                 self.identity = pod_ray.with_next_attempt(self.spec, self.identity)
@@ -137,6 +140,14 @@ class PodRunner:
             self.output.say(f"warning: {warning}")
         self.output.mark("events", self._event("pod_ready", **found, versions=versions.read_versions()))
         return env
+
+    def _use_store(self, folder: pathlib.Path) -> None:
+        """Stage datasets and fetch checkpoints, where the job has any in object stores."""
+        given = pod_store.read(self.spec)
+        pod_store.stage(given, self.run_dir, self.output.say)
+        self.rules = pod_store.restore(
+            given, self.identity.rank, folder, self.run_dir, self.spec["checkpoints"], self.output.say
+        )
 
     def _keep_logs(self, folder: pathlib.Path, name: str) -> None:
         """Keep the log beside the checkpoints, and check that this pod may run: once, as the newest attempt."""
@@ -228,9 +239,9 @@ class PodRunner:
             program = argv[0] if exc.filename == argv[0] else f"in the folder {exc.filename}"
             raise pod_preflight.PodRefusal(f"cannot run {program}: {exc.strerror}", 127) from exc
         os.set_blocking(self._pipe(), False)
-        folder, first = str(self.spec["checkpoint_dir"]), self.identity.rank == 0
-        rules = self.spec["checkpoints"]
-        self.pruning = checkpoints.start_pruning(folder, rules, self.run_dir, self.identity.node, first=first)
+        rules = {"folder": str(self.spec["checkpoint_dir"]), "first": self.identity.rank == 0, **self.rules}
+        self.care = checkpoint_care.CheckpointCare(rules, self.run_dir, self.identity.node)
+        self.care.start()
         self.output.mark("events", self._event("agent_started", detail=" ".join(argv[:4])))
 
     def _watch(self) -> int:
@@ -299,8 +310,9 @@ class PodRunner:
     def _clean_up(self) -> None:
         """Kill the launcher's remaining processes and forward the last lines."""
         processes.kill_marked(self.marker)
-        if self.pruning is not None:
-            self.pruning.close()
+        if self.care is not None:
+            # Asked to stop, the pod has seconds left; after its program's end, as long as the store takes bytes.
+            self.care.close(_REPORT_S / 2 if self.stopping else None, self._forward_records)
         problem = self.attendance.finish() if self.attendance is not None else ""
         if problem:
             self.output.say(f"Ray Train did not report its workers: {problem}")

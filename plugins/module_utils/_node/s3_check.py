@@ -20,6 +20,7 @@ from .s3_client import S3Error, Store
 NodeRequest = t.Mapping[str, t.Any]
 _PROBE_BYTES: t.Final = 4 << 20
 _RANGE: t.Final = (1000, 1999)
+_AGAIN_S: t.Final = 0.2
 
 
 def probe_content(seed: str) -> bytes:
@@ -64,6 +65,52 @@ def read_probe(request: NodeRequest) -> dict[str, t.Any]:
         return {"ok": True}
     except S3Error as exc:
         return _failure(exc)
+    finally:
+        store.close()
+
+
+def visit(request: NodeRequest) -> dict[str, t.Any]:
+    """Carry out a whole check by itself, beside other nodes that do the same: for pods, which are asked once.
+
+    ``checks``: for each bucket a ``write`` and, where objects are written, a ``read`` of what another node writes.
+    ``make``: the buckets to make first; the other nodes wait for those. ``wait_s``: how long to wait for others.
+    """
+    until = time.monotonic() + float(request["wait_s"])
+    made = make_buckets({"ca": request.get("ca"), **request["make"]}) if request.get("make") else {"ok": True}
+    if not made["ok"]:
+        return {"answers": [made for _check in request["checks"]], "made": made["made"]}
+    answers = []
+    for check in request["checks"]:
+        missing = "NoSuchBucket" if request.get("awaits") else ""
+        found = _ask_until_there(lambda check=check: write_probe(check["write"]), missing, until)  # type: ignore[misc]
+        if found["ok"] and check.get("read"):
+            found |= _ask_until_there(lambda check=check: read_probe(check["read"]), "NoSuchKey", until)  # type: ignore[misc]
+        answers.append(found)
+    return {"answers": answers, "made": made.get("made", [])}
+
+
+def _ask_until_there(ask: t.Callable[[], dict[str, t.Any]], missing: str, until: float) -> dict[str, t.Any]:
+    """Return an answer; while what another node makes is missing, ask again."""
+    while True:
+        answer = ask()
+        if answer["ok"] or not missing or answer.get("code") != missing or time.monotonic() > until:
+            return answer
+        time.sleep(_AGAIN_S)
+
+
+def make_buckets(request: NodeRequest) -> dict[str, t.Any]:
+    """Make the buckets that are not there (``{name, look, make}``), of a store that was deployed for them."""
+    store = Store(request.get("ca"))
+    made = []
+    try:
+        for bucket in request["buckets"]:
+            if store.send("GET", bucket["look"], allow=(404,)).status == 404:
+                # Another run may have made it a moment ago.
+                store.send("PUT", bucket["make"], allow=(409,))
+                made.append(bucket["name"])
+        return {"ok": True, "made": made}
+    except S3Error as exc:
+        return {**_failure(exc), "made": made}
     finally:
         store.close()
 

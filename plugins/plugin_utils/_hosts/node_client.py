@@ -143,7 +143,7 @@ def answer_deadline_s(op: str, values: t.Mapping[str, t.Any]) -> float:
         return float(values.get("seconds", 0)) + 60.0
     if op == "vxlan":
         return float(values.get("wait_s", 0)) + 60.0
-    if op in ("k3s", "mesh"):
+    if op in ("k3s", "mesh", "service"):
         return _STEPS_S.get(str(values.get("step")), 120.0) + float(values.get("wait_s", 0))
     if op == "s3":
         return _S3_S.get(str(values.get("step")), 180.0)

@@ -49,6 +49,8 @@ class Operator:
         }
         (self.folder / "ansible.cfg").write_text("[defaults]\n")
         self.plays = 0
+        # Another environment, for playbooks that need more than Ansible.
+        self.programs = pathlib.Path(sys.executable).parent
 
     @property
     def state(self) -> pathlib.Path:
@@ -77,7 +79,7 @@ class Operator:
         for name, own in inventory["muster_nodes"]["hosts"].items():
             own |= {**self.hosts.get(name, {}), **(hosts or {}).get(name, {})}
         self.inventory.write_text(json.dumps(inventory))
-        program = os.fspath(pathlib.Path(sys.executable).parent / "ansible-playbook")
+        program = os.fspath(self.programs / "ansible-playbook")
         extra = json.dumps({**self.values, **values})
         name = playbook if "/" in playbook else f"muster.training.{playbook}"
         argv = [program, "-i", os.fspath(self.inventory), name, "-e", extra, *words]

@@ -90,7 +90,9 @@ class KubePlan:
 
     ``pods``: role -> specification, from the launcher. ``program``: file name -> source of what runs in a pod.
     ``archive``: the code (and staged data) as tar.gz. ``secret``: the Secret with the job's secrets by name.
-    ``pull_secrets``: Secrets of type dockerconfigjson. ``egress_denied``: a policy of the namespace denies egress.
+    ``store_keys``: what else it holds, for object stores. ``pull_secret``: the Secret that the run makes for the
+    kubelet; ``pull_secrets``: all that it pulls with.
+    ``egress_denied``: a policy of the namespace denies egress.
     ``begun``: Unix seconds of its submission. ``followed``: a controller follows the run and counts its lost nodes.
     ``ranges``: the namespace's LimitRanges, within which the small pods beside the gang stay.
     """
@@ -105,6 +107,8 @@ class KubePlan:
     queue: Queue | None = None
     fleet: EligibleNodes = EligibleNodes()
     secret: str | None = None
+    store_keys: tuple[str, ...] = ()
+    pull_secret: str | None = None
     pull_secrets: tuple[str, ...] = ()
     egress_denied: bool = False
     begun: int = 0
@@ -152,6 +156,11 @@ def object_name(run_id: str) -> str:
         return name
     digest = hashlib.sha256(run_id.encode()).hexdigest()[:8]
     return f"{name[: _NAME_LIMIT - 9].rstrip('-')}-{digest}"
+
+
+def pull_secret_name(name: str) -> str:
+    """Return the name of the Secret with the credentials for registries of a run whose objects have this name."""
+    return f"{name}-pull"
 
 
 def secret_name(name: str) -> str:

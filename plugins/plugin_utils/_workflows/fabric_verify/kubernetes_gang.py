@@ -66,11 +66,20 @@ class UserJob:
         for key in ("env", "placement"):
             if not isinstance(job.get(key) or {}, dict):
                 raise InputError(f"job.{key}", "must be a mapping")
+        pulls = tuple(ref for ref in job.get("secret_refs", []) if ref.get("as") == "registry")
+        for ref in pulls:
+            if ref.get("from") != "kubernetes":
+                raise InputError(
+                    "job.secret_refs.as",
+                    f"a fabric test pulls its image with a Secret that exists, and '{ref.get('name')}' is in none",
+                    "Create it once with muster.training.kube_secret (type: kubernetes.io/dockerconfigjson) and name "
+                    "it: {from: kubernetes, path: SECRET, as: registry}",
+                )
         return cls(
             {key: job[key] for key in ("image", "python", "mounts", "resources", "gpu") if key in job},
             job.get("env") or {},
             job.get("placement") or {},
-            tuple(ref for ref in job.get("secret_refs", []) if ref.get("as") == "registry"),
+            pulls,
             int(job.get("gpus_per_node") or 0),
         )
 

@@ -15,17 +15,23 @@ import pathlib
 import time
 import typing as t
 
-from ....module_utils._model import timestamps
+from ....module_utils._model import timestamps, validators
 from ....module_utils._model.binding import Binding, Reachability, describe_matrix
 from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.service import Service, parse_services, refuse_rented
+from ....module_utils._model.service_deploy import PodsSetting
 from ..._hosts.node_client import NodeClient
-from ..._services import vault
+from ..._services.component import certificate_of
+from ..._services.components import find_component
 from ..shared import bindings, credentials
+from ..shared.deployed import point_at, read_credentials, read_deployed
+from ..shared.kube_connection import open_client
+from ..shared.pod_visits import PodVisits
 from ..shared.progress import Progress
 from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome
-from . import store_check
+from . import pod_check, store_check
+from .rented import list_rented
 
 Result = dict[str, t.Any]
 
@@ -39,6 +45,7 @@ class BindOrder:
     check: bool
     require_all: bool
     progress: Progress
+    pods: PodVisits | None = None
 
 
 def run(request: RunRequest) -> Result:
@@ -47,9 +54,10 @@ def run(request: RunRequest) -> Result:
     wanted = parse_services(options["services"])
     home = StateHome(options["state_home"], options["cluster"])
     order = BindOrder(home, request.base, request.check, bool(options["require_all"]), request.progress)
-    rented = _list_rented(request)
+    order = dataclasses.replace(order, pods=_open_pods(request))
+    rented = list_rented(request)
     for service in wanted:
-        if service.state == "present":
+        if service.state == "present" and service.mode == "bind":
             refuse_rented(service, rented)
     remotes = request.connect(request.hosts)
     made: list[Binding] = []
@@ -58,11 +66,18 @@ def run(request: RunRequest) -> Result:
         if service.state == "absent":
             changed = _remove(order, service) or changed
             continue
+        if service.mode == "deploy":
+            known = read_deployed(home, service.name)
+            if known is None and order.check:
+                # Nothing is there yet that could be asked.
+                changed = True
+                continue
+            service = fill_deployed(order, service, known)
         binding = build_binding(order, service)
-        rows = _check(order, binding, remotes)
+        rows, buckets = _check(order, binding, remotes)
         current, new = _keep(order, binding, rows)
         made.append(current)
-        changed = changed or new
+        changed = changed or new or bool(buckets)
     return {"changed": changed, "bindings": [binding.to_dict() for binding in made]}
 
 
@@ -93,18 +108,32 @@ def build_binding(order: BindOrder, service: Service) -> Binding:
     return service.to_binding(_read_ca(order, service))
 
 
-def _list_rented(request: RunRequest) -> dict[str, str]:
-    """Return the names and addresses of the inventory's machines that are not the user's own, with the node of each."""
-    found: dict[str, str] = {}
-    for name in request.hostvars:
-        record = request.node(name)
-        if record.ownership in (None, "owned"):
-            continue
-        listed = record.addresses
-        addresses = [item.address for item in (*listed.mesh, *listed.lan, *listed.public)]
-        own = [request.hostvars[name].get(key) for key in ("ansible_host", "muster_address")]
-        found |= {str(item): name for item in (name, *addresses, *own) if item}
-    return found
+def fill_deployed(order: BindOrder, service: Service, known: t.Mapping[str, t.Any] | None) -> Service:
+    """Return a service of mode deploy with the address and the place of its credentials.
+
+    :raises RefusedError: when it was not deployed from here.
+    """
+    if known is None:
+        fix = "Run the services playbook, which deploys it first"
+        raise RefusedError(f"muster_services.{service.name}: it is not deployed for {order.home.folder.name}", fix)
+    component = find_component(service.kind, service.provider, f"muster_services.{service.name}.provider")
+    pointer = point_at(order.home, service.name, component.secret_keys)
+    ca = certificate_of(read_credentials(order.home, service.name) or {})
+    address = str(known["endpoint"])
+    return dataclasses.replace(service, provider=component.provider, endpoint=address, secret_ref=pointer, ca=ca)
+
+
+def _open_pods(request: RunRequest) -> PodVisits | None:
+    """Return where services are checked from the network of pods, None where that is not asked for.
+
+    :raises InputError: naming the key that is missing.
+    """
+    given = request.options.get("pods")
+    if not given:
+        return None
+    chosen = validators.section(PodsSetting)(given, "pods")
+    client = open_client(request.options, request.base, request.progress.say)
+    return PodVisits(client, chosen.namespace, chosen.image, chosen.python, chosen.pull_secrets)
 
 
 def _read_ca(order: BindOrder, service: Service) -> str | None:
@@ -118,14 +147,34 @@ def _read_ca(order: BindOrder, service: Service) -> str | None:
         raise InputError(f"muster_services.{service.name}.ca", f"cannot read {place}: {reason}") from None
 
 
-def _check(order: BindOrder, binding: Binding, remotes: t.Sequence[NodeClient]) -> list[Reachability]:
+def _check(order: BindOrder, binding: Binding, remotes: t.Sequence[NodeClient]) -> tuple[list[Reachability], list[str]]:
+    """Return what hosts and pods saw, and the buckets that were made of a store that is deployed.
+
+    :raises RefusedError: when it is deployed in a cluster and nothing says how it is asked there.
+    """
     option = f"muster_services.{binding.name}"
     if binding.component == "secrets":
         # From here alone: values are resolved on the controller, and nodes never talk to this service.
-        vault.check_access(credentials.vault_access("openbao", option, binding), option)
-        return []
+        credentials.check_secrets(binding, option)
+        return [], []
     signer = credentials.open_signer(binding, option)
-    return store_check.check_store(binding, signer, remotes, writes=not order.check)
+    makes, writes = binding.mode == "deploy" and not order.check, not order.check
+    known = read_deployed(order.home, binding.name) if binding.mode == "deploy" else None
+    in_cluster = bool(known and known["backend"] == "kubernetes")
+    if in_cluster and order.pods is None:
+        raise RefusedError(
+            f"{option}: it is in a cluster, where only pods reach it, and nothing says from which image they are made",
+            "Set muster_services_pods: {namespace: NAME, image: IMAGE}, an image with Python such as that of the jobs",
+        )
+    rows: list[Reachability] = []
+    made: list[str] = []
+    if not in_cluster:
+        made = store_check.make_buckets(binding, signer, remotes) if makes else []
+        rows = store_check.check_store(binding, signer, remotes, writes=writes)
+    if order.pods is not None and not (order.check and in_cluster):
+        found, more = pod_check.check_from_pods(binding, signer, order.pods, writes=writes, make=makes)
+        rows, made = [*rows, *found], [*made, *more]
+    return rows, made
 
 
 def _keep(order: BindOrder, binding: Binding, rows: t.Sequence[Reachability]) -> tuple[Binding, bool]:

@@ -8,6 +8,8 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 import os
 import pathlib
 import typing as t
@@ -16,18 +18,34 @@ from ....module_utils._model.binding import Binding, SecretPointer
 from ....module_utils._model.errors import InputError
 from ....module_utils._secrets.secret import Secret
 from ....module_utils._secrets.sources import SecretSource
-from ..._services import s3_addresses, vault
+from ..._services import aws_secrets, infisical, s3_addresses, vault
 
+if t.TYPE_CHECKING:
+    from ..._kube.api.client import Client
+
+OpenCluster = t.Callable[[], "Client"]
 # What the service calls a value -> the name under which it is looked for where the user names none.
 _NAMES: t.Final = {
     "access_key": "AWS_ACCESS_KEY_ID",
     "secret_key": "AWS_SECRET_ACCESS_KEY",
     "session_token": "AWS_SESSION_TOKEN",
     "token": "VAULT_TOKEN",
+    "client_id": "INFISICAL_UNIVERSAL_AUTH_CLIENT_ID",
+    "client_secret": "INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET",
 }
 _OPTIONAL: t.Final = ("session_token",)
 _S3: t.Final = ("access_key", "secret_key", "session_token")
+_IDENTITY: t.Final = ("client_id", "client_secret")
 _LARGEST = 1 << 16
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SecretPlace:
+    """Where secrets are: the kind of service, the path in it, and which service, None for that of the environment."""
+
+    source: str
+    path: str
+    binding: Binding | None = None
 
 
 def read_s3_keys(pointer: SecretPointer | None, option: str) -> s3_addresses.S3Keys:
@@ -50,8 +68,13 @@ def read_values(pointer: SecretPointer, wanted: t.Sequence[str], option: str) ->
     if pointer.source == "env":
         found = {key: os.environ.get(name, "") for key, name in names.items()}
     else:
-        listed = _read_listed(pointer, option)
         # Names that the user did not choose may be written in small letters, as AWS' own file has them.
+        spelled = [spelling for name in names.values() for spelling in (name, name.lower())]
+        place = SecretPlace(pointer.source, str(pointer.path))
+        if pointer.source == "file":
+            listed = _read_lines(place.path, option)
+        else:
+            listed = {key: value.decode() for key, value in read_listed(place, spelled, option).items()}
         found = {key: listed.get(name) or listed.get(name.lower()) or "" for key, name in names.items()}
     values = {key: Secret(value, f"{option}.secret_ref ({names[key]})") for key, value in found.items() if value}
     needed = [key for key in wanted if key in pointer.keys or key not in _OPTIONAL]
@@ -63,12 +86,33 @@ def read_values(pointer: SecretPointer, wanted: t.Sequence[str], option: str) ->
     return values
 
 
-def _read_listed(pointer: SecretPointer, option: str) -> dict[str, str]:
-    path = str(pointer.path)
-    if pointer.source == "file":
-        return _read_lines(path, option)
-    found = vault.read_secret(vault_access(pointer.source, option), path, f"{option}.secret_ref")
-    return {str(key): str(value) for key, value in found.items()}
+def read_listed(
+    place: SecretPlace, names: t.Collection[str], option: str, open_cluster: OpenCluster | None = None
+) -> dict[str, bytes]:
+    """Return the values of a service of secrets at a path: those of ``names``, and others where it gives all at once.
+
+    :param open_cluster: the cluster whose Secrets are read; None for that of the environment's kubeconfig.
+    """
+    if place.source == "kubernetes":
+        return _read_cluster(place.path, option, open_cluster or _open_default_cluster)
+    if place.source == "aws_secrets_manager":
+        answer = aws_secrets.read_values(aws_access(option, place.binding), place.path, option)
+        # A secret without keys is one value, whatever it is called here.
+        return answer if isinstance(answer, dict) else dict.fromkeys(names, answer)
+    if place.source == "infisical":
+        return infisical.read_values(infisical_access(option, place.binding), place.path, names, option)
+    found = vault.read_secret(vault_access(place.source, option, place.binding), place.path, option)
+    return {str(key): str(value).encode() for key, value in found.items()}
+
+
+def check_secrets(binding: Binding, option: str) -> None:
+    """Refuse a service of secrets that cannot be used with its credentials. Raises as :func:`read_listed`."""
+    if binding.provider == "aws_secrets_manager":
+        aws_secrets.check_access(aws_access(option, binding), option)
+    elif binding.provider == "infisical":
+        infisical.check_access(infisical_access(option, binding), option)
+    else:
+        vault.check_access(vault_access(binding.provider or "openbao", option, binding), option)
 
 
 def vault_access(source: str, option: str, binding: Binding | None = None) -> vault.VaultAccess:
@@ -85,6 +129,47 @@ def vault_access(source: str, option: str, binding: Binding | None = None) -> va
     file = pathlib.Path("~/.vault-token").expanduser()
     token = source_of_token.find() or source_of_token.need(file=str(file) if file.is_file() else None)
     return vault.VaultAccess(address, token, binding.ca if binding else None)
+
+
+def aws_access(option: str, binding: Binding | None = None) -> aws_secrets.AwsAccess:
+    """Return how AWS Secrets Manager is asked: as a binding says, else by AWS' own variables and files."""
+    if binding is None:
+        return aws_secrets.AwsAccess(endpoint=os.environ.get("AWS_ENDPOINT_URL_SECRETS_MANAGER"))
+    keys = read_s3_keys(binding.secret_ref, option) if binding.secret_ref else None
+    return aws_secrets.AwsAccess(binding.region, binding.endpoint, binding.ca, keys)
+
+
+def infisical_access(option: str, binding: Binding | None = None) -> infisical.InfisicalAccess:
+    """Return how Infisical is asked: as a binding says, else as its own tool's variables say."""
+    address = binding.endpoint if binding else os.environ.get("INFISICAL_API_URL") or infisical.DEFAULT_ADDRESS
+    address, ca = address.rstrip("/").removesuffix("/api"), binding.ca if binding else None
+    pointer = binding.secret_ref if binding and binding.secret_ref else SecretPointer("env")
+    token_name = pointer.keys.get("token") or "INFISICAL_TOKEN"
+    if pointer.source == "env" and os.environ.get(token_name):
+        return infisical.InfisicalAccess(address, token=Secret(os.environ[token_name], token_name, token=True), ca=ca)
+    if "token" in pointer.keys:
+        return infisical.InfisicalAccess(address, token=read_values(pointer, ("token",), option)["token"], ca=ca)
+    values = read_values(pointer, _IDENTITY, option)
+    return infisical.InfisicalAccess(address, values["client_id"], values["client_secret"], ca=ca)
+
+
+def _open_default_cluster() -> Client:
+    # Late: most credentials are in the environment, and need no client of a cluster.
+    from . import kube_connection
+
+    return kube_connection.open_client({}, pathlib.Path.cwd())
+
+
+def _read_cluster(path: str, option: str, open_cluster: OpenCluster) -> dict[str, bytes]:
+    """Return the values of a Secret of a cluster, ``SECRET`` or ``NAMESPACE/SECRET``."""
+    namespace, _slash, name = path.rpartition("/")
+    client = open_cluster()
+    namespace = namespace or client.namespace
+    live = client.get("v1/Secret", name, namespace)
+    if live is None:
+        fix = "Create it (muster.training.kube_secret), or name another"
+        raise InputError(option, f"Secret {name} does not exist in the namespace {namespace}", fix)
+    return {str(key): base64.b64decode(value) for key, value in (live.get("data") or {}).items()}
 
 
 def _read_lines(path: str, option: str) -> dict[str, str]:

@@ -45,7 +45,7 @@ def open_ledger(
 
 
 @contextlib.contextmanager
-def await_ledger(home: StateHome, wait_s: float = 60.0) -> t.Iterator[Appender]:
+def await_ledger(home: StateHome, wait_s: float = 60.0) -> t.Iterator[LedgerWriter | StoredLedger]:
     """Open the ledger as :func:`open_ledger` does; another writer is waited for: hosts of one play come at once."""
     end = time.monotonic() + wait_s
     with contextlib.ExitStack() as stack:

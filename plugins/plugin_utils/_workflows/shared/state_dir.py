@@ -237,6 +237,6 @@ def _private(path: str, flags: int) -> int:
 
 
 def delete_unstarted(folder: pathlib.Path) -> None:
-    """Remove the folder of a run that never got a record."""
-    if not (folder / "run.json").exists():
+    """Remove the folder of a run that never got a record, and of which no credential is left to be ended."""
+    if not any((folder / name).exists() for name in ("run.json", "secret_leases.json")):
         shutil.rmtree(folder, ignore_errors=True)

@@ -17,6 +17,7 @@ from ....module_utils._model import stop_on
 from ....module_utils._model.errors import InputError, RefusedError
 from ..shared.request import Dict, Result, RunRequest
 from ..shared.state_dir import StateHome, load_record
+from . import secret_leases
 from .load import load_job
 from .outcome import require_trained
 
@@ -28,8 +29,13 @@ def run(request: RunRequest) -> Dict:
     home = StateHome(request.options["state_home"], request.options["cluster"])
     announce_end = _plan_notification(request)
     try:
+        if not request.check:
+            secret_leases.end_due(request, home)
         if request.options["state"] == "cancelled":
-            return t.cast(Dict, _cancel(request, home))
+            done = _cancel(request, home)
+            if not request.check:
+                secret_leases.end_due(request, home)
+            return t.cast(Dict, done)
         return t.cast(Dict, announce_end(_start_or_follow(request, home)))
     except OSError as exc:
         problem = f"the state home {home.root} cannot be used: {exc.strerror or exc}"

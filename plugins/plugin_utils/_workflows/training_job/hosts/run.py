@@ -23,14 +23,15 @@ from .....module_utils._model.run_record import RunRecord
 from .....module_utils._node import files
 from ...._hosts import agent_package, gang
 from ...._hosts.node_client import NodeClient, find_answering, most_telling_error, on_each_node
+from ...shared import kube_connection
 from ...shared.request import Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
-from .. import network, secrets
+from .. import checkpoint_binding, dataset_binding, network, secret_leases, secrets
 from .. import source as code_source
 from ..changes import describe_changes
 from ..load import find_drill_id
 from ..outcome import build_result, record_cancelled
-from . import addresses, checkpoint_binding, dataset_binding, lease_guard
+from . import addresses, lease_guard
 from . import plan as hosts_plan
 from .environments import ensure_environments
 from .start import require_same_job, start_or_join
@@ -64,12 +65,13 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             return lease_guard.delete_after_end(
                 request, home, run_id, build_result(before, folder, changed=False), "succeeded"
             )
-        resolved = secrets.resolve_secrets(job, home)
+        resolved = secrets.resolve_secrets(
+            job, home, lambda: kube_connection.open_client(request.options, request.base, request.progress.say)
+        )
         drilling = _parse_drill(request, job, found)
         found = ensure_environments(request, job, found, source)
         bound = checkpoint_binding.open_bound(home, job, [host.name for host in found], run_id)
         datasets = dataset_binding.open_bound(home, job, [host.name for host in found])
-        resolved = {**dataset_binding.stream_variables(datasets), **resolved[0]}, resolved[1]
         if request.check:
             plan = _build_plan(request, home, job, found, source, run_id)
             _check_cut(plan, drilling)
@@ -90,7 +92,9 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
                 plan = _build_plan(request, home, job, found, source, run_id)
                 plan = dataclasses.replace(plan, bound=bound, datasets=datasets)
                 _check_cut(plan, drilling)
-                return start_or_join(request, home, plan, before, resolved, drilling)
+                with secret_leases.hold(request, home, job, run_id, resolved) as full:
+                    streamed = dataset_binding.stream_variables(datasets)
+                    return start_or_join(request, home, plan, before, ({**streamed, **full.env}, full.files), drilling)
             finally:
                 delete_unstarted(folder)
 

@@ -24,11 +24,11 @@ from ...shared import run_record
 from ...shared.progress import Progress
 from ...shared.request import Result, RunRequest
 from ...shared.state_dir import StateHome
-from .. import network
+from .. import checkpoint_binding, dataset_binding, network
 from ..announce import announce
 from ..changes import describe_changes
 from ..outcome import build_result
-from . import checkpoint_binding, dataset_binding, lease_guard
+from . import lease_guard
 from . import plan as hosts_plan
 from .state import AGENTS_FILE, HostsPlan, build_owner_mark, has_unrecorded_end, is_alive, is_part_over, is_running
 

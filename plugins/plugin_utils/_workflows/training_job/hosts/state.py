@@ -18,10 +18,10 @@ from ...._hosts.node_client import NodeClient
 from ...shared.request import Dict, RunRequest
 from ...shared.state_dir import StateHome
 from .. import source as code_source
+from ..checkpoint_binding import BoundCheckpoints
+from ..dataset_binding import BoundDataset
 from ..network import NetworkPlan
 from . import plan as hosts_plan
-from .checkpoint_binding import BoundCheckpoints
-from .dataset_binding import BoundDataset
 
 # Of the cluster's folder: where each host's agent was when it was last asked.
 AGENTS_FILE = "agents.json"

@@ -16,7 +16,15 @@ from .....module_utils._model.errors import MusterError
 from .....module_utils._model.run_record import BackendRef
 from ...._kube.api.client import Client
 from ...._kube.api.kinds import KubeObject
-from ...._kube.jobs.spec import CANCELLED, SUPPORTING_KINDS, KubePlan, gang_selector, secret_name, selector
+from ...._kube.jobs.spec import (
+    CANCELLED,
+    SUPPORTING_KINDS,
+    KubePlan,
+    gang_selector,
+    pull_secret_name,
+    secret_name,
+    selector,
+)
 from ...shared.progress import Progress
 from .force_delete import ForcedDeletions
 
@@ -106,22 +114,22 @@ def _wait_until_gone(
     return end
 
 
-def delete_secret(client: Client, made: KubePlan, progress: Progress) -> None:
-    """Delete the Secret of a run that has ended: its objects may stay for a day, those of some engines for ever."""
-    if made.secret is None:
+def delete_secret(client: Client, made: KubePlan, name: str | None, progress: Progress) -> None:
+    """Delete a Secret of a run that has ended: its objects may stay for a day, those of some engines for ever."""
+    if name is None:
         return
     try:
-        client.delete("v1/Secret", made.secret, made.namespace)
+        client.delete("v1/Secret", name, made.namespace)
     except MusterError as error:
-        gone = f"it is deleted with its {made.job.engine}"
-        progress.say(f"warning: Secret {made.secret} was not deleted; {gone}: {error}")
+        progress.say(f"warning: Secret {name} was not deleted; it is deleted with its {made.job.engine}: {error}")
 
 
 def _delete_supporting_objects(client: Client, ref: BackendRef, run_id: str) -> None:
     """Delete the run's supporting objects: they have no owner when the controller was killed while it created them."""
     namespace = ref.namespace
-    with contextlib.suppress(MusterError):
-        client.delete("v1/Secret", secret_name(ref.name), namespace)
+    for name in (secret_name(ref.name), pull_secret_name(ref.name)):
+        with contextlib.suppress(MusterError):
+            client.delete("v1/Secret", name, namespace)
     for kind in SUPPORTING_KINDS:
         with contextlib.suppress(MusterError):
             for item in client.list(kind, namespace, labels=selector(run_id)).items:

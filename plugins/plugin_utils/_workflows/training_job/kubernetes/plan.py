@@ -19,7 +19,7 @@ from ...._hosts import agent_package
 from ...._kube.api.kinds import KubeObject
 from ...._kube.jobs import code_archive, placement, supporting_objects
 from ...._kube.jobs import registry as jobs_registry
-from ...._kube.jobs.spec import ROLE_LABEL, EligibleNodes, KubePlan, object_name, secret_name
+from ...._kube.jobs.spec import ROLE_LABEL, EligibleNodes, KubePlan, object_name, pull_secret_name, secret_name
 from ...._launch import registry
 from .. import source as code_source
 from ..network import NetworkPlan, plan_cluster_network
@@ -122,7 +122,10 @@ def build_plan(
     """Return the plan of a run whose first attempt has the number ``attempt``."""
     pods = registry.pods(job, code_source.build_context(job, run_id, attempt))
     classes = tuple(item.to_dict() for item in group_nodes(network.environment))
-    secret = any(ref.source != "kubernetes" for ref in job.secret_refs)
+    secret = any(ref.source != "kubernetes" and ref.deliver != "registry" for ref in job.secret_refs)
+    pulls = [ref for ref in job.secret_refs if ref.deliver == "registry"]
+    own = pull_secret_name(object_name(run_id)) if any(ref.source != "kubernetes" for ref in pulls) else None
+    theirs = tuple(str(ref.path) for ref in pulls if ref.source == "kubernetes")
     plan = KubePlan(
         job=job,
         run_id=run_id,
@@ -134,7 +137,8 @@ def build_plan(
         queue=facts.queue,
         fleet=decided.target,
         secret=secret_name(object_name(run_id)) if secret else None,
-        pull_secrets=tuple(str(ref.path) for ref in job.secret_refs if ref.deliver == "registry"),
+        pull_secret=own,
+        pull_secrets=(*theirs, *([own] if own else [])),
         ranges=facts.ranges,
     )
     pod_labels = [{**plan.labels, ROLE_LABEL: role} for role in plan.pods]

@@ -25,10 +25,11 @@ from ...._kube.api.client import Client
 from ...._kube.api.kinds import KubeObject
 from ...._kube.jobs.spec import ATTEMPT_LABEL, KubePlan
 from ...._kube.objects import status
+from ...._kube.objects.apply import apply
 from ...shared import cluster_identity, kube_connection, run_record
 from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
-from .. import network, secrets
+from .. import network, pod_store, secret_leases, secrets
 from .. import source as code_source
 from ..announce import announce
 from ..explain import explain_end
@@ -43,6 +44,7 @@ from ..outcome import (
     check_attendance,
     record_end,
 )
+from ..pod_store import PodStore
 from ..software import add_software
 from ..transport import TransportWatch
 from . import cluster_facts, leader_lease, lease_guard, log_recovery, network_preflight, submit
@@ -70,6 +72,7 @@ class ClusterRun:
     placement: kubernetes_plan.PlacementDecision
     network: NetworkPlan
     before: RunRecord | None
+    store: PodStore | None = None
     _plans: dict[int, KubePlan] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
@@ -102,6 +105,7 @@ class ClusterRun:
             # Code is packed for it.
             start = self.run_id, cluster, namespace, attempt
             plan = kubernetes_plan.build_plan(self.job, self.source, *start, self.facts, self.placement, self.network)
+            plan = self.store.complete(plan) if self.store else plan
             self._plans[attempt] = dataclasses.replace(plan, followed=bool(self.request.options["wait"]))
         return self._plans[attempt]
 
@@ -123,7 +127,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             return lease_guard.delete_after_end(
                 request, home, before, lambda: _open_for_job(request, job)[0], done, before.outcome
             )
-        values = secrets.resolve_secrets(job, home)
+        resolved = secrets.resolve_secrets(job, home)
         client, namespace = _open_for_job(request, job)
         if not request.options.get("cluster_id"):
             # Who names the cluster by its id knows better than what was written down.
@@ -137,7 +141,9 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         drilling = _parse_drill(request.options.get("drill"), job, facts)
         known = network.read_verdicts(home.folder)
         planned = kubernetes_plan.plan_network(job, placement, known, request.environment)
-        asked = ClusterRun(request, home, job, source, run_id, client, facts, placement, planned, before)
+        fitting = [item.node for item in placement.nodes if not item.reasons]
+        store = pod_store.open_store(home, job, fitting, run_id)
+        asked = ClusterRun(request, home, job, source, run_id, client, facts, placement, planned, before, store)
         # What runs already has its nodes: one of them may be lost, and the run is followed all the same.
         live = asked.find_live()
         if not _continues(asked, live):
@@ -150,8 +156,11 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         with home.lock(run_id):
             try:
                 take_over = bool(request.options.get("take_over"))
-                with leader_lease.hold_lease(client, asked.plan(1), home, request.progress, take_over) as claim:
-                    return _start_or_follow(asked, values, drilling, claim)
+                with (
+                    leader_lease.hold_lease(client, asked.plan(1), home, request.progress, take_over) as claim,
+                    secret_leases.hold(request, home, job, run_id, resolved) as full,
+                ):
+                    return _start_or_follow(asked, full, drilling, claim)
             finally:
                 delete_unstarted(folder)
 
@@ -178,7 +187,7 @@ def _check(asked: ClusterRun) -> Result:
 
 
 def _start_or_follow(
-    asked: ClusterRun, values: tuple[dict[str, str], dict[str, bytes]], drilling: drill.Drill | None, claim: LeaderLease
+    asked: ClusterRun, values: secrets.JobSecrets, drilling: drill.Drill | None, claim: LeaderLease
 ) -> Result:
     request, client, before, folder = asked.request, asked.client, asked.before, asked.folder
     context = request.options.get("context")
@@ -198,16 +207,15 @@ def _start_or_follow(
         known = current.backend_ref.cluster_id if current.backend_ref else None
     else:
         _delete_former_start(asked, made, live)
-        network_preflight.run_preflight(
-            client, made, asked.home, request.progress, asked.placement.node_uids, asked.facts.policies
-        )
+        _test_network(asked, made, values)
         made = dataclasses.replace(made, begun=int(time.time()))
         reference, known = submit.build_reference(kubernetes_plan.build_objects(made)[-1], made, context), None
+    values = _add_store(asked, made, values, follows)
     reference = dataclasses.replace(reference, cluster_id=known or cluster_identity.read_cluster_id(client))
     current = dataclasses.replace(current, backend_ref=reference)
     files.private_dir(folder)
     network.write_verdict(folder, asked.network)
-    supporting = submit.SupportingObjects(client, made, folder, submit.build_run_secret(made, values))
+    supporting = submit.SupportingObjects(client, made, folder, submit.build_run_secrets(made, values))
     if follows and status.read_state(t.cast(KubeObject, live)).phase == "waiting":
         supporting.restore(t.cast(KubeObject, live), request.progress)
     # If the controller is killed from here on, the run can still be found, followed and cancelled.
@@ -222,8 +230,32 @@ def _start_or_follow(
     return _follow(asked, made, t.cast(KubeObject, live), current, drilling, claim, restore, changed=not follows)
 
 
+def _test_network(asked: ClusterRun, made: KubePlan, values: secrets.JobSecrets) -> None:
+    """Run the network test; the kubelet pulls the image of its pods with the run's own credentials, too."""
+    progress, client = asked.request.progress, asked.client
+    apply(client, submit.build_pull_secret(made, values))
+    try:
+        uids, policies = asked.placement.node_uids, asked.facts.policies
+        network_preflight.run_preflight(client, made, asked.home, progress, uids, policies)
+    except BaseException:
+        delete_secret(client, made, made.pull_secret, progress)
+        raise
+
+
+def _add_store(asked: ClusterRun, made: KubePlan, values: secrets.JobSecrets, follows: bool) -> secrets.JobSecrets:
+    """Return the values of the run's Secret with what its pods need of object stores.
+
+    A run that is followed has its Secret; what of it is signed is not signed again.
+    """
+    if asked.store is None or follows:
+        return values
+    visits = pod_store.visits_for(asked.client, made.job, made.namespace)
+    stored = asked.store.values(visits, asked.request.progress)
+    return dataclasses.replace(values, files={**values.files, **stored})
+
+
 def _submit(
-    asked: ClusterRun, made: KubePlan, values: tuple[dict[str, str], dict[str, bytes]], record: RunRecord
+    asked: ClusterRun, made: KubePlan, values: secrets.JobSecrets, record: RunRecord
 ) -> tuple[KubeObject, RunRecord]:
     """Make the run's objects; return the one that runs it, and the run's record."""
     folder, now = asked.folder, t.cast(str, run_record.format_time(time.time()))
@@ -356,8 +388,10 @@ def _conclude(
             # The run has ended all the same, and its machines go back.
             problem = error
     else:
-        delete_secret(client, made, progress)
+        delete_secret(client, made, made.secret, progress)
     log_recovery.recover_logs(client, made, follower, told == "done")
+    # What reads the logs of the pods is pulled with it, too.
+    delete_secret(client, made, made.pull_secret, progress)
     outcome = explain_end(folder, check_attendance(made.job, follower, outcome), "kubernetes")
     ended = record_end(follower, outcome, record, guard.prices(follower.nodes.values()), follower.ended_at())
     result = add_drill(build_result(ended, folder, changed), follower, ended)

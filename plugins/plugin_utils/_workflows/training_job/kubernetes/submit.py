@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import base64
+import json
 import pathlib
 import typing as t
 
@@ -19,12 +20,20 @@ from .....module_utils._node import files
 from ...._kube.api.client import Client
 from ...._kube.api.errors import KubeError
 from ...._kube.api.kinds import KubeObject, ObjectMeta
-from ...._kube.jobs.spec import DIGEST, RUN_LABEL, SUPPORTING_KINDS, KubePlan, label_value, selector, set_owner
+from ...._kube.jobs.spec import (
+    DIGEST,
+    RUN_LABEL,
+    SUPPORTING_KINDS,
+    KubePlan,
+    label_value,
+    selector,
+    set_owner,
+)
 from ...._kube.objects.apply import apply
 from ...._kube.objects.secrets import build_secret
 from ...shared import run_record
 from ...shared.progress import Progress
-from .. import changes
+from .. import changes, secrets
 from .. import source as code_source
 from . import network_preflight
 from . import plan as kubernetes_plan
@@ -74,23 +83,24 @@ def dry_run(client: Client, made: KubePlan, live: KubeObject | None) -> None:
 
 
 def submit(
-    client: Client, made: KubePlan, values: tuple[dict[str, str], dict[str, bytes]], digest: str
+    client: Client, made: KubePlan, values: secrets.JobSecrets, digest: str
 ) -> tuple[KubeObject, list[KubeObject]]:
     """Make the run's objects, the one that runs it last, and return that one and the others.
 
     What was made goes away again when that fails.
 
-    :param values: the job's secrets, as variables and as files.
+    :param values: the job's secrets.
     :param digest: of the job and its code, by which another controller knows it again.
     """
     *companions, main = kubernetes_plan.build_objects(made)
     meta = main["metadata"]
     main = {**main, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), DIGEST: digest}}}
-    secret = build_run_secret(made, values)
-    companions += [secret] if secret else []
+    companions += build_run_secrets(made, values)
     # All objects are checked by a dry run before any is created; objects that existed before are kept in any case.
     judged = apply(client, [*companions, main], check=True)
     created = [change.after for change in judged.changes if change.action == "created" and change.after]
+    # This one is there already, for the pods of the network test.
+    created += build_pull_secret(made, values)
     try:
         apply(client, companions)
         return t.cast(KubeObject, apply(client, [main]).objects()[0]), companions
@@ -100,14 +110,26 @@ def submit(
         raise
 
 
-def build_run_secret(made: KubePlan, values: tuple[dict[str, str], dict[str, bytes]]) -> KubeObject | None:
-    """Return the Secret of a run, None when its job has no values of its own."""
-    secret = kubernetes_plan.secret_data(made, values)
-    if secret is None:
-        return None
-    data = {name: base64.b64encode(value).decode() for name, value in secret.items()}
+def build_run_secrets(made: KubePlan, values: secrets.JobSecrets) -> list[KubeObject]:
+    """Return the Secrets of a run: that of its ranks, where the job has values of its own, and that for registries."""
+    found = kubernetes_plan.secret_data(made, values.values)
+    if found is None:
+        return build_pull_secret(made, values)
+    data = {name: base64.b64encode(value).decode() for name, value in found.items()}
     meta: ObjectMeta = {"name": str(made.secret), "namespace": made.namespace, "labels": made.labels}
-    return build_secret(meta, "Opaque", {}, data)
+    return [build_secret(meta, "Opaque", {}, data), *build_pull_secret(made, values)]
+
+
+def build_pull_secret(made: KubePlan, values: secrets.JobSecrets) -> list[KubeObject]:
+    """Return the Secret with which the kubelet pulls a job's images, or nothing."""
+    if made.pull_secret is None:
+        return []
+    entries: dict[str, t.Any] = {}
+    for config in values.registries.values():
+        entries.update(json.loads(config)["auths"])
+    data = base64.b64encode(json.dumps({"auths": entries}).encode()).decode()
+    meta: ObjectMeta = {"name": made.pull_secret, "namespace": made.namespace, "labels": made.labels}
+    return [build_secret(meta, "kubernetes.io/dockerconfigjson", {}, {".dockerconfigjson": data})]
 
 
 def set_owners(client: Client, companions: t.Iterable[KubeObject], live: KubeObject) -> None:
@@ -118,9 +140,9 @@ def set_owners(client: Client, companions: t.Iterable[KubeObject], live: KubeObj
 def repair_owners(client: Client, made: KubePlan, live: KubeObject, *, known: bool) -> None:
     """Set the owner of a running run's supporting objects: their controller may have been killed before it did.
 
-    :param known: whether it was said already, but for the Secret, of which one is sure each time.
+    :param known: whether it was said already, but for the Secrets, of which one is sure each time.
     """
-    found = [client.get("v1/Secret", made.secret, made.namespace)] if made.secret else []
+    found = [client.get("v1/Secret", name, made.namespace) for name in (made.secret, made.pull_secret) if name]
     if not known:
         for kind in SUPPORTING_KINDS:
             found += _list_supporting(client, kind, made)
@@ -146,11 +168,11 @@ def _list_supporting(client: Client, kind: str, made: KubePlan) -> list[KubeObje
 class SupportingObjects:
     """The run's supporting objects as they were created, from which deleted ones are created again.
 
-    They are kept in the run's folder, but for the Secret, whose values are resolved at each call.
+    They are kept in the run's folder, but for the Secrets, whose values are resolved at each call.
     """
 
-    def __init__(self, client: Client, made: KubePlan, folder: pathlib.Path, secret: KubeObject | None) -> None:
-        self._client, self._made, self._place, self._secret = client, made, folder / _OBJECTS, secret
+    def __init__(self, client: Client, made: KubePlan, folder: pathlib.Path, run_secrets: list[KubeObject]) -> None:
+        self._client, self._made, self._place, self._secrets = client, made, folder / _OBJECTS, run_secrets
 
     def keep(self, companions: t.Iterable[KubeObject]) -> None:
         """Keep what was just made."""
@@ -167,7 +189,7 @@ class SupportingObjects:
                 # Another controller has made them.
                 kept = [_without_server_fields(item) for kind in SUPPORTING_KINDS for item in self._list(kind)]
                 self.keep(kept)
-            for item in [*kept, *([self._secret] if self._secret else [])]:
+            for item in [*kept, *self._secrets]:
                 meta = item["metadata"]
                 if self._client.get(item, meta["name"], meta["namespace"]) is None:
                     apply(self._client, set_owner([item], live))

@@ -40,8 +40,6 @@ CLAIM = {"name": "data", "path": "/data", "pvc": "claim"}
         ({"resources": {"cpu": 2}}, "job.resources.cpu"),
         ({"resources": {"shm": "1Gi"}}, "job.resources.shm"),
         ({"resources": {"rdma": True}}, "job.resources.rdma"),
-        ({"secret_refs": [{"name": "T", "from": "kubernetes", "path": "s"}]}, "job.secret_refs.from"),
-        ({"secret_refs": [{"name": "T", "from": "env", "as": "registry"}]}, "job.secret_refs.as"),
         ({"mounts": [{"name": "m", "path": "/m", "pvc": "c"}]}, "job.mounts.pvc"),
         ({"elastic": {"min": 1}}, "job.elastic"),
         ({"ttl_after_finished_s": 0}, "job.ttl_after_finished_s"),
@@ -58,7 +56,6 @@ def test_what_only_kubernetes_does_is_refused_on_hosts_with_the_way_to_it(
 
 BINDINGS = [
     ({"code": {"from": "binding", "ref": "b"}}, "job.code.from"),
-    ({"secret_refs": [{"name": "T", "from": "infisical"}]}, "job.secret_refs.from"),
     ({"mounts": [{"name": "m", "path": "/m", "binding": "b"}]}, "job.mounts.binding"),
     ({"tracking": "t"}, "job.tracking"),
 ]
@@ -102,7 +99,22 @@ def test_what_kubernetes_does_not_carry_out_yet_is_refused_by_name(changes: dict
         ({"launcher": "mpi", "elastic": {"min": 1}}, "job.elastic", "is not possible"),
         ({"restart": {"on_lost_node": "shrink"}}, "job.restart.on_lost_node", "shrink needs elastic"),
         ({"secret_refs": [{"name": "T", "from": "kubernetes"}]}, "job.secret_refs.path", "Name the Secret"),
-        ({"secret_refs": [{"name": "T", "from": "env", "as": "registry"}]}, "job.secret_refs.as", "from: kubernetes"),
+        ({"secret_refs": [{"name": "T", "from": "infisical"}]}, "job.secret_refs.path", "Name its place there"),
+        (
+            {"secret_refs": [{"name": "T", "from": "kubernetes", "path": "theirs/s"}]},
+            "job.secret_refs.path",
+            "another namespace",
+        ),
+        (
+            {"secret_refs": [{"name": "T", "from": "external_secrets", "path": "s"}]},
+            "job.secret_refs.from",
+            "from: kubernetes, path: SECRET",
+        ),
+        (
+            {"secret_refs": [{"name": "T", "from": "env", "binding": "bao"}]},
+            "job.secret_refs.T.binding",
+            "has no effect with from: env",
+        ),
         ({"resources": {"memory": "8Gi", "shm": "9Gi"}}, "job.resources.shm", "must be less than job.resources.memory"),
         ({"mounts": [{"name": "m", "path": "/m"}]}, "job.mounts[0]", "exactly one of pvc and host_path"),
         ({"mounts": [{**CLAIM, "host_path": "/x"}]}, "job.mounts[0]", "exactly one of pvc and host_path"),

@@ -41,7 +41,7 @@ def test_services_become_bindings_and_mode_none_is_left_out() -> None:
         ({"endpoint": "ftp://s3.example"}, "is not the address of a server"),
         ({"endpoint": "https://user:hidden@s3.example"}, "must not contain a user"),
         ({"endpoint": "https://s3.example:port"}, "is not the address of a server"),
-        ({"mode": "deploy"}, "deploy is not available yet"),
+        ({"mode": "deploy", "endpoint": None}, "does not say where the service runs"),
         ({"kind": "registry"}, "registry is not available yet"),
         ({"kind": "objectstore"}, "Did you mean 'object_store'?"),
         ({"resources": []}, "store.resources: is required"),

@@ -53,3 +53,81 @@ def test_a_path_without_a_mount_an_address_without_a_server_and_no_package_are_n
     monkeypatch.setitem(sys.modules, "hvac", None)
     with pytest.raises(RefusedError, match="pip install hvac"):
         vault.read_secret(access("http://127.0.0.1:9"), "secret/x", "job.x")
+
+
+MOUNTS = {
+    "secret": {"type": "kv", "path": "secret/", "options": {"version": "2"}},
+    "old": {"type": "kv", "path": "old/", "options": None},
+    "database": {"type": "database", "path": "database/", "options": None},
+}
+
+
+def mounts(**more: t.Any) -> dict[str, t.Any]:
+    """Return routes of a service that says what is mounted where."""
+    paths = {"secret": "secret/team/x", "old": "old/team/x", "database": "database/creds/x"}
+    known = {
+        f"GET /v1/sys/internal/ui/mounts/{path}": lambda *_a, mount=mount: (200, {"data": MOUNTS[mount]}, {})
+        for mount, path in paths.items()
+    }
+    return {**known, **{route: lambda *_a, answer=answer: (*answer, {}) for route, answer in more.items()}}
+
+
+def test_what_is_mounted_decides_how_a_path_is_read() -> None:
+    old = {"GET /v1/old/team/x": (200, {"data": {"k": "old"}})}
+    with Api(mounts(**old)) as api:
+        asked = access(api.url)
+        paths = ("secret/team/x", "old/team/x", "database/creds/x", "auth/token/create/role")
+        assert [vault.find_engine(asked, path, "x") for path in paths] == ["kv2", "kv1", "leased", "token"]
+        assert vault.read_secret(asked, "old/team/x", "x") == {"k": "old"}
+    refused = {"GET /v1/sys/internal/ui/mounts/secret/team/x": (403, {"errors": ["no"]})}
+    with Api(mounts(**refused)) as api:
+        assert vault.find_engine(access(api.url), "secret/team/x", "x") == "kv2", "not every token may ask"
+
+
+def test_a_credential_is_made_renewed_and_revoked() -> None:
+    made = {"lease_id": "database/creds/x/1", "lease_duration": 60, "renewable": True, "data": {"password": "pw"}}
+    answers: dict[str, t.Any] = {
+        "GET /v1/database/creds/x": (200, made),
+        "PUT /v1/sys/leases/renew": (200, {"lease_duration": 30}),
+        "PUT /v1/sys/leases/revoke": (204, b""),
+        "POST /v1/sys/capabilities-self": (200, {"data": {"capabilities": ["read"]}, "capabilities": ["read"]}),
+    }
+    with Api(mounts(**answers)) as api:
+        asked = access(api.url)
+        vault.require_issue(asked, "database/creds/x", "job.x")
+        with pytest.raises(InputError, match="may not read auth/token/create"):
+            vault.require_issue(asked, "auth/token/create", "job.x")
+        values, lease = vault.issue(asked, "database/creds/x", "job.x", {})
+        assert values == {"password": "pw"} and lease == vault.VaultLease("lease", "database/creds/x/1", 60.0, True)
+        assert vault.renew(asked, lease, "job.x") == 30.0
+        vault.revoke(asked, lease, "job.x")
+    answers["PUT /v1/sys/leases/renew"] = answers["PUT /v1/sys/leases/revoke"] = (400, {"errors": ["not found"]})
+    answers["GET /v1/database/creds/x"] = (200, {"lease_id": "", "data": {}})
+    with Api(mounts(**answers)) as api:
+        asked = access(api.url)
+        vault.revoke(asked, lease, "job.x")
+        with pytest.raises(InputError, match="it has ended, or reached the longest time"):
+            vault.renew(asked, lease, "job.x")
+        with pytest.raises(RefusedError, match="gives no credential with a lease"):
+            vault.issue(asked, "database/creds/x", "job.x", {})
+
+
+def test_a_token_is_made_with_notes_and_its_accessor_ends_it() -> None:
+    made = {"auth": {"client_token": "s.made-token-0123", "accessor": "a1", "lease_duration": 60, "renewable": True}}
+    own = {"data": {"renewable": True}}
+    answers: dict[str, t.Any] = {
+        "POST /v1/auth/token/create/role": (200, made),
+        "POST /v1/auth/token/renew-accessor": (200, {"auth": {"lease_duration": 40}}),
+        "POST /v1/auth/token/revoke-accessor": (204, b""),
+        "GET /v1/auth/token/lookup-self": (200, own),
+        "POST /v1/auth/token/renew-self": (200, {"auth": {"lease_duration": 50}}),
+    }
+    with Api(mounts(**answers)) as api:
+        asked = access(api.url)
+        values, lease = vault.issue(asked, "auth/token/create/role", "job.x", {"muster_run": "r1"})
+        assert values == {"token": "s.made-token-0123"} and lease.kind == "token" and lease.id == "a1"
+        assert b'"muster_run"' in api.requests[0][4] or b'"muster_run"' in api.requests[-1][4]
+        assert vault.renew(asked, lease, "job.x") == 40.0 and vault.renew_own(asked, "job.x") == 50.0
+        own["data"]["renewable"] = False
+        assert vault.renew_own(asked, "job.x") == 0.0
+        vault.revoke(asked, lease, "job.x")

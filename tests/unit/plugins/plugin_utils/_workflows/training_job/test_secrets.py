@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import pathlib
 import typing as t
 
@@ -33,18 +35,18 @@ def job(**ref: t.Any) -> Job:
 def test_a_variable_of_the_controller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "geheim-42")
     monkeypatch.setenv("OTHER", "geheim-43")
-    assert secrets.resolve_secrets(job(**{"from": "env"})) == ({"TOKEN": "geheim-42"}, {})
-    assert secrets.resolve_secrets(job(**{"from": "env", "key": "OTHER"})) == ({"TOKEN": "geheim-43"}, {})
-    assert secrets.resolve_secrets(job(**{"from": "env", "as": "file"})) == ({}, {"TOKEN": b"geheim-42"})
+    assert secrets.resolve_secrets(job(**{"from": "env"})).values == ({"TOKEN": "geheim-42"}, {})
+    assert secrets.resolve_secrets(job(**{"from": "env", "key": "OTHER"})).values == ({"TOKEN": "geheim-43"}, {})
+    assert secrets.resolve_secrets(job(**{"from": "env", "as": "file"})).values == ({}, {"TOKEN": b"geheim-42"})
     assert scrubber.scrub("geheim-42 and geheim-43") == "******** and ********"
 
 
 def test_a_file_without_its_last_line_end(tmp_path: pathlib.Path) -> None:
     place = tmp_path / "token"
     place.write_bytes(b"geheim-42\n")
-    assert secrets.resolve_secrets(job(**{"from": "file", "path": str(place)})) == ({"TOKEN": "geheim-42"}, {})
+    assert secrets.resolve_secrets(job(**{"from": "file", "path": str(place)})).values == ({"TOKEN": "geheim-42"}, {})
     place.write_bytes(b"\x00\xff binary")
-    assert secrets.resolve_secrets(job(**{"from": "file", "path": str(place), "as": "file"}))[1] == {
+    assert secrets.resolve_secrets(job(**{"from": "file", "path": str(place), "as": "file"})).files == {
         "TOKEN": b"\x00\xff binary"
     }
 
@@ -60,11 +62,11 @@ def test_what_is_in_the_cluster_already_stays_there() -> None:
             {"name": "PULL", "from": "kubernetes", "path": "registry", "as": "registry"},
         ],
     }
-    assert secrets.resolve_secrets(parse_job(given)) == ({}, {})
+    assert secrets.resolve_secrets(parse_job(given)).values == ({}, {})
 
 
 def test_no_references_are_no_secrets() -> None:
-    assert secrets.resolve_secrets(parse_job({"name": "x", "script": "/t.py"})) == ({}, {})
+    assert secrets.resolve_secrets(parse_job({"name": "x", "script": "/t.py"})).values == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -119,9 +121,10 @@ def test_a_key_of_vault_is_read_where_the_binding_says(monkeypatch: pytest.Monke
         return {"TOKEN": "geheim-42", "key": "geheim-43"}
 
     monkeypatch.setattr(vault, "read_secret", read)
+    monkeypatch.setattr(vault, "find_engine", lambda *_unused: "kv2")
     ref = {"from": "vault", "path": "kv/team"}
-    assert secrets.resolve_secrets(job(**ref)) == ({"TOKEN": "geheim-42"}, {})
-    assert secrets.resolve_secrets(job(**ref, key="key", **{"as": "file"})) == ({}, {"TOKEN": b"geheim-43"})
+    assert secrets.resolve_secrets(job(**ref)).values == ({"TOKEN": "geheim-42"}, {})
+    assert secrets.resolve_secrets(job(**ref, key="key", **{"as": "file"})).values == ({}, {"TOKEN": b"geheim-43"})
     with pytest.raises(InputError, match=r"kv/team has no key 'none'\. It has: TOKEN, key"):
         secrets.resolve_secrets(job(**ref, key="none"))
     home = StateHome({"path": str(tmp_path)}, "lab")
@@ -154,3 +157,72 @@ def test_a_value_that_stands_in_the_job_itself_is_refused(
     with pytest.raises(InputError, match="holds the value of the secret TOKEN") as caught:
         secrets.resolve_secrets(parse_job({"name": "x", "script": "/t.py", "secret_refs": [ref], **changes}))
     assert caught.value.option == option and "geheim-42" not in str(caught.value)
+
+
+class Cluster:
+    """A cluster with one Secret."""
+
+    namespace = "default"
+
+    def get(self, _kind: str, name: str, namespace: str) -> t.Any:
+        known = {"data": {"key": base64.b64encode(b"geheim-44").decode()}}
+        return known if (name, namespace) == ("mine", "team") else None
+
+
+def test_a_job_on_hosts_reads_a_secret_of_a_cluster() -> None:
+    ref = {"from": "kubernetes", "path": "team/mine", "key": "key"}
+    opened = lambda: t.cast(t.Any, Cluster())  # noqa: E731
+    assert secrets.resolve_secrets(job(**ref), None, opened).env == {"TOKEN": "geheim-44"}
+    with pytest.raises(InputError, match="team/mine has no key 'TOKEN'. It has: key"):
+        secrets.resolve_secrets(job(**{"from": "kubernetes", "path": "team/mine"}), None, opened)
+    with pytest.raises(InputError, match="Secret mine does not exist in the namespace default"):
+        secrets.resolve_secrets(job(**{"from": "kubernetes", "path": "mine"}), None, opened)
+
+
+def registry_job(monkeypatch: pytest.MonkeyPatch, value: str, image: str = "ghcr.io/team/train:1") -> Job:
+    monkeypatch.setenv("PULL", value)
+    given = {"name": "x", "image": image, "script": "/t.py", "placement": {"backend": "kubernetes"}}
+    return parse_job({**given, "secret_refs": [{"name": "PULL", "from": "env", "as": "registry"}]})
+
+
+@pytest.mark.parametrize(
+    ("image", "registry"),
+    [
+        ("ghcr.io/team/train:1", "ghcr.io"),
+        ("localhost:5000/train", "localhost:5000"),
+        ("team/train", "https://index.docker.io/v1/"),
+        ("docker.io/team/train", "https://index.docker.io/v1/"),
+        ("train", "https://index.docker.io/v1/"),
+    ],
+)
+def test_a_user_and_a_password_are_for_the_registry_of_the_image(
+    monkeypatch: pytest.MonkeyPatch, image: str, registry: str
+) -> None:
+    found = secrets.resolve_secrets(registry_job(monkeypatch, "robot:pass:geheim-45", image))
+    assert found.values == ({}, {})
+    auth = base64.b64encode(b"robot:pass:geheim-45").decode()
+    config = json.loads(found.registries["PULL"])
+    assert config == {"auths": {registry: {"username": "robot", "password": "pass:geheim-45", "auth": auth}}}
+    assert scrubber.scrub(f"pass:geheim-45 {auth}") == "******** ********"
+    assert "geheim" not in repr(found)
+
+
+def test_a_configuration_file_is_used_as_it_is_and_anything_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {"auths": {"r.example.com": {"auth": "Z2VoZWltLWJhc2U2NA=="}}}
+    found = secrets.resolve_secrets(registry_job(monkeypatch, json.dumps(config)))
+    assert json.loads(found.registries["PULL"]) == config
+    assert scrubber.scrub("Z2VoZWltLWJhc2U2NA==") == "********"
+    for value in ("geheim-without-a-user", "[1, 2, 3, 4]", '{"auth": {"x": 1}}', ":geheim-46"):
+        with pytest.raises(InputError, match="neither a configuration file with auths nor USER:PASSWORD") as caught:
+            secrets.resolve_secrets(registry_job(monkeypatch, value))
+        assert "geheim" not in str(caught.value)
+
+
+def test_what_is_made_for_its_reader_is_only_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setenv("BAO_ADDR", "http://bao")
+    monkeypatch.setenv("BAO_TOKEN", "s.token-0123456789")
+    monkeypatch.setattr(vault, "require_issue", lambda _access, path, option: asked.append(f"{option} {path}"))
+    found = secrets.resolve_secrets(job(**{"from": "openbao", "path": "auth/token/create/train"}))
+    assert found.env == {} and [ref.name for ref in found.leased] == ["TOKEN"]
+    assert asked == ["job.secret_refs.TOKEN auth/token/create/train"]

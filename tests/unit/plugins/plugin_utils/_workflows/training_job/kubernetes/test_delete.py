@@ -134,7 +134,7 @@ def test_supporting_objects_without_an_owner_are_deleted_too(cluster: Cluster) -
     owned = {"metadata": {"name": "owned", "ownerReferences": [{"uid": "u1"}]}}
     cluster.listed = {"v1/ConfigMap": [{"metadata": {"name": "files"}}, owned], "v1/Service": [owned]}
     assert delete_run(cluster)
-    assert cluster.deleted[1:] == [("v1/Secret", "r1-secrets"), ("v1/ConfigMap", "files")]
+    assert cluster.deleted[1:] == [("v1/Secret", "r1-secrets"), ("v1/Secret", "r1-pull"), ("v1/ConfigMap", "files")]
     assert set(cluster.selectors) == {"muster.training/run-id=r1"}
 
 
@@ -158,7 +158,7 @@ def test_a_new_start_waits_for_the_pods_of_the_former_one(cluster: Cluster) -> N
 def test_a_secret_that_stays_is_a_warning(cluster: Cluster, secret: str | None, forbidden: bool, lines: int) -> None:
     said = Said()
     cluster.forbidden = {"v1/Secret"} if forbidden else set()
-    plan: t.Any = types.SimpleNamespace(secret=secret, namespace="team", job=types.SimpleNamespace(engine="jobset"))
-    delete.delete_secret(t.cast(t.Any, cluster), plan, said)
+    plan: t.Any = types.SimpleNamespace(namespace="team", job=types.SimpleNamespace(engine="jobset"))
+    delete.delete_secret(t.cast(t.Any, cluster), plan, secret, said)
     assert cluster.deleted == ([("v1/Secret", secret)] if secret and not forbidden else [])
     assert len(said.lines) == lines and all(line.startswith("warning: ") for line in said.lines)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``checkpoints.binding`` on plain hosts: what nodes get to store checkpoints, and what is fetched before a start.
+"""``checkpoints.binding``: what nodes get to store checkpoints, and what is fetched before a start.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -13,16 +13,16 @@ import json
 import time
 import typing as t
 
-from .....module_utils._model import job_checkpoints
-from .....module_utils._model.binding import Binding, require_reachable, require_resource
-from .....module_utils._model.checkpoint_choice import CheckpointChoice, NodeCheckpoints, choose_checkpoints
-from .....module_utils._model.errors import InputError, MusterError, RefusedError
-from .....module_utils._model.job import Job
-from ...._hosts.node_client import NodeClient, most_telling_error, on_each_node
-from ...._services.s3_addresses import LONGEST_S, ObjectPlace, S3Signer
-from ...shared import bindings, credentials
-from ...shared.progress import Progress
-from ...shared.state_dir import StateHome
+from ....module_utils._model import job_checkpoints
+from ....module_utils._model.binding import Binding, Vantage, require_reachable, require_resource
+from ....module_utils._model.errors import InputError, MusterError, RefusedError
+from ....module_utils._model.job import Job
+from ....module_utils._node.checkpoint_choice import CheckpointChoice, NodeCheckpoints, choose_checkpoints
+from ..._hosts.node_client import NodeClient, most_telling_error, on_each_node
+from ..._services.s3_addresses import LONGEST_S, ObjectPlace, S3Signer
+from ..shared import bindings, credentials
+from ..shared.progress import Progress
+from ..shared.state_dir import StateHome
 
 ADDRESSES_FILE = "checkpoints.json"
 _OPTION = "job.checkpoints.binding"
@@ -31,6 +31,8 @@ _KEPT = 2
 _MOST_KEPT = 8
 # The parts of one checkpoint: of 64 MiB, or larger ones where it has more than 8 GiB.
 _PARTS = 128
+# What all pods of a run get is in one Secret.
+_PARTS_OF_PODS = 64
 _MANIFEST = "manifest.json"
 
 
@@ -67,6 +69,25 @@ class BoundCheckpoints:
         ]
         return json.dumps({"ca": self.binding.ca, "expires_at": time.time() + LONGEST_S, "slots": slots})
 
+    def pod_addresses(self) -> dict[str, t.Any]:
+        """Return what the pods of a run need for a week: to store, and to fetch before each start; by rank."""
+        ranks = [rank for rank in range(self.job.nodes) if self.stores(rank)]
+        return {
+            "ca": self.binding.ca,
+            "expires_at": time.time() + self.signer.longest_s,
+            "ranks": {
+                str(rank): [self._pod_slot(self._place(rank), slot) for slot in range(self.slots)] for rank in ranks
+            },
+        }
+
+    def _pod_slot(self, place: ObjectPlace, slot: int) -> dict[str, t.Any]:
+        verbs = ("GET", "PUT", "DELETE")
+        return {
+            "manifest": {verb.lower(): self._sign(place, verb, slot, _MANIFEST) for verb in verbs},
+            "parts": [self._sign(place, "PUT", slot, _part(number)) for number in range(_PARTS_OF_PODS)],
+            "fetch": [self._sign(place, "GET", slot, _part(number)) for number in range(_PARTS_OF_PODS)],
+        }
+
     def candidates_request(self, rank: int, folder: str) -> dict[str, t.Any]:
         """Return what asks a node for the checkpoints that it could start from."""
         place = self._place(rank)
@@ -94,7 +115,9 @@ class BoundCheckpoints:
         return self.signer.sign(method, place.bucket, place.key(f"slot-{slot}/{name}"), (), LONGEST_S)
 
 
-def open_bound(home: StateHome, job: Job, nodes: t.Sequence[str], run_id: str) -> BoundCheckpoints | None:
+def open_bound(
+    home: StateHome, job: Job, nodes: t.Sequence[str], run_id: str, vantage: Vantage = "host"
+) -> BoundCheckpoints | None:
     """Return the bucket of a job's checkpoints, None for a job without ``checkpoints.binding``.
 
     :raises InputError: when the binding does not exist, or has no bucket for checkpoints.
@@ -107,7 +130,7 @@ def open_bound(home: StateHome, job: Job, nodes: t.Sequence[str], run_id: str) -
     resource = require_resource(binding, "object_store", "checkpoints", _OPTION)
     if "write" not in binding.access_modes:
         raise InputError(_OPTION, f"'{name}' is only read (access_modes)", "Bind a store that may be written")
-    require_reachable(binding, nodes, "host", _OPTION)
+    require_reachable(binding, nodes, vantage, _OPTION)
     return BoundCheckpoints(job, run_id, binding, credentials.open_signer(binding, _OPTION), resource.ref)
 
 

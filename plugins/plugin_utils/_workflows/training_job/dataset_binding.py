@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``datasets[].binding`` on plain hosts: staged from a bucket by addresses that the controller signs, or streamed.
+"""``datasets[].binding``: staged from a bucket by addresses that the controller signs, or streamed.
 
 The controller never connects to the store: a node lists the bucket and each node fetches what it lacks.
 
@@ -15,18 +15,18 @@ import threading
 import time
 import typing as t
 
-from .....module_utils._model.binding import Binding, require_reachable, require_resource
-from .....module_utils._model.dataset_objects import DatasetFiles, build_files
-from .....module_utils._model.errors import InputError, MusterError
-from .....module_utils._model.job import Dataset, Job
-from .....module_utils._secrets.scrubber import remember
-from ...._hosts import agent_package
-from ...._hosts.node_client import NodeClient, most_telling_error, on_each_node
-from ...._launch.environment import dataset_variable
-from ...._services.s3_addresses import ObjectPlace, S3Keys, S3Signer
-from ...shared import bindings, credentials
-from ...shared.progress import Progress
-from ...shared.state_dir import StateHome
+from ....module_utils._model.binding import Binding, Vantage, require_reachable, require_resource
+from ....module_utils._model.dataset_objects import DatasetFiles, build_files
+from ....module_utils._model.errors import InputError, MusterError
+from ....module_utils._model.job import Dataset, Job
+from ....module_utils._secrets.scrubber import remember
+from ..._hosts import agent_package
+from ..._hosts.node_client import NodeClient, most_telling_error, on_each_node
+from ..._launch.environment import dataset_variable
+from ..._services.s3_addresses import ObjectPlace, S3Keys, S3Signer
+from ..shared import bindings, credentials
+from ..shared.progress import Progress
+from ..shared.state_dir import StateHome
 
 _EXPIRES_S: t.Final = 3600
 # Addresses of one request: together about 700 KB.
@@ -56,12 +56,14 @@ class BoundDataset:
         """The bucket and prefix as S3 clients write them."""
         return f"s3://{self.place.bucket}/{self.place.prefix.removesuffix('/')}"
 
-    def sign(self, key: str) -> str:
+    def sign(self, key: str, expires_s: int = _EXPIRES_S) -> str:
         """Return an address of one object."""
-        return self.signer.sign("GET", self.place.bucket, key, (), _EXPIRES_S)
+        return self.signer.sign("GET", self.place.bucket, key, (), expires_s)
 
 
-def open_bound(home: StateHome, job: Job, nodes: t.Sequence[str]) -> tuple[BoundDataset, ...]:
+def open_bound(
+    home: StateHome, job: Job, nodes: t.Sequence[str], vantage: Vantage = "host"
+) -> tuple[BoundDataset, ...]:
     """Return the datasets of a job that name a binding.
 
     :raises InputError: when a binding does not exist, or has no bucket for datasets.
@@ -74,7 +76,7 @@ def open_bound(home: StateHome, job: Job, nodes: t.Sequence[str]) -> tuple[Bound
         option = f"job.datasets.{dataset.name}.binding"
         binding = bindings.load_binding(home, dataset.binding, option)
         resource = require_resource(binding, "object_store", "datasets", option)
-        require_reachable(binding, nodes, "host", option)
+        require_reachable(binding, nodes, vantage, option)
         place = ObjectPlace.from_ref(resource.ref, (dataset.prefix or "").strip("/"))
         keys = credentials.read_s3_keys(binding.secret_ref, option)
         found.append(BoundDataset(dataset, binding, keys, S3Signer(binding, keys), place))
@@ -132,7 +134,16 @@ def stage(
     return found
 
 
-def list_files(bound: BoundDataset, remote: NodeClient) -> DatasetFiles:
+class Asked(t.Protocol):
+    """What lists a bucket: a host, or a pod of a cluster."""
+
+    name: str
+
+    def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
+        """Send a request; raise MusterError where it fails."""
+
+
+def list_files(bound: BoundDataset, remote: Asked) -> DatasetFiles:
     """Return the files of a dataset, which ``remote`` lists.
 
     :raises RefusedError: when there is none, or one has no path below a folder.
@@ -147,7 +158,7 @@ def list_files(bound: BoundDataset, remote: NodeClient) -> DatasetFiles:
     return build_files(rows, key, bound.option)
 
 
-def _list_rows(bound: BoundDataset, place: ObjectPlace, remote: NodeClient) -> list[list[t.Any]]:
+def _list_rows(bound: BoundDataset, place: ObjectPlace, remote: Asked) -> list[list[t.Any]]:
     rows: list[list[t.Any]] = []
     after = ""
     while True:
@@ -235,7 +246,7 @@ def _fetch(work: _Staging, remote: NodeClient, missing: t.Sequence[int]) -> int:
     return unverified
 
 
-def announce_stage(bound: t.Sequence[BoundDataset], remote: NodeClient, progress: Progress) -> None:
+def announce_stage(bound: t.Sequence[BoundDataset], remote: Asked, progress: Progress) -> None:
     """Say what a run would stage, for check mode.
 
     :raises RefusedError: as :func:`list_files`.

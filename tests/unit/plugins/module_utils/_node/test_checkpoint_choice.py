@@ -10,7 +10,7 @@ import typing as t
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._model.checkpoint_choice import (
+from ansible_collections.muster.training.plugins.module_utils._node.checkpoint_choice import (
     CheckpointChoice,
     NodeCheckpoints,
     choose_checkpoints,

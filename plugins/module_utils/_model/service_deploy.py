@@ -1,0 +1,71 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where a service of ``mode: deploy`` runs: on one host of the inventory, or in a cluster.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from . import validators as f
+from .errors import InputError
+
+# The gateway's port and those beside it, with the ones that are 10000 above them.
+_LOWEST_PORT: t.Final = 1024
+_HIGHEST_PORT: t.Final = 55000
+_HOST_KEYS: t.Final = ("address", "version")
+_CLUSTER_KEYS: t.Final = ("node", "size", "storage_class", "host_path", "claim", "image")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Deploy:
+    """One of ``host`` and ``namespace`` is set.
+
+    ``address``: the one by which nodes reach the host. ``node``: the Node that the pod is bound to. ``claim``: the
+    claim of the data, by default one that is made; ``host_path``: a folder of that Node for it. ``delete_data``:
+    whether ``state: absent`` deletes the data.
+    """
+
+    host: str | None = f.field(f.text, None)
+    namespace: str | None = f.field(f.name(63), None)
+    port: int | None = f.field(f.integer(_LOWEST_PORT, _HIGHEST_PORT), None)
+    address: str | None = f.field(f.text, None)
+    version: str | None = f.field(f.text, None)
+    node: str | None = f.field(f.text, None)
+    size: str | None = f.field(f.text, None)
+    storage_class: str | None = f.field(f.text, None)
+    host_path: str | None = f.field(f.text, None)
+    claim: str | None = f.field(f.name(63), None)
+    image: str | None = f.field(f.text, None)
+    delete_data: bool = f.field(f.boolean, False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PodsSetting:
+    """From where services are checked as pods see them. ``image`` has Python, ``python`` where it is not in PATH."""
+
+    namespace: str = f.field(f.name(63))
+    image: str = f.field(f.text)
+    python: str | None = f.field(f.text, None)
+    pull_secrets: tuple[str, ...] = f.field(f.list_of(f.text), ())
+
+
+def check_deploy(value: Deploy | None, option: str) -> Deploy:
+    """Return the place of a service that is deployed.
+
+    :raises InputError: when there is none or there are two, or a key is of the other backend.
+    """
+    example = "Write deploy: {host: NAME}, or deploy: {namespace: NAME} for a cluster"
+    if value is None or not (value.host or value.namespace):
+        raise InputError(option, "does not say where the service runs", example)
+    if value.host and value.namespace:
+        raise InputError(option, "names a host and a namespace", example)
+    unfit, where = (_CLUSTER_KEYS, "in clusters") if value.host else (_HOST_KEYS, "on hosts")
+    for key in unfit:
+        if getattr(value, key) is not None:
+            raise InputError(f"{option}.{key}", f"is for services {where} only")
+    return value

@@ -1,0 +1,187 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A supporting service on this node: its program, its files, its unit, whether it is ready, and taking it away.
+
+One record for each service says what was made for it, before it is made. What the service stores is no part of it.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+# pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
+from __future__ import annotations
+
+import http.client
+import os
+import pathlib
+import shutil
+import ssl
+import time
+import typing as t
+import urllib.parse
+
+from . import placed_files
+from .commands import run
+from .placed_files import Recorder, place_of
+
+NodeRequest = t.Mapping[str, t.Any]
+_AGAIN_S = 0.1
+# As often as a unit that cannot start has tried when it is given up.
+_RESTARTS = 3
+
+
+def answer(request: NodeRequest) -> dict[str, t.Any]:
+    """Carry out one step of the request."""
+    return _STEPS[request["step"]](request)
+
+
+def _read_state(request: NodeRequest) -> dict[str, t.Any]:
+    """Return what is here; reads only. ``ready``: the address that says whether it serves, and ``data``: its folder."""
+    recorder = _recorder(request)
+    root = request.get("root", "/")
+    data = place_of(request["data"], root)
+    return {
+        "architecture": os.uname().machine,
+        "root": os.geteuid() == 0,
+        "systemd": _systemd_version(),
+        "record": recorder.read(),
+        "files": {path: recorder.digest_of(path) for path in request["paths"]},
+        "unit": _unit(request["unit"]),
+        "problem_of_service": _find_problem(request["ready"]),
+        "foreign": place_of(request["unit_file"], root).exists() and recorder.read() is None,
+        "data": data.is_dir() and any(data.iterdir()),
+        "free_bytes": _free_bytes(data),
+    }
+
+
+def _bring(request: NodeRequest) -> dict[str, t.Any]:
+    """Bring a file beside its place, or a piece of it; ``begin`` names the service."""
+    return placed_files.bring(
+        _recorder({"root": request.get("root", "/"), "service": "", **(request.get("begin") or {})}), request
+    )
+
+
+def _apply(request: NodeRequest) -> dict[str, t.Any]:
+    """Place files, the record first, start the unit with them, and wait until the service is ready."""
+    recorder = _recorder(request)
+    about = {name: request[name] for name in ("unit", "cluster", "start_with", "data", "release")}
+    result = recorder.apply(request["files"], request.get("obsolete", []), about)
+    if request.get("root", "/") != "/" or result.get("problem"):
+        return result
+    run("systemctl", "daemon-reload")
+    run("systemctl", "enable", "--quiet", request["unit"])
+    record = recorder.read() or {}
+    is_started = record.get("started_with") == request["start_with"] and _unit(request["unit"])["active"] == "active"
+    # One that runs and does not serve, such as a service of secrets that was sealed, is started again.
+    if not is_started or _find_problem(request["ready"]) is not None:
+        run("systemctl", "reset-failed", request["unit"], check=False)
+        run("systemctl", "restart", "--no-block", request["unit"])
+    problem = _wait_ready(request)
+    if not problem:
+        recorder.write({**record, "started_with": request["start_with"]})
+    return {**result, **({"problem": problem} if problem else {})}
+
+
+def _wait_ready(request: NodeRequest) -> str | None:
+    """Wait until the service answers as it should; return what is wrong when it does not."""
+    end = time.monotonic() + float(request["wait_s"])
+    problem: str | None = None
+    while time.monotonic() < end:
+        state = _unit(request["unit"])
+        if state["restarts"] >= _RESTARTS:
+            run("systemctl", "stop", request["unit"], check=False)
+            return f"{request['unit']} is stopped again, it does not start: {_last_words(request['unit'])}"
+        problem = _find_problem(request["ready"])
+        if problem is None and state["active"] == "active":
+            return None
+        time.sleep(_AGAIN_S)
+    reason = problem or _last_words(request["unit"])
+    return f"{request['unit']} is not ready after {float(request['wait_s']):.0f} s: {reason}"
+
+
+def _find_problem(ready: t.Mapping[str, t.Any]) -> str | None:
+    """Return why the service does not serve; ``ready``: ``url``, the ``statuses`` of one that does, its own ``ca``."""
+    parts = urllib.parse.urlsplit(ready["url"])
+    host, port = str(parts.hostname), parts.port
+    connection = http.client.HTTPConnection(host, port, timeout=2)
+    if parts.scheme == "https":
+        trusted = ssl.create_default_context(cadata=ready.get("ca"))
+        connection = http.client.HTTPSConnection(host, port, timeout=2, context=trusted)
+    try:
+        connection.request("GET", parts.path or "/")
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException) as exc:
+        return f"{ready['url']} does not answer ({exc})"
+    finally:
+        connection.close()
+    return None if status in ready["statuses"] else f"{ready['url']} answers with status {status}"
+
+
+def _remove(request: NodeRequest) -> dict[str, t.Any]:
+    """Stop the service and remove what was installed for it. ``delete_data``: also what it stores.
+
+    Without a record nothing is touched.
+    """
+    recorder = _recorder(request)
+    record = recorder.read()
+    root = request.get("root", "/")
+    if record is None:
+        return {"removed": False, "kept": None}
+    if root == "/":
+        run("systemctl", "disable", "--now", "--quiet", record["unit"], check=False, limit_s=120)
+    for path in record["files"]:
+        place = place_of(path, root)
+        place.unlink(missing_ok=True)
+        placed_files.part_of(path, root).unlink(missing_ok=True)
+    data = place_of(record["data"], root)
+    if request.get("delete_data"):
+        shutil.rmtree(data, ignore_errors=True)
+    place_of(recorder.path, root).unlink(missing_ok=True)
+    placed_files.remove_empty(record.get("folders", []))
+    if root == "/":
+        run("systemctl", "daemon-reload")
+        run("systemctl", "reset-failed", record["unit"], check=False)
+    return {"removed": True, "kept": record["data"] if data.exists() else None}
+
+
+def _recorder(request: NodeRequest) -> Recorder:
+    return Recorder(f"var/lib/muster/service-{request['service']}.json", (), request.get("root", "/"))
+
+
+def _unit(unit: str) -> dict[str, t.Any]:
+    text = run("systemctl", "show", unit, "--property=ActiveState,UnitFileState,NRestarts", check=False)
+    found = dict(line.partition("=")[::2] for line in text.splitlines())
+    return {
+        "active": found.get("ActiveState", ""),
+        "enabled": found.get("UnitFileState") == "enabled",
+        "restarts": int(found.get("NRestarts") or 0),
+    }
+
+
+def _last_words(unit: str) -> str:
+    text = run("journalctl", "--unit", unit, "--output=cat", "--lines=20", "--no-pager", check=False)
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it said nothing"
+
+
+def _systemd_version() -> int:
+    """Return systemd's version, 0 where this node was not started by it."""
+    if not pathlib.Path("/run/systemd/system").is_dir():
+        return 0
+    words = run("systemctl", "--version", check=False).split()
+    return int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
+
+
+def _free_bytes(place: pathlib.Path) -> int:
+    there = next(folder for folder in (place, *place.parents) if folder.exists())
+    return shutil.disk_usage(there).free
+
+
+_STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
+    "look": _read_state,
+    "fetch": _bring,
+    "piece": _bring,
+    "discard": placed_files.discard,
+    "apply": _apply,
+    "remove": _remove,
+}

@@ -1,0 +1,82 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a component says of itself so that it can be deployed: one program, on a plain host or in a cluster.
+
+It runs as a user of its own, with one folder for its data and one with files that hold secrets. Who deploys it makes
+the systemd unit, or the manifests, from that.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import secrets
+import typing as t
+
+# The credentials of a service by name, as they are in its file of the state home.
+Credentials = t.Mapping[str, str]
+_TOKEN_BYTES: t.Final = 30
+# The credentials of a component that is ``secure``, beside its own: key and certificate (base64), and for what places.
+TLS_KEY, TLS_CERTIFICATE, TLS_PLACES = "TLS_KEY", "TLS_CERTIFICATE", "TLS_PLACES"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Site:
+    """Where a service runs, as its program sees it. ``listen``: the address that users of the service reach.
+
+    ``files``: the folder with the files of ``Component.write_files``; ``data``: the folder that it may write.
+    """
+
+    name: str
+    endpoint: str
+    listen: str
+    port: int
+    data: str
+    files: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Component:
+    """One component, the same on both backends.
+
+    ``provider``: its name in ``muster_services`` and in the list of downloads; ``member``: its program in the archive
+    of the release, and in the image; ``image`` is without its version. ``ready``: the path that answers with one of
+    ``statuses`` when it serves. ``make_credentials`` is called once for each service; ``write_files`` returns files
+    with secrets by name; ``command`` are the words behind the program. ``secret_keys``: what a binding's credential is
+    called -> its name in the credentials. ``secure``: it serves HTTPS, with a certificate that is made for its
+    addresses; ``on_node``: in clusters it is reached at its Node's address, from the controller too.
+    """
+
+    kind: str
+    provider: str
+    member: str
+    image: str
+    port: int
+    ready: str
+    statuses: tuple[int, ...]
+    make_credentials: t.Callable[[], dict[str, str]]
+    write_files: t.Callable[[Site, Credentials], dict[str, str]]
+    command: t.Callable[[Site], list[str]]
+    secret_keys: t.Mapping[str, str]
+    memory: str = "256Mi"
+    secure: bool = False
+    on_node: bool = False
+
+    @property
+    def scheme(self) -> str:
+        """How it is reached."""
+        return "https" if self.secure else "http"
+
+
+def certificate_of(credentials: Credentials) -> str | None:
+    """Return the certificate that users of a service trust, None for one that serves HTTP."""
+    text = credentials.get(TLS_CERTIFICATE)
+    return base64.b64decode(text).decode() if text else None
+
+
+def make_token() -> str:
+    """Return a random text of 40 letters, digits, hyphens and underscores."""
+    return secrets.token_urlsafe(_TOKEN_BYTES)

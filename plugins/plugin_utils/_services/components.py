@@ -1,0 +1,41 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The components that can be deployed, by the kind of service; the first of a kind is the one without ``provider``.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ...module_utils._model.errors import InputError
+from . import openbao, seaweedfs
+from .component import Component
+
+COMPONENTS: t.Final[dict[str, tuple[Component, ...]]] = {
+    "object_store": (seaweedfs.COMPONENT,),
+    "secrets": (openbao.COMPONENT,),
+}
+# Asked for often; what there is to say of them.
+_REFUSED: t.Final = {
+    "minio": "MinIO is not maintained any more and has no new images. Use seaweedfs, or bind yours",
+    "rustfs": "Install it yourself and use mode: bind",
+    "vault": "Its licence does not allow every use. Use openbao, or bind yours",
+}
+
+
+def find_component(kind: str, provider: str | None, option: str) -> Component:
+    """Return what is deployed for a service.
+
+    :raises InputError: when nothing of that name can be deployed, with what can.
+    """
+    known = COMPONENTS.get(kind, ())
+    found = next((item for item in known if provider in (None, item.provider)), None)
+    if found is None:
+        names = ", ".join(item.provider for item in known)
+        fix = _REFUSED.get(str(provider), f"Deployed are: {names}" if names else "Install it and use mode: bind")
+        what = f"'{provider}' for {kind}" if provider else f"a service of the kind {kind}"
+        raise InputError(option, f"{what} cannot be deployed", fix)
+    return found

@@ -1,0 +1,171 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Services that are deployed: a component on a host or in a cluster, with credentials that are made once and kept.
+
+A second run changes nothing. ``state: absent`` removes what was made; what the service stores stays unless that is to
+be deleted.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import ipaddress
+import pathlib
+import typing as t
+
+from ....module_utils._model.errors import InputError, RefusedError
+from ....module_utils._model.service import Service, parse_services
+from ....module_utils._model.service_deploy import Deploy, check_deploy
+from ..._hosts import downloads
+from ..._services import own_certificate
+from ..._services.component import TLS_CERTIFICATE, TLS_KEY, TLS_PLACES, Component
+from ..._services.components import find_component
+from ..shared import deployed
+from ..shared.digest_lock import DigestLock, find_lock
+from ..shared.request import RunRequest
+from ..shared.state_dir import StateHome
+from .rented import list_rented
+
+Result = dict[str, t.Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeployOrder:
+    """One service that is deployed. ``rented``: address or name -> the machine that is not the user's own."""
+
+    service: Service
+    place: Deploy
+    component: Component
+    home: StateHome
+    base: pathlib.Path
+    lock: DigestLock
+    source: str
+    check: bool
+    wait_s: int
+    rented: t.Mapping[str, str]
+
+    @property
+    def option(self) -> str:
+        """What errors call the place."""
+        return f"muster_services.{self.service.name}.deploy"
+
+    @property
+    def port(self) -> int:
+        """The port at which users reach the service."""
+        return self.place.port or self.component.port
+
+    @property
+    def version(self) -> str:
+        """The version that is deployed."""
+        return self.place.version or downloads.default_version(self.component.provider)
+
+    def require_credentials(
+        self, there: t.Callable[[], dict[str, str] | None], places: t.Sequence[str] = ()
+    ) -> dict[str, str]:
+        """Return the credentials: those that were kept, else those of the service, else new ones.
+
+        :param there: returns the credentials of a service that runs already; raises RefusedError where it has them and
+            does not tell.
+        :param places: the addresses and names at which it is reached, for its certificate.
+        """
+        name = self.service.name
+        kept = deployed.read_credentials(self.home, name)
+        found = kept or there() or self.component.make_credentials()
+        if self.component.secure and found.get(TLS_PLACES) != ",".join(places):
+            found = {**found, **self._certify(places)}
+        if found != kept and not self.check:
+            deployed.write_credentials(self.home, name, found)
+        return found
+
+    def _certify(self, places: t.Sequence[str]) -> dict[str, str]:
+        """Return a new certificate for these addresses and names; one for others would be refused by clients."""
+        addresses = [place for place in places if _is_address(place)]
+        names = [place for place in places if place not in addresses]
+        made = own_certificate.make(self.component.provider, addresses, names)
+        key, certificate = (base64.b64encode(text.encode()).decode() for text in made)
+        return {TLS_KEY: key, TLS_CERTIFICATE: certificate, TLS_PLACES: ",".join(places)}
+
+
+def run(
+    request: RunRequest, sources: t.Sequence[str], *, source: str = "", lock_file: str | None = None, wait_s: int = 120
+) -> Result:
+    """Bring one service to the asked state and return the module's result."""
+    from . import deploy_cluster, deploy_host
+
+    (service,) = parse_services([request.options["service"]]) or (None,)
+    if service is None or service.mode != "deploy":
+        raise InputError("service.mode", "must be deploy", "Services of other modes are not deployed")
+    option = f"muster_services.{service.name}"
+    place = check_deploy(service.deploy, f"{option}.deploy")
+    component = find_component(service.kind, service.provider, f"{option}.provider")
+    home = StateHome(request.options["state_home"], request.options["cluster"])
+    lock = find_lock(sources, request.base, lock_file)
+    rented = list_rented(request)
+    about = (request.base, lock, source, request.check, wait_s, rented)
+    order = DeployOrder(service, place, component, home, *about)
+    refuse_rented_place(order)
+    before = deployed.read_deployed(home, service.name)
+    if before is not None and service.state == "present":
+        refuse_move(order, before)
+    if place.host:
+        (remote,) = request.connect([place.host])
+        host = request.hostvars[place.host]
+        address = place.address or host.get("muster_address") or host.get("ansible_host") or place.host
+        work = deploy_host.ensure_absent if service.state == "absent" else deploy_host.ensure_present
+        return work(order, remote, str(address))
+    cluster = deploy_cluster.open_cluster(order, request.options, request.progress.say)
+    return cluster.ensure_absent() if service.state == "absent" else cluster.ensure_present()
+
+
+def _is_address(place: str) -> bool:
+    try:
+        ipaddress.ip_address(place)
+    except ValueError:
+        return False
+    return True
+
+
+def refuse_rented_place(order: DeployOrder) -> None:
+    """Refuse a machine that will be terminated.
+
+    :raises RefusedError: naming it.
+    """
+    place = order.place
+    for key in ("host", "node", "address"):
+        name = getattr(place, key)
+        if name and name in order.rented and order.service.state == "present":
+            raise RefusedError(
+                f"{order.option}.{key}: {name} is rented ({order.rented[name]}): what a service stores there is gone "
+                "when it is terminated",
+                "Name a machine that you own",
+            )
+
+
+def refuse_move(order: DeployOrder, before: t.Mapping[str, t.Any]) -> None:
+    """Refuse another place than the one that the service has: its data would not come along.
+
+    :raises RefusedError: naming both.
+    """
+    place = {"host": order.place.host, "namespace": order.place.namespace}
+    if before["place"] != place:
+        was, now = ((item["host"] or f"namespace {item['namespace']}") for item in (before["place"], place))
+        raise RefusedError(
+            f"{order.option}: {order.service.name} is deployed at {was}, and its data would not come along to {now}",
+            "Remove it there first (state: absent), or give the new one another name",
+        )
+
+
+def describe(order: DeployOrder, endpoint: str, **more: t.Any) -> dict[str, t.Any]:
+    """Return what is kept of a service that was deployed."""
+    return {
+        "schema": 1,
+        "kind": order.service.kind,
+        "provider": order.component.provider,
+        "place": {"host": order.place.host, "namespace": order.place.namespace},
+        "endpoint": endpoint,
+        **more,
+    }

@@ -1,0 +1,282 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A component in a cluster: one pod on a permanent Node, with a Service, a claim for its data and a Secret.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import typing as t
+
+from ....module_utils._model.errors import NodeError, RefusedError
+from ..._kube.api.client import Client
+from ..._kube.api.kinds import JsonObject, KubeObject
+from ..._kube.api.kubeconfig import register_secret
+from ..._kube.objects import secrets as kube_secrets
+from ..._kube.objects.apply import apply
+from ..._kube.objects.apply_plan import Prune
+from ..._kube.objects.wait import WaitTarget, wait
+from ..._services.component import Site
+from ..shared import deployed
+from ..shared.kube_connection import ReportLine, open_client
+from .deploy import DeployOrder, Result, describe
+
+LABEL: t.Final = "muster.training/service"
+_MANAGER: t.Final = "muster"
+_DATA, _FILES = "/data", "/run/muster/files"
+# No user of a node, as the images of many projects have it.
+_USER: t.Final = 65532
+_KEPT: t.Final = "muster-credentials"
+_HOSTNAME: t.Final = "kubernetes.io/hostname"
+_KINDS: t.Final = ("apps/v1/StatefulSet", "v1/Service", "v1/Secret")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClusterService:
+    """One service in its cluster."""
+
+    order: DeployOrder
+    client: Client
+    say: ReportLine
+    # That of its Node, for a component that is reached there.
+    address: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of its objects."""
+        return f"muster-{self.order.service.name}"
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+        return str(self.order.place.namespace)
+
+    @property
+    def claim_name(self) -> str:
+        """The claim of its data."""
+        return self.order.place.claim or f"{self.name}-data"
+
+    @property
+    def site(self) -> Site:
+        """Where its program runs."""
+        port, component = self.order.port, self.order.component
+        host = self.address or f"{self.name}.{self.namespace}.svc"
+        endpoint = f"{component.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        return Site(self.order.service.name, endpoint, "0.0.0.0", port, _DATA, _FILES)
+
+    def ensure_present(self) -> Result:
+        """Apply what differs and wait until the pod is ready; a second run sends nothing."""
+        order = self.order
+        self._require_parts()
+        node = self.choose_node()
+        if order.component.on_node and not self.address:
+            return dataclasses.replace(self, address=self._address_of(node)).ensure_present()
+        name = f"{self.name}.{self.namespace}.svc"
+        places = [*([self.address] if self.address else []), name, f"{name}.cluster.local", "127.0.0.1"]
+        credentials = order.require_credentials(self._read_secret, places)
+        objects = self.build_objects(credentials, node)
+        prune = Prune({LABEL: order.service.name}, _KINDS)
+        before = self.client.writes
+        applied = apply(self.client, objects, _MANAGER, check=order.check, namespace=self.namespace, prune=prune)
+        result: Result = {
+            "changed": applied.changed,
+            "endpoint": self.site.endpoint,
+            "place": f"{self.namespace}/{self.name} on {node}",
+            "writes": 0 if order.check else self.client.writes - before,
+        }
+        if order.check:
+            return result
+        self._wait()
+        about = describe(order, self.site.endpoint, backend="kubernetes", node=node)
+        deployed.write_deployed(order.home, order.service.name, about)
+        return result
+
+    def ensure_absent(self) -> Result:
+        """Remove the objects; the claim stays with its data unless that is to be deleted."""
+        order, labels = self.order, {LABEL: self.order.service.name}
+        found = [(kind, self.client.get(kind, self.name, self.namespace)) for kind in _KINDS]
+        wanted = [(kind, live) for kind, live in found if live is not None and _has_labels(live, labels)]
+        claim = self.client.get("v1/PersistentVolumeClaim", self.claim_name, self.namespace)
+        goes = claim is not None and order.place.delete_data and not order.place.claim
+        if goes and claim is not None:
+            wanted.append(("v1/PersistentVolumeClaim", claim))
+        for kind, live in [] if order.check else wanted:
+            meta = live["metadata"]
+            self.client.delete(kind, meta["name"], self.namespace, uid=str(meta.get("uid") or ""))
+        if not order.check:
+            deployed.remove_deployed(order.home, order.service.name, forget=order.place.delete_data)
+        kept = None if goes or claim is None else f"{self.namespace}/{self.claim_name}"
+        return {"changed": bool(wanted), "endpoint": None, "place": self.namespace, "kept": kept}
+
+    def choose_node(self) -> str:
+        """Return the Node of the pod: the one that is named or that it has, else the first permanent one.
+
+        :raises RefusedError: when there is none.
+        """
+        order = self.order
+        nodes = {str(item["metadata"]["name"]): item for item in self.client.list("v1/Node").items}
+        permanent = [name for name in sorted(nodes) if name not in order.rented and _takes_pods(nodes[name])]
+        before = (deployed.read_deployed(order.home, order.service.name) or {}).get("node")
+        wanted = order.place.node or before
+        if wanted is None:
+            live = self.client.get("apps/v1/StatefulSet", self.name, self.namespace)
+            wanted = _node_of(live) if live else None
+        if wanted is not None and wanted not in nodes:
+            raise RefusedError(
+                f"{order.option}.node: the cluster has no Node {wanted}",
+                f"Its Nodes that are not rented are: {', '.join(permanent) or 'none'}",
+            )
+        if wanted is None and not permanent:
+            raise RefusedError(
+                f"{order.option}: the cluster has no Node that is not rented and takes pods",
+                "Services stay on machines that you own: add one, or name one in node",
+            )
+        return str(wanted or permanent[0])
+
+    def _address_of(self, node: str) -> str:
+        live = t.cast(KubeObject, self.client.get("v1/Node", node))
+        listed = {item["type"]: item["address"] for item in (live.get("status") or {}).get("addresses") or ()}
+        return str(listed.get("InternalIP") or listed.get("ExternalIP") or node)
+
+    def build_objects(self, credentials: t.Mapping[str, str], node: str) -> list[KubeObject]:
+        """Return the Secret, the Service and the StatefulSet."""
+        site, component = self.site, self.order.component
+        files = component.write_files(site, credentials)
+        # What the service was made with is kept beside what it reads: a controller that lost its file finds it there.
+        kept = "\n".join(f"{name} = {value}" for name, value in credentials.items())
+        labels = {LABEL: self.order.service.name, "app.kubernetes.io/managed-by": "muster.training"}
+        meta: t.Any = {"name": self.name, "namespace": self.namespace, "labels": labels}
+        secret = kube_secrets.build_secret(meta, "Opaque", {**files, _KEPT: kept}, {})
+        port = {"name": "service", "port": site.port, "targetPort": site.port}
+        select = {LABEL: self.order.service.name}
+        service: t.Any = {"apiVersion": "v1", "kind": "Service", "metadata": meta,
+                          "spec": {"type": "ClusterIP", "selector": select, "ports": [port]}}  # fmt: skip
+        digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
+        template = {"metadata": {"labels": labels, "annotations": {f"{LABEL}-files": digest}},
+                    "spec": self._pod(node, sorted(files))}  # fmt: skip
+        spec = {"replicas": 1, "serviceName": self.name, "selector": {"matchLabels": select}, "template": template}
+        workload: t.Any = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": meta, "spec": spec}
+        return [secret, service, workload]
+
+    def _pod(self, node: str, files: t.Sequence[str]) -> JsonObject:
+        component, site = self.order.component, self.site
+        image = self.order.place.image or f"{component.image}:{self.order.version}"
+        get = {"path": component.ready, "port": site.port, "scheme": component.scheme.upper()}
+        probe = {"httpGet": get, "periodSeconds": 2, "failureThreshold": 3}
+        container: JsonObject = {
+            "name": component.provider,
+            "image": image,
+            "imagePullPolicy": "IfNotPresent",
+            "command": [component.member, *component.command(site)],
+            "ports": [{"name": "service", "containerPort": site.port}],
+            "readinessProbe": probe,
+            "resources": {"requests": {"cpu": "100m", "memory": component.memory}},
+            "securityContext": {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            },
+            "volumeMounts": [
+                {"name": "data", "mountPath": _DATA},
+                {"name": "files", "mountPath": _FILES, "readOnly": True},
+                {"name": "tmp", "mountPath": "/tmp"},
+            ],
+        }
+        items = [{"key": name, "path": name} for name in files]
+        network = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if component.on_node else {}
+        return {
+            **network,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": 60,
+            "nodeSelector": {_HOSTNAME: node},
+            "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": _USER,
+                "runAsGroup": _USER,
+                "fsGroup": _USER,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [container],
+            "volumes": [
+                {"name": "data", "persistentVolumeClaim": {"claimName": self.claim_name}},
+                {"name": "files", "secret": {"secretName": self.name, "items": items, "defaultMode": 0o440}},
+                {"name": "tmp", "emptyDir": {}},
+            ],
+        }
+
+    def _require_parts(self) -> None:
+        """Refuse a cluster without the namespace or the claim, or with an object of another's by the same name."""
+        option = self.order.option
+        if self.client.get("v1/Namespace", self.namespace) is None:
+            raise RefusedError(
+                f"{option}.namespace: there is no namespace {self.namespace}", "Create it, or name another"
+            )
+        if (
+            self.client.get("v1/PersistentVolumeClaim", self.claim_name, self.namespace) is None
+            and not self.order.check
+        ):
+            fix = "The role object_store makes it, or name one in claim"
+            raise RefusedError(f"{option}.claim: there is no claim {self.namespace}/{self.claim_name}", fix)
+        for kind in _KINDS:
+            live = self.client.get(kind, self.name, self.namespace)
+            if live is not None and not _has_labels(live, {LABEL: self.order.service.name}):
+                what = f"{kind.rpartition('/')[2]} {self.namespace}/{self.name}"
+                raise RefusedError(f"{option}: {what} is not this collection's", "Give the service another name")
+
+    def _read_secret(self) -> dict[str, str] | None:
+        """Return the credentials of a service that another controller deployed, from its Secret."""
+        live = self.client.get("v1/Secret", self.name, self.namespace)
+        text = base64.b64decode(((live or {}).get("data") or {}).get(_KEPT, "")).decode()
+        pairs = [line.partition(" = ") for line in text.splitlines()]
+        return {key: register_secret(value) for key, _equals, value in pairs} or None
+
+    def _wait(self) -> None:
+        """Wait until the pod is ready.
+
+        :raises NodeError: with what the cluster says of it.
+        """
+        target = WaitTarget(self.client.resource("apps/v1/StatefulSet"), self.namespace, self.name)
+        outcome = wait(self.client, [target], timeout_s=float(self.order.wait_s))
+        if outcome.end != "done":
+            where = f"service {self.order.service.name}"
+            raise NodeError(where, f"is not ready after {self.order.wait_s} s: {outcome.summary()}", self._find_fix())
+
+    def _find_fix(self) -> str:
+        claim = self.client.get("v1/PersistentVolumeClaim", self.claim_name, self.namespace) or {}
+        phase = (claim.get("status") or {}).get("phase")
+        if phase != "Bound":
+            shown = f"kubectl describe pvc -n {self.namespace} {self.claim_name}"
+            return f"Its claim {self.claim_name} is {phase}: look why with {shown}"
+        return f"Look with kubectl describe pod -n {self.namespace} {self.name}-0"
+
+
+def open_cluster(order: DeployOrder, options: t.Mapping[str, t.Any], say: ReportLine) -> ClusterService:
+    """Return the service in the cluster of the connection that the options name."""
+    return ClusterService(order, open_client(options, order.base, say), say)
+
+
+def _has_labels(live: KubeObject, labels: t.Mapping[str, str]) -> bool:
+    found = live["metadata"].get("labels") or {}
+    return all(found.get(key) == value for key, value in labels.items())
+
+
+def _takes_pods(node: KubeObject) -> bool:
+    spec = node.get("spec") or {}
+    ready = [item for item in (node.get("status") or {}).get("conditions") or [] if item.get("type") == "Ready"]
+    closed = [item for item in spec.get("taints") or [] if item.get("effect") in ("NoSchedule", "NoExecute")]
+    known = "node-role.kubernetes.io/control-plane"
+    is_ready = bool(ready) and ready[0].get("status") == "True"
+    return is_ready and not spec.get("unschedulable") and all(item.get("key") == known for item in closed)
+
+
+def _node_of(workload: KubeObject) -> str | None:
+    template: t.Any = (workload.get("spec") or {}).get("template") or {}
+    found = ((template.get("spec") or {}).get("nodeSelector") or {}).get(_HOSTNAME)
+    return str(found) if found else None

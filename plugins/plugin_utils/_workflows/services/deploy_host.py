@@ -1,0 +1,263 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A component on a plain host: its program from the release, a systemd unit of its own, files with secrets for it.
+
+systemd gives the service a user that exists while it runs, a folder below /var/lib, and the files with secrets, which
+only root can read on the disk.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import ipaddress
+import typing as t
+import urllib.parse
+
+from ....module_utils._model.cluster_checks import ARCHITECTURES
+from ....module_utils._model.errors import RefusedError
+from ..._hosts import downloads
+from ..._hosts.node_client import NodeClient
+from ..._services.component import Site, certificate_of
+from ..shared import deployed
+from ..shared.release_files import find_file, send_file
+from .deploy import DeployOrder, Result, describe
+
+# LoadCredential= came with it.
+_SYSTEMD: t.Final = 247
+_UNIT = """# Written by muster.training; changes are overwritten.
+[Unit]
+Description=Service {name} ({provider})
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+ExecStart={command}
+DynamicUser=yes
+StateDirectory={unit}
+StateDirectoryMode=0700
+WorkingDirectory=/var/lib/{unit}
+UMask=0077
+{credentials}
+Restart=on-failure
+RestartSec=2
+TimeoutStopSec=60
+LimitNOFILE=1048576
+NoNewPrivileges=yes
+ProtectHome=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectControlGroups=yes
+CapabilityBoundingSet=
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostParts:
+    """The files of a service on its host: ``texts`` by path, with their modes."""
+
+    site: Site
+    unit: str
+    unit_file: str
+    program: str
+    archive: str
+    ready: dict[str, t.Any]
+
+    @classmethod
+    def of(cls, order: DeployOrder, address: str) -> HostParts:
+        """Return where the parts of a service are. It listens at the address that nodes use, where that is one."""
+        name = order.service.name
+        unit = f"muster-{name}"
+        shown, listen = _read_address(address)
+        site = Site(
+            name=name,
+            endpoint=f"{order.component.scheme}://{shown}:{order.port}",
+            listen=listen,
+            port=order.port,
+            data=f"/var/lib/{unit}",
+            files=f"/run/credentials/{unit}.service",
+        )
+        here = "127.0.0.1" if listen == "0.0.0.0" else f"[{listen}]" if ":" in listen else listen
+        url = f"{order.component.scheme}://{here}:{order.port}{order.component.ready}"
+        ready = {"url": url, "statuses": order.component.statuses}
+        return cls(
+            site,
+            f"{unit}.service",
+            f"/etc/systemd/system/{unit}.service",
+            f"/usr/local/lib/muster/{name}/{order.component.member}",
+            f"/var/lib/muster/{name}.tgz",
+            ready,
+        )
+
+    @property
+    def places(self) -> list[str]:
+        """The addresses and names at which the service is reached: by its users, and on the host itself."""
+        shown = str(urllib.parse.urlsplit(self.site.endpoint).hostname)
+        return list(dict.fromkeys((shown, str(urllib.parse.urlsplit(self.ready["url"]).hostname), "127.0.0.1")))
+
+    def trust(self, credentials: t.Mapping[str, str]) -> None:
+        """Have the host trust the certificate of the service when it looks whether it is ready."""
+        self.ready["ca"] = certificate_of(credentials)
+
+    def texts(self, order: DeployOrder, credentials: t.Mapping[str, str]) -> list[dict[str, t.Any]]:
+        """Return the unit and the files with secrets, as the node places them."""
+        secret = order.component.write_files(self.site, credentials)
+        folder = f"/etc/muster/services/{self.site.name}"
+        command = [self.program, *order.component.command(self.site)]
+        unit = _UNIT.format(
+            name=self.site.name,
+            provider=order.component.provider,
+            command=" ".join(word.replace("%", "%%").replace("$", "$$") for word in command),
+            unit=self.unit.removesuffix(".service"),
+            credentials="\n".join(f"LoadCredential={name}:{folder}/{name}" for name in sorted(secret)),
+        )
+        files = [{"path": f"{folder}/{name}", "mode": 0o600, "text": text} for name, text in sorted(secret.items())]
+        return [*files, {"path": self.unit_file, "mode": 0o644, "text": unit}]
+
+
+def ensure_present(order: DeployOrder, remote: NodeClient, address: str) -> Result:
+    """Install what differs, start the service with it, and wait until it is ready; a second run only looks."""
+    parts = HostParts.of(order, address)
+    found = deployed.read_credentials(order.home, order.service.name)
+    if found is not None:
+        found = order.require_credentials(dict, parts.places)
+        parts.trust(found)
+    texts = parts.texts(order, found) if found is not None else []
+    facts = read_host(remote, parts, [item["path"] for item in texts])
+    refuse_host(order, remote.name, facts)
+    credentials = order.require_credentials(lambda: _refuse_unknown(order, remote.name, facts), parts.places)
+    parts.trust(credentials)
+    texts = parts.texts(order, credentials)
+    download = downloads.find(order.component.provider, order.version, ARCHITECTURES[facts["architecture"]])
+    item = find_file(download, parts.archive, 0o600, order.source, order.base, order.lock, order.check)
+    record = facts["record"] or {}
+    is_installed = _has_program(facts, parts, record, order.version, item.sha256)
+    changed = [item for item in texts if not _same(facts["files"].get(item["path"]), item)]
+    start_with = _digest([order.version, *(str(item) for item in texts)])
+    is_running = facts["unit"]["active"] == "active" and record.get("started_with") == start_with
+    is_ready = facts["problem_of_service"] is None
+    obsolete = sorted(set(record.get("files", {})) - {parts.program, *(item["path"] for item in texts)})
+    result: Result = {
+        "changed": not (is_installed and is_running and is_ready and facts["unit"]["enabled"])
+        or bool(changed or obsolete),
+        "endpoint": parts.site.endpoint,
+        "place": remote.name,
+    }
+    if order.check or not result["changed"]:
+        return _keep(order, result)
+    common = _common(parts)
+    placed = list(texts)
+    release = record.get("release")
+    if not is_installed:
+        begin = {"paths": [parts.program, *(item["path"] for item in texts)], "unit": parts.unit,
+                 "cluster": order.home.folder.name, "data": common["data"]}  # fmt: skip
+        archive = send_file(remote, "service", order.lock, item, {**begin, "service": order.service.name})
+        release = {"version": order.version, "sha256": archive["sha256"]}
+        placed.append({"path": parts.program, "mode": 0o755, "sha256": archive["sha256"],
+                       "archive": parts.archive, "member": order.component.member})  # fmt: skip
+    remote.call("service", step="apply", files=placed, obsolete=obsolete, cluster=order.home.folder.name,
+                start_with=start_with, release=release, wait_s=order.wait_s, **common)  # fmt: skip
+    return _keep(order, result)
+
+
+def ensure_absent(order: DeployOrder, remote: NodeClient, address: str) -> Result:
+    """Stop the service and remove what was installed; its data stays unless that is to be deleted."""
+    parts = HostParts.of(order, address)
+    record = read_host(remote, parts, [])["record"]
+    result: Result = {"changed": record is not None, "endpoint": None, "place": remote.name, "kept": None}
+    if order.check:
+        return result
+    if record is not None:
+        removed = remote.call("service", step="remove", delete_data=order.place.delete_data, **_common(parts))
+        result["kept"] = removed["kept"]
+    deployed.remove_deployed(order.home, order.service.name, forget=order.place.delete_data)
+    return result
+
+
+def read_host(remote: NodeClient, parts: HostParts, paths: t.Sequence[str]) -> dict[str, t.Any]:
+    """Return what is on the host; reads only."""
+    return remote.call("service", step="look", paths=[parts.program, *paths], **_common(parts))
+
+
+def refuse_host(order: DeployOrder, name: str, facts: t.Mapping[str, t.Any]) -> None:
+    """Refuse a host that cannot run the service, or on which another one has its name.
+
+    :raises RefusedError: saying why.
+    """
+    record = facts["record"] or {}
+    owner = record.get("cluster", order.home.folder.name)
+    refusals = (
+        (not facts["root"], "the user is not root", "Let the user become root (ansible_become)"),
+        (
+            facts["systemd"] < _SYSTEMD,
+            f"systemd {_SYSTEMD} or newer does not run there",
+            "Name another host, or deploy it in a cluster",
+        ),
+        (facts["architecture"] not in ARCHITECTURES, f"there is no program for {facts['architecture']}", ""),
+        (facts["foreign"], f"a unit muster-{order.service.name} is there that this collection did not make", "Rename"),
+        (owner != order.home.folder.name, f"it is there already for the cluster {owner}", "Name it otherwise"),
+    )
+    for is_refused, problem, fix in refusals:
+        if is_refused:
+            raise RefusedError(f"{order.option}.host: {name}: {problem}", fix)
+
+
+def _refuse_unknown(order: DeployOrder, name: str, facts: t.Mapping[str, t.Any]) -> None:
+    """Refuse a service whose credentials another controller has; they are not read from the host."""
+    if facts["record"] is None and not facts["data"]:
+        return
+    place = deployed.credentials_file(order.home, order.service.name)
+    raise RefusedError(
+        f"{order.option}: {order.service.name} is on {name}, or its data is, and its credentials are not in {place}",
+        "Copy that file from the controller that deployed it, or remove the service there with its data",
+    )
+
+
+def _has_program(
+    facts: t.Mapping[str, t.Any], parts: HostParts, record: t.Mapping[str, t.Any], version: str, sha256: str
+) -> bool:
+    there, known = facts["files"].get(parts.program), (record.get("files") or {}).get(parts.program)
+    release = record.get("release") or {}
+    is_same = release.get("version") == version and sha256 in ("", release.get("sha256"))
+    return bool(is_same and there and known and there["sha256"] == known["sha256"])
+
+
+def _common(parts: HostParts) -> dict[str, t.Any]:
+    data = f"/var/lib/private/{parts.unit.removesuffix('.service')}"
+    return {
+        "service": parts.site.name,
+        "unit": parts.unit,
+        "unit_file": parts.unit_file,
+        "ready": parts.ready,
+        "data": data,
+    }
+
+
+def _keep(order: DeployOrder, result: Result) -> Result:
+    if not order.check:
+        deployed.write_deployed(order.home, order.service.name, describe(order, result["endpoint"], backend="hosts"))
+    return result
+
+
+def _read_address(address: str) -> tuple[str, str]:
+    """Return an address as it is in a URL, and where to listen for it: a name is not an address of this host alone."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address, "0.0.0.0"
+    return (f"[{found}]" if found.version == 6 else str(found)), str(found)
+
+
+def _same(there: t.Mapping[str, t.Any] | None, wanted: t.Mapping[str, t.Any]) -> bool:
+    digest = hashlib.sha256(str(wanted["text"]).encode()).hexdigest()
+    return there is not None and there["sha256"] == digest and there["mode"] == wanted["mode"]
+
+
+def _digest(values: t.Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(values).encode()).hexdigest()

@@ -1,0 +1,92 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Services that were deployed from here: ``services/NAME.json`` says where, ``services/NAME.credentials`` has the keys.
+
+Both are in the folder of the cluster in the state home, 0600. Credentials are made once and never leave it but for the
+service itself.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import typing as t
+
+from ....module_utils._model import validators
+from ....module_utils._model.binding import NAME_LIMIT, SecretPointer
+from ....module_utils._model.errors import RefusedError
+from ....module_utils._node import files
+from ....module_utils._secrets.scrubber import remember
+from .state_dir import StateHome
+
+_FIX = "Move it away and run the services playbook"
+
+
+def credentials_file(home: StateHome, name: str) -> pathlib.Path:
+    """Return where the credentials of a service are, or would be."""
+    return home.folder / "services" / f"{validators.name(NAME_LIMIT)(name, 'service')}.credentials"
+
+
+def read_credentials(home: StateHome, name: str) -> dict[str, str] | None:
+    """Return the credentials of a service, None where there are none; every value is a secret from then on."""
+    place = credentials_file(home, name)
+    if not place.is_file():
+        return None
+    pairs = [line.partition("=") for line in place.read_text().splitlines() if line and not line.startswith("#")]
+    found = {key.strip(): value.strip() for key, _equals, value in pairs}
+    for value in found.values():
+        remember(value)
+    return found
+
+
+def write_credentials(home: StateHome, name: str, values: t.Mapping[str, str]) -> None:
+    """Keep the credentials of a service, before they are used anywhere."""
+    place = credentials_file(home, name)
+    files.private_dir(place.parent)
+    for value in values.values():
+        remember(value)
+    lines = [f"# Credentials of the service {name}, made once.", *(f"{key} = {value}" for key, value in values.items())]
+    files.write_atomic(place, ("\n".join(lines) + "\n").encode())
+
+
+def read_deployed(home: StateHome, name: str) -> dict[str, t.Any] | None:
+    """Return what is known of a service that was deployed: ``endpoint``, ``backend``, ``place``; None without one.
+
+    :raises RefusedError: when the file is damaged.
+    """
+    place = _record(home, name)
+    try:
+        return t.cast("dict[str, t.Any]", json.loads(place.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as exc:
+        raise RefusedError(f"{place} is damaged", _FIX) from exc
+
+
+def write_deployed(home: StateHome, name: str, about: t.Mapping[str, t.Any]) -> bool:
+    """Keep what is known of a service; return whether it was other before."""
+    if read_deployed(home, name) == about:
+        return False
+    place = _record(home, name)
+    files.private_dir(place.parent)
+    files.write_atomic(place, json.dumps(about, indent=1).encode() + b"\n")
+    return True
+
+
+def remove_deployed(home: StateHome, name: str, *, forget: bool) -> None:
+    """Remove what is known of a service; its credentials stay as long as its data does, unless ``forget``."""
+    _record(home, name).unlink(missing_ok=True)
+    if forget:
+        credentials_file(home, name).unlink(missing_ok=True)
+
+
+def point_at(home: StateHome, name: str, keys: t.Mapping[str, str]) -> SecretPointer:
+    """Return where a binding finds the credentials of a service."""
+    return SecretPointer("file", str(credentials_file(home, name)), dict(keys))
+
+
+def _record(home: StateHome, name: str) -> pathlib.Path:
+    return home.folder / "services" / f"{validators.name(NAME_LIMIT)(name, 'service')}.json"

@@ -1,0 +1,142 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Object stores of a job in pods: what its pods get so that they stage, store, fetch and stream by themselves.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import typing as t
+
+from ....module_utils._model.errors import InputError, RefusedError
+from ....module_utils._model.job import Job
+from ....module_utils._model.pod_spec import SECRETS_DIR
+from ..._kube.api.client import Client
+from ..._kube.jobs.spec import KubePlan, object_name, secret_name
+from ..shared.pod_visits import PodVisits
+from ..shared.progress import Progress
+from ..shared.state_dir import StateHome
+from . import checkpoint_binding, dataset_binding
+from .checkpoint_binding import BoundCheckpoints
+from .dataset_binding import BoundDataset
+
+# The key of the run's Secret, and the file in the pods.
+FILE: t.Final = "muster-store"
+_CA_FILE: t.Final = "muster-store-ca"
+# A Secret holds at most 1 MiB, with the job's own secrets.
+_LARGEST: t.Final = 900 << 10
+_CREDENTIALS: t.Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+
+
+@dataclasses.dataclass(frozen=True)
+class PodStore:
+    """The buckets of a job. ``env`` is for streaming; of it, what is a credential goes through the Secret."""
+
+    checkpoints: BoundCheckpoints | None
+    datasets: tuple[BoundDataset, ...]
+    nodes: tuple[str, ...]
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The variables with which the program streams."""
+        return dataset_binding.stream_variables(self.datasets)
+
+    @property
+    def needs_file(self) -> bool:
+        """Whether pods get signed addresses."""
+        return self.checkpoints is not None or any(item.dataset.mode == "stage" for item in self.datasets)
+
+    def complete(self, plan: KubePlan) -> KubePlan:
+        """Return the plan with what its pods find in the run's Secret."""
+        hidden = [name for name in _CREDENTIALS if name in self.env]
+        entries = [{"name": name, "file": f"{SECRETS_DIR}/{name}", "deliver": "env"} for name in hidden]
+        plain = {name: value for name, value in self.env.items() if name not in hidden}
+        keys = [*hidden, *([FILE] if self.needs_file else [])]
+        if dataset_binding.stream_ca(self.datasets):
+            keys.append(_CA_FILE)
+            plain["AWS_CA_BUNDLE"] = f"{SECRETS_DIR}/{_CA_FILE}"
+        changed = {
+            role: dataclasses.replace(
+                spec,
+                env={**spec.env, **plain},
+                secrets=(*spec.secrets, *entries),
+                store=f"{SECRETS_DIR}/{FILE}" if self.needs_file else None,
+            )
+            for role, spec in plan.pods.items()
+        }
+        secret = secret_name(object_name(plan.run_id)) if keys else plan.secret
+        return dataclasses.replace(plan, pods=changed, secret=secret, store_keys=tuple(keys))
+
+    def values(self, visits: PodVisits, progress: Progress) -> dict[str, bytes]:
+        """Return what the run's Secret has of it, signed for a week from now.
+
+        :raises InputError: when that does not fit into a Secret.
+        """
+        found = {name: value.encode() for name, value in self.env.items() if name in _CREDENTIALS}
+        ca = dataset_binding.stream_ca(self.datasets)
+        if ca:
+            found[_CA_FILE] = ca.encode()
+        if not self.needs_file:
+            return found
+        datasets = [self._list(item, visits, progress) for item in self.datasets if item.dataset.mode == "stage"]
+        checkpoints = self.checkpoints.pod_addresses() if self.checkpoints else None
+        packed = gzip.compress(json.dumps({"checkpoints": checkpoints, "datasets": datasets}).encode(), 9, mtime=0)
+        if len(packed) > _LARGEST:
+            raise InputError(
+                "job.datasets" if datasets else "job.checkpoints.binding",
+                f"needs {len(packed) >> 10} KiB of signed addresses, and the Secret of a run holds {_LARGEST >> 10}",
+                "Pack the objects into fewer files, use mode: stream, or put checkpoints on one mount of all pods",
+            )
+        return {**found, FILE: packed}
+
+    def _list(self, bound: BoundDataset, visits: PodVisits, progress: Progress) -> dict[str, t.Any]:
+        files = dataset_binding.list_files(bound, AskedPod(visits, self.nodes[0]))
+        size = sum(item.size for item in files.objects)
+        progress.say(f"dataset {bound.dataset.name}: {len(files.objects)} objects, {size / 2**20:.1f} MiB")
+        return {
+            "name": bound.dataset.name,
+            "dataset": files.identity(f"{bound.binding.endpoint} {bound.place.bucket}"),
+            "ca": bound.binding.ca,
+            "objects": [[item.path, item.size, item.etag] for item in files.objects],
+            "urls": [bound.sign(item.key, bound.signer.longest_s) for item in files.objects],
+        }
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AskedPod:
+    """A node that is asked by a short pod each time."""
+
+    visits: PodVisits
+    name: str
+
+    def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
+        """Send a request and return the answer; raises NodeError."""
+        answers, errors = self.visits.ask({self.name: {"op": op, **values}})
+        if errors:
+            raise errors[self.name]
+        return answers[self.name]
+
+
+def open_store(home: StateHome, job: Job, nodes: t.Sequence[str], run_id: str) -> PodStore | None:
+    """Return the buckets of a job, None for a job without any.
+
+    :raises InputError: when a binding does not exist or does not fit.
+    :raises RefusedError: when a node on which the job may run cannot reach it from its pods, with the matrix.
+    """
+    if job.checkpoints.binding is None and not any(item.binding for item in job.datasets):
+        return None
+    if not nodes:
+        raise RefusedError("no node can take the job, so that nothing can be said of its object stores", "See above")
+    checkpoints = checkpoint_binding.open_bound(home, job, nodes, run_id, "pod")
+    return PodStore(checkpoints, dataset_binding.open_bound(home, job, nodes, "pod"), tuple(nodes))
+
+
+def visits_for(client: Client, job: Job, namespace: str) -> PodVisits:
+    """Return short pods of the job's own image."""
+    pulls = tuple(str(ref.path) for ref in job.secret_refs if ref.deliver == "registry")
+    return PodVisits(client, namespace, str(job.image), job.python, pulls)

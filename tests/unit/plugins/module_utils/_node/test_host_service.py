@@ -1,0 +1,104 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A service on a node: what is recorded before it is made, what a removal leaves, when it is ready. systemd is the lab's."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.server
+import io
+import pathlib
+import tarfile
+import threading
+import typing as t
+import zlib
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._node import files, host_agent, host_service
+
+DATA = "/var/lib/private/muster-store"
+READY = {"url": "http://127.0.0.1:9/healthz", "statuses": [200]}
+COMMON = {"service": "store", "unit": "muster-store.service", "unit_file": "/etc/systemd/system/muster-store.service",
+          "data": DATA, "ready": READY}  # fmt: skip
+PROGRAM = "/usr/local/lib/muster/store/weed"
+
+
+def ask(root: pathlib.Path, step: str, **values: t.Any) -> dict[str, t.Any]:
+    """Ask as the agent is asked."""
+    return host_agent.answer_request({"op": "service", "step": step, "root": str(root), **COMMON, **values})
+
+
+def archive() -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as target:
+        item = tarfile.TarInfo("weed")
+        item.size = 7
+        target.addfile(item, io.BytesIO(b"program"))
+    return packed.getvalue()
+
+
+def install(root: pathlib.Path) -> dict[str, t.Any]:
+    data = archive()
+    begin = {"paths": [PROGRAM, "/etc/muster/services/store/s3.json"], "service": "store", "unit": COMMON["unit"]}
+    sent = base64.b64encode(zlib.compress(data)).decode()
+    ask(root, "piece", path="/var/lib/muster/store.tgz", offset=0, data=sent, begin=begin)
+    assert files.read_json(root / "var/lib/muster/service-store.json")["files"][PROGRAM] is None  # type: ignore[index]
+    program = {"path": PROGRAM, "mode": 0o755, "sha256": hashlib.sha256(data).hexdigest(),
+               "archive": "/var/lib/muster/store.tgz", "member": "weed"}  # fmt: skip
+    secret = {"path": "/etc/muster/services/store/s3.json", "mode": 0o600, "text": "secret"}
+    return ask(root, "apply", files=[program, secret], obsolete=[], cluster="c", start_with="x", release=None, wait_s=1)
+
+
+def test_it_is_placed_and_recorded(tmp_path: pathlib.Path) -> None:
+    before = ask(tmp_path, "look", paths=[PROGRAM])
+    assert before["record"] is None and before["files"] == {PROGRAM: None} and not before["data"]
+    assert install(tmp_path)["placed"] == [PROGRAM, "/etc/muster/services/store/s3.json"]
+    now = ask(tmp_path, "look", paths=[PROGRAM])
+    assert now["record"]["cluster"] == "c" and now["files"][PROGRAM]["mode"] == 0o755
+    assert (tmp_path / "etc/muster/services/store/s3.json").stat().st_mode & 0o777 == 0o600
+    assert not (tmp_path / "var/lib/muster/.store.tgz.part").exists()
+
+
+@pytest.mark.parametrize("delete", [False, True])
+def test_a_removal_leaves_nothing_but_the_data(tmp_path: pathlib.Path, delete: bool) -> None:
+    install(tmp_path)
+    place = tmp_path / DATA.lstrip("/")
+    place.mkdir(parents=True)
+    (place / "volume").write_text("x")
+    assert ask(tmp_path, "look", paths=[])["data"]
+    answer = ask(tmp_path, "remove", delete_data=delete)
+    assert answer == {"removed": True, "kept": None if delete else DATA}
+    left = [item for item in tmp_path.rglob("*") if item.is_file()]
+    assert left == ([] if delete else [place / "volume"])
+    assert ask(tmp_path, "remove", delete_data=delete) == {"removed": False, "kept": None}
+
+
+def test_a_unit_of_another_is_foreign(tmp_path: pathlib.Path) -> None:
+    unit = tmp_path / COMMON["unit_file"].lstrip("/")  # type: ignore[attr-defined]
+    unit.parent.mkdir(parents=True)
+    unit.write_text("")
+    assert ask(tmp_path, "look", paths=[])["foreign"]
+
+
+def test_it_is_ready_when_it_answers_as_it_should() -> None:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/healthz" else 503)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: t.Any) -> None:
+            """Print nothing."""
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        assert host_service._find_problem({"url": f"{url}/healthz", "statuses": [200]}) is None
+        assert "503" in str(host_service._find_problem({"url": f"{url}/other", "statuses": [200]}))
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert "does not answer" in str(host_service._find_problem({"url": f"{url}/healthz", "statuses": [200]}))

@@ -1,0 +1,32 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""SeaweedFS' description: keys that differ each time, and nothing but the gateway on the network."""
+
+from __future__ import annotations
+
+import json
+
+from ansible_collections.muster.training.plugins.plugin_utils._services import seaweedfs
+from ansible_collections.muster.training.plugins.plugin_utils._services.component import Site
+
+SITE = Site("store", "http://10.0.0.1:8333", "10.0.0.1", 8333, "/data", "/files")
+
+
+def test_only_the_gateway_listens_on_the_network() -> None:
+    words = seaweedfs.command(SITE)
+    assert "-s3.ip.bind=10.0.0.1" in words and "-ip.bind=127.0.0.1" in words and "-dir=/data" in words
+    assert [word for word in words if "10.0.0.1" in word] == ["-s3.ip.bind=10.0.0.1"]
+    assert {"-s3.autoCreateBucket=false", "-master.telemetry=false", "-s3.iam=false"} <= set(words)
+
+
+def test_the_files_hold_the_keys_and_the_command_does_not() -> None:
+    made, other = seaweedfs.make_credentials(), seaweedfs.make_credentials()
+    assert not set(made.values()) & set(other.values())
+    files = seaweedfs.write_files(SITE, made)
+    (identity,) = json.loads(files["s3.json"])["identities"]
+    assert identity["credentials"] == [{"accessKey": made[seaweedfs.ACCESS], "secretKey": made[seaweedfs.SECRET]}]
+    assert files["grpc.key"].startswith("-----BEGIN PRIVATE KEY") and "CERTIFICATE" in files["grpc.crt"]
+    for part in ("master", "volume", "filer", "s3", "client"):
+        assert f'[grpc.{part}]\ncert = "/files/grpc.crt"\nkey = "/files/grpc.key"' in files["security.toml"]
+    assert not [value for value in made.values() if value in " ".join(seaweedfs.command(SITE))]

@@ -1,0 +1,61 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is asked for: one service of mode deploy, its credentials made once, and kept before they are used."""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.service import parse_services
+from ansible_collections.muster.training.plugins.module_utils._model.service_deploy import Deploy
+from ansible_collections.muster.training.plugins.plugin_utils._services.components import find_component
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import deploy
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.digest_lock import DigestLock
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.tests.support.run_world import RunWorld
+
+SERVICE: t.Final = {
+    "name": "store",
+    "kind": "object_store",
+    "mode": "deploy",
+    "deploy": {"host": "a"},
+    "resources": [{"purpose": "datasets", "ref": "data"}],
+}
+
+
+def order(root: pathlib.Path, check: bool = False) -> deploy.DeployOrder:
+    (service,) = parse_services([SERVICE])
+    about: t.Any = (root, DigestLock(root / "lock"), "", check, 1, {})
+    component = find_component("object_store", None, "x")
+    return deploy.DeployOrder(service, Deploy(host="a"), component, StateHome({"path": str(root)}, "c"), *about)
+
+
+def test_credentials_are_made_once(tmp_path: pathlib.Path) -> None:
+    made = order(tmp_path).require_credentials(lambda: None)
+    assert order(tmp_path).require_credentials(lambda: pytest.fail("they are kept")) == made
+    assert order(tmp_path / "new").require_credentials(lambda: dict(made)) == made
+    assert order(tmp_path / "x", check=True).require_credentials(lambda: None) and not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"mode": "bind", "deploy": None, "endpoint": "http://h:1"}, "must be deploy"),
+        ({"mode": "none"}, "must be deploy"),
+        ({"endpoint": "http://h:1"}, "endpoint: is for mode: bind"),
+        ({"secret_ref": {"from": "env"}}, "secret_ref: is for mode: bind"),
+        ({"addressing": "virtual"}, "addressing: must be path"),
+    ],
+)
+def test_others_are_refused(tmp_path: pathlib.Path, changes: t.Any, problem: str) -> None:
+    world = RunWorld(tmp_path)
+    service = {key: value for key, value in {**SERVICE, **changes}.items() if value is not None}
+    request = world.request(None, check=False, service=service, cluster="c", state_home={"path": str(tmp_path)})
+    with pytest.raises(InputError, match=problem):
+        deploy.run(request, [])
+    world.close()

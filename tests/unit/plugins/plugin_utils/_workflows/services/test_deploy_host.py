@@ -1,0 +1,142 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""SeaweedFS on a host whose files are below a folder and whose systemd is told: what is sent once, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import pathlib
+import tarfile
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
+from ansible_collections.muster.training.plugins.module_utils._node import host_agent, host_service
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import deploy
+from ansible_collections.muster.training.tests.support.run_world import RunWorld
+
+Dict = dict[str, t.Any]
+
+
+class Host:
+    """A node that is asked as over SSH; systemd is what the test says."""
+
+    name = "a"
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self.root, self.asked = root, t.cast("list[str]", [])
+
+    def call(self, op: str, **values: t.Any) -> Dict:
+        self.asked.append(str(values["step"]))
+        answer = host_agent.answer_request({"op": op, "root": str(self.root), **values})
+        assert not answer.get("problem"), answer
+        if values["step"] == "apply":
+            # Below a folder nothing is started: what the agent notes when it has.
+            recorder = host_service._recorder({"service": values["service"], "root": str(self.root)})
+            recorder.write({**(recorder.read() or {}), "started_with": values["start_with"]})
+        return answer
+
+
+class World(RunWorld):
+    """A host, and a folder with the archive of the release."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        super().__init__(root)
+        self.host = Host(root / "host")
+        self.host.root.mkdir()
+        self.release = root / "release"
+        self.release.mkdir()
+        (root / "weed").write_text("program")
+        with tarfile.open(self.release / "linux_amd64_large_disk.tar.gz", "w:gz") as packed:
+            packed.add(root / "weed", "weed")
+        self.records: dict[str, Dict] = {}
+
+    def deploy(self, state: str = "present", check: bool = False, home: str = "home", **changes: t.Any) -> Dict:
+        place = {"host": "a", **changes.pop("deploy", {})}
+        resources = [{"purpose": "checkpoints", "ref": "ckpt"}]
+        about: Dict = {"name": "store", "kind": "object_store", "mode": "deploy", "state": state, "deploy": place}
+        service = {**about, "resources": resources, **changes}
+        request = self.request(None, check=check, service=service, cluster="default",
+                               state_home={"path": str(self.root / home)})  # fmt: skip
+        known = {name: {**dict(request.hostvars[name]), **self.records.get(name, {})} for name in "ab"}
+        asked = dataclasses.replace(request, hostvars=known, connect=lambda _names: [self.host])  # type: ignore[arg-type]
+        return deploy.run(asked, [str(self.root / "inventory.yml")], source=str(self.release), wait_s=1)
+
+    @property
+    def secret(self) -> str:
+        text = (self.root / "home" / "default" / "services" / "store.credentials").read_text()
+        return text.partition("AWS_SECRET_ACCESS_KEY = ")[2].splitlines()[0]
+
+
+@pytest.fixture
+def world(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[World]:
+    monkeypatch.setattr(host_service, "_systemd_version", lambda: 252)
+    monkeypatch.setattr(host_service, "_unit", lambda _unit: {"active": "active", "enabled": True, "restarts": 0})
+    monkeypatch.setattr(host_service, "_find_problem", lambda _ready: None)
+    monkeypatch.setattr(host_service.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(host_service.os, "uname", lambda: type("U", (), {"machine": "x86_64"}))
+    found = World(tmp_path)
+    yield found
+    found.close()
+
+
+def test_it_is_deployed_once_and_then_only_looked_at(world: World) -> None:
+    assert world.deploy(check=True)["changed"] and not (world.root / "home").exists()
+    world.host.asked.clear()
+    first = world.deploy()
+    assert first["changed"] and first["endpoint"].endswith(":8333") and "apply" in world.host.asked
+    world.host.asked.clear()
+    assert not world.deploy()["changed"] and world.host.asked == ["look"]
+    unit = (world.host.root / "etc/systemd/system/muster-store.service").read_text()
+    assert "DynamicUser=yes" in unit and "LoadCredential=s3.json:/etc/muster/services/store/s3.json" in unit
+    assert world.secret not in unit
+    assert world.secret in (world.host.root / "etc/muster/services/store/s3.json").read_text()
+
+
+def test_a_change_of_the_port_is_sent_without_the_program(world: World) -> None:
+    world.deploy()
+    world.host.asked.clear()
+    assert world.deploy(deploy={"port": 9333})["endpoint"].endswith(":9333")
+    assert world.host.asked == ["look", "apply"]
+    (world.host.root / "usr/local/lib/muster/store/weed").write_text("other")
+    world.host.asked.clear()
+    assert world.deploy(deploy={"port": 9333})["changed"] and "piece" in world.host.asked
+
+
+def test_it_is_removed_with_or_without_its_data(world: World) -> None:
+    world.deploy()
+    key = world.secret
+    data = world.host.root / "var/lib/private/muster-store"
+    data.mkdir(parents=True)
+    (data / "x").touch()
+    assert world.deploy("absent", check=True)["changed"]
+    assert world.deploy("absent")["kept"] == "/var/lib/private/muster-store" and data.exists()
+    assert not world.deploy("absent")["changed"]
+    assert world.deploy()["changed"] and world.secret == key
+    assert world.deploy("absent", deploy={"delete_data": True})["kept"] is None and not data.exists()
+    assert not (world.root / "home" / "default" / "services" / "store.credentials").exists()
+
+
+def test_what_another_controller_deployed_is_not_given_other_keys(world: World) -> None:
+    world.deploy()
+    with pytest.raises(RefusedError, match="its credentials are not in"):
+        world.deploy(home="other")
+    assert hashlib.sha256(world.secret.encode()).hexdigest()
+
+
+def test_rented_machines_moves_and_unfit_hosts_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.records["a"] = {"muster_node": {"name": "a", "ownership": "rented"}}
+    with pytest.raises(RefusedError, match=r"deploy\.host: a is rented"):
+        world.deploy()
+    world.records.clear()
+    world.deploy()
+    with pytest.raises(RefusedError, match="is deployed at a, and its data would not come along to b"):
+        world.deploy(deploy={"host": "b"})
+    monkeypatch.setattr(host_service, "_systemd_version", lambda: 0)
+    with pytest.raises(RefusedError, match="systemd 247 or newer"):
+        world.deploy()
+    with pytest.raises(InputError, match="MinIO|minio"):
+        world.deploy(provider="minio")
