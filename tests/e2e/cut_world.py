@@ -47,7 +47,7 @@ while not (here / "finish").exists():
 
 def lacking() -> str:
     """Return why links cannot be cut on this machine, empty when they can."""
-    return debian.obtain("sshd", "openssh-server") or unmet()
+    return debian.obtain("sshd", "openssh-server") or debian.obtain("iptables", "iptables") or unmet()
 
 
 class CutWorld(World):
