@@ -17,6 +17,10 @@ from ansible_collections.muster.training.tests.e2e import service_world
 from ansible_collections.muster.training.tests.e2e.playbook_world import World
 from ansible_collections.muster.training.tests.support import debian, sshd
 
+# What all tests of a file share: they are given to one process. Any other test may run beside any other.
+SHARED = frozenset({"store", "reader"})
+# What the tests of real training ask for, which take longest.
+LONG = frozenset({"torch_python", "launchers_python"})
 LEFT_OUT = pytest.StashKey[list[str]]()
 
 
@@ -27,6 +31,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order the tests for processes that share them, and take out the cases that this session does not run."""
+    for item in items:
+        if SHARED.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
+    # The long ones first, so that all processes end at the same time.
+    items.sort(key=lambda item: not LONG.intersection(getattr(item, "fixturenames", ())))
+    leave_out_long_cases(config, items)
+
+
+def leave_out_long_cases(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Take out the cases marked ``long`` unless MUSTER_TEST_ALL=1 asks for everything."""
     if os.environ.get("MUSTER_TEST_ALL") == "1":
         return
