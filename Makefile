@@ -37,7 +37,7 @@ test: venv ## all checks (ARGS="--only unit,mypy" for some, ARGS=--list for thei
 test-all: venv venv-core222 ## also what make test leaves out
 	@MUSTER_TEST_ALL=1 $(DEV) -m tools.check --all $(ARGS)
 
-bench: venv venv-torch ## performance ratios with their gates, each line ends in PASS or FAIL; installs what it needs
+bench: venv venv-torch ## performance ratios with their gates, each line ends in PASS or FAIL (ARGS="hosts" for a part); installs what it needs
 	@MUSTER_REQUIRE_LAB=1 $(DEV) -m tools.bench $(ARGS)
 
 lab: venv venv-torch ## checks on a cluster of local containers (root, podman, Linux)

@@ -127,7 +127,7 @@ STEPS: t.Final[tuple[Step, ...]] = (
     Step(
         "e2e",
         "end to end on the demo inventory",
-        (("{python}", "-m", "tools.e2e", "-n", "2", "--dist", "loadfile", *SECOND_TRY),),
+        (("{python}", "-m", "tools.e2e", "-n", "2", "--dist", "loadscope", *SECOND_TRY),),
         ("tools/e2e.py",),
         needs=("torch",),
         after=("venv-torch", "venv-more"),

@@ -12,11 +12,27 @@ import subprocess
 import typing as t
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from ansible_collections.muster.training.tests.e2e import bao_world, service_world
 from ansible_collections.muster.training.tests.e2e.playbook_world import World
 from ansible_collections.muster.training.tests.support import debian, sshd
 
+# The tests of these files share a server or a folder: one process runs them. Any other test may run beside any other.
+TOGETHER = frozenset(
+    f"test_{name}.py"
+    for name in (
+        "dataset_figures",
+        "datasets",
+        "secrets_of_services",
+        "services",
+        "shell_blocks",
+        "stored_checkpoints",
+        "stored_state",
+    )
+)
+# What the tests of real training ask for, which take longest.
+LONG = frozenset({"torch_python", "launchers_python"})
 LEFT_OUT = pytest.StashKey[list[str]]()
 
 
@@ -26,7 +42,27 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[LEFT_OUT] = []
 
 
+class Scheduler(LoadScopeScheduling):
+    """Gives tests to processes: those of some files together, any other one by itself."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if pathlib.PurePath(file).name in TOGETHER else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: t.Any) -> LoadScopeScheduling:
+    """Schedule by what tests share."""
+    return Scheduler(config, log)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the tests that take longest, so that all processes end at the same time."""
+    items.sort(key=lambda item: not LONG.intersection(getattr(item, "fixturenames", ())))
+    leave_out_long_cases(config, items)
+
+
+def leave_out_long_cases(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Take out the cases marked ``long`` unless MUSTER_TEST_ALL=1 asks for everything."""
     if os.environ.get("MUSTER_TEST_ALL") == "1":
         return

@@ -25,6 +25,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 INVENTORY = ROOT / "inventories" / "local" / "nodes.muster_local.yml"
 NODES = ("node-1", "node-2")
 LIMIT_S = 90.0
+# Both nodes are this machine: threads of one rank that spin while they wait would take the processors from the other.
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 # One rank that a test can see and end: it holds a lock as long as it lives, so that a second rank with its number
 # is noticed, notes that it began, and ends when the file "finish" appears.

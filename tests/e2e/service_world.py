@@ -99,6 +99,8 @@ def seaweedfs(root: pathlib.Path, buckets: str = "ckpt,data") -> t.Iterator[Stor
     argv = [weed, "-logdir", str(root), "mini", "-dir", str(root / "data"), "-bucket", buckets, "-ip", "127.0.0.1"]
     argv += ["-s3.port", s3, "-master.port", master, "-volume.port", volume, "-filer.port", filer]
     argv += ["-admin.port", admin, "-webdav.port", webdav, "-ip.bind", "127.0.0.1"]
+    # Their ports would be the same for all: a second SeaweedFS on this machine would end.
+    argv += ["-s3.port.iceberg", "0", "-s3.port.lance", "0"]
     (root / "data").mkdir(exist_ok=True)
     with (root / "weed.log").open("wb") as log:
         process = subprocess.Popen(argv, env={**os.environ, **KEYS}, cwd=root, stdout=log, stderr=log)

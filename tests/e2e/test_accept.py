@@ -10,11 +10,15 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.tests.e2e.playbook_world import World
+from ansible_collections.muster.training.tests.e2e.playbook_world import ONE_THREAD, World
 
 pytestmark = pytest.mark.torch
 
-SHORT: dict[str, t.Any] = {"fleet_acceptance_seconds": 0.5, "muster_cluster": "local"}
+SHORT: dict[str, t.Any] = {
+    "fleet_acceptance_seconds": 0.5,
+    "muster_cluster": "local",
+    "muster_accept_job": {"env": ONE_THREAD},
+}
 
 
 def test_two_local_nodes(world: World, torch_python: str) -> None:

@@ -14,7 +14,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.tests.e2e.playbook_world import ROOT, World
+from ansible_collections.muster.training.tests.e2e.playbook_world import ONE_THREAD, ROOT, World
 
 pytestmark = pytest.mark.torch
 
@@ -105,6 +105,7 @@ def small_job(world: World, python: str, **values: t.Any) -> dict[str, t.Any]:
         "script": "train.py",
         "args": args,
         "checkpoints": {"interval_steps": INTERVAL, "grace_s": 10},
+        "env": ONE_THREAD,
         **values,
     }
 

@@ -156,7 +156,8 @@ def training(lab: KubeLab, folder: str, steps: int = 120, pace_s: float = 0.0, *
         "script": "train.py",
         "args": [str(word) for pair in words.items() for word in pair],
         "datasets": [{"name": "text", "path": str(ROOT / "LICENSE")}],
-        "env": {"PYTHONPATH": lab.torch},
+        # All pods are on this machine: threads that spin while they wait would take the processors from the other rank.
+        "env": {"PYTHONPATH": lab.torch, "OMP_NUM_THREADS": "1"},
         "mounts": mounts,
         "checkpoints": {"path": f"/checkpoints/{folder}", "interval_steps": INTERVAL, "grace_s": 5},
         "resources": {"cpu": 0.5, "memory": "2Gi"},

@@ -69,7 +69,8 @@ def job() -> dict[str, t.Any]:
         "script": "train.py",
         "args": [str(word) for pair in words.items() for word in pair],
         "datasets": [{"name": "text", "path": str(ROOT / "LICENSE")}],
-        "env": {"PYTHONPATH": plan.TORCH},
+        # Both machines are this one: threads that spin while they wait would take the processors from the other rank.
+        "env": {"PYTHONPATH": plan.TORCH, "OMP_NUM_THREADS": "1"},
         "mounts": [
             {"name": "torch", "path": plan.TORCH, "host_path": plan.TORCH, "read_only": True},
             {"name": "checkpoints", "path": "/checkpoints", "pvc": "checkpoints"},

@@ -33,7 +33,7 @@ def test_a_cluster(office: Office) -> None:
         "image": lab.image,
         "placement": {"backend": "kubernetes", "namespace": office.name},
         "resources": {"cpu": 0.5, "memory": "2Gi"},
-        "env": {"PYTHONPATH": lab.torch},
+        "env": {"PYTHONPATH": lab.torch, "OMP_NUM_THREADS": "1"},
         "mounts": [
             {"name": "torch", "path": lab.torch, "host_path": lab.torch, "read_only": True},
             {"name": "checkpoints", "path": "/checkpoints", "host_path": plan.SHARED},
