@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.muster.training.tests.e2e import conftest
 from ansible_collections.muster.training.tests.e2e.cut_world import CutWorld, lacking
 from ansible_collections.muster.training.tests.e2e.playbook_world import NODES, Result, until
+from ansible_collections.muster.training.tests.support import debian
 
 pytestmark = pytest.mark.usefixtures("sshd_works")
 SAID_S = 30.0
@@ -35,6 +36,13 @@ def world(tmp_path: pathlib.Path) -> t.Iterator[CutWorld]:
         yield found
     finally:
         found.close()
+
+
+@pytest.fixture
+def firewall() -> None:
+    """A program with which a node cuts itself off."""
+    if not debian.program("iptables") and (reason := debian.obtain("nft", "nftables")):
+        conftest.lacking(reason)
 
 
 def ends_well(result: Result) -> None:
@@ -120,6 +128,7 @@ def test_heal_with_a_dead_host_answers(world: CutWorld) -> None:
     assert result.seconds <= 30 and LAST in result.output and "Traceback" not in result.output, result.output
 
 
+@pytest.mark.usefixtures("firewall")
 def test_a_drill_cuts_a_node_off_and_the_run_goes_on(world: CutWorld) -> None:
     """The node drops all packets by itself; the drill is proven by the steps after its link is back."""
     drill = {"target": "cut", "node": LAST, "at_step": 10, "seconds": 45}
@@ -138,6 +147,7 @@ def test_a_drill_cuts_a_node_off_and_the_run_goes_on(world: CutWorld) -> None:
     assert (proof["steps_lost"], proof["world_size"], len(world.record()["attempts"])) == (0, 2, 1)
 
 
+@pytest.mark.usefixtures("firewall")
 def test_a_run_that_a_cut_ended_is_a_failed_drill(world: CutWorld) -> None:
     drill = {"target": "cut", "node": LAST, "at_step": 10, "seconds": 70}
     play = world.follow(restart={"wait_s": 28}, drill=drill)

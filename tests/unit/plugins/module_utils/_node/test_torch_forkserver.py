@@ -231,6 +231,14 @@ def test_a_program_that_gets_its_checkpoint_folder_as_an_argument_is_forked(node
     assert node.was_forked()
 
 
+def test_a_forked_program_prints_into_the_files_of_its_rank(node: Node) -> None:
+    command = node.program("import sys\nprint('out')\nprint('err', file=sys.stderr)")
+    with node.server(command):
+        assert node.run(command, MUSTER_OUTPUT=str(node.folder / "ranks")) == (0, "", "")
+    printed = {place.name: place.read_text() for place in node.folder.glob("ranks/attempt_1/3/*")}
+    assert node.was_forked() and printed == {"stdout.log": "out\n", "stderr.log": "err\n"}
+
+
 def test_a_program_leads_a_session_of_its_own_and_is_recorded(node: Node) -> None:
     command = node.program("import os, sys\nprint(os.getpid(), os.getsid(0), os.getppid())\nsys.exit(4)")
     with node.server(command) as server:
