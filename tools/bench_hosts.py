@@ -77,7 +77,7 @@ def main(argv: list[str]) -> int:
     python = os.environ.get("MUSTER_TORCH_PYTHON")
     if not python:
         raise SystemExit("bench: MUSTER_TORCH_PYTHON must name an interpreter with torch (make bench sets it)")
-    parts: dict[str, t.Callable[[World], list[Line]]] = {
+    parts: dict[str, t.Callable[[World], t.Iterable[Line]]] = {
         "requests": requests_and_idempotence,
         "launch": lambda world: launch_cost(world, options.rounds),
         "ranks": lambda world: rank_restarts(world, options.rank_kills),

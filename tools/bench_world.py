@@ -37,12 +37,11 @@ class Line:
     ok: bool | None
 
 
-def judge_when_quiet(lines: t.Iterable[Line], is_quiet: bool) -> list[Line]:
-    """Return wall-clock figures with their verdicts, or without where others used the machine."""
-    if is_quiet:
-        return list(lines)
+def judge_when_quiet(lines: t.Iterable[Line], is_quiet: bool) -> t.Iterator[Line]:
+    """Yield wall-clock figures with their verdicts, or without where others used the machine, each once it is known."""
     open_gate = "not judged: other processes use this machine"
-    return [line if line.ok is None else dataclasses.replace(line, gate=open_gate, ok=None) for line in lines]
+    for line in lines:
+        yield line if is_quiet or line.ok is None else dataclasses.replace(line, gate=open_gate, ok=None)
 
 
 class Quiet:

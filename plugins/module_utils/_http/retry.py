@@ -49,9 +49,6 @@ class RetryPolicy(t.NamedTuple):
         return min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 30)) * rng.uniform(0.5, 1.0)
 
 
-NO_RETRY = RetryPolicy(attempts=1)
-
-
 def parse_retry_after(value: str | None, now: float) -> float | None:
     """Return the seconds a ``Retry-After`` header asks for (RFC 9110 section 10.2.3): seconds or a date.
 

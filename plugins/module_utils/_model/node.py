@@ -24,7 +24,6 @@ LinkLayer = t.Literal["infiniband", "ethernet"]
 MeshPath = t.Literal["direct", "relayed", "none"]
 
 T = t.TypeVar("T")
-Raw = t.Mapping[str, t.Any]
 
 
 def tolerant_section(cls: type[T]) -> f.Parser[T]:

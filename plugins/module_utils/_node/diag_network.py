@@ -16,6 +16,8 @@ import struct
 import time
 import typing as t
 
+from . import files
+
 _PROC = pathlib.Path("/proc")
 _RDMA = pathlib.Path("/sys/class/infiniband")
 # include/net/tcp_states.h
@@ -77,7 +79,7 @@ def list_sockets(pid: int) -> list[dict[str, t.Any]]:
     """Return the TCP connections of a process, as its own network namespace shows them; at most 1024."""
     table: dict[str, dict[str, t.Any]] = {}
     for name in ("tcp", "tcp6"):
-        table.update(parse_tcp(_read(_PROC / str(pid) / "net" / name)))
+        table.update(parse_tcp(files.read_text(_PROC / str(pid) / "net" / name)))
     found: list[dict[str, t.Any]] = []
     try:
         names = os.listdir(_PROC / str(pid) / "fd")
@@ -118,14 +120,14 @@ def read_counters(pid: int | None) -> dict[str, t.Any]:
     base = _PROC / (str(pid) if pid else "self") / "net"
     rdma: Counters = {}
     for port in sorted(_RDMA.glob("*/ports/*")):
-        values = [_read(port / "counters" / name).strip() for name in ("port_rcv_data", "port_xmit_data")]
+        values = [files.read_text(port / "counters" / name).strip() for name in ("port_rcv_data", "port_xmit_data")]
         if all(value.isdecimal() for value in values):
             # The counters count words of four bytes.
             rdma[f"{port.parts[-3]}/{port.name}"] = (4 * int(values[0]), 4 * int(values[1]))
     return {
-        "netdev": parse_netdev(_read(base / "dev")),
+        "netdev": parse_netdev(files.read_text(base / "dev")),
         "rdma": rdma,
-        "retransmits": parse_retransmits(_read(base / "snmp")),
+        "retransmits": parse_retransmits(files.read_text(base / "snmp")),
     }
 
 
@@ -165,10 +167,3 @@ def query_ras(address: str, seconds: float) -> dict[str, t.Any] | None:
         problem = None if text else str(getattr(exc, "strerror", None) or exc or type(exc).__name__)
         return {"address": address, "text": text.decode(errors="replace"), "problem": problem}
     return {"address": address, "text": text.decode(errors="replace"), "problem": None}
-
-
-def _read(path: pathlib.Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

@@ -178,9 +178,13 @@ def _read_memory(pid: int | None) -> dict[str, t.Any]:
     line = next((line for line in _read_proc(pid or "self", "cgroup").splitlines() if line.startswith("0::")), "")
     group = pathlib.Path("/sys/fs/cgroup", line[3:].lstrip("/"))
     for name, key in (("memory.max", "limit_gib"), ("memory.current", "used_gib")):
-        value = _read(group / name).strip()
+        value = files.read_text(group / name).strip()
         found[key] = round(int(value) / (1 << 30), 2) if value.isdecimal() else None
-    kills = [line.split()[1] for line in _read(group / "memory.events").splitlines() if line.startswith("oom_kill ")]
+    kills = [
+        line.split()[1]
+        for line in files.read_text(group / "memory.events").splitlines()
+        if line.startswith("oom_kill ")
+    ]
     found["oom_kills"] = int(kills[0]) if kills else None
     return found
 
@@ -232,11 +236,4 @@ def _ras_address(ranks: t.Iterable[dict[str, t.Any]]) -> str:
 
 
 def _read_proc(*parts: object) -> str:
-    return _read(_PROC.joinpath(*map(str, parts)))
-
-
-def _read(path: pathlib.Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
+    return files.read_text(_PROC.joinpath(*map(str, parts)))

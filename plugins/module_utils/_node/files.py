@@ -88,6 +88,14 @@ def read_json(path: pathlib.Path) -> t.Any:
         return None
 
 
+def read_text(path: pathlib.Path) -> str:
+    """Return the text of a file, empty when it is missing or unreadable; bytes that are not UTF-8 are replaced."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
 def parse_json_lines(text: str | bytes) -> t.Iterator[dict[str, t.Any]]:
     """Yield the JSON objects of a piece of a JSON-lines file; a torn or foreign line is skipped."""
     for raw in text.splitlines():

@@ -30,7 +30,6 @@ RECORD = "var/lib/muster/mesh.json"
 UNIT = "tailscaled.service"
 # What tailscaled keeps by itself: the node's identity, and its socket.
 _TREES = ("var/lib/tailscale", "run/tailscale", "var/cache/tailscale")
-_PROGRAM = "/usr/local/bin/tailscale"
 _ANSWERS_S = 30
 # In memory: a key does not reach the disk.
 _RUN = "/run"

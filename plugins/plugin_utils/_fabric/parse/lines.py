@@ -19,8 +19,6 @@ CHUNK_BYTES = 1 << 20
 MAX_LINE_BYTES = 1 << 16
 EVIDENCE_CHARS = 240
 
-Level = t.Literal["INFO", "WARN", "TRACE", "ERROR", "ABORT", "VERSION"]
-
 # ``host:pid:tid [cudaDev] [source] NCCL LEVEL text`` (NCCL src/debug.cc); a source may be a C++ signature with spaces.
 _RECORD = re.compile(
     rb"(?:([A-Za-z0-9][\w.-]*):(\d+):(\d+) )?\[(-?\d+)\] ([^\[]{0,200}?)NCCL (INFO|WARN|TRACE|ERROR|ABORT|VERSION) ?"

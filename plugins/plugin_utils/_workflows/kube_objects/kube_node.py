@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
 import typing as t
 from collections.abc import Callable, Mapping
@@ -22,6 +23,8 @@ from ..shared.state_dir import StateHome
 
 _AT_ONCE = 8
 
+NodeResult = dict[str, object]
+
 
 def run(
     options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Callable[[str], None]
@@ -33,45 +36,35 @@ def run(
         # A cluster id among the options was checked by the client already.
         home = StateHome(options.get("state_home") or {}, options.get("cluster") or "default")
         cluster_identity.require_node_cluster(client, home, names)
-    work: Callable[[str], dict[str, object]]
     if options["state"] == "absent":
-        work = _remover(client, float(options["drain_timeout_s"]), tell, check)
+        work = functools.partial(_remove, client, float(options["drain_timeout_s"]), tell, check)
     elif options["state"] == "tainted":
-        work = _tainter(client, options, check)
+        work = functools.partial(_taint, client, _parse_taints(options["taints"]), check)
     else:
-        work = _cordoner(client, options["state"] == "cordoned", check)
+        work = functools.partial(_cordon, client, options["state"] == "cordoned", check)
     # The pods of several nodes end at the same time.
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         nodes = list(pool.map(work, names))
     return {"changed": any(node.pop("changed") for node in nodes), "nodes": nodes, "requests": client.requests}
 
 
-def _remover(
-    client: Client, timeout_s: float, tell: Callable[[str], None], check: bool
-) -> Callable[[str], dict[str, object]]:
-    def work_on(name: str) -> dict[str, object]:
-        removal = drain.remove_node(client, name, timeout_s, tell, check)
-        return {**dataclasses.asdict(removal), "changed": removal.changed}
-
-    return work_on
+def _remove(client: Client, timeout_s: float, tell: Callable[[str], None], check: bool, name: str) -> NodeResult:
+    removal = drain.remove_node(client, name, timeout_s, tell, check)
+    return {**dataclasses.asdict(removal), "changed": removal.changed}
 
 
-def _tainter(client: Client, options: Mapping[str, t.Any], check: bool) -> Callable[[str], dict[str, object]]:
-    wanted = {str(name): [str(item) for item in items or []] for name, items in options["taints"].items()}
-    # Before any node is changed: a taint that cannot be read.
+def _parse_taints(given: Mapping[str, t.Any]) -> dict[str, list[str]]:
+    """Return the taints of each node; one that cannot be read is refused before any node is changed."""
+    wanted = {str(name): [str(item) for item in items or []] for name, items in given.items()}
     for item in [item for items in wanted.values() for item in items]:
         taints.parse_taint(item)
-
-    def work_on(name: str) -> dict[str, object]:
-        own = wanted.get(name, [])
-        return {"node": name, "taints": own, "changed": taints.set_taints(client, name, own, check)}
-
-    return work_on
+    return wanted
 
 
-def _cordoner(client: Client, closed: bool, check: bool) -> Callable[[str], dict[str, object]]:
-    def work_on(name: str) -> dict[str, object]:
-        changed = drain.set_cordon(client, name, closed, check)
-        return {"node": name, "cordoned": closed, "changed": changed}
+def _taint(client: Client, wanted: Mapping[str, list[str]], check: bool, name: str) -> NodeResult:
+    own = wanted.get(name, [])
+    return {"node": name, "taints": own, "changed": taints.set_taints(client, name, own, check)}
 
-    return work_on
+
+def _cordon(client: Client, closed: bool, check: bool, name: str) -> NodeResult:
+    return {"node": name, "cordoned": closed, "changed": drain.set_cordon(client, name, closed, check)}

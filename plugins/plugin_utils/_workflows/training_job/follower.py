@@ -90,14 +90,14 @@ class Follower:
         self._kept: dict[str, frozenset[str]] = {}
         self._printed: dict[str, _Printed] = {}
         for name, feed in (("events", self.story.event), ("metrics", self.story.metric)):
-            kept = _read_text(folder / f"{name}.jsonl")
+            kept = files.read_text(folder / f"{name}.jsonl")
             self._kept[name] = frozenset(kept.split("\n")[-_RECENT_LINES:])
             for line in files.parse_json_lines(kept):
                 feed(line)
 
     def kept_events(self) -> t.Iterator[dict[str, t.Any]]:
         """Yield the lines of events.jsonl."""
-        yield from files.parse_json_lines(_read_text(self.folder / "events.jsonl"))
+        yield from files.parse_json_lines(files.read_text(self.folder / "events.jsonl"))
 
     def run(self) -> RunOutcome:
         """Follow until the run has ended, and return how."""
@@ -329,12 +329,5 @@ def read_tail(place: pathlib.Path) -> str:
         with open(place, "rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL))
             return log.read().decode(errors="replace")
-    except OSError:
-        return ""
-
-
-def _read_text(path: pathlib.Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""

@@ -154,3 +154,8 @@ def test_whole_lines_are_kept_and_a_torn_one_is_passed_over(values: list[dict[st
     text = "".join(json.dumps(value) + "\n" for value in values) + '{"torn": ' + json.dumps(torn)
     assert list(files.parse_json_lines(text)) == values
     assert list(files.parse_json_lines(text.encode())) == values
+
+
+def test_text_that_cannot_be_read_is_empty_and_foreign_bytes_are_replaced(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "a").write_bytes(b"x\xff\n")
+    assert (files.read_text(tmp_path / "a"), files.read_text(tmp_path / "none")) == ("x\ufffd\n", "")

@@ -6,48 +6,20 @@
 from __future__ import annotations
 
 import json
-import typing as t
 
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import (
     network_test_job,
     registry,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import spec as jobs_spec
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import EligibleNodes, Queue
 from ansible_collections.muster.training.tests.support.kube_schemas import problems
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import (
-    CLAIM,
+    RICH,
+    RICH_PLAN,
     RUN_ID,
     plan,
     pod_of,
 )
-
-ISLAND = {"key": "muster.training/island", "operator": "In", "values": ["a"]}
-
-
-RICH: dict[str, t.Any] = {
-    "gpus_per_node": 2,
-    "mounts": [CLAIM, {"name": "scratch", "path": "/scratch", "host_path": "/mnt", "read_only": True}],
-    "checkpoints": {"path": "/data/run", "grace_s": 90},
-    "resources": {"cpu": 0.5, "memory": "3Gi", "rdma": True},
-    "timeout_s": 600,
-    "env": {"PYTHONPATH": "/opt", "X": "1"},
-    "secret_refs": [
-        {"name": "TOKEN", "from": "env"},
-        {"name": "KEY", "from": "kubernetes", "path": "theirs", "key": "k", "as": "file"},
-        {"name": "PULL", "from": "kubernetes", "path": "run-pull", "as": "registry"},
-    ],
-    "restart": {"fatal_exit_codes": [65, 3], "max_crashes": 5},
-}
-
-
-RICH_PLAN: dict[str, t.Any] = {
-    "secret": "run-secrets",
-    "pull_secrets": ("run-pull",),
-    "queue": Queue("gpus", topology=True, island_level="muster.training/island"),
-    "fleet": EligibleNodes((ISLAND,), rdma_resource="rdma/hca", whole_node=True),
-    "egress_denied": True,
-}
 
 
 def test_the_probe_runs_where_the_job_will_and_asks_for_next_to_nothing() -> None:

@@ -6,76 +6,23 @@
 from __future__ import annotations
 
 import json
-import typing as t
 
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.job_backends import ENGINE_LAUNCHERS
-from ansible_collections.muster.training.plugins.plugin_utils._kube.api.kinds import KubeObject
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import (
     registry,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import spec as jobs_spec
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import EligibleNodes, Queue
 from ansible_collections.muster.training.tests.support.kube_schemas import problems
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import (
-    CLAIM,
     ENGINES,
     RUN_ID,
     build,
     pod_of,
+    templates,
+    variants,
 )
-
-ISLAND = {"key": "muster.training/island", "operator": "In", "values": ["a"]}
-
-
-RICH: dict[str, t.Any] = {
-    "gpus_per_node": 2,
-    "mounts": [CLAIM, {"name": "scratch", "path": "/scratch", "host_path": "/mnt", "read_only": True}],
-    "checkpoints": {"path": "/data/run", "grace_s": 90},
-    "resources": {"cpu": 0.5, "memory": "3Gi", "rdma": True},
-    "timeout_s": 600,
-    "env": {"PYTHONPATH": "/opt", "X": "1"},
-    "secret_refs": [
-        {"name": "TOKEN", "from": "env"},
-        {"name": "KEY", "from": "kubernetes", "path": "theirs", "key": "k", "as": "file"},
-        {"name": "PULL", "from": "kubernetes", "path": "run-pull", "as": "registry"},
-    ],
-    "restart": {"fatal_exit_codes": [65, 3], "max_crashes": 5},
-}
-
-
-RICH_PLAN: dict[str, t.Any] = {
-    "secret": "run-secrets",
-    "pull_secrets": ("run-pull",),
-    "queue": Queue("gpus", topology=True, island_level="muster.training/island"),
-    "fleet": EligibleNodes((ISLAND,), rdma_resource="rdma/hca", whole_node=True),
-    "egress_denied": True,
-}
-
-
-def variants(engine: str) -> list[list[KubeObject]]:
-    """Return an engine's objects for the smallest job, one with everything, and one on the nodes' own network."""
-    changes, place = ENGINES[engine], ENGINES[engine].get("placement", {})
-    host = {**RICH, "placement": {**place, "network_mode": "host", "priority": "high"}}
-    found = [build(**changes), build(RICH_PLAN, **{**changes, **RICH}), build(RICH_PLAN, **{**changes, **host})]
-    if engine not in ("trainjob", "rayjob"):
-        found.append(build(**{**changes, "ttl_after_finished_s": 60}))
-    if engine in ("jobset", "indexed_job"):
-        found.append(build(**{**changes, "elastic": {"min": 1}}))
-    return found
-
-
-def templates(value: t.Any) -> t.Iterator[KubeObject]:
-    """Yield every pod template in an object."""
-    if isinstance(value, dict):
-        if "containers" in value.get("spec", {}):
-            yield value
-        for item in value.values():
-            yield from templates(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from templates(item)
 
 
 def test_every_engine_of_the_model_is_there() -> None:
