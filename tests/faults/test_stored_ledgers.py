@@ -148,3 +148,26 @@ def test_one_that_slept_while_another_went_on_changes_nothing_more(
     life.arrive()
     life.perform("teardown")
     assert (life.ours, life.untrue) == ([], [])
+
+
+def test_a_reaper_that_slept_leaves_a_pool_that_grew_meanwhile(make: Callable[[], StoredLife]) -> None:
+    life = make()
+    life.perform("rent")
+    life.arrive()
+    life.clock.sleep(26 * 3600.0)
+
+    def overtake() -> None:
+        life.expire()
+        life.elsewhere("rent", 3)
+
+    life.store.nth, life.store.act = 1, overtake
+    slept = life.perform("reap")
+    assert slept["failed"] and "another controller" in slept["msg"] and "lab-h100-0" in slept["msg"], slept
+    assert len(life.ours) == 3
+    # It has not looked at the account: what the other one has ordered since is not its to name.
+    assert [line for line in life.untrue if "lab-h100-2-" not in line] == []
+    life.untrue.clear()
+    life.arrive()
+    assert not life.perform("reap").get("failed") and len(life.ours) == 1
+    assert not life.perform("teardown").get("failed")
+    assert (life.ours, life.untrue) == ([], [])

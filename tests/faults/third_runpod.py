@@ -51,7 +51,8 @@ def shuffle(life: Life) -> None:
     life.api.page = 1
 
     def visible(call: t.Any) -> list[t.Any]:
-        listed, turn = whole(call), next(turns)
+        listed: list[t.Any] = whole(call)
+        turn = next(turns)
         return listed[turn % len(listed) :] + listed[: turn % len(listed)] if listed else listed
 
     life.api.visible = visible
@@ -78,6 +79,12 @@ def drop_cluster(life: Life) -> None:
         if item.fields["kind"] == "cluster":
             item.gone_at = life.clock.time()
         item.fields["cluster"] = None
+
+
+def stop_first(life: Life) -> None:
+    """List the first pod as stopped, at no cost."""
+    key = life.first.id
+    show(life, lambda item: {**item, "status": "EXITED", "cost": 0.0} if item["id"] == key else item)
 
 
 RUNPOD = (
@@ -324,13 +331,7 @@ RUNPOD = (
         (
             ok("rent", 2),
             wait(600),
-            then(lambda life: setattr(life, "stopped", life.first.id)),
-            then(
-                lambda life: show(
-                    life,
-                    lambda item: {**item, "status": "EXITED", "cost": 0.0} if item["id"] == life.stopped else item,
-                )
-            ),
+            then(stop_first),
             maybe("heal", 2),
             CALM,
             ok("reap"),

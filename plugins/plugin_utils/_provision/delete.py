@@ -120,7 +120,8 @@ def delete_leases(
     for termination in state.terminations.values():
         if termination.lease.state in _HOLDING and not termination.is_permanent:
             session.record(termination_event(termination, scheduler.now(), "draining", termination.lease.id))
-    state, _end = reconcile(_DeleteEffects(accounts, session, scheduler), state, scheduler)
+    if not (request.yields and session.is_overtaken):
+        state, _end = reconcile(_DeleteEffects(accounts, session, scheduler), state, scheduler)
     return build_proof(state, _list_leftovers(state, accounts, scheduler))
 
 

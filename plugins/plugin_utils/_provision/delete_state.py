@@ -29,13 +29,15 @@ LISTING_PATIENCE_S = 15.0
 class DeleteRequest:
     """Which cluster's leases to delete and until when to try; ``delete_orphans`` is the user's consent.
 
-    ``whole`` judges the whole ledger: then the account of every machine within its lease has to be seen, too.
+    ``whole`` judges the whole ledger: then the account of every machine within its lease has to be seen, too. One that
+    ``yields`` deletes nothing when another controller has taken the ledger: what was due here may have a new deadline.
     """
 
     cluster: str
     timeout_at: float
     delete_orphans: bool = False
     whole: bool = False
+    yields: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -64,7 +64,8 @@ def ensure_absent(options: Options, context: Context) -> ModuleResult:
     timeout_s = validators.integer(10, 86400)(options["release_timeout_s"], "release_timeout_s")
     is_whole = options.get("pool") is None and options.get("nodes") is None
     consent = options["orphans"] == "delete"
-    request = DeleteRequest(str(options["cluster"]), scheduler.now() + timeout_s, consent, is_whole)
+    until, due_only = scheduler.now() + timeout_s, options["due_only"] is True
+    request = DeleteRequest(str(options["cluster"]), until, consent, is_whole, yields=due_only)
     deletion = _Deletion(options, home, accounts, context, scheduler)
     if context.check:
         return _preview(deletion, request)
