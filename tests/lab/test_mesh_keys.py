@@ -133,3 +133,24 @@ def test_three_machines_join_at_once_with_a_key_each_that_is_made_and_ended(worl
     again = world.mesh()
     assert again.code == 0 and again.changed == 0 and len(world.keys.given) == 3, again.output
     NOTES.append(f"mesh.yml, three machines with a key each: {joined.seconds:.1f} s, again {again.seconds:.1f} s")
+
+    left = world.mesh(mesh_state="absent")
+    assert left.code == 0 and all(left.recap[name]["changed"] == 1 for name in world.tailnet.machines), left.output
+    assert not list(world.tailnet.folder.glob("node-*/bin/tailscale")), "the programs are still there"
+    assert world.mesh(mesh_state="absent").changed == 0
+
+
+def test_a_key_from_a_file_joins_one_machine_and_a_refused_one_is_told(world: World) -> None:
+    (first, second, _third), place = world.tailnet.machines, world.folder / "key"
+    without = world.mesh(mesh_tags=[])
+    assert without.code != 0 and all("has no key to join with" in line for line in without.errors), without.output
+    place.write_text(world.tailnet.create_key())
+    ours: dict[str, t.Any] = {"mesh_tags": [], "mesh_auth_key_file": str(place)}
+    joined = world.mesh("--limit", first, **ours)
+    assert joined.code == 0 and joined.recap[first]["changed"] == 1, joined.output
+    assert world.mesh("--limit", first, **ours).changed == 0
+    place.write_text("hskey-auth-0123456789ab-" + "x" * 64)
+    refused = world.mesh("--limit", second, **ours)
+    assert refused.code != 0 and len(refused.errors) == 1, refused.output
+    assert "the tailnet refused the key" in refused.errors[0] and "x" * 64 not in refused.output
+    assert world.keys.given == [] and world.tailnet.names() == [first]
