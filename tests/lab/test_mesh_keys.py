@@ -63,10 +63,14 @@ class World(t.NamedTuple):
     values: dict[str, t.Any]
 
     def mesh(self, *words: str, **values: t.Any) -> Result:
-        """Run the playbook."""
+        """Run the playbook mesh."""
+        return self.play("mesh", *words, **values)
+
+    def play(self, playbook: str, *words: str, **values: t.Any) -> Result:
+        """Run a playbook."""
         program = os.fspath(pathlib.Path(sys.executable).parent / "ansible-playbook")
         extra = json.dumps({**self.values, **values})
-        argv = [program, "-i", str(self.folder / "inventory.json"), "muster.training.mesh", "-e", extra, *words]
+        argv = [program, "-i", str(self.folder / "inventory.json"), f"muster.training.{playbook}", "-e", extra, *words]
         ours = {"ANSIBLE_CONFIG": str(self.folder / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
         return Play(argv, {**os.environ, **ours}, self.folder / "play.log", self.folder, 0o022).wait(120)
 
@@ -115,6 +119,8 @@ def world(tmp_path: pathlib.Path) -> t.Iterator[World]:
 def test_three_machines_join_at_once_with_a_key_each_that_is_made_and_ended(world: World) -> None:
     predicted = world.mesh("--check")
     assert predicted.code == 0 and all(predicted.recap[name]["changed"] for name in world.tailnet.machines)
+    cluster = world.play("cluster", "--check", k3s_flannel_iface="tailscale0", muster_k3s_role="server")
+    assert cluster.code != 0 and all("is not in the mesh yet, which the cluster" in line for line in cluster.errors)
     assert world.keys.given == [] and world.tailnet.names() == []
     before = set(pathlib.Path(tempfile.gettempdir()).glob("muster-mesh-*"))
 
