@@ -39,6 +39,11 @@ case "$*" in
 esac
 exit 0
 """
+REACH = """
+import json, sys
+from ansible_collections.muster.training.plugins.module_utils._node import host_reachability
+print(json.dumps(host_reachability.check_addresses(json.loads(sys.argv[1]), 10)))
+"""
 # A machine's own /var/lib, units, programs and /run, until the shell ends with its namespace.
 OWN = """set -e
 mount --make-rprivate /
@@ -135,6 +140,12 @@ def test_three_machines_join_at_once_with_a_key_each_that_is_made_and_ended(worl
     wanted = ["intent", "created", "draining", "deleted", "verified"]
     assert sorted(line["event"] for line in ledger) == sorted(wanted * 3)
     assert joined.output.count(", direct") == 3
+
+    # Nothing listens there: that it is refused has come over the mesh.
+    first, *others = world.tailnet.machines
+    targets = [(world.tailnet.address_of(name), 9) for name in others]
+    answers = json.loads(world.tailnet.run(first, sys.executable, "-c", REACH, json.dumps(targets)))
+    assert [(item["address"], item["ok"]) for item in answers] == [(address, True) for address, _port in targets]
 
     again = world.mesh()
     assert again.code == 0 and again.changed == 0 and len(world.keys.given) == 3, again.output
