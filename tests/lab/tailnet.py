@@ -61,7 +61,14 @@ class Tailnet:
 
     def names(self) -> list[str]:
         """Return the names of the machines in the tailnet."""
-        return sorted(str(item["given_name"]) for item in json.loads(self._ask("nodes", "list").stdout) or [])
+        return sorted(str(item["given_name"]) for item in self._nodes())
+
+    def address_of(self, name: str) -> str:
+        """Return a machine's address in the tailnet."""
+        return next(str(item["ip_addresses"][0]) for item in self._nodes() if item["given_name"] == name)
+
+    def _nodes(self) -> list[dict[str, t.Any]]:
+        return json.loads(self._ask("nodes", "list").stdout) or []
 
     def start(self, node: str, argv: t.Sequence[str]) -> subprocess.Popen[bytes]:
         """Start a program on a node, which trusts the control server."""

@@ -91,7 +91,7 @@ def test_all_machines_join_at_once_with_a_key_each_that_is_made_and_ended(world:
     values = {"mesh_tags": ["tag:muster"], "mesh_login_server": world.server.url}
     result = world.operator.play("mesh", "-vvv", **values)
     assert result.code == 0, result.output
-    assert world.server.online() == names(world)
+    eventually(lambda: world.server.online() == names(world), "all machines to be connected")
     assert len(set(world.keys.given)) == 3 and not [key for key in world.keys.given if key in result.output]
     assert world.keys.alive() == [] and world.keys.violations == []
     events = sorted(world.operator.ledger())

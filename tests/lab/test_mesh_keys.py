@@ -39,6 +39,11 @@ case "$*" in
 esac
 exit 0
 """
+REACH = """
+import json, sys
+from ansible_collections.muster.training.plugins.module_utils._node import host_reachability
+print(json.dumps(host_reachability.check_addresses(json.loads(sys.argv[1]), 10)))
+"""
 # A machine's own /var/lib, units, programs and /run, until the shell ends with its namespace.
 OWN = """set -e
 mount --make-rprivate /
@@ -63,10 +68,14 @@ class World(t.NamedTuple):
     values: dict[str, t.Any]
 
     def mesh(self, *words: str, **values: t.Any) -> Result:
-        """Run the playbook."""
+        """Run the playbook mesh."""
+        return self.play("mesh", *words, **values)
+
+    def play(self, playbook: str, *words: str, **values: t.Any) -> Result:
+        """Run a playbook."""
         program = os.fspath(pathlib.Path(sys.executable).parent / "ansible-playbook")
         extra = json.dumps({**self.values, **values})
-        argv = [program, "-i", str(self.folder / "inventory.json"), "muster.training.mesh", "-e", extra, *words]
+        argv = [program, "-i", str(self.folder / "inventory.json"), f"muster.training.{playbook}", "-e", extra, *words]
         ours = {"ANSIBLE_CONFIG": str(self.folder / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
         return Play(argv, {**os.environ, **ours}, self.folder / "play.log", self.folder, 0o022).wait(120)
 
@@ -115,6 +124,8 @@ def world(tmp_path: pathlib.Path) -> t.Iterator[World]:
 def test_three_machines_join_at_once_with_a_key_each_that_is_made_and_ended(world: World) -> None:
     predicted = world.mesh("--check")
     assert predicted.code == 0 and all(predicted.recap[name]["changed"] for name in world.tailnet.machines)
+    cluster = world.play("cluster", "--check", k3s_flannel_iface="tailscale0", muster_k3s_role="server")
+    assert cluster.code != 0 and all("is not in the mesh yet, which the cluster" in line for line in cluster.errors)
     assert world.keys.given == [] and world.tailnet.names() == []
     before = set(pathlib.Path(tempfile.gettempdir()).glob("muster-mesh-*"))
 
@@ -130,6 +141,33 @@ def test_three_machines_join_at_once_with_a_key_each_that_is_made_and_ended(worl
     assert sorted(line["event"] for line in ledger) == sorted(wanted * 3)
     assert joined.output.count(", direct") == 3
 
+    # Nothing listens there: that it is refused has come over the mesh.
+    first, *others = world.tailnet.machines
+    targets = [(world.tailnet.address_of(name), 9) for name in others]
+    answers = json.loads(world.tailnet.run(first, sys.executable, "-c", REACH, json.dumps(targets)))
+    assert [(item["address"], item["ok"]) for item in answers] == [(address, True) for address, _port in targets]
+
     again = world.mesh()
     assert again.code == 0 and again.changed == 0 and len(world.keys.given) == 3, again.output
     NOTES.append(f"mesh.yml, three machines with a key each: {joined.seconds:.1f} s, again {again.seconds:.1f} s")
+
+    left = world.mesh(mesh_state="absent")
+    assert left.code == 0 and all(left.recap[name]["changed"] == 1 for name in world.tailnet.machines), left.output
+    assert not list(world.tailnet.folder.glob("node-*/bin/tailscale")), "the programs are still there"
+    assert world.mesh(mesh_state="absent").changed == 0
+
+
+def test_a_key_from_a_file_joins_one_machine_and_a_refused_one_is_told(world: World) -> None:
+    (first, second, _third), place = world.tailnet.machines, world.folder / "key"
+    without = world.mesh(mesh_tags=[])
+    assert without.code != 0 and all("has no key to join with" in line for line in without.errors), without.output
+    place.write_text(world.tailnet.create_key())
+    ours: dict[str, t.Any] = {"mesh_tags": [], "mesh_auth_key_file": str(place)}
+    joined = world.mesh("--limit", first, **ours)
+    assert joined.code == 0 and joined.recap[first]["changed"] == 1, joined.output
+    assert world.mesh("--limit", first, **ours).changed == 0
+    place.write_text("hskey-auth-0123456789ab-" + "x" * 64)
+    refused = world.mesh("--limit", second, **ours)
+    assert refused.code != 0 and len(refused.errors) == 1, refused.output
+    assert "the tailnet refused the key" in refused.errors[0] and "x" * 64 not in refused.output
+    assert world.keys.given == [] and world.tailnet.names() == [first]

@@ -76,10 +76,11 @@ def ensure_key_absent(options: Options, context: Context) -> ModuleResult:
             return ensure_key_absent(options, dataclasses.replace(context, scheduler=real))
     home = StateHome(options["state_home"], parse_cluster_name(options["cluster"]))
     key_id = options.get("key_id")
-    named = options.get("key_ids") if key_id is None else [key_id]
+    asked = options.get("key_ids") if key_id is None else [key_id]
+    named = None if asked is None else set(_parse_texts(asked, "key_ids"))
     leases = read_ledger(home.folder).leases.values()
     open_keys = [lease for lease in leases if lease.resource == "auth_key" and lease.open]
-    tokens = {lease.token for lease in open_keys if named is None or set(named) & set(lease.ids)}
+    tokens = {lease.token for lease in open_keys if named is None or named & set(lease.ids)}
     if context.check or not tokens:
         return {"changed": bool(tokens), "key_id": key_id}
     tailnet = open_tailnet(options, context.externals)
