@@ -208,11 +208,10 @@ def _start_or_follow(
         _delete_former_start(asked, made, live)
         about = (asked.home, request.progress, asked.placement.node_uids, asked.facts.policies)
         submit.test_network(client, made, values, *about)
-        made = dataclasses.replace(made, begun=int(time.time()))
-        reference, known = submit.build_reference(kubernetes_plan.build_objects(made)[-1], made, context), None
-    if asked.store is not None and not follows:
         # A run that is followed has its Secret; what of it is signed is not signed again.
         values = submit.add_store(client, made, values, asked.store, request.progress)
+        made = dataclasses.replace(made, begun=int(time.time()))
+        reference, known = submit.build_reference(kubernetes_plan.build_objects(made)[-1], made, context), None
     reference = dataclasses.replace(reference, cluster_id=known or cluster_identity.read_cluster_id(client))
     current = dataclasses.replace(current, backend_ref=reference)
     files.private_dir(folder)

@@ -145,8 +145,10 @@ def test_network(
     policies: t.Sequence[KubeObject],
 ) -> None:
     """Run the network test; the kubelet pulls the image of its pods with the run's own credentials, too."""
-    apply(client, build_pull_secret(made, values))
+    pull = build_pull_secret(made, values)
     try:
+        if pull:
+            apply(client, pull)
         network_preflight.run_preflight(client, made, home, progress, node_uids, policies)
     except BaseException:
         delete_secret(client, made, made.pull_secret, progress)
@@ -154,9 +156,11 @@ def test_network(
 
 
 def add_store(
-    client: Client, made: KubePlan, values: secrets.JobSecrets, store: pod_store.PodStore, progress: Progress
+    client: Client, made: KubePlan, values: secrets.JobSecrets, store: pod_store.PodStore | None, progress: Progress
 ) -> secrets.JobSecrets:
     """Return the values of the run's Secret with what its pods need of object stores."""
+    if store is None:
+        return values
     visits = pod_store.visits_for(client, made.job, made.namespace, made.pull_secrets)
     return dataclasses.replace(values, files={**values.files, **store.values(visits, progress)})
 
