@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import pathlib
 import random
+import signal
 import typing as t
 
 import pytest
@@ -20,6 +22,8 @@ from ansible_collections.muster.training.plugins.module_utils._node import (
     pod_store,
 )
 from ansible_collections.muster.training.tests.fakes import object_store
+from ansible_collections.muster.training.tests.support.node_lab import eventually
+from ansible_collections.muster.training.tests.unit.plugins.module_utils._node.pod_lab import PodLab
 
 Dict = dict[str, t.Any]
 RULES: Dict = {"format": "files", "keep": None, "required": False, "shared": False, "resume": "auto"}
@@ -212,3 +216,37 @@ def test_the_addresses_are_read_or_the_pod_says_that_they_are_not_there(tmp_path
     assert pod_store.read({"store": str(place)}) == {"datasets": []} and pod_store.read({}) == {}
     with pytest.raises(pod_preflight.PodRefusal, match="are not in the pod"):
         pod_store.read({"store": str(tmp_path / "none")})
+
+
+def test_a_pod_that_is_killed_is_continued_by_another_from_the_bucket(
+    tmp_path: pathlib.Path, server: object_store.ObjectStore
+) -> None:
+    """Real processes of the pods' program: data from the bucket, a checkpoint into it, and out of it again."""
+    server.objects |= {"text/a.txt": b"a line of data"}
+    text = {
+        "name": "text",
+        "dataset": "d1",
+        "ca": None,
+        "objects": [["a.txt", 14, server.etag("text/a.txt")]],
+        "urls": [server.address("text/a.txt")],
+    }
+    place = tmp_path / "store"
+    place.write_bytes(gzip.compress(json.dumps({**addresses(server, 1), "datasets": [text]}).encode()))
+    save = 'printf "{\\"checkpoint_step\\": 5, \\"path\\": \\"$1/step-5.pt\\"}\\n" >> metrics.jsonl; sleep 60'
+    programs = (f'cat data/text/a.txt; echo; sleep 1; echo five > "$1/step-5.pt"; {save}', 'cat "$1/step-5.pt"; echo end')
+    lines = []
+    for number, program in enumerate(programs):
+        root = tmp_path / f"pod-{number}"
+        root.mkdir()
+        lab = PodLab(root)
+        folder = str(root / "checkpoints")
+        spec = lab.spec(0, ["sh", "-c", program, "sh", folder], checkpoints=RULES, store=str(place))
+        process = lab.start(spec)
+        if number == 0:
+            eventually(lambda: any(key.endswith("manifest.json") for key in server.objects), "it is stored")
+            os.killpg(process.pid, signal.SIGKILL)
+        end = lab.end(process)
+        lab.close()
+        lines.append(end.text)
+    assert "a line of data" in lines[0] and "five\nend" in lines[1] and end.code == 0
+    assert "fetched checkpoint step-5.pt from the bucket" in lines[1]
