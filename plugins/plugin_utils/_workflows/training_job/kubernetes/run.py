@@ -28,11 +28,13 @@ from ...._kube.objects import status
 from ...shared import cluster_identity, kube_connection, run_record
 from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
-from .. import network, pod_store, secret_leases, secrets
+from .. import network, pod_store
 from .. import source as code_source
 from ..announce import announce
 from ..explain import explain_end
 from ..follower import Follower, RunOutcome
+from ..job_secrets import leases as secret_leases
+from ..job_secrets import values as secrets
 from ..load import find_drill_id
 from ..network import NetworkPlan
 from ..outcome import (
@@ -206,8 +208,7 @@ def _start_or_follow(
         known = current.backend_ref.cluster_id if current.backend_ref else None
     else:
         _delete_former_start(asked, made, live)
-        about = (asked.home, request.progress, asked.placement.node_uids, asked.facts.policies)
-        submit.test_network(client, made, values, *about)
+        submit.test_network(client, made, values, asked.home, request.progress, asked.placement, asked.facts)
         # A run that is followed has its Secret; what of it is signed is not signed again.
         values = submit.add_store(client, made, values, asked.store, request.progress)
         made = dataclasses.replace(made, begun=int(time.time()))
@@ -363,7 +364,6 @@ def _conclude(
     else:
         delete_secret(client, made, made.secret, progress)
     log_recovery.recover_logs(client, made, follower, told == "done")
-    # What reads the logs of the pods is pulled with it, too.
     delete_secret(client, made, made.pull_secret, progress)
     outcome = explain_end(folder, check_attendance(made.job, follower, outcome), "kubernetes")
     ended = record_end(follower, outcome, record, guard.prices(follower.nodes.values()), follower.ended_at())

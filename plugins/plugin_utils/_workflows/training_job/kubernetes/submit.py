@@ -35,10 +35,12 @@ from ...._kube.objects.secrets import build_secret
 from ...shared import run_record
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
-from .. import changes, pod_store, secrets
+from .. import changes, pod_store
 from .. import source as code_source
+from ..job_secrets import values as secrets
 from . import network_preflight
 from . import plan as kubernetes_plan
+from .cluster_facts import ClusterFacts
 from .delete import delete_secret
 
 # The supporting objects of a run, in its folder.
@@ -141,15 +143,15 @@ def test_network(
     values: secrets.JobSecrets,
     home: StateHome,
     progress: Progress,
-    node_uids: t.Collection[str],
-    policies: t.Sequence[KubeObject],
+    placed: kubernetes_plan.PlacementDecision,
+    facts: ClusterFacts,
 ) -> None:
     """Run the network test; the kubelet pulls the image of its pods with the run's own credentials, too."""
     pull = build_pull_secret(made, values)
     try:
         if pull:
             apply(client, pull)
-        network_preflight.run_preflight(client, made, home, progress, node_uids, policies)
+        network_preflight.run_preflight(client, made, home, progress, placed.node_uids, facts.policies)
     except BaseException:
         delete_secret(client, made, made.pull_secret, progress)
         raise

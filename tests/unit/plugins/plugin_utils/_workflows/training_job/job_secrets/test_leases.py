@@ -19,7 +19,12 @@ from ansible_collections.muster.training.plugins.module_utils._model.job import 
 from ansible_collections.muster.training.plugins.plugin_utils._services import vault
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import secret_leases, secrets
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.job_secrets import (
+    leases as secret_leases,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.job_secrets import (
+    values as secrets,
+)
 from ansible_collections.muster.training.tests.support.run_world import Said
 
 JOB = {

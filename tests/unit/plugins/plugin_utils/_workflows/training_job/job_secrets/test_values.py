@@ -20,7 +20,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._ansible import er
 from ansible_collections.muster.training.plugins.plugin_utils._services import vault
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import bindings
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import secrets
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.job_secrets import (
+    values as secrets,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -18,16 +18,16 @@ import threading
 import time
 import typing as t
 
-from ....module_utils._model import validators as f
-from ....module_utils._model.errors import InputError, MusterError, RefusedError
-from ....module_utils._model.job import Job, SecretRef
-from ....module_utils._node import files
-from ..._services import vault
-from ..shared import bindings, credentials
-from ..shared.progress import Progress
-from ..shared.request import RunRequest
-from ..shared.state_dir import StateHome, delete_unstarted, load_record
-from . import secrets
+from .....module_utils._model import validators as f
+from .....module_utils._model.errors import InputError, MusterError, RefusedError
+from .....module_utils._model.job import Job, SecretRef
+from .....module_utils._node import files
+from ...._services import vault
+from ...shared import bindings, credentials
+from ...shared.progress import Progress
+from ...shared.request import RunRequest
+from ...shared.state_dir import StateHome, delete_unstarted, load_record
+from . import values as secrets
 
 LEASES_FILE: t.Final = "secret_leases.json"
 _RETRY_S: t.Final = 15.0
