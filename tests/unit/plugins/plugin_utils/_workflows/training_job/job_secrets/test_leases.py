@@ -193,3 +193,11 @@ def test_a_job_without_such_secrets_has_no_list(work: Work, service: Service, mo
     with work.hold() as found:
         assert found.env == {"TOKEN": "geheim-42"}
     assert not work.ledger.parent.exists() and service.made == 0
+
+
+def test_a_damaged_list_is_told_and_stops_nothing(work: Work, service: Service) -> None:
+    work.record("succeeded")
+    work.ledger.write_text('[{"name": "TOKEN"}]')
+    secret_leases.end_due(work.request, work.home)
+    assert len(work.said.lines) == 1 and "run r1 could not be ended" in work.said.lines[0]
+    assert service.revoked == [] and work.ledger.exists()
