@@ -15,7 +15,7 @@ import pytest
 
 from ansible_collections.muster.training.tests.e2e import service_world
 from ansible_collections.muster.training.tests.e2e.playbook_world import World
-from ansible_collections.muster.training.tests.support import sshd
+from ansible_collections.muster.training.tests.support import debian, sshd
 
 LEFT_OUT = pytest.StashKey[list[str]]()
 
@@ -102,7 +102,8 @@ def torch_python() -> str:
 @pytest.fixture
 def sshd_works() -> t.Iterator[None]:
     """OpenSSH's server, with the folder that it wants when root runs it."""
-    if not (shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/sbin")) or not shutil.which("ssh-keygen"):
-        lacking("openssh-server is not installed")
+    problem = debian.obtain("sshd", "openssh-server") or debian.obtain("ssh-keygen", "openssh-client")
+    if problem:
+        lacking(problem)
     with sshd.folder():
         yield

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ import typing as t
 
 from ansible_collections.muster.training.tests.e2e.playbook_world import NODES, Play, World, until
 from ansible_collections.muster.training.tests.lab.fabric.netns import Net, Wire, unmet
+from ansible_collections.muster.training.tests.support import debian
 
 _MBIT = 1000.0
 # One rank that makes five steps a second, saves every tenth and ends when the file "finish" appears.
@@ -47,9 +47,7 @@ while not (here / "finish").exists():
 
 def lacking() -> str:
     """Return why links cannot be cut on this machine, empty when they can."""
-    if not (shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/sbin")):
-        return "openssh-server is not installed"
-    return unmet()
+    return debian.obtain("sshd", "openssh-server") or unmet()
 
 
 class CutWorld(World):
@@ -120,10 +118,9 @@ class CutWorld(World):
         self.net.down()
         for daemon in self.daemons:
             daemon.wait()
-        shutil.rmtree(f"/tmp/{self.net.id}", ignore_errors=True)
 
     def _start_daemon(self, node: str, keys: pathlib.Path) -> None:
-        program = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/sbin") or "sshd"
+        program = debian.program("sshd") or "sshd"
         config = self.root / f"sshd-{node}"
         lines = ["Port 2222", f"HostKey {keys / 'host'}", f"AuthorizedKeysFile {keys / 'user.pub'}", "UsePAM no"]
         lines += ["StrictModes no", "PidFile none", "PermitRootLogin yes", "MaxStartups 100"]

@@ -76,7 +76,7 @@ def test_a_dataset_that_cannot_be_read_is_refused(world: World) -> None:
 @pytest.mark.parametrize(
     ("extra", "words"),
     [
-        ({"muster_state": {"pth": "/tmp"}}, ("muster_state.pth", "is not an option", "store, path")),
+        ({"muster_state": {"pth": "/tmp"}}, ("muster_state.pth", "is not an option", "Did you mean 'path'?")),
         ({"muster_cluster": "My Cluster"}, ("muster_cluster", "must be lower-case letters")),
         ({"muster_drill": {"target": "wroker", "at_step": 3}}, ("drill.target", "Did you mean 'worker'?")),
         ({"muster_drill": {"target": "worker"}}, ("drill.at_step", "one of at_step and after_s is required")),
