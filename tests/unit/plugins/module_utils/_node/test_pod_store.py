@@ -233,7 +233,10 @@ def test_a_pod_that_is_killed_is_continued_by_another_from_the_bucket(
     place = tmp_path / "store"
     place.write_bytes(gzip.compress(json.dumps({**addresses(server, 1), "datasets": [text]}).encode()))
     save = 'printf "{\\"checkpoint_step\\": 5, \\"path\\": \\"$1/step-5.pt\\"}\\n" >> metrics.jsonl; sleep 60'
-    programs = (f'cat data/text/a.txt; echo; sleep 1; echo five > "$1/step-5.pt"; {save}', 'cat "$1/step-5.pt"; echo end')
+    programs = (
+        f'cat data/text/a.txt; echo; sleep 1; echo five > "$1/step-5.pt"; {save}',
+        'cat "$1/step-5.pt"; echo end',
+    )
     lines = []
     for number, program in enumerate(programs):
         root = tmp_path / f"pod-{number}"
