@@ -76,9 +76,27 @@ def test_a_node_whose_pod_does_not_start_is_in_the_matrix_and_nothing_is_left(
     visits = Visits("n1", "n2", "n3", lost="n2")
     rows, _made = check(server, visits)
     told = {row.node: row.problem for row in rows}
-    assert "its image cannot be pulled" in str(told["n2"]) and "does not exist" in str(told["n1"])
+    assert "its image cannot be pulled" in str(told["n2"]) and told["n1"] is told["n3"] is None
     assert [item["step"] for request in visits.asked for item in request.values()].count("clean_up") == 1
     assert server.objects == {}
+
+
+def test_what_a_node_cannot_read_of_another_is_its_own_failure(
+    server: object_store.ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visits = Visits("n1", "n2")
+    real = visits.ask
+
+    def lose(requests: t.Any) -> t.Any:
+        for request in requests.values():
+            for item in request.get("checks", []):
+                if item["read"]["writer"] == "n2":
+                    item["read"] |= {"get": server.address("elsewhere")}
+        return real(requests)
+
+    monkeypatch.setattr(visits, "ask", lose)
+    rows, _made = check(server, visits)
+    assert [row.problem for row in rows] == ["bucket bucket: cannot read what n2 has written", None]
 
 
 def test_a_cluster_without_a_node_for_pods_is_refused(server: object_store.ObjectStore, tmp_path: pathlib.Path) -> None:
