@@ -146,6 +146,10 @@ def pick_value(ref: SecretRef, found: t.Mapping[str, bytes]) -> bytes:
     """
     # A token is the one value of what makes it.
     key = ref.key or (vault.TOKEN_KEY if ref.path and vault.is_token_maker(ref.path) else ref.name)
+    if set(found) == {credentials.WHOLE}:
+        if ref.key:
+            raise InputError(f"job.secret_refs.{ref.name}.key", f"{ref.path} is one value without keys", "Leave it out")
+        return found[credentials.WHOLE]
     if key not in found:
         there = f"It has: {', '.join(sorted(found))}" if found else "Check the name, and the path"
         raise InputError(f"job.secret_refs.{ref.name}.key", f"{ref.path} has no key '{key}'", there)
