@@ -101,6 +101,6 @@ def test_it_is_deployed_once_and_removed(store: Store) -> None:
 
 
 def test_an_object_of_another_with_its_name_stays(store: Store) -> None:
-    meta = {"name": "muster-store", "namespace": store.namespace}
+    meta: t.Any = {"name": "muster-store", "namespace": store.namespace}
     store.client.create({"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": [{"port": 1}]}})
     assert "is not this collection's" in store.play(code=2)

@@ -45,7 +45,7 @@ def install(root: pathlib.Path) -> dict[str, t.Any]:
     begin = {"paths": [PROGRAM, "/etc/muster/services/store/s3.json"], "service": "store", "unit": COMMON["unit"]}
     sent = base64.b64encode(zlib.compress(data)).decode()
     ask(root, "piece", path="/var/lib/muster/store.tgz", offset=0, data=sent, begin=begin)
-    assert files.read_json(root / "var/lib/muster/service-store.json")["files"][PROGRAM] is None  # type: ignore[index]
+    assert files.read_json(root / "var/lib/muster/service-store.json")["files"][PROGRAM] is None
     program = {"path": PROGRAM, "mode": 0o755, "sha256": hashlib.sha256(data).hexdigest(),
                "archive": "/var/lib/muster/store.tgz", "member": "weed"}  # fmt: skip
     secret = {"path": "/etc/muster/services/store/s3.json", "mode": 0o600, "text": "secret"}

@@ -16,6 +16,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import (
+    checkpoint_store,
     checkpoint_sync,
     dataset_stage,
     pod_preflight,
@@ -143,14 +144,14 @@ def test_cut_at_random_bytes_the_last_complete_one_is_taken(
     tmp_path: pathlib.Path, server: object_store.ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = random.Random(7)
-    monkeypatch.setattr(checkpoint_sync.checkpoint_store, "PART_BYTES", 10_000)
+    monkeypatch.setattr(checkpoint_store, "PART_BYTES", 10_000)
     given = addresses(server, 1)
     pod = Pod(tmp_path / "first", 0)
     rules = pod.restore(given)
     pod.save(rules, "step-1.pt", content.randbytes(30_000))
     whole = dict(server.objects)
     pod.save({**rules, "store": str(tmp_path / "none")}, "step-2.pt", content.randbytes(30_000), stored=False)
-    real = checkpoint_sync.checkpoint_store.read_range
+    real = checkpoint_store.read_range
     for number in range(6):
         left = [content.randrange(30_000)]
 
@@ -163,12 +164,12 @@ def test_cut_at_random_bytes_the_last_complete_one_is_taken(
 
         server.objects.clear()
         server.objects.update(whole)
-        monkeypatch.setattr(checkpoint_sync.checkpoint_store, "read_range", cut)
+        monkeypatch.setattr(checkpoint_store, "read_range", cut)
         with pytest.raises(KeyboardInterrupt):
             sync = checkpoint_sync.CheckpointSync(rules, pod.run, "pod")
             sync._take_reports()
             sync.step()
-        monkeypatch.setattr(checkpoint_sync.checkpoint_store, "read_range", real)
+        monkeypatch.setattr(checkpoint_store, "read_range", real)
         new = Pod(tmp_path / f"new-{number}", 0)
         new.restore(given)
         assert (new.folder / "step-1.pt").read_bytes() == (pod.folder / "step-1.pt").read_bytes()

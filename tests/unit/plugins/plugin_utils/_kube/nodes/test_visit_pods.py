@@ -25,7 +25,7 @@ VISIT = visit_pods.Visit(
 
 
 def test_an_api_server_takes_them_and_each_request_is_in_a_secret_of_its_own() -> None:
-    made = visit_pods.build_objects(VISIT, {"gpu-1": REQUEST, "gpu-2": b"{}"})
+    made: list[t.Any] = list(visit_pods.build_objects(VISIT, {"gpu-1": REQUEST, "gpu-2": b"{}"}))
     assert [item["kind"] for item in made] == ["ConfigMap", "Secret", "Secret", "Pod", "Pod"]
     assert [problem for item in made[:3] for problem in problems(item)] == []
     for pod in made[3:]:
@@ -38,7 +38,7 @@ def test_an_api_server_takes_them_and_each_request_is_in_a_secret_of_its_own() -
             "spec": {"template": template},
         }
         assert problems(job) == []
-    first, second = t.cast("list[t.Any]", made[3:])
+    first, second = made[3:]
     assert first["spec"]["volumes"][1]["secret"]["secretName"] == made[1]["metadata"]["name"] == "muster-visit-1-0"
     assert second["metadata"]["labels"] == {visit_pods.LABEL: "muster-visit-1"}
     assert "clean_up" not in json.dumps([first, second, made[0]["data"] and ""])

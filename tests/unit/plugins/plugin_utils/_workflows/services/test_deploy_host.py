@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import pathlib
 import tarfile
 import typing as t
@@ -62,7 +63,8 @@ class World(RunWorld):
         request = self.request(None, check=check, service=service, cluster="default",
                                state_home={"path": str(self.root / home)})  # fmt: skip
         known = {name: {**dict(request.hostvars[name]), **self.records.get(name, {})} for name in "ab"}
-        asked = dataclasses.replace(request, hostvars=known, connect=lambda _names: [self.host])  # type: ignore[arg-type]
+        host: t.Any = self.host
+        asked = dataclasses.replace(request, hostvars=known, connect=lambda _names: [host])
         return deploy.run(asked, [str(self.root / "inventory.yml")], source=str(self.release), wait_s=1)
 
     @property
@@ -76,8 +78,8 @@ def world(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator
     monkeypatch.setattr(host_service, "_systemd_version", lambda: 252)
     monkeypatch.setattr(host_service, "_unit", lambda _unit: {"active": "active", "enabled": True, "restarts": 0})
     monkeypatch.setattr(host_service, "_find_problem", lambda _ready: None)
-    monkeypatch.setattr(host_service.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(host_service.os, "uname", lambda: type("U", (), {"machine": "x86_64"}))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "uname", lambda: type("U", (), {"machine": "x86_64"}))
     found = World(tmp_path)
     yield found
     found.close()

@@ -41,7 +41,9 @@ class Visits:
                 raise NodeError(remote.name, "its image cannot be pulled")
             return host_agent.answer_request({"node": remote.name, "state_root": None, **requests[remote.name]})
 
-        return on_each_node([Remote(name) for name in requests], answer)  # type: ignore[arg-type,list-item]
+        remotes: t.Any = [Remote(name) for name in requests]
+        asked: t.Any = answer
+        return on_each_node(remotes, asked)
 
 
 @pytest.fixture

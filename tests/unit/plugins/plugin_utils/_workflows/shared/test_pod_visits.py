@@ -26,16 +26,17 @@ class Cluster:
         self.ends, self.made, self.deleted = ends, t.cast("list[Dict]", []), t.cast("list[str]", [])
 
     def list(self, _kind: str) -> ListPage:
-        ready: t.Any = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-        return ListPage([{"metadata": {"name": name}, **ready} for name in ("b", "a")], "1")
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        nodes: t.Any = [{"metadata": {"name": name}, "status": ready} for name in ("b", "a")]
+        return ListPage(nodes, "1")
 
     @contextlib.contextmanager
     def watch(self, *_words: t.Any, **_how: t.Any) -> t.Iterator[t.Any]:
         pods = [item for item in self.made if item["kind"] == "Pod"]
-        yield iter([WatchEvent("SYNCED"), *(WatchEvent("MODIFIED", {**pod, "status": end})
-                                            for pod, end in zip(pods, self.ends, strict=True))])  # fmt: skip
+        told: list[t.Any] = [{**pod, "status": end} for pod, end in zip(pods, self.ends, strict=True)]
+        yield iter([WatchEvent("SYNCED"), *(WatchEvent("MODIFIED", pod) for pod in told)])
 
-    def stream_log(self, _namespace: str, name: str, _container: str, **_how: t.Any) -> list[bytes]:
+    def stream_log(self, _namespace: str, name: str, _container: str, **_how: t.Any) -> t.Iterable[bytes]:
         return [b"noise", (MARK + json.dumps({"said": name})).encode()]
 
     def delete(self, kind: str, name: str, _namespace: str) -> None:
