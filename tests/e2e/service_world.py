@@ -18,7 +18,11 @@ import typing as t
 import urllib.error
 import urllib.request
 
-from ansible_collections.muster.training.tests.e2e.playbook_world import World
+from ansible_collections.muster.training.plugins.plugin_utils._services.component import Site
+from ansible_collections.muster.training.plugins.plugin_utils._services.seaweedfs import COMPONENT
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import deployed
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.tests.e2e.playbook_world import LIMIT_S, Play, Result, World
 
 ACCESS, SECRET = "AKcanaryaccess0001", "SKcanary-secret/9f2+Qx77k"
 KEYS = {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET}
@@ -47,6 +51,18 @@ class ServiceWorld(World):
             "resources": [{"purpose": "checkpoints", "ref": "ckpt/team"}, {"purpose": "datasets", "ref": "data"}],
             **changes,
         }
+
+    def bind_deployed(self, service: t.Mapping[str, t.Any], *words: str) -> Result:
+        """Bind a service of mode deploy, without the role that deploys it."""
+        task = {"muster.training.service_binding": {"services": [service], "cluster": "local",
+                                                     "state_home": {"path": str(self.state)}}, "run_once": True}  # fmt: skip
+        play = [{"hosts": "muster_nodes", "gather_facts": False, "tasks": [task]}]
+        place = self.root / "bind.yml"
+        place.write_text(json.dumps(play))
+        argv = [*self.prefix, self.program, "-i", os.fspath(self.inventory), os.fspath(place), *words]
+        log = self.root / f"bind-{len(self.plays)}.log"
+        self.plays.append(Play(argv, self.environment(None), log, self.root, 0o022))
+        return self.plays[-1].wait(LIMIT_S)
 
     def binding(self, name: str = "store") -> dict[str, t.Any]:
         """Return a binding as the controller keeps it."""
@@ -111,6 +127,31 @@ def seaweedfs(root: pathlib.Path, buckets: str = "ckpt,data") -> t.Iterator[Stor
         while not {*buckets.split(",")} <= {*store.buckets()}:
             assert time.monotonic() < end, "the buckets were not made"
         yield store
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def deployed_seaweedfs(world: ServiceWorld) -> t.Iterator[list[str]]:
+    """Run SeaweedFS as it is deployed, as the service own; yield its credentials."""
+    root = world.root / "own"
+    for name in ("data", "files"):
+        (root / name).mkdir(parents=True)
+    port = next(port for port in iter(free_port, None) if port < 54000)
+    site = Site("own", f"http://127.0.0.1:{port}", "127.0.0.1", port, str(root / "data"), str(root / "files"))
+    made = COMPONENT.make_credentials()
+    for name, text in COMPONENT.write_files(site, made).items():
+        (root / "files" / name).write_text(text)
+    home = StateHome({"path": str(world.state)}, "local")
+    deployed.write_credentials(home, "own", made)
+    deployed.write_deployed(home, "own", {"endpoint": site.endpoint, "backend": "hosts", "place": {}})
+    weed = str(pathlib.Path(services_python()).parent / COMPONENT.member)
+    with (root / "weed.log").open("wb") as log:
+        process = subprocess.Popen([weed, *COMPONENT.command(site)], cwd=root, stdout=log, stderr=log, env={})
+    try:
+        wait_for(f"{site.endpoint}{COMPONENT.ready}", process, root / "weed.log")
+        yield list(made.values())
     finally:
         process.kill()
         process.wait()

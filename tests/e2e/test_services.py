@@ -11,7 +11,14 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.tests.e2e.playbook_world import Result
-from ansible_collections.muster.training.tests.e2e.service_world import ACCESS, KEYS, SECRET, ServiceWorld, Store
+from ansible_collections.muster.training.tests.e2e.service_world import (
+    ACCESS,
+    KEYS,
+    SECRET,
+    ServiceWorld,
+    Store,
+    deployed_seaweedfs,
+)
 
 
 def play(world: ServiceWorld, service: t.Any, env: t.Mapping[str, str | None] = KEYS, **options: t.Any) -> Result:
@@ -89,3 +96,22 @@ def test_two_services_of_one_name_and_a_service_on_a_rented_node_are_refused(
     hosts = {"node-2": {"muster_node": {"name": "node-2", "ownership": "rented"}, "muster_address": "127.0.0.1"}}
     result = play(services, services.bind(store), hosts=hosts)
     refused(services, result, "127.0.0.1 is the node node-2, which is rented", "on a machine that you own")
+
+
+def test_a_store_that_was_deployed_gets_its_buckets_and_is_bound(services: ServiceWorld) -> None:
+    """SeaweedFS as the collection's description of it starts it; systemd and pods are the lab's."""
+    with deployed_seaweedfs(services) as secrets:
+        service = {
+            "name": "own",
+            "kind": "object_store",
+            "mode": "deploy",
+            "deploy": {"host": "node-1"},
+            "resources": [{"purpose": "datasets", "ref": "data"}, {"purpose": "checkpoints", "ref": "ckpt/team"}],
+        }
+        results = [services.bind_deployed(service, *words) for words in (("--check",), (), ())]
+        assert [result.code for result in results] == [0, 0, 0], "\n".join(result.output for result in results)
+        assert [result.changed for result in results] == [1, 1, 0]
+        binding = services.binding("own")
+        assert [(row["node"], row["ok"]) for row in binding["reachable_from"]] == [("node-1", True), ("node-2", True)]
+        shown = "".join(result.output for result in results) + str(binding)
+        assert not [value for value in secrets if value in shown] and "X-Amz" not in shown

@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
+from ansible_collections.muster.training.plugins.plugin_utils._services import vault
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import deploy
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.credentials import (
     SecretPlace,
@@ -29,6 +30,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.
 )
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.request import RunRequest
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import run as training_job
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     network_preflight,
 )
@@ -172,3 +174,29 @@ def test_openbao_is_made_in_a_cluster_once(
     assert [
         kind for kind in ("apps/v1/StatefulSet", "v1/Service", "v1/Secret") if client.list(kind, namespace).items
     ] == []
+
+
+def test_a_token_made_for_pods_is_in_the_runs_secret_alone_and_ended_with_it(
+    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path, monkeypatch: t.Any
+) -> None:
+    """Vault's answers are a stand-in's; the controller does not follow, and the next command ends the token."""
+    token, revoked = "s.canary-made-for-pods-0001", t.cast("list[str]", [])
+    monkeypatch.setenv("BAO_ADDR", "http://bao")
+    monkeypatch.setenv("BAO_TOKEN", "s.token-of-the-controller")
+    lease = vault.VaultLease("token", "accessor-1", 3600.0, True)
+    monkeypatch.setattr(vault, "require_issue", lambda *_args: None)
+    monkeypatch.setattr(vault, "issue", lambda *_args: ({"token": token}, lease))
+    monkeypatch.setattr(vault, "renew_own", lambda *_args: 0.0)
+    monkeypatch.setattr(vault, "revoke", lambda _access, item, _option: revoked.append(item.id))
+    refs = [{"name": "TOKEN", "from": "openbao", "path": "auth/token/create/job"}]
+    asked = parse_job({**to_yaml_names(job(namespace)), "secret_refs": refs})
+    assert kubernetes_run.run(request(api, tmp_path), home, asked)["changed"]
+    secret = client.get("v1/Secret", f"{RUN}-secrets", namespace)
+    assert secret is not None and base64.b64decode(secret["data"]["TOKEN"]).decode() == token
+    kept = b"".join(place.read_bytes() for place in tmp_path.rglob("*") if place.is_file())
+    objects = json.dumps([client.list(kind, namespace).items for kind in ("batch/v1/Job", "v1/ConfigMap", "v1/Event")])
+    for form in canary.encodings(token).values():
+        assert form not in kept and form.decode() not in objects
+    options = {"state": "cancelled", "state_home": {"path": str(home.root)}, "cluster": "default"}
+    assert revoked == [] and training_job.run(request(api, tmp_path, **options))["changed"]
+    assert revoked == ["accessor-1"] and client.get("v1/Secret", f"{RUN}-secrets", namespace) is None

@@ -145,7 +145,7 @@ HOLDERS: t.Final = {
     "plugin_utils/_workflows/shared/deployed.py": _HOST,
     "plugin_utils/_workflows/tailscale.py": _TAILNET,
     "plugin_utils/_workflows/training_job/dataset_binding.py": "tests/e2e/test_datasets.py",
-    "plugin_utils/_workflows/training_job/secrets.py": _SOURCES,
+    "plugin_utils/_workflows/training_job/job_secrets/values.py": _SOURCES,
 }
 
 

@@ -25,6 +25,7 @@ FOREIGN = {
     "ssh-keyscan",
     "ansible",
     "kubectl",
+    "bao",
     "git",
     "export",
     "cd",

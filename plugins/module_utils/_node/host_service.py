@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A supporting service on this node: its program, its files, its unit, whether it is ready, and taking it away.
 
-One record for each service says what was made for it, before it is made. What the service stores is no part of it.
+One record for each service says what was made for it, before it is made. The data of the service is not in it.
 
 This is a private utility of the collection; it may change without notice.
 """

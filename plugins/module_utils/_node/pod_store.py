@@ -104,11 +104,10 @@ def _fetch_newest(bucket: Given, rank: int, folder: pathlib.Path, form: str, run
         nodes[me] = NodeCheckpoints(tuple(local) if alone else (), tuple(stored[me]))
         choice = choose_checkpoints(nodes, excluded)[me]
         kept = [row["name"] for row in local if row["ok"]]
-        if not alone:
-            newer = [row["name"] for row in local if row["name"] != choice.name]
-            checkpoint_store.set_aside(folder, newer if choice.name else [])
-        elif choice.aside:
-            checkpoint_store.set_aside(folder, list(choice.aside))
+        aside = list(choice.aside)
+        if not alone and choice.fetch:
+            aside = [row["name"] for row in local if _is_newer(row, choice.fetch)]
+        checkpoint_store.set_aside(folder, aside)
         if choice.fetch is None or choice.fetch["name"] in kept:
             return
         slot = bucket["ranks"][me][choice.fetch["slot"]]
@@ -122,6 +121,10 @@ def _fetch_newest(bucket: Given, rank: int, folder: pathlib.Path, form: str, run
             _forget(bucket["ca"], slot)
             raise pod_preflight.PodRefusal(f"stored checkpoint {choice.fetch['name']} is damaged", _UNREACHABLE)
         excluded.add((choice.fetch["name"], choice.fetch["saved_at"]))
+
+
+def _is_newer(row: t.Mapping[str, t.Any], chosen: t.Mapping[str, t.Any]) -> bool:
+    return bool(row["saved_at"] > chosen["saved_at"] and row["name"] != chosen["name"])
 
 
 def _list_stored(bucket: Given, number: str) -> list[dict[str, t.Any]]:

@@ -74,6 +74,7 @@ def visit(request: NodeRequest) -> dict[str, t.Any]:
 
     ``checks``: for each bucket a ``write`` and, where objects are written, a ``read`` of what another node writes.
     ``make``: the buckets to make first; the other nodes wait for those. ``wait_s``: how long to wait for others.
+    An answer has ``unread`` when what another node should have written did not come.
     """
     until = time.monotonic() + float(request["wait_s"])
     made = make_buckets({"ca": request.get("ca"), **request["make"]}) if request.get("make") else {"ok": True}
@@ -84,7 +85,9 @@ def visit(request: NodeRequest) -> dict[str, t.Any]:
         missing = "NoSuchBucket" if request.get("awaits") else ""
         found = _ask_until_there(lambda check=check: write_probe(check["write"]), missing, until)  # type: ignore[misc]
         if found["ok"] and check.get("read"):
-            found |= _ask_until_there(lambda check=check: read_probe(check["read"]), "NoSuchKey", until)  # type: ignore[misc]
+            read = _ask_until_there(lambda check=check: read_probe(check["read"]), "NoSuchKey", until)  # type: ignore[misc]
+            # Whether that is this node's fault or the writer's, who sees both decides.
+            found |= {"unread": True} if read.get("code") == "NoSuchKey" else read
         answers.append(found)
     return {"answers": answers, "made": made.get("made", [])}
 

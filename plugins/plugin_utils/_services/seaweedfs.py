@@ -25,7 +25,7 @@ _KEY: t.Final = "GRPC_KEY"
 _CERTIFICATE: t.Final = "GRPC_CERTIFICATE"
 _IDENTITIES = "s3.json"
 _PARTS = ("master", "volume", "filer", "s3", "client")
-# Volumes of one GiB: a disk of any size is used, and what was deleted is given back in small steps.
+# Volumes of one GiB: they fit on a disk of any size, and space of deleted objects becomes free in small steps.
 _VOLUME_MB = 1024
 _ACTIONS = ("Admin", "Read", "Write", "List", "Tagging")
 

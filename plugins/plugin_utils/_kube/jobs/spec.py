@@ -121,6 +121,11 @@ class KubePlan:
         return object_name(self.run_id)
 
     @property
+    def first_attempt(self) -> int:
+        """Return the number of the first attempt of this start."""
+        return next(iter(self.pods.values())).attempt
+
+    @property
     def labels(self) -> dict[str, str]:
         """Return the labels of every object and every pod of the run."""
         return {
@@ -128,7 +133,7 @@ class KubePlan:
             RUN_LABEL: label_value(self.run_id),
             CLUSTER_LABEL: label_value(self.cluster),
             JOB_LABEL: self.job.name,
-            ATTEMPT_LABEL: str(next(iter(self.pods.values())).attempt),
+            ATTEMPT_LABEL: str(self.first_attempt),
         }
 
     @property

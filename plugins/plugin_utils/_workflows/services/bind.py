@@ -168,10 +168,13 @@ def _check(order: BindOrder, binding: Binding, remotes: t.Sequence[NodeClient]) 
         )
     rows: list[Reachability] = []
     made: list[str] = []
+    if order.check and binding.mode == "deploy":
+        # Its buckets may be among what is made.
+        return rows, made
     if not in_cluster:
         made = store_check.make_buckets(binding, signer, remotes) if makes else []
         rows = store_check.check_store(binding, signer, remotes, writes=writes)
-    if order.pods is not None and not (order.check and in_cluster):
+    if order.pods is not None:
         found, more = pod_check.check_from_pods(binding, signer, order.pods, writes=writes, make=makes)
         rows, made = [*rows, *found], [*made, *more]
     return rows, made

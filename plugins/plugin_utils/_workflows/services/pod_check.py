@@ -14,7 +14,7 @@ import uuid
 from ....module_utils._model.binding import Binding, Reachability
 from ....module_utils._model.errors import RefusedError
 from ..._services.s3_addresses import ObjectPlace, S3Signer
-from ..shared.pod_visits import PodVisits
+from ..shared.pod_visits import Answers, PodVisits
 from . import store_check
 from .store_check import BucketCheck
 
@@ -51,12 +51,21 @@ def check_from_pods(
     rows: dict[str, Reachability] = {}
     for number, check in enumerate(checks):
         for node in nodes:
-            given = answers.get(node, {}).get("answers") or []
-            row = store_check.build_row(check, node, given[number] if given else {}, errors.get(node))
+            row = store_check.build_row(
+                check, node, _answer_of(answers, number, node, following[node]), errors.get(node)
+            )
             rows[node] = row if node not in rows else store_check.find_worse(rows[node], row)
     _clean_up(checks, visits, nodes, rows)
     made = [str(name) for answer in answers.values() for name in answer.get("made") or []]
     return [rows[node] for node in nodes], made
+
+
+def _answer_of(answers: Answers, number: int, node: str, writer: str) -> dict[str, t.Any]:
+    """Return what a node answered about a bucket. That it read nothing of a writer that failed is not its failure."""
+    found, wrote = ((answers.get(name, {}).get("answers") or [{}] * (number + 1))[number] for name in (node, writer))
+    if found.get("unread") and wrote.get("ok"):
+        return {"ok": False, "failed": f"cannot read what {writer} has written", "fix": "Check caches on the way"}
+    return dict(found)
 
 
 def _build_check(check: BucketCheck, node: str, writer: str) -> dict[str, t.Any]:

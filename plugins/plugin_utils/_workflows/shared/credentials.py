@@ -36,6 +36,8 @@ _NAMES: t.Final = {
 _OPTIONAL: t.Final = ("session_token",)
 _S3: t.Final = ("access_key", "secret_key", "session_token")
 _IDENTITY: t.Final = ("client_id", "client_secret")
+# What the one value of a secret without keys is called.
+WHOLE: t.Final = ""
 _LARGEST = 1 << 16
 
 
@@ -97,8 +99,7 @@ def read_listed(
         return _read_cluster(place.path, option, open_cluster or _open_default_cluster)
     if place.source == "aws_secrets_manager":
         answer = aws_secrets.read_values(aws_access(option, place.binding), place.path, option)
-        # A secret without keys is one value, whatever it is called here.
-        return answer if isinstance(answer, dict) else dict.fromkeys(names, answer)
+        return answer if isinstance(answer, dict) else {WHOLE: answer}
     if place.source == "infisical":
         return infisical.read_values(infisical_access(option, place.binding), place.path, names, option)
     found = vault.read_secret(vault_access(place.source, option, place.binding), place.path, option)

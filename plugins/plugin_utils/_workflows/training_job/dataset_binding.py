@@ -137,7 +137,9 @@ def stage(
 class Asked(t.Protocol):
     """What lists a bucket: a host, or a pod of a cluster."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The name of the node."""
 
     def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
         """Send a request; raise MusterError where it fails."""

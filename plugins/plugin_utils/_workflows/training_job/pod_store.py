@@ -136,7 +136,6 @@ def open_store(home: StateHome, job: Job, nodes: t.Sequence[str], run_id: str) -
     return PodStore(checkpoints, dataset_binding.open_bound(home, job, nodes, "pod"), tuple(nodes))
 
 
-def visits_for(client: Client, job: Job, namespace: str) -> PodVisits:
-    """Return short pods of the job's own image."""
-    pulls = tuple(str(ref.path) for ref in job.secret_refs if ref.deliver == "registry")
+def visits_for(client: Client, job: Job, namespace: str, pulls: tuple[str, ...]) -> PodVisits:
+    """Return short pods of the job's own image; ``pulls`` are the Secrets that it is pulled with."""
     return PodVisits(client, namespace, str(job.image), job.python, pulls)

@@ -17,7 +17,7 @@ from ....module_utils._model import stop_on
 from ....module_utils._model.errors import InputError, RefusedError
 from ..shared.request import Dict, Result, RunRequest
 from ..shared.state_dir import StateHome, load_record
-from . import secret_leases
+from .job_secrets import leases as secret_leases
 from .load import load_job
 from .outcome import require_trained
 

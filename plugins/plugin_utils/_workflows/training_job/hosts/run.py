@@ -26,9 +26,11 @@ from ...._hosts.node_client import NodeClient, find_answering, most_telling_erro
 from ...shared import kube_connection
 from ...shared.request import Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
-from .. import checkpoint_binding, dataset_binding, network, secret_leases, secrets
+from .. import checkpoint_binding, dataset_binding, network
 from .. import source as code_source
 from ..changes import describe_changes
+from ..job_secrets import leases as secret_leases
+from ..job_secrets import values as secrets
 from ..load import find_drill_id
 from ..outcome import build_result, record_cancelled
 from . import addresses, lease_guard

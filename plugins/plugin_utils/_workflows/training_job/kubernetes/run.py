@@ -25,15 +25,16 @@ from ...._kube.api.client import Client
 from ...._kube.api.kinds import KubeObject
 from ...._kube.jobs.spec import ATTEMPT_LABEL, KubePlan
 from ...._kube.objects import status
-from ...._kube.objects.apply import apply
 from ...shared import cluster_identity, kube_connection, run_record
 from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
-from .. import network, pod_store, secret_leases, secrets
+from .. import network, pod_store
 from .. import source as code_source
 from ..announce import announce
 from ..explain import explain_end
 from ..follower import Follower, RunOutcome
+from ..job_secrets import leases as secret_leases
+from ..job_secrets import values as secrets
 from ..load import find_drill_id
 from ..network import NetworkPlan
 from ..outcome import (
@@ -47,7 +48,7 @@ from ..outcome import (
 from ..pod_store import PodStore
 from ..software import add_software
 from ..transport import TransportWatch
-from . import cluster_facts, leader_lease, lease_guard, log_recovery, network_preflight, submit
+from . import cluster_facts, leader_lease, lease_guard, log_recovery, submit
 from . import plan as kubernetes_plan
 from .cluster_facts import ClusterFacts
 from .delete import DELETION_S, delete_run, delete_secret, wait_for_pods
@@ -207,10 +208,11 @@ def _start_or_follow(
         known = current.backend_ref.cluster_id if current.backend_ref else None
     else:
         _delete_former_start(asked, made, live)
-        _test_network(asked, made, values)
+        submit.test_network(client, made, values, asked.home, request.progress, asked.placement, asked.facts)
+        # A run that is followed has its Secret; what of it is signed is not signed again.
+        values = submit.add_store(client, made, values, asked.store, request.progress)
         made = dataclasses.replace(made, begun=int(time.time()))
         reference, known = submit.build_reference(kubernetes_plan.build_objects(made)[-1], made, context), None
-    values = _add_store(asked, made, values, follows)
     reference = dataclasses.replace(reference, cluster_id=known or cluster_identity.read_cluster_id(client))
     current = dataclasses.replace(current, backend_ref=reference)
     files.private_dir(folder)
@@ -230,30 +232,6 @@ def _start_or_follow(
     return _follow(asked, made, t.cast(KubeObject, live), current, drilling, claim, restore, changed=not follows)
 
 
-def _test_network(asked: ClusterRun, made: KubePlan, values: secrets.JobSecrets) -> None:
-    """Run the network test; the kubelet pulls the image of its pods with the run's own credentials, too."""
-    progress, client = asked.request.progress, asked.client
-    apply(client, submit.build_pull_secret(made, values))
-    try:
-        uids, policies = asked.placement.node_uids, asked.facts.policies
-        network_preflight.run_preflight(client, made, asked.home, progress, uids, policies)
-    except BaseException:
-        delete_secret(client, made, made.pull_secret, progress)
-        raise
-
-
-def _add_store(asked: ClusterRun, made: KubePlan, values: secrets.JobSecrets, follows: bool) -> secrets.JobSecrets:
-    """Return the values of the run's Secret with what its pods need of object stores.
-
-    A run that is followed has its Secret; what of it is signed is not signed again.
-    """
-    if asked.store is None or follows:
-        return values
-    visits = pod_store.visits_for(asked.client, made.job, made.namespace)
-    stored = asked.store.values(visits, asked.request.progress)
-    return dataclasses.replace(values, files={**values.files, **stored})
-
-
 def _submit(
     asked: ClusterRun, made: KubePlan, values: secrets.JobSecrets, record: RunRecord
 ) -> tuple[KubeObject, RunRecord]:
@@ -271,7 +249,7 @@ def _submit(
     reference = dataclasses.replace(t.cast(BackendRef, record.backend_ref), uid=live["metadata"].get("uid"))
     record = dataclasses.replace(record, backend_ref=reference)
     run_record.write_record(folder, record)
-    line = {"at": time.time(), "kind": "submitted", "attempt": _first_attempt(made)}
+    line = {"at": time.time(), "kind": "submitted", "attempt": made.first_attempt}
     files.append_json(folder / "events.jsonl", line)
     return live, record
 
@@ -307,10 +285,6 @@ def _continues(asked: ClusterRun, live: KubeObject | None) -> bool:
     if not asked.request.options.get("recreate") or not submit.is_run(live, asked.run_id):
         raise problem
     return False
-
-
-def _first_attempt(made: KubePlan) -> int:
-    return next(iter(made.pods.values())).attempt
 
 
 def _follow(
@@ -390,7 +364,6 @@ def _conclude(
     else:
         delete_secret(client, made, made.secret, progress)
     log_recovery.recover_logs(client, made, follower, told == "done")
-    # What reads the logs of the pods is pulled with it, too.
     delete_secret(client, made, made.pull_secret, progress)
     outcome = explain_end(folder, check_attendance(made.job, follower, outcome), "kubernetes")
     ended = record_end(follower, outcome, record, guard.prices(follower.nodes.values()), follower.ended_at())
@@ -415,7 +388,7 @@ def _open_record(asked: ClusterRun, made: KubePlan, follows: bool) -> RunRecord:
         "derived": _derive(asked, made),
         "fabric": asked.network.reference,
         "job": to_yaml_names(made.job),
-        "generation": _first_attempt(made),
+        "generation": made.first_attempt,
         "hosts": (),
     }
     if before is None:

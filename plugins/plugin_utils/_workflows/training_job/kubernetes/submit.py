@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import pathlib
 import typing as t
@@ -33,10 +34,14 @@ from ...._kube.objects.apply import apply
 from ...._kube.objects.secrets import build_secret
 from ...shared import run_record
 from ...shared.progress import Progress
-from .. import changes, secrets
+from ...shared.state_dir import StateHome
+from .. import changes, pod_store
 from .. import source as code_source
+from ..job_secrets import values as secrets
 from . import network_preflight
 from . import plan as kubernetes_plan
+from .cluster_facts import ClusterFacts
+from .delete import delete_secret
 
 # The supporting objects of a run, in its folder.
 _OBJECTS = "objects.json"
@@ -130,6 +135,36 @@ def build_pull_secret(made: KubePlan, values: secrets.JobSecrets) -> list[KubeOb
     data = base64.b64encode(json.dumps({"auths": entries}).encode()).decode()
     meta: ObjectMeta = {"name": made.pull_secret, "namespace": made.namespace, "labels": made.labels}
     return [build_secret(meta, "kubernetes.io/dockerconfigjson", {}, {".dockerconfigjson": data})]
+
+
+def test_network(
+    client: Client,
+    made: KubePlan,
+    values: secrets.JobSecrets,
+    home: StateHome,
+    progress: Progress,
+    placed: kubernetes_plan.PlacementDecision,
+    facts: ClusterFacts,
+) -> None:
+    """Run the network test; the kubelet pulls the image of its pods with the run's own credentials, too."""
+    pull = build_pull_secret(made, values)
+    try:
+        if pull:
+            apply(client, pull)
+        network_preflight.run_preflight(client, made, home, progress, placed.node_uids, facts.policies)
+    except BaseException:
+        delete_secret(client, made, made.pull_secret, progress)
+        raise
+
+
+def add_store(
+    client: Client, made: KubePlan, values: secrets.JobSecrets, store: pod_store.PodStore | None, progress: Progress
+) -> secrets.JobSecrets:
+    """Return the values of the run's Secret with what its pods need of object stores."""
+    if store is None:
+        return values
+    visits = pod_store.visits_for(client, made.job, made.namespace, made.pull_secrets)
+    return dataclasses.replace(values, files={**values.files, **store.values(visits, progress)})
 
 
 def set_owners(client: Client, companions: t.Iterable[KubeObject], live: KubeObject) -> None:

@@ -75,7 +75,8 @@ def test_what_hosts_do_not_carry_out_yet_is_refused_by_name(changes: dict[str, t
 
 
 @pytest.mark.parametrize(
-    ("changes", "option"), [*BINDINGS, ({"checkpoints": {"binding": "b"}}, "job.checkpoints.binding")]
+    ("changes", "option"),
+    [*BINDINGS, ({"launcher": "mpi", "checkpoints": {"binding": "b"}}, "job.checkpoints.binding")],
 )
 def test_what_kubernetes_does_not_carry_out_yet_is_refused_by_name(changes: dict[str, t.Any], option: str) -> None:
     with pytest.raises(InputError, match="is not available yet on Kubernetes: it comes with") as caught:

@@ -68,3 +68,26 @@ def test_a_service_on_a_machine_that_is_terminated_is_refused() -> None:
     service.refuse_rented(found, {"10.0.0.8": "gpu-8"})
     with pytest.raises(RefusedError, match=r"10\.0\.0\.7 is the node gpu-7, which is rented"):
         service.refuse_rented(found, {"10.0.0.7": "gpu-7"})
+
+
+PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
+
+def test_a_service_of_secrets_names_its_provider_and_an_address_follows_from_a_region() -> None:
+    bao = {"name": "bao", "kind": "secrets", "mode": "bind"}
+    (aws,) = parse({**bao, "provider": "aws_secrets_manager", "region": "eu-west-1"})
+    assert aws.to_binding(None).endpoint == "https://secretsmanager.eu-west-1.amazonaws.com"
+    (other,) = parse({**bao, "provider": "aws_secrets_manager", "region": "eu-west-1", "endpoint": "https://aws:1"})
+    assert other.address == "https://aws:1"
+    with pytest.raises(InputError, match=r"bao\.endpoint: is required"):
+        parse({**bao, "provider": "infisical", "region": "eu-west-1"})
+    with pytest.raises(InputError, match=r"bao\.provider: 'doppler' holds no secrets"):
+        parse({**bao, "provider": "doppler", "endpoint": "https://d"})
+
+
+def test_an_authority_is_a_file_or_the_certificates_themselves() -> None:
+    assert [parse({**BIND, "ca": ca})[0].ca for ca in ("ca.pem", PEM)] == ["ca.pem", PEM]
+    with pytest.raises(InputError, match="and no key"):
+        parse({**BIND, "ca": PEM + "-----BEGIN PRIVATE KEY-----\n"})
+    with pytest.raises(InputError, match="control characters"):
+        parse({**BIND, "ca": "ca.pem\nx"})

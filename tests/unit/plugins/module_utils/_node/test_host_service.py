@@ -45,7 +45,7 @@ def install(root: pathlib.Path) -> dict[str, t.Any]:
     begin = {"paths": [PROGRAM, "/etc/muster/services/store/s3.json"], "service": "store", "unit": COMMON["unit"]}
     sent = base64.b64encode(zlib.compress(data)).decode()
     ask(root, "piece", path="/var/lib/muster/store.tgz", offset=0, data=sent, begin=begin)
-    assert files.read_json(root / "var/lib/muster/service-store.json")["files"][PROGRAM] is None  # type: ignore[index]
+    assert files.read_json(root / "var/lib/muster/service-store.json")["files"][PROGRAM] is None
     program = {"path": PROGRAM, "mode": 0o755, "sha256": hashlib.sha256(data).hexdigest(),
                "archive": "/var/lib/muster/store.tgz", "member": "weed"}  # fmt: skip
     secret = {"path": "/etc/muster/services/store/s3.json", "mode": 0o600, "text": "secret"}
@@ -102,3 +102,30 @@ def test_it_is_ready_when_it_answers_as_it_should() -> None:
         server.shutdown()
         server.server_close()
     assert "does not answer" in str(host_service._find_problem({"url": f"{url}/healthz", "statuses": [200]}))
+
+
+@pytest.mark.parametrize(("problem", "restarted"), [(None, False), ("it answers with status 503", True)])
+def test_one_that_runs_and_does_not_serve_is_started_again(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, problem: str | None, restarted: bool
+) -> None:
+    """As one that keeps secrets and was sealed."""
+    said: list[tuple[str, ...]] = []
+    problems = [problem]
+    monkeypatch.setattr(host_service, "run", lambda *words, **_how: said.append(words) or "")
+    monkeypatch.setattr(host_service, "_unit", lambda _unit: {"active": "active", "enabled": True, "restarts": 0})
+    monkeypatch.setattr(host_service, "_find_problem", lambda _ready: problems.pop() if problems else None)
+
+    class Record:
+        def apply(self, *_unused: object) -> dict[str, object]:
+            return {}
+
+        def read(self) -> dict[str, object]:
+            return {"started_with": "s"}
+
+        def write(self, _record: object) -> None:
+            return
+
+    monkeypatch.setattr(host_service, "_recorder", lambda _request: Record())
+    about = {"unit": "u", "cluster": "c", "start_with": "s", "data": "/d", "release": None, "ready": {}, "wait_s": 1}
+    host_service._apply({"files": [], "service": "bao", **about})
+    assert (("systemctl", "restart", "--no-block", "u") in said) == restarted

@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import typing as t
 
 import pytest
+from cryptography import x509
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._model.service import parse_services
 from ansible_collections.muster.training.plugins.module_utils._model.service_deploy import Deploy
+from ansible_collections.muster.training.plugins.plugin_utils._services.component import certificate_of
 from ansible_collections.muster.training.plugins.plugin_utils._services.components import find_component
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import deploy
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.digest_lock import DigestLock
@@ -59,3 +62,15 @@ def test_others_are_refused(tmp_path: pathlib.Path, changes: t.Any, problem: str
     with pytest.raises(InputError, match=problem):
         deploy.run(request, [])
     world.close()
+
+
+def test_a_certificate_is_made_for_the_addresses_and_again_for_others(tmp_path: pathlib.Path) -> None:
+    asked = dataclasses.replace(order(tmp_path), component=find_component("secrets", None, "x"))
+    made = asked.require_credentials(lambda: None, ["192.0.2.7", "bao.example"])
+    certificate = x509.load_pem_x509_certificate(str(certificate_of(made)).encode())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(item) for item in names.get_values_for_type(x509.IPAddress)] == ["192.0.2.7"]
+    assert names.get_values_for_type(x509.DNSName) == ["bao.example"]
+    assert asked.require_credentials(lambda: None, ["192.0.2.7", "bao.example"]) == made
+    moved = asked.require_credentials(lambda: None, ["192.0.2.8"])
+    assert moved["SEAL_KEY"] == made["SEAL_KEY"] and moved["TLS_CERTIFICATE"] != made["TLS_CERTIFICATE"]

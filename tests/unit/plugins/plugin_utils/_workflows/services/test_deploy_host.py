@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import pathlib
 import tarfile
 import typing as t
@@ -62,7 +63,8 @@ class World(RunWorld):
         request = self.request(None, check=check, service=service, cluster="default",
                                state_home={"path": str(self.root / home)})  # fmt: skip
         known = {name: {**dict(request.hostvars[name]), **self.records.get(name, {})} for name in "ab"}
-        asked = dataclasses.replace(request, hostvars=known, connect=lambda _names: [self.host])  # type: ignore[arg-type]
+        host: t.Any = self.host
+        asked = dataclasses.replace(request, hostvars=known, connect=lambda _names: [host])
         return deploy.run(asked, [str(self.root / "inventory.yml")], source=str(self.release), wait_s=1)
 
     @property
@@ -76,8 +78,8 @@ def world(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator
     monkeypatch.setattr(host_service, "_systemd_version", lambda: 252)
     monkeypatch.setattr(host_service, "_unit", lambda _unit: {"active": "active", "enabled": True, "restarts": 0})
     monkeypatch.setattr(host_service, "_find_problem", lambda _ready: None)
-    monkeypatch.setattr(host_service.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(host_service.os, "uname", lambda: type("U", (), {"machine": "x86_64"}))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "uname", lambda: type("U", (), {"machine": "x86_64"}))
     found = World(tmp_path)
     yield found
     found.close()
@@ -140,3 +142,27 @@ def test_rented_machines_moves_and_unfit_hosts_are_refused(world: World, monkeyp
         world.deploy()
     with pytest.raises(InputError, match="MinIO|minio"):
         world.deploy(provider="minio")
+
+
+def test_openbao_is_deployed_once_with_https(world: World) -> None:
+    """Its material is in the files of the service and in the state home, and nowhere in what is returned or sent."""
+    archive = world.release / "openbao_2.7.2_linux_amd64.tar.gz"
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(world.root / "weed", "bao")
+    bao: Dict = {"name": "bao", "kind": "secrets", "resources": []}
+    first = world.deploy(**bao)
+    assert first["changed"] and first["endpoint"] == "https://127.0.0.1:8200"
+    world.host.asked.clear()
+    assert not world.deploy(**bao)["changed"] and world.host.asked == ["look"]
+    place = world.root / "home" / "default" / "services" / "bao.credentials"
+    made = dict(line.split(" = ", 1) for line in place.read_text().splitlines() if " = " in line)
+    placed = world.host.root / "etc" / "muster" / "services" / "bao"
+    assert (placed / "seal.key").read_text() == made["SEAL_KEY"]
+    assert {item.stat().st_mode & 0o777 for item in placed.iterdir()} == {0o600}
+    unit = (world.host.root / "etc" / "systemd" / "system" / "muster-bao.service").read_text()
+    others = [item for item in world.root.rglob("*") if item.is_file() and item.parent != placed and item != place]
+    for name in ("VAULT_TOKEN", "ADMIN_TOKEN", "SEAL_KEY", "TLS_KEY"):
+        assert made[name] not in unit + repr(first), name
+        assert not [item for item in others if made[name].encode() in item.read_bytes()], name
+    with pytest.raises(InputError, match="'vault' for secrets cannot be deployed"):
+        world.deploy(**bao, provider="vault")

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import base64
 import pathlib
+import types
 import typing as t
 
 import pytest
@@ -95,3 +97,46 @@ def test_a_binding_is_opened_with_its_keys(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     about = {"name": "s", "component": "object_store", "mode": "bind", "endpoint": "http://x"}
     assert credentials.open_signer(Binding.from_dict(about), "x").sign("GET", "b").startswith("http://x/b?")
+
+
+def test_infisical_is_asked_where_its_variables_or_its_binding_say(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    for name in ("INFISICAL_TOKEN", "INFISICAL_API_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(InputError, match="INFISICAL_UNIVERSAL_AUTH_CLIENT_ID and"):
+        credentials.infisical_access("x")
+    monkeypatch.setenv("INFISICAL_UNIVERSAL_AUTH_CLIENT_ID", "the-client-id-1")
+    monkeypatch.setenv("INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET", SECRET)
+    found = credentials.infisical_access("x")
+    assert (found.address, found.token) == ("https://app.infisical.com", None) and found.client_secret is not None
+    monkeypatch.setenv("INFISICAL_API_URL", "https://eu.infisical.com/api")
+    monkeypatch.setenv("INFISICAL_TOKEN", "a-token-that-exists-1")
+    found = credentials.infisical_access("x")
+    assert found.address == "https://eu.infisical.com" and found.token is not None
+    place = tmp_path / "identity"
+    place.write_text(f"ID = the-other-id-1\nSECRET = {SECRET}\n")
+    keys = {"client_id": "ID", "client_secret": "SECRET"}
+    binding = Binding("inf", "secrets", "bind", "https://i", secret_ref=SecretPointer("file", str(place), keys))
+    found = credentials.infisical_access("x", binding)
+    assert found.address == "https://i" and found.token is None
+    assert found.client_id is not None and found.client_id.reveal() == "the-other-id-1"
+
+
+def test_aws_is_asked_as_its_binding_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert credentials.aws_access("x").keys is None, "botocore finds them"
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    binding = Binding("aws", "secrets", "bind", "https://a", region="eu-west-1", secret_ref=SecretPointer("env"))
+    found = credentials.aws_access("x", binding)
+    assert found.region == "eu-west-1" and found.keys is not None and found.keys.secret_key.reveal() == SECRET
+
+
+def test_credentials_may_be_in_a_secret_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET}
+    live = {"data": {name: base64.b64encode(value.encode()).decode() for name, value in data.items()}}
+    client = types.SimpleNamespace(namespace="d", get=lambda _kind, name, _ns: live if name == "s3" else None)
+    monkeypatch.setattr(credentials, "_open_default_cluster", lambda: client)
+    assert revealed(SecretPointer("kubernetes", "team/s3")) == [ACCESS, SECRET]
+    with pytest.raises(InputError, match="Secret none does not exist in the namespace d"):
+        revealed(SecretPointer("kubernetes", "none"))

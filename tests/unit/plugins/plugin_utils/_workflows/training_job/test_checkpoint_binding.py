@@ -17,6 +17,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_store
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import bind
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import checkpoint_binding
 from ansible_collections.muster.training.tests.fakes import object_store, s3_signer
 from ansible_collections.muster.training.tests.support.run_world import RunWorld
@@ -111,7 +112,7 @@ def test_a_store_that_is_gone_when_a_run_starts_refuses_it(world: RunWorld, serv
 def test_addresses_are_for_all_slots_of_a_rank_and_a_week(world: RunWorld, server: object_store.ObjectStore) -> None:
     bind_store(world, server)
     wanted = parse_job({**job(world, keep=2, path="/shared"), "nodes": 2})
-    home = checkpoint_binding.StateHome({"path": str(world.root / "home")}, "default")
+    home = StateHome({"path": str(world.root / "home")}, "default")
     bound = checkpoint_binding.open_bound(home, wanted, ["a", "b"], "r")
     assert bound is not None and bound.slots == 3 and [bound.stores(rank) for rank in (0, 1)] == [True, False]
     value = json.loads(bound.addresses(1))

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import json
+import types
 import typing as t
 
 import pytest
@@ -15,6 +18,9 @@ from ansible_collections.muster.training.plugins.module_utils._model.job import 
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import BackendRef, RunRecord
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import DIGEST, RUN_LABEL
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.job_secrets import (
+    values as secrets,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import submit
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.source import (
     CodeSource,
@@ -66,3 +72,14 @@ def test_a_run_whose_end_was_not_recorded_is_not_started_again() -> None:
         (None, None, False),
     ):
         submit.require_recorded_end("x-1", before, found, recreate)
+
+
+def test_the_registries_of_a_run_are_in_one_secret() -> None:
+    made = t.cast(t.Any, types.SimpleNamespace(pull_secret="r1-pull", secret=None, namespace="team", labels={}))
+    configs = {name: json.dumps({"auths": {name: {"auth": "bm8="}}}).encode() for name in ("a.example", "b.example")}
+    (found,) = submit.build_run_secrets(made, secrets.JobSecrets(registries=configs))
+    data = t.cast(t.Any, found)["data"][".dockerconfigjson"]
+    assert sorted(json.loads(base64.b64decode(data))["auths"]) == ["a.example", "b.example"]
+    assert t.cast(t.Any, found)["type"] == "kubernetes.io/dockerconfigjson"
+    none = t.cast(t.Any, types.SimpleNamespace(pull_secret=None, secret=None))
+    assert submit.build_run_secrets(none, secrets.JobSecrets()) == []

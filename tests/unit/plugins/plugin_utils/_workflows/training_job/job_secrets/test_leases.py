@@ -19,7 +19,12 @@ from ansible_collections.muster.training.plugins.module_utils._model.job import 
 from ansible_collections.muster.training.plugins.plugin_utils._services import vault
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import secret_leases, secrets
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.job_secrets import (
+    leases as secret_leases,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.job_secrets import (
+    values as secrets,
+)
 from ansible_collections.muster.training.tests.support.run_world import Said
 
 JOB = {
@@ -188,3 +193,11 @@ def test_a_job_without_such_secrets_has_no_list(work: Work, service: Service, mo
     with work.hold() as found:
         assert found.env == {"TOKEN": "geheim-42"}
     assert not work.ledger.parent.exists() and service.made == 0
+
+
+def test_a_damaged_list_is_told_and_stops_nothing(work: Work, service: Service) -> None:
+    work.record("succeeded")
+    work.ledger.write_text('[{"name": "TOKEN"}]')
+    secret_leases.end_due(work.request, work.home)
+    assert len(work.said.lines) == 1 and "run r1 could not be ended" in work.said.lines[0]
+    assert service.revoked == [] and work.ledger.exists()

@@ -4,7 +4,7 @@
 """Resolving a job's secret_refs on the controller: from its environment, a file, or a service that holds secrets.
 
 Those that are in the cluster of the job already stay there: pods name them, and no value comes to the controller.
-Credentials that are made for their reader are made by ``secret_leases``, when the run starts.
+Credentials that are made for their reader are made by ``leases``, when the run starts.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -18,13 +18,13 @@ import os
 import pathlib
 import typing as t
 
-from ....module_utils._model.binding import SECRET_PROVIDERS, Binding
-from ....module_utils._model.errors import InputError
-from ....module_utils._model.job import Job, SecretRef
-from ....module_utils._secrets.scrubber import remember
-from ..._services import vault
-from ..shared import bindings, credentials
-from ..shared.state_dir import StateHome
+from .....module_utils._model.binding import SECRET_PROVIDERS, Binding
+from .....module_utils._model.errors import InputError
+from .....module_utils._model.job import Job, SecretRef
+from .....module_utils._secrets.scrubber import remember
+from ...._services import vault
+from ...shared import bindings, credentials
+from ...shared.state_dir import StateHome
 
 # Ansible masks every occurrence of a registered secret; a short one would mask half the output and hide nothing.
 MIN_LENGTH = 8
@@ -146,6 +146,10 @@ def pick_value(ref: SecretRef, found: t.Mapping[str, bytes]) -> bytes:
     """
     # A token is the one value of what makes it.
     key = ref.key or (vault.TOKEN_KEY if ref.path and vault.is_token_maker(ref.path) else ref.name)
+    if set(found) == {credentials.WHOLE}:
+        if ref.key:
+            raise InputError(f"job.secret_refs.{ref.name}.key", f"{ref.path} is one value without keys", "Leave it out")
+        return found[credentials.WHOLE]
     if key not in found:
         there = f"It has: {', '.join(sorted(found))}" if found else "Check the name, and the path"
         raise InputError(f"job.secret_refs.{ref.name}.key", f"{ref.path} has no key '{key}'", there)

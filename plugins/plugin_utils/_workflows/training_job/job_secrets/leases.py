@@ -18,16 +18,16 @@ import threading
 import time
 import typing as t
 
-from ....module_utils._model import validators as f
-from ....module_utils._model.errors import InputError, MusterError, RefusedError
-from ....module_utils._model.job import Job, SecretRef
-from ....module_utils._node import files
-from ..._services import vault
-from ..shared import bindings, credentials
-from ..shared.progress import Progress
-from ..shared.request import RunRequest
-from ..shared.state_dir import StateHome, delete_unstarted, load_record
-from . import secrets
+from .....module_utils._model import validators as f
+from .....module_utils._model.errors import InputError, MusterError, RefusedError
+from .....module_utils._model.job import Job, SecretRef
+from .....module_utils._node import files
+from ...._services import vault
+from ...shared import bindings, credentials
+from ...shared.progress import Progress
+from ...shared.request import RunRequest
+from ...shared.state_dir import StateHome, delete_unstarted, load_record
+from . import values as secrets
 
 LEASES_FILE: t.Final = "secret_leases.json"
 _RETRY_S: t.Final = 15.0
@@ -84,14 +84,18 @@ def end_due(request: RunRequest, home: StateHome) -> None:
     """End the credentials of runs that have ended: their controller was killed, or did not follow them."""
     for place in sorted((home.folder / "runs").glob(f"*/{LEASES_FILE}")):
         folder = place.parent
-        with contextlib.suppress(RefusedError):
-            # One that another controller holds is its own affair.
+        try:
             lock = home.lock(folder.name, 0.0)
-            try:
-                RunCredentials(home, folder, request.progress).end_if_over()
-            finally:
-                delete_unstarted(folder)
-                lock.close()
+        except RefusedError:
+            # Another controller holds the run.
+            continue
+        try:
+            RunCredentials(home, folder, request.progress).end_if_over()
+        except MusterError as error:
+            request.progress.say(f"warning: the credentials of run {folder.name} could not be ended: {error}")
+        finally:
+            delete_unstarted(folder)
+            lock.close()
 
 
 class RunCredentials:

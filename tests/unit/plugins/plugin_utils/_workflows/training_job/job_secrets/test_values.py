@@ -17,10 +17,12 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
 from ansible_collections.muster.training.plugins.module_utils._secrets import scrubber
 from ansible_collections.muster.training.plugins.plugin_utils._ansible import errors as error_boundary
-from ansible_collections.muster.training.plugins.plugin_utils._services import vault
+from ansible_collections.muster.training.plugins.plugin_utils._services import aws_secrets, vault
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import bindings
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import secrets
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.job_secrets import (
+    values as secrets,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -226,3 +228,23 @@ def test_what_is_made_for_its_reader_is_only_asked_about(monkeypatch: pytest.Mon
     found = secrets.resolve_secrets(job(**{"from": "openbao", "path": "auth/token/create/train"}))
     assert found.env == {} and [ref.name for ref in found.leased] == ["TOKEN"]
     assert asked == ["job.secret_refs.TOKEN auth/token/create/train"]
+
+
+def test_a_value_of_aws_without_keys_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[t.Any] = [b"geheim-47", {"TOKEN": b"geheim-48"}]
+    monkeypatch.setattr(aws_secrets, "read_values", lambda *_args: answers[0])
+    ref = {"from": "aws_secrets_manager", "path": "team/x"}
+    assert secrets.resolve_secrets(job(**ref)).env == {"TOKEN": "geheim-47"}
+    with pytest.raises(InputError, match=r"TOKEN\.key: team/x is one value without keys"):
+        secrets.resolve_secrets(job(**ref, key="k"))
+    answers.pop(0)
+    assert secrets.resolve_secrets(job(**ref)).env == {"TOKEN": "geheim-48"}
+
+
+def test_a_binding_is_of_the_service_that_the_reference_names(tmp_path: pathlib.Path) -> None:
+    home = StateHome({"path": str(tmp_path)}, "lab")
+    about = {"name": "inf", "component": "secrets", "mode": "bind", "endpoint": "http://i", "provider": "infisical"}
+    bindings.write_binding(home, Binding.from_dict(about))
+    for source in ("openbao", "aws_secrets_manager"):
+        with pytest.raises(InputError, match=f"'inf' is a binding of infisical, not of {source}"):
+            secrets.resolve_secrets(job(**{"from": source, "path": "a/b", "binding": "inf"}), home)

@@ -1,0 +1,106 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""An object store in a cluster, by its role against a real API server; its pod becomes ready when the test says so."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+import re
+import threading
+import time
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
+from ansible_collections.muster.training.tests.kube_api.test_cluster_jobs import Roles
+from ansible_collections.muster.training.tests.support.kube_api import ApiServer
+
+NODE = "storage-1"
+KINDS = ("v1/Secret", "v1/Service", "apps/v1/StatefulSet")
+
+
+class Store:
+    """A store that the role deploys in a namespace."""
+
+    def __init__(self, roles: Roles, client: Client, namespace: str) -> None:
+        self.roles, self.client, self.namespace = roles, client, namespace
+
+    def play(self, state: str = "present", code: int = 0, **deploy: t.Any) -> str:
+        place = {"namespace": self.namespace, "host_path": "/srv/store", **deploy}
+        service = {"name": "store", "kind": "object_store", "mode": "deploy", "state": state, "deploy": place}
+        resources = [{"purpose": "datasets", "ref": "data"}]
+        return self.roles.play("object_store", code=code, object_store_service={**service, "resources": resources})
+
+    def objects(self) -> list[t.Any]:
+        found = [self.client.get(kind, "muster-store", self.namespace) for kind in KINDS]
+        return [item for item in found if item is not None]
+
+    def credentials(self) -> str:
+        return (self.roles.folder / "state" / "default" / "services" / "store.credentials").read_text()
+
+
+@pytest.fixture
+def store(api: ApiServer, client: Client, namespace: str, tmp_path: pathlib.Path) -> t.Iterator[Store]:
+    """The role, a Node, and what makes the pod of the store ready."""
+    status = {"conditions": [{"type": "Ready", "status": "True"}]}
+    client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+    client.patch("v1/Node", NODE, {"status": status}, subresource="status")
+    client.patch("v1/Node", NODE, {"spec": {"taints": None}})
+    ended = threading.Event()
+
+    def make_ready() -> None:
+        while not ended.wait(0.1):
+            live: t.Any = client.get("apps/v1/StatefulSet", "muster-store", namespace)
+            if live is None or (live.get("status") or {}).get("observedGeneration") == live["metadata"]["generation"]:
+                continue
+            counts = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas", "updatedReplicas"), 1)
+            said = {**counts, "observedGeneration": live["metadata"]["generation"]}
+            said |= {"currentRevision": "r", "updateRevision": "r", "currentReplicas": 1}
+            with contextlib.suppress(MusterError):
+                client.patch("apps/v1/StatefulSet", "muster-store", {"status": said}, namespace, subresource="status")
+
+    thread = threading.Thread(target=make_ready, daemon=True)
+    thread.start()
+    yield Store(Roles(api, tmp_path), client, namespace)
+    ended.set()
+    thread.join()
+    client.delete("v1/Node", NODE)
+
+
+def test_it_is_deployed_once_and_removed(store: Store) -> None:
+    began = time.monotonic()
+    output = store.play()
+    secret, entry, workload = store.objects()
+    keys = [line.partition(" = ")[2] for line in store.credentials().splitlines() if " = " in line]
+    assert not [key for key in keys if key in output + json.dumps([entry, workload])]
+    spec = workload["spec"]["template"]["spec"]
+    assert spec["nodeSelector"] == {"kubernetes.io/hostname": NODE} and "s3.json" in secret["data"]
+    before = [item["metadata"]["resourceVersion"] for item in store.objects()]
+    middle = time.monotonic()
+    again = store.play()
+    assert "changed=0" in again and [item["metadata"]["resourceVersion"] for item in store.objects()] == before
+    print(f"deployed in {middle - began:.1f} s, again {time.monotonic() - middle:.1f} s")
+    # A controller that has lost its file finds the credentials where the store has them.
+    place = store.roles.folder / "state" / "default" / "services" / "store.credentials"
+    kept = place.read_text()
+    place.unlink()
+    assert "changed=0" in store.play() and place.read_text() == kept
+    # What was made by hand with its name, and what it no longer has, is told apart.
+    assert re.search(r"changed=[1-9]", store.play("absent")) and store.objects() == []
+    assert store.client.get("v1/PersistentVolumeClaim", "muster-store-data", store.namespace) is not None
+    assert "changed=0" in store.play("absent")
+    store.play("absent", delete_data=True)
+    claim: t.Any = store.client.get("v1/PersistentVolumeClaim", "muster-store-data", store.namespace)
+    assert claim is None or claim["metadata"].get("deletionTimestamp")
+    assert not place.exists()
+
+
+def test_an_object_of_another_with_its_name_stays(store: Store) -> None:
+    meta: t.Any = {"name": "muster-store", "namespace": store.namespace}
+    store.client.create({"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": [{"port": 1}]}})
+    assert "is not this collection's" in store.play(code=2)

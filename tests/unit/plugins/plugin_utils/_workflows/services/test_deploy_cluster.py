@@ -1,0 +1,96 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The objects of a store in a cluster: what an API server takes, without a secret outside its Secret. The rest is the lab's."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.service import parse_services
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.pages import ListPage
+from ansible_collections.muster.training.plugins.plugin_utils._services.components import find_component
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.services.deploy import DeployOrder
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.services.deploy_cluster import ClusterService
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import deployed
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.digest_lock import DigestLock
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.tests.support.kube_schemas import problems
+
+
+def node(name: str, **spec: t.Any) -> dict[str, t.Any]:
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    return {"metadata": {"name": name}, "spec": spec, "status": ready}
+
+
+class Cluster:
+    """A client that knows Nodes and nothing else."""
+
+    def __init__(self, *nodes: t.Any) -> None:
+        self.nodes = list(nodes)
+
+    def list(self, _kind: str) -> ListPage:
+        return ListPage(self.nodes, "1")
+
+    def get(self, *_words: t.Any) -> None:
+        return None
+
+
+def service(root: pathlib.Path, cluster: Cluster, rented: t.Any = None, **deploy: t.Any) -> ClusterService:
+    about = {"name": "store", "kind": "object_store", "mode": "deploy", "deploy": {"namespace": "storage", **deploy}}
+    (parsed,) = parse_services([{**about, "resources": [{"purpose": "datasets", "ref": "data"}]}])
+    assert parsed.deploy is not None
+    component, home = find_component("object_store", None, "x"), StateHome({"path": str(root)}, "c")
+    order = DeployOrder(
+        parsed, parsed.deploy, component, home, root, DigestLock(root / "l"), "", False, 1, rented or {}
+    )
+    client: t.Any = cluster
+    return ClusterService(order, client, lambda _line: None)
+
+
+def test_an_api_server_takes_the_objects(tmp_path: pathlib.Path) -> None:
+    made = service(tmp_path, Cluster())
+    credentials = made.order.component.make_credentials()
+    objects: t.Any = made.build_objects(credentials, "n1")
+    assert [item["kind"] for item in objects] == ["Secret", "Service", "StatefulSet"]
+    secret, entry, workload = objects
+    assert problems(secret) == [] and problems(entry) == []
+    pod = workload["spec"]["template"]
+    job: t.Any = {"spec": {"template": {**pod, "spec": {**pod["spec"], "restartPolicy": "Never"}}}}
+    assert problems({"apiVersion": "batch/v1", "kind": "Job", "metadata": workload["metadata"], **job}) == []
+    assert pod["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "n1"}
+    assert pod["spec"]["containers"][0]["image"].endswith("/seaweedfs:4.48")
+    shown = json.dumps([entry, workload])
+    assert not [value for value in credentials.values() if value in shown]
+    assert made.build_objects(credentials, "n1") == objects
+    other: t.Any = made.build_objects(made.order.component.make_credentials(), "n1")[-1]
+    assert other["spec"]["template"]["metadata"] != pod["metadata"]
+
+
+def test_the_pod_is_bound_to_a_permanent_node_and_stays_there(tmp_path: pathlib.Path) -> None:
+    taint = {"taints": [{"key": "x", "effect": "NoSchedule"}]}
+    cluster = Cluster(node("a-rented"), node("b-tainted", **taint), node("c-owned"), node("d-owned"))
+    rented = {"a-rented": "a-rented"}
+    assert service(tmp_path, cluster, rented).choose_node() == "c-owned"
+    assert service(tmp_path, cluster, rented, node="d-owned").choose_node() == "d-owned"
+    home = service(tmp_path, cluster).order.home
+    deployed.write_deployed(home, "store", {"node": "d-owned"})
+    assert service(tmp_path, cluster, rented).choose_node() == "d-owned"
+
+
+def test_a_cluster_without_one_is_refused(tmp_path: pathlib.Path) -> None:
+    cluster = Cluster(node("a-rented"))
+    with pytest.raises(RefusedError, match="no Node that is not rented"):
+        service(tmp_path, cluster, {"a-rented": "a-rented"}).choose_node()
+    with pytest.raises(RefusedError, match="has no Node gone"):
+        service(tmp_path, cluster, node="gone").choose_node()
+
+
+def test_a_namespace_that_is_not_there_is_refused(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(RefusedError, match="there is no namespace storage"):
+        service(tmp_path, Cluster(node("n"))).ensure_present()

@@ -1,0 +1,123 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What pods get of object stores: one packed file of signed addresses in the run's Secret, credentials only to stream."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pathlib
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding, Reachability
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.pod_spec import PodSpec
+from ansible_collections.muster.training.plugins.module_utils._node import host_agent
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import pod_template
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import KubePlan
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import bindings
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import pod_store
+from ansible_collections.muster.training.tests.fakes import object_store, s3_signer
+from ansible_collections.muster.training.tests.support.run_world import Said
+
+SECRET = "SKcanary-secret-0123"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> t.Iterator[object_store.ObjectStore]:
+    s3_signer.use(monkeypatch)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKcanary-access-1")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    with object_store.running() as found:
+        yield found
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path, server: object_store.ObjectStore) -> StateHome:
+    found = StateHome({"path": str(tmp_path)}, "c")
+    resources = [{"purpose": name, "ref": "bucket"} for name in ("checkpoints", "datasets")]
+    rows = [{"node": "n1", "vantage": "pod", "ok": True}, {"node": "n2", "vantage": "host", "ok": True}]
+    bindings.write_binding(found, Binding.from_dict(
+        {"name": "store", "component": "object_store", "mode": "bind", "endpoint": server.url,
+         "resources": resources, "reachable_from": rows}))  # fmt: skip
+    return found
+
+
+def job(**values: t.Any) -> Job:
+    about = {"name": "j", "nodes": 2, "launcher": "command", "command": ["true"], "image": "i"}
+    return parse_job({**about, "placement": {"backend": "kubernetes"}, **values})
+
+
+class Visits:
+    """Short pods that answer in this process."""
+
+    def ask(self, requests: t.Mapping[str, t.Any]) -> t.Any:
+        return {name: host_agent.answer_request({"node": name, "state_root": None, **item})
+                for name, item in requests.items()}, {}  # fmt: skip
+
+
+def plan_of(wanted: Job) -> KubePlan:
+    spec = PodSpec(run_id="r", attempt=1, nodes=2, port=1, argv=(), env={}, workdir="/", checkpoint_dir="/c")
+    return KubePlan(wanted, "r", "c", "team", {"node": spec}, {})
+
+
+def test_addresses_are_packed_and_the_pod_finds_them(home: StateHome, server: object_store.ObjectStore) -> None:
+    server.listed = None
+    server.objects |= {"text/a": b"aaa"}
+    datasets = [{"name": "text", "binding": "store", "prefix": "text"}]
+    wanted = job(checkpoints={"binding": "store"}, datasets=datasets)
+    store = pod_store.open_store(home, wanted, ["n1"], "r")
+    assert store is not None
+    visits: t.Any = Visits()
+    values = store.values(visits, Said())
+    assert list(values) == [pod_store.FILE] and SECRET.encode() not in gzip.decompress(values[pod_store.FILE])
+    given = json.loads(gzip.decompress(values[pod_store.FILE]))
+    assert sorted(given["checkpoints"]["ranks"]) == ["0", "1"]
+    assert [row[:2] for row in given["datasets"][0]["objects"]] == [["a", 3]]
+    plan = store.complete(plan_of(wanted))
+    assert plan.secret == "r-secrets" and plan.pods["node"].store == f"/muster/secrets/{pod_store.FILE}"
+    assert pod_template.build_secret_sources(plan)[-1] == {
+        "secret": {"name": "r-secrets", "items": [{"key": pod_store.FILE, "path": pod_store.FILE}]}
+    }
+
+
+def test_streams_get_credentials_through_the_secret_alone(home: StateHome) -> None:
+    wanted = job(datasets=[{"name": "video", "binding": "store", "prefix": "video", "mode": "stream"}])
+    store = pod_store.open_store(home, wanted, ["n1"], "r")
+    assert store is not None
+    visits: t.Any = Visits()
+    assert store.values(visits, Said())["AWS_SECRET_ACCESS_KEY"] == SECRET.encode()
+    spec = store.complete(plan_of(wanted)).pods["node"]
+    assert spec.env["MUSTER_DATASET_VIDEO"] == "s3://bucket/video" and spec.store is None
+    assert SECRET not in spec.to_json() and {item["name"] for item in spec.secrets} == {
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+    }
+
+
+def test_a_node_whose_pods_do_not_reach_it_is_refused_with_the_matrix(home: StateHome) -> None:
+    with pytest.raises(RefusedError, match=r"n2 \(pod\): not checked; n1 \(pod\): ok"):
+        pod_store.open_store(home, job(checkpoints={"binding": "store"}), ["n1", "n2"], "r")
+    assert pod_store.open_store(home, job(), ["n1", "n2"], "r") is None
+    assert Reachability("n", "pod", True).describe() == "n (pod): ok"
+
+
+def test_more_than_a_secret_holds_is_refused(home: StateHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_store, "_LARGEST", 100)
+    store = pod_store.open_store(home, job(checkpoints={"binding": "store"}), ["n1"], "r")
+    assert store is not None
+    visits: t.Any = Visits()
+    with pytest.raises(InputError, match="KiB of signed addresses"):
+        store.values(visits, Said())
+
+
+@pytest.mark.parametrize("launcher", ["ray", "mpi"])
+def test_engines_whose_pods_others_make_are_refused(launcher: str) -> None:
+    with pytest.raises(InputError, match="service bindings of the engines mpijob and rayjob"):
+        job(launcher=launcher, checkpoints={"binding": "store"}, placement={
+            "backend": "kubernetes", "engine": {"ray": "rayjob", "mpi": "mpijob"}[launcher]})  # fmt: skip
