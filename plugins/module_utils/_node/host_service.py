@@ -66,6 +66,7 @@ def _apply(request: NodeRequest) -> dict[str, t.Any]:
     recorder = _recorder(request)
     about = {name: request[name] for name in ("unit", "cluster", "start_with", "data", "release")}
     result = recorder.apply(request["files"], request.get("obsolete", []), about)
+    _open_folders(recorder, request["files"])
     if request.get("root", "/") != "/" or result.get("problem"):
         return result
     run("systemctl", "daemon-reload")
@@ -78,6 +79,14 @@ def _apply(request: NodeRequest) -> dict[str, t.Any]:
     if not problem:
         recorder.write({**record, "started_with": request["start_with"]})
     return {**result, **({"problem": problem} if problem else {})}
+
+
+def _open_folders(recorder: Recorder, placed: t.Sequence[t.Mapping[str, t.Any]]) -> None:
+    """Let the service's own user come to its program: folders that were made for it are root's alone else."""
+    programs = [place_of(item["path"], recorder.root) for item in placed if item["mode"] & 0o001]
+    for folder in (recorder.read() or {}).get("folders", []):
+        if any(pathlib.Path(folder) in program.parents for program in programs):
+            pathlib.Path(folder).chmod(0o755)
 
 
 def _wait_ready(request: NodeRequest) -> str | None:

@@ -58,6 +58,9 @@ def test_it_is_placed_and_recorded(tmp_path: pathlib.Path) -> None:
     assert install(tmp_path)["placed"] == [PROGRAM, "/etc/muster/services/store/s3.json"]
     now = ask(tmp_path, "look", paths=[PROGRAM])
     assert now["record"]["cluster"] == "c" and now["files"][PROGRAM]["mode"] == 0o755
+    # The service's own user comes to its program, and not to its secrets.
+    assert (tmp_path / "usr/local/lib/muster/store").stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "etc/muster/services").stat().st_mode & 0o077 == 0
     assert (tmp_path / "etc/muster/services/store/s3.json").stat().st_mode & 0o777 == 0o600
     assert not (tmp_path / "var/lib/muster/.store.tgz.part").exists()
 
