@@ -143,6 +143,11 @@ def _remove(request: NodeRequest) -> dict[str, t.Any]:
     data = place_of(record["data"], root)
     if request.get("delete_data"):
         shutil.rmtree(data, ignore_errors=True)
+        # systemd's own: the link to it beside its folder, and that folder, which it makes again where it needs it.
+        link = data.parent.parent / data.name
+        if link.is_symlink():
+            link.unlink()
+        placed_files.remove_empty([str(data.parent)])
     place_of(recorder.path, root).unlink(missing_ok=True)
     placed_files.remove_empty(record.get("folders", []))
     if root == "/":
