@@ -11,13 +11,15 @@ from __future__ import annotations
 import json
 import pathlib
 import re
+import subprocess
 import time
 import typing as t
 
 import pytest
 
 from ansible_collections.muster.training.tests.lab import seaweedfs
-from ansible_collections.muster.training.tests.lab.kube_plays import Controller
+from ansible_collections.muster.training.tests.lab.kube.stages import until
+from ansible_collections.muster.training.tests.lab.kube_plays import Controller, command
 from ansible_collections.muster.training.tests.lab.kube_registry import registry
 from ansible_collections.muster.training.tests.support.kube_lab import NOTES, KubeLab, kube_lab
 
@@ -116,6 +118,89 @@ def test_a_second_run_sends_nothing(world: World) -> None:
     assert code == 0 and changed(output) == 0, output
     pods = world.controller.lab.items(f"/api/v1/namespaces/{world.space}/pods")
     assert [item["metadata"]["name"] for item in pods] == ["muster-store-0"]
+
+
+PROGRAM = """
+import json, os, pathlib, sys, time
+text = pathlib.Path(os.environ["MUSTER_DATASET_TEXT"], "a.txt").read_text()
+folder = pathlib.Path(os.environ["MUSTER_CHECKPOINT_DIR"])
+found = sorted(folder.glob("step-*.pt"))
+print(f"data={text} begins after {found[-1].name if found else 'nothing'}", flush=True)
+if found:
+    sys.exit(0)
+place = folder / "step-5.pt"
+place.write_text("five")
+with open(os.environ["MUSTER_METRICS_FILE"], "a") as report:
+    report.write(json.dumps({"checkpoint_step": 5, "path": str(place)}) + "\\n")
+time.sleep(600)
+"""
+_PUT = """
+import sys, botocore.session, urllib.request
+from botocore.config import Config
+keys = dict(line.strip().split(" = ", 1) for line in open(sys.argv[1]) if " = " in line)
+s3 = botocore.session.get_session().create_client(
+    "s3", endpoint_url=sys.argv[2], region_name="us-east-1", aws_access_key_id=keys["AWS_ACCESS_KEY_ID"],
+    aws_secret_access_key=keys["AWS_SECRET_ACCESS_KEY"], config=Config(s3={"addressing_style": "path"}))
+print(s3.generate_presigned_url("put_object", Params={"Bucket": "datasets", "Key": "text/a.txt"}))
+"""
+
+
+def put_data(world: World) -> None:
+    """Put an object into the bucket for datasets, from a node, by the address of the Service."""
+    argv = [str(world.controller.programs / "python"), "-c", _PUT]
+    argv += [str(world.state / "services" / "store.credentials"), world.binding()["endpoint"]]
+    signed = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+    entry = world.controller.lab.api.get(f"/api/v1/namespaces/{world.space}/services/muster-store")
+    host = world.binding()["endpoint"].partition("://")[2]
+    path = signed.partition(host)[2]
+    send = (
+        "import http.client, sys; c = http.client.HTTPConnection(sys.argv[1], 8333);"
+        " c.request('PUT', sys.argv[2], b'lines', {'Host': sys.argv[3]}); print(c.getresponse().status)"
+    )
+    said = world.controller.lab.on_node(
+        world.controller.lab.nodes[1], "python3", "-c", send, entry["spec"]["clusterIP"], path, host
+    )
+    assert said.strip() == "200", said
+
+
+def test_a_job_reads_its_data_is_killed_with_its_node_and_resumes_from_the_bucket(world: World) -> None:
+    lab = world.controller.lab
+    put_data(world)
+    keeper, other = lab.nodes[0], lab.nodes[1]
+    job = command(
+        "python3",
+        "-c",
+        PROGRAM,
+        nodes=1,
+        datasets=[{"name": "text", "binding": "store", "prefix": "text"}],
+        checkpoints={"binding": "store", "grace_s": 5},
+        restart={"max_lost_nodes": 1},
+    )
+    # Not on the store's node, which is not the one that is lost.
+    lab.kubectl("cordon", keeper)
+    try:
+        play = world.controller.start("train", job)
+        assert until(lambda: stored(world) or play.ended, 180), play.output
+        lab.kubectl("uncordon", keeper)
+        lab.fault("kill", other)
+        code, output = play.wait(400)
+    finally:
+        lab.kubectl("uncordon", keeper)
+        lab.fault("start", other)
+        ready = "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
+        assert until(lambda: lab.kubectl("get", "node", other, "-o", ready) == "True", 120)
+    assert code == 0, output
+    record, folder = world.controller.run()
+    text = "".join(place.read_text() for place in (folder / "logs").iterdir())
+    assert "data=lines begins after nothing" in text and "data=lines begins after step-5.pt" in text, text
+    assert record["outcome"] == "succeeded" and len(record["attempts"]) == 2
+    assert lab.api.get(f"/api/v1/namespaces/{world.space}/secrets/{record['run_id']}-secrets") is None
+
+
+def stored(world: World) -> bool:
+    """Return whether the run has told that a checkpoint is in the bucket."""
+    places = list((world.controller.folder / "state").glob("*/runs/*/events.jsonl"))
+    return any("checkpoint_stored" in place.read_text() for place in places)
 
 
 def test_a_removal_keeps_the_claim_unless_the_data_is_to_go(world: World) -> None:

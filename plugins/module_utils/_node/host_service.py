@@ -66,6 +66,7 @@ def _apply(request: NodeRequest) -> dict[str, t.Any]:
     recorder = _recorder(request)
     about = {name: request[name] for name in ("unit", "cluster", "start_with", "data", "release")}
     result = recorder.apply(request["files"], request.get("obsolete", []), about)
+    _open_folders(recorder, request["files"])
     if request.get("root", "/") != "/" or result.get("problem"):
         return result
     run("systemctl", "daemon-reload")
@@ -80,6 +81,14 @@ def _apply(request: NodeRequest) -> dict[str, t.Any]:
     if not problem:
         recorder.write({**record, "started_with": request["start_with"]})
     return {**result, **({"problem": problem} if problem else {})}
+
+
+def _open_folders(recorder: Recorder, placed: t.Sequence[t.Mapping[str, t.Any]]) -> None:
+    """Let the service's own user come to its program: folders that were made for it are root's alone else."""
+    programs = [place_of(item["path"], recorder.root) for item in placed if item["mode"] & 0o001]
+    for folder in (recorder.read() or {}).get("folders", []):
+        if any(pathlib.Path(folder) in program.parents for program in programs):
+            pathlib.Path(folder).chmod(0o755)
 
 
 def _wait_ready(request: NodeRequest) -> str | None:
@@ -136,6 +145,11 @@ def _remove(request: NodeRequest) -> dict[str, t.Any]:
     data = place_of(record["data"], root)
     if request.get("delete_data"):
         shutil.rmtree(data, ignore_errors=True)
+        # systemd's own: the link to it beside its folder, and that folder, which it makes again where it needs it.
+        link = data.parent.parent / data.name
+        if link.is_symlink():
+            link.unlink()
+        placed_files.remove_empty([str(data.parent)])
     place_of(recorder.path, root).unlink(missing_ok=True)
     placed_files.remove_empty(record.get("folders", []))
     if root == "/":

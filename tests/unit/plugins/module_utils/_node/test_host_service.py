@@ -58,6 +58,9 @@ def test_it_is_placed_and_recorded(tmp_path: pathlib.Path) -> None:
     assert install(tmp_path)["placed"] == [PROGRAM, "/etc/muster/services/store/s3.json"]
     now = ask(tmp_path, "look", paths=[PROGRAM])
     assert now["record"]["cluster"] == "c" and now["files"][PROGRAM]["mode"] == 0o755
+    # The service's own user comes to its program, and not to its secrets.
+    assert (tmp_path / "usr/local/lib/muster/store").stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "etc/muster/services").stat().st_mode & 0o077 == 0
     assert (tmp_path / "etc/muster/services/store/s3.json").stat().st_mode & 0o777 == 0o600
     assert not (tmp_path / "var/lib/muster/.store.tgz.part").exists()
 
@@ -68,11 +71,14 @@ def test_a_removal_leaves_nothing_but_the_data(tmp_path: pathlib.Path, delete: b
     place = tmp_path / DATA.lstrip("/")
     place.mkdir(parents=True)
     (place / "volume").write_text("x")
+    (tmp_path / "var/lib/muster-store").symlink_to("private/muster-store")
     assert ask(tmp_path, "look", paths=[])["data"]
     answer = ask(tmp_path, "remove", delete_data=delete)
     assert answer == {"removed": True, "kept": None if delete else DATA}
-    left = [item for item in tmp_path.rglob("*") if item.is_file()]
-    assert left == ([] if delete else [place / "volume"])
+    assert (place / "volume").exists() is not delete
+    kept = ["var", "var/lib", "var/lib/muster-store", "var/lib/private", "var/lib/private/muster-store"]
+    left = [str(item.relative_to(tmp_path)) for item in tmp_path.rglob("*") if item.name != "volume"]
+    assert sorted(left) == ([] if delete else kept)
     assert ask(tmp_path, "remove", delete_data=delete) == {"removed": False, "kept": None}
 
 

@@ -133,7 +133,7 @@ def test_a_gang_without_a_store_meets_once_at_the_first_node() -> None:
 def test_nodes_know_where_checkpoints_are_and_what_to_do_with_them() -> None:
     first, second = made(job(checkpoints={"path": "/mnt/c", "keep": 3, "format": "dcp"}))
     assert first.shared == second.shared == "/mnt/c/x-1"
-    rules = {"format": "dcp", "keep": 3, "required": False, "shared": True, "folder": "/mnt/c/x-1"}
+    rules = {"format": "dcp", "keep": 3, "required": False, "resume": "auto", "shared": True, "folder": "/mnt/c/x-1"}
     assert first.spec["checkpoints"] == {**rules, "first": True}
     assert second.spec["checkpoints"] == {**rules, "first": False}
     alone, _other = made(job(checkpoints={"path": "/mnt/c", "shared": False, "resume": "never"}))
