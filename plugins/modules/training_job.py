@@ -245,7 +245,7 @@ options:
                 hosts the controller reads it.
               - V(external_secrets) is refused. Let an ExternalSecret make a Secret, and name that.
             type: str
-            choices: [env, file, vault, openbao, kubernetes, aws_secrets_manager, infisical, external_secrets]
+            choices: [env, file, vault, openbao, aws_secrets_manager, infisical, kubernetes, external_secrets]
             required: true
           path:
             description:

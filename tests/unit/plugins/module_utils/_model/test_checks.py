@@ -285,7 +285,7 @@ def test_a_script_that_the_nodes_python_does_not_take_is_refused_with_its_line()
 @pytest.mark.parametrize("python", ["/usr/bin/python3", "/opt/venv/bin/python"])
 def test_the_system_s_python_is_not_told_to_install_packages(python: str) -> None:
     """Debian's and Ubuntu's refuse it (externally managed environment)."""
-    info = {"training": {"executable": python, "packages": {"torch": None}}}
-    (check,) = checks._check_packages(job(), "a", info)
+    training = {"executable": python, "version": "3.12.1", "packages": {"torch": None}, "problem": None}
+    (check,) = [check for check in preflight(answer(training=training), answer()) if not check.ok]
     assert "bootstrap playbook makes one" in check.fix
     assert ("-m pip install 'torch>=2.1'" in check.fix) is (python != "/usr/bin/python3")
