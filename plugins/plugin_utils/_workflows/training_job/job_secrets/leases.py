@@ -180,7 +180,7 @@ class RunCredentials:
         due = {held.id: (now + held.ends_at) / 2 if held.renewable else held.ends_at for held in self._held}
         own = {held.address: now for held in self._held}
         while due:
-            wait = min(min(due.values()), min(own.values())) - time.time()
+            wait = min(*due.values(), *own.values()) - time.time()
             if self._done.wait(min(max(wait, _SHORTEST_S), _LONGEST_S)):
                 return
             for address in [address for address, at in own.items() if at <= time.time()]:
