@@ -261,7 +261,8 @@ def start(
         *traces.labels(lab_id),
         *options,
         root_image,
-        "/sbin/init",
+        # As on a machine that is none in a container: what systemd mounts for a unit, such as its credentials, is seen.
+        *("sh", "-c", "mount --make-rshared / && exec /sbin/init"),
     )
 
 

@@ -92,7 +92,9 @@ def own(podman: Podman, lab_id: str) -> frozenset[str]:
         ids.append(container["Id"])
         words += [container["Id"], str(pathlib.PurePath(container["GraphDriver"]["Data"]["UpperDir"]).parent)]
         exact.add(f"mount {container['NetworkSettings']['SandboxKey']}")
-        exact |= {f"process {_identity(container['State'][key])}" for key in ("Pid", "ConmonPid")}
+        # One that could not be started again has no monitor.
+        pids = [container["State"].get(key, 0) for key in ("Pid", "ConmonPid")]
+        exact |= {f"process {_identity(pid)}" for pid in pids if pid}
         found |= {f"volume {mount['Name']}" for mount in container["Mounts"] if mount["Type"] == "volume"}
     for line in take():
         if line in exact or any(word in f"{line} " for word in words):

@@ -98,8 +98,9 @@ def _wait_ready(request: NodeRequest) -> str | None:
     while time.monotonic() < end:
         state = _unit(request["unit"])
         if state["restarts"] >= _RESTARTS:
+            said = _last_words(request["unit"])
             run("systemctl", "stop", request["unit"], check=False)
-            return f"{request['unit']} is stopped again, it does not start: {_last_words(request['unit'])}"
+            return f"{request['unit']} is stopped again, it does not start: {said}"
         problem = _find_problem(request["ready"])
         if problem is None and state["active"] == "active":
             return None
@@ -145,11 +146,10 @@ def _remove(request: NodeRequest) -> dict[str, t.Any]:
     data = place_of(record["data"], root)
     if request.get("delete_data"):
         shutil.rmtree(data, ignore_errors=True)
-        # systemd's own: the link to it beside its folder, and that folder, which it makes again where it needs it.
+        # systemd's own link to it. The folder that it was in belongs to the machine.
         link = data.parent.parent / data.name
         if link.is_symlink():
             link.unlink()
-        placed_files.remove_empty([str(data.parent)])
     place_of(recorder.path, root).unlink(missing_ok=True)
     placed_files.remove_empty(record.get("folders", []))
     if root == "/":
@@ -173,9 +173,13 @@ def _unit(unit: str) -> dict[str, t.Any]:
 
 
 def _last_words(unit: str) -> str:
-    text = run("journalctl", "--unit", unit, "--output=cat", "--lines=20", "--no-pager", check=False)
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it said nothing"
+    """Return the last line of the service itself, else what systemd says of its unit."""
+    for which in ([f"_SYSTEMD_UNIT={unit}"], ["--unit", unit]):
+        text = run("journalctl", *which, "--output=cat", "--lines=20", "--no-pager", "--quiet", check=False)
+        lines = [line for line in text.splitlines() if line.strip()]
+        if lines:
+            return lines[-1][:300]
+    return "it said nothing"
 
 
 def _systemd_version() -> int:
