@@ -103,7 +103,8 @@ def test_no_canary_anywhere(world: RentWorld) -> None:
     assert refused.code == 2, refused.output[-3000:]
     assert sinks.found() == []
     assert "Traceback (most recent call last)" not in "".join(play.output for play in world.plays)
-    assert (world.root / "ansible.log").stat().st_size > 1000 and list((world.root / "junit").iterdir())
+    reports = {name: world.root / "reports" / folder for name, folder in canary.REPORTS.items()}
+    assert (reports["log file"] / "ansible.log").stat().st_size > 1000 and list(reports["JUnit"].iterdir())
 
 
 def test_no_canary_from_the_environment(world: RentWorld) -> None:
