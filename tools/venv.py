@@ -227,6 +227,11 @@ def ensure(name: str, root: pathlib.Path = ROOT) -> bool:
     constraints = constraints_for(requirements, (root / "tools" / "constraints.txt").read_text(encoding="utf-8"))
     wanted = wanted_stamp(root, requirements, constraints, recipe.compiled)
     folder = root / recipe.folder
+    if folder.is_symlink():
+        # Making it here would empty what another checkout uses.
+        raise VenvError(
+            f"{recipe.folder} is a link to {folder.readlink()}; remove it, or name the interpreter behind it"
+        )
     with lock(root, f"venv-{name}") as held:
         present = read_stamp(folder)
         if present == wanted:

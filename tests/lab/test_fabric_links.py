@@ -76,6 +76,10 @@ def test_links_have_their_rate_and_leave_nothing() -> None:
     mine = [name for name in namespaces() if name.startswith(net.id)]
     assert len(mine) == 3
     assert net.sent("node-2") >= 0
+    resolver = pathlib.Path("/etc/resolv.conf").read_bytes()
+    write = ["sh", "-c", "echo nameserver 10.78.0.1 > /etc/resolv.conf"]
+    subprocess.run(["ip", "netns", "exec", net.namespace("node-1"), *write], check=True)
+    assert pathlib.Path("/etc/resolv.conf").read_bytes() == resolver
     sleeper = subprocess.Popen(["ip", "netns", "exec", net.namespace("node-1"), "sleep", "60"])
     while not inside(net.namespace("node-1")):
         assert sleeper.poll() is None
@@ -84,6 +88,7 @@ def test_links_have_their_rate_and_leave_nothing() -> None:
     assert net.down() == []
     assert sleeper.wait() == -signal.SIGKILL
     assert [name for name in namespaces() if name.startswith(net.id)] == []
+    assert not list(pathlib.Path("/etc").glob(f"netns/{net.id}*"))
 
 
 def test_half_made_links_are_removed() -> None:

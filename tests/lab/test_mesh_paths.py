@@ -51,7 +51,9 @@ class Machines:
         for name in self.names:
             key = f"--auth-key={self.tailnet.create_key()}"
             eventually(lambda n=name: (self.tailnet.folder / n / "socket").exists(), f"tailscaled of {name}")
-            self.tailscale(name, "up", f"--login-server={self.tailnet.url}", key, f"--hostname={name}")
+            self.tailscale(
+                name, "up", f"--login-server={self.tailnet.url}", "--accept-dns=false", key, f"--hostname={name}"
+            )
 
     def tailscale(self, name: str, *words: str) -> str:
         """Run tailscale on a machine."""

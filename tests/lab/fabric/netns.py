@@ -4,11 +4,13 @@
 """Nodes as network namespaces of this machine: one switch namespace with bridges, a veth pair a node, shaped by tbf.
 
 Nothing is made outside the namespaces: deleting them deletes all links, and the machine's own network is not touched.
+Each has a resolv.conf of its own, which ip-netns(8) shows to programs as the machine's: a VPN's daemon writes to it.
 ``tbf`` on both ends of a pair shapes both directions, headers of the packets included (tc-tbf(8)).
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -32,6 +34,8 @@ _BURST_BYTES = 131072
 _BURST_S = 2.1e-3
 _PROGRAMS = ("ip", "tc")
 _GONE_S = 10.0
+_OWN_FILES = pathlib.Path("/etc/netns")
+_RESOLVER = pathlib.Path("/etc/resolv.conf")
 
 
 class NetError(Exception):
@@ -107,6 +111,10 @@ class Net:
             time.sleep(0.02)
         for name in mine:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+            shutil.rmtree(_OWN_FILES / name, ignore_errors=True)
+        # Another lab's files, or the machine's own, keep the folder.
+        with contextlib.suppress(OSError):
+            _OWN_FILES.rmdir()
         return [f"process {pid}" for pid in pids] + [name for name in namespaces() if name.startswith(self.id)]
 
     @property
@@ -160,6 +168,9 @@ class Net:
 
     def _make(self, name: str) -> None:
         _run("ip", "netns", "add", name)
+        own = _OWN_FILES / name
+        own.mkdir(parents=True)
+        (own / _RESOLVER.name).write_bytes(_RESOLVER.read_bytes() if _RESOLVER.exists() else b"")
         self._ip(name, "link", "set", "lo", "up")
 
     def _join(self, node: str, number: int, interface: str, rate: float) -> None:

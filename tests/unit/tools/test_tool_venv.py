@@ -86,6 +86,18 @@ def test_an_environment_of_another_place_is_made_again(
     assert venv.ensure("torch", root) and not marker.exists()
 
 
+def test_a_link_to_the_environment_of_another_checkout_is_not_emptied(
+    root: pathlib.Path, installs: list[tuple[str, list[str], str]]
+) -> None:
+    other = root / "other"
+    other.mkdir()
+    (other / "python").touch()
+    (root / ".venv-torch").symlink_to(other)
+    with pytest.raises(venv.VenvError, match=r"\.venv-torch is a link to .*other; remove it"):
+        venv.ensure("torch", root)
+    assert (other / "python").exists() and installs == []
+
+
 def test_a_failed_change_leaves_no_stamp(
     root: pathlib.Path, installs: list[tuple[str, list[str], str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
