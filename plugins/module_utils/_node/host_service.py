@@ -64,8 +64,11 @@ def _bring(request: NodeRequest) -> dict[str, t.Any]:
 def _apply(request: NodeRequest) -> dict[str, t.Any]:
     """Place files, the record first, start the unit with them, and wait until the service is ready."""
     recorder = _recorder(request)
-    about = {name: request[name] for name in ("unit", "cluster", "start_with", "data", "release")}
-    result = recorder.apply(request["files"], request.get("obsolete", []), about)
+    about = {name: request[name] for name in ("unit", "cluster", "start_with", "data")}
+    # No release is there until its program is: what was cut off is done again.
+    result = recorder.apply(request["files"], request.get("obsolete", []), {**about, "release": None})
+    if not result.get("problem"):
+        recorder.write({**(recorder.read() or {}), "release": request["release"]})
     _open_folders(recorder, request["files"])
     if request.get("root", "/") != "/" or result.get("problem"):
         return result
@@ -73,9 +76,10 @@ def _apply(request: NodeRequest) -> dict[str, t.Any]:
     run("systemctl", "enable", "--quiet", request["unit"])
     record = recorder.read() or {}
     is_started = record.get("started_with") == request["start_with"] and _unit(request["unit"])["active"] == "active"
+    # Restarts are counted from here on.
+    run("systemctl", "reset-failed", request["unit"], check=False)
     # One that runs and does not serve, such as a service of secrets that was sealed, is started again.
     if not is_started or _find_problem(request["ready"]) is not None:
-        run("systemctl", "reset-failed", request["unit"], check=False)
         run("systemctl", "restart", "--no-block", request["unit"])
     problem = _wait_ready(request)
     if not problem:
@@ -130,10 +134,12 @@ def _find_problem(ready: t.Mapping[str, t.Any]) -> str | None:
 def _remove(request: NodeRequest) -> dict[str, t.Any]:
     """Stop the service and remove what was installed for it. ``delete_data``: also what it stores.
 
-    Without a record nothing is touched.
+    Without a record nothing is touched but, where it is ``left``, the data of a service that was removed before.
     """
     recorder = _recorder(request)
     record = recorder.read()
+    if record is None and request.get("left"):
+        record = {"unit": request["unit"], "files": {}, "data": request["data"]}
     root = request.get("root", "/")
     if record is None:
         return {"removed": False, "kept": None}

@@ -107,7 +107,8 @@ def issue(
 def renew(access: VaultAccess, lease: VaultLease, option: str) -> float:
     """Extend a lease or a token, and return how many seconds it has from now on.
 
-    :raises InputError: when it has ended already, or the token may not renew it.
+    :raises InputError: when it has ended already.
+    :raises RefusedError: when the token may not renew it.
     """
     with _open_client(access, option, "sys/leases/renew") as client:
         if lease.kind == "token":
@@ -205,6 +206,9 @@ def _open_client(access: VaultAccess, option: str, path: str) -> t.Iterator[t.An
 def _explain(exc: Exception, access: VaultAccess, path: str, option: str) -> Exception:
     """Return the error for the user. hvac's own text may hold what was sent, so only its class is read."""
     kind = type(exc).__name__
+    if kind in ("Forbidden", "Unauthorized") and "renew" in path:
+        # Says nothing of what is to be renewed: that may be valid for long.
+        return RefusedError(f"{option}: the token may not renew it at {access.address}", "Allow it, or get a new token")
     if kind == "Forbidden":
         return InputError(option, f"the token may not read {path} of {access.address}", "Allow it in a policy")
     if kind == "InvalidRequest" and "renew" in path:

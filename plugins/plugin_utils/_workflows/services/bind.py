@@ -174,7 +174,8 @@ def _check(order: BindOrder, binding: Binding, remotes: t.Sequence[NodeClient]) 
     if not in_cluster:
         made = store_check.make_buckets(binding, signer, remotes) if makes else []
         rows = store_check.check_store(binding, signer, remotes, writes=writes)
-    if order.pods is not None:
+    # A pod is made, and checks make nothing.
+    if order.pods is not None and not order.check:
         found, more = pod_check.check_from_pods(binding, signer, order.pods, writes=writes, make=makes)
         rows, made = [*rows, *found], [*made, *more]
     return rows, made

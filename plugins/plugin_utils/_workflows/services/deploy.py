@@ -109,7 +109,7 @@ def run(
     order = DeployOrder(service, place, component, home, *about)
     refuse_rented_place(order)
     before = deployed.read_deployed(home, service.name)
-    if before is not None and service.state == "present":
+    if before is not None:
         refuse_move(order, before)
     if place.host:
         (remote,) = request.connect([place.host])
@@ -146,7 +146,7 @@ def refuse_rented_place(order: DeployOrder) -> None:
 
 
 def refuse_move(order: DeployOrder, before: t.Mapping[str, t.Any]) -> None:
-    """Refuse another place than the one that the service has: its data would not come along.
+    """Refuse another place than the one that the service has: its data would not come along, nor would it be removed.
 
     :raises RefusedError: naming both.
     """

@@ -78,6 +78,7 @@ class ClusterService:
             return dataclasses.replace(self, address=self._address_of(node)).ensure_present()
         name = f"{self.name}.{self.namespace}.svc"
         places = [*([self.address] if self.address else []), name, f"{name}.cluster.local", "127.0.0.1"]
+        self._require_same_keys()
         credentials = order.require_credentials(self._read_secret, places)
         objects = self.build_objects(credentials, node)
         prune = Prune({LABEL: order.service.name}, _KINDS)
@@ -99,19 +100,35 @@ class ClusterService:
     def ensure_absent(self) -> Result:
         """Remove the objects; the claim stays with its data unless that is to be deleted."""
         order, labels = self.order, {LABEL: self.order.service.name}
+        home, name = order.home, order.service.name
         found = [(kind, self.client.get(kind, self.name, self.namespace)) for kind in _KINDS]
         wanted = [(kind, live) for kind, live in found if live is not None and _has_labels(live, labels)]
         claim = self.client.get("v1/PersistentVolumeClaim", self.claim_name, self.namespace)
-        goes = claim is not None and order.place.delete_data and not order.place.claim
+        goes = claim is not None and order.place.delete_data and not order.place.claim and _is_applied(claim)
+        kept = None if goes or claim is None else f"{self.namespace}/{self.claim_name}"
         if goes and claim is not None:
             wanted.append(("v1/PersistentVolumeClaim", claim))
+            wanted += self._find_volume(claim)
+            kept = next((_folder_of(live) for kind, live in wanted if kind == "v1/PersistentVolume"), None)
+        if kept and not order.check and deployed.read_credentials(home, name) is None:
+            # Its data can be read with them alone.
+            credentials = self._read_secret()
+            if credentials:
+                deployed.write_credentials(home, name, credentials)
         for kind, live in [] if order.check else wanted:
             meta = live["metadata"]
-            self.client.delete(kind, meta["name"], self.namespace, uid=str(meta.get("uid") or ""))
+            self.client.delete(kind, meta["name"], meta.get("namespace"), uid=str(meta.get("uid") or ""))
         if not order.check:
-            deployed.remove_deployed(order.home, order.service.name, forget=order.place.delete_data)
-        kept = None if goes or claim is None else f"{self.namespace}/{self.claim_name}"
+            deployed.remove_deployed(home, name, forget=order.place.delete_data and kept is None)
         return {"changed": bool(wanted), "endpoint": None, "place": self.namespace, "kept": kept}
+
+    def _find_volume(self, claim: KubeObject) -> list[tuple[str, KubeObject]]:
+        """Return the claim's volume where it was made with it and would stay, bound to a claim that is gone."""
+        name = (claim.get("spec") or {}).get("volumeName")
+        live = self.client.get("v1/PersistentVolume", str(name)) if name else None
+        spec: t.Any = (live or {}).get("spec") or {}
+        stays = spec.get("persistentVolumeReclaimPolicy") == "Retain"
+        return [("v1/PersistentVolume", live)] if live is not None and stays and _is_applied(live) else []
 
     def choose_node(self) -> str:
         """Return the Node of the pod: the one that is named or that it has, else the first permanent one.
@@ -120,7 +137,8 @@ class ClusterService:
         """
         order = self.order
         nodes = {str(item["metadata"]["name"]): item for item in self.client.list("v1/Node").items}
-        permanent = [name for name in sorted(nodes) if name not in order.rented and _takes_pods(nodes[name])]
+        rented = {name for name, node in nodes.items() if _is_rented(node, order.rented)}
+        permanent = [name for name in sorted(nodes) if name not in rented and _takes_pods(nodes[name])]
         before = (deployed.read_deployed(order.home, order.service.name) or {}).get("node")
         wanted = order.place.node or before
         if wanted is None:
@@ -130,6 +148,11 @@ class ClusterService:
             raise RefusedError(
                 f"{order.option}.node: the cluster has no Node {wanted}",
                 f"Its Nodes that are not rented are: {', '.join(permanent) or 'none'}",
+            )
+        if order.place.node in rented:
+            raise RefusedError(
+                f"{order.option}.node: {wanted} is rented: what a service stores there is gone when it is terminated",
+                f"Name a Node that you own: {', '.join(permanent) or 'there is none'}",
             )
         if wanted is None and not permanent:
             raise RefusedError(
@@ -237,6 +260,17 @@ class ClusterService:
         pairs = [line.partition(" = ") for line in text.splitlines()]
         return {key: register_secret(value) for key, _equals, value in pairs} or None
 
+    def _require_same_keys(self) -> None:
+        """Refuse to put other keys in the place of those that the service has: it could not read its data with them."""
+        kept = deployed.read_credentials(self.order.home, self.order.service.name)
+        there = self._read_secret() if kept else None
+        if kept and any(kept.get(key) != value for key, value in (there or {}).items() if not key.startswith("TLS_")):
+            place = deployed.credentials_file(self.order.home, self.order.service.name)
+            raise RefusedError(
+                f"{self.order.option}: the Secret {self.namespace}/{self.name} has other keys than {place}",
+                "Another controller has deployed the service: move that file away, and the keys of the Secret are used",
+            )
+
     def _wait(self) -> None:
         """Wait until the pod is ready.
 
@@ -265,6 +299,25 @@ def open_cluster(order: DeployOrder, options: t.Mapping[str, t.Any], say: Report
 def _has_labels(live: KubeObject, labels: t.Mapping[str, str]) -> bool:
     found = live["metadata"].get("labels") or {}
     return all(found.get(key) == value for key, value in labels.items())
+
+
+def _is_applied(live: KubeObject) -> bool:
+    """Return whether this collection made an object: roles apply under one name."""
+    managers = live["metadata"].get("managedFields") or ()
+    return any(item.get("manager") == _MANAGER for item in managers)
+
+
+def _folder_of(volume: KubeObject) -> str:
+    """Return where the data of a volume is."""
+    spec: t.Any = volume.get("spec") or {}
+    return str((spec.get("hostPath") or spec.get("nfs") or {}).get("path") or volume["metadata"]["name"])
+
+
+def _is_rented(node: KubeObject, rented: t.Mapping[str, str]) -> bool:
+    """Return whether a Node is a rented machine, by its name (in lower case in a cluster) or its addresses."""
+    listed: t.Any = (node.get("status") or {}).get("addresses") or ()
+    names = {str(node["metadata"]["name"]), *(str(item.get("address")) for item in listed)}
+    return not {name.lower() for name in names}.isdisjoint(name.lower() for name in rented)
 
 
 def _takes_pods(node: KubeObject) -> bool:

@@ -168,15 +168,21 @@ def ensure_present(order: DeployOrder, remote: NodeClient, address: str) -> Resu
 
 def ensure_absent(order: DeployOrder, remote: NodeClient, address: str) -> Result:
     """Stop the service and remove what was installed; its data stays unless that is to be deleted."""
-    parts = HostParts.of(order, address)
-    record = read_host(remote, parts, [])["record"]
-    result: Result = {"changed": record is not None, "endpoint": None, "place": remote.name, "kept": None}
+    parts, home, name = HostParts.of(order, address), order.home, order.service.name
+    facts = read_host(remote, parts, [])
+    record = facts["record"]
+    if not facts["root"] or (record or {}).get("cluster", home.folder.name) != home.folder.name:
+        refuse_host(order, remote.name, facts)
+    # Data of a service that was removed before, and whose keys are kept here.
+    is_known = deployed.read_credentials(home, name) is not None
+    left = order.place.delete_data and record is None and facts["data"] and not facts["foreign"] and is_known
+    result: Result = {"changed": record is not None or left, "endpoint": None, "place": remote.name, "kept": None}
     if order.check:
         return result
-    if record is not None:
-        removed = remote.call("service", step="remove", delete_data=order.place.delete_data, **_common(parts))
-        result["kept"] = removed["kept"]
-    deployed.remove_deployed(order.home, order.service.name, forget=order.place.delete_data)
+    if result["changed"]:
+        words = {"delete_data": order.place.delete_data, "left": left}
+        result["kept"] = remote.call("service", step="remove", **words, **_common(parts))["kept"]
+    deployed.remove_deployed(home, name, forget=order.place.delete_data and result["kept"] is None)
     return result
 
 

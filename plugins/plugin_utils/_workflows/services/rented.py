@@ -20,6 +20,9 @@ def list_rented(request: RunRequest) -> dict[str, str]:
             continue
         listed = record.addresses
         addresses = [item.address for item in (*listed.mesh, *listed.lan, *listed.public)]
-        own = [request.hostvars[name].get(key) for key in ("ansible_host", "muster_address")]
+        variables = request.hostvars[name]
+        own = [variables.get(key) for key in ("ansible_host", "muster_address")]
+        # Its name in a cluster.
+        own += [(variables.get("muster_node") or {}).get("name")]
         found |= {str(item): name for item in (name, *addresses, *own) if item}
     return found

@@ -171,7 +171,12 @@ class RunCredentials:
         option = f"secret {held.name}"
         binding = bindings.load_binding(self._home, held.binding, option) if held.binding else None
         access = credentials.vault_access(held.source, option, binding)
-        # Variables may name another service since then.
+        if held.binding is None and access.address != held.address:
+            # Variables name another service since then, whose token is not for this one.
+            raise RefusedError(
+                f"{option}: it is at {held.address}, and the token is for {access.address}",
+                "Name that address and its token",
+            )
         return dataclasses.replace(access, address=held.address)
 
     def _keep(self) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import pathlib
 import typing as t
@@ -89,6 +90,71 @@ def test_a_cluster_without_one_is_refused(tmp_path: pathlib.Path) -> None:
         service(tmp_path, cluster, {"a-rented": "a-rented"}).choose_node()
     with pytest.raises(RefusedError, match="has no Node gone"):
         service(tmp_path, cluster, node="gone").choose_node()
+
+
+def test_a_rented_machine_is_known_by_its_name_in_the_cluster_and_its_addresses(tmp_path: pathlib.Path) -> None:
+    by_address = node("n-1")
+    by_address["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.9"}]
+    cluster = Cluster(node("gpu-1"), by_address, node("z-owned"))
+    rented = {"GPU-1": "GPU-1", "10.0.0.9": "box"}
+    assert service(tmp_path, cluster, rented).choose_node() == "z-owned"
+    for name in ("gpu-1", "n-1"):
+        with pytest.raises(RefusedError, match=f"{name} is rented"):
+            service(tmp_path, cluster, rented, node=name).choose_node()
+
+
+class Objects(Cluster):
+    """A client with some objects, by kind."""
+
+    def __init__(self, **objects: t.Any) -> None:
+        super().__init__(node("n"))
+        self.objects, self.deleted = objects, t.cast("list[str]", [])
+
+    def get(self, kind: str, *_words: t.Any) -> t.Any:
+        return self.objects.get(kind.rpartition("/")[2])
+
+    def delete(self, kind: str, *_words: t.Any, uid: str) -> None:
+        self.deleted.append(kind.rpartition("/")[2])
+
+
+def made_by(manager: str, name: str, **more: t.Any) -> dict[str, t.Any]:
+    labels = {"muster.training/service": "store"}
+    return {"metadata": {"name": name, "labels": labels, "managedFields": [{"manager": manager}]}, **more}
+
+
+def secret(**values: str) -> dict[str, t.Any]:
+    text = "\n".join(f"{name} = {value}" for name, value in values.items())
+    return made_by("muster", "muster-store", data={"muster-credentials": base64.b64encode(text.encode()).decode()})
+
+
+def test_keys_stay_as_long_as_the_data(tmp_path: pathlib.Path) -> None:
+    """A claim of the user's, or of another tool, is kept whatever is asked; so are the keys, also where they are nowhere else."""
+    for claim, place in ((made_by("kubectl", "muster-store-data"), {}), (made_by("muster", "mine"), {"claim": "mine"})):
+        cluster = Objects(Secret=secret(SEAL_KEY="abcdefgh-key"), PersistentVolumeClaim=claim)
+        made = service(tmp_path, cluster, delete_data=True, **place)
+        assert made.ensure_absent()["kept"] == f"storage/{claim['metadata']['name']}" and cluster.deleted == ["Secret"]
+        assert deployed.read_credentials(made.order.home, "store") == {"SEAL_KEY": "abcdefgh-key"}
+
+
+def test_a_volume_that_would_stay_goes_with_its_claim_and_its_folder_is_named(tmp_path: pathlib.Path) -> None:
+    spec = {"persistentVolumeReclaimPolicy": "Retain", "hostPath": {"path": "/srv/store"}}
+    claim = made_by("muster", "muster-store-data", spec={"volumeName": "pv"})
+    cluster = Objects(PersistentVolumeClaim=claim, PersistentVolume=made_by("muster", "pv", spec=spec))
+    made = service(tmp_path, cluster, delete_data=True)
+    deployed.write_credentials(made.order.home, "store", {"SEAL_KEY": "abcdefgh-key"})
+    assert made.ensure_absent()["kept"] == "/srv/store"
+    assert cluster.deleted == ["PersistentVolumeClaim", "PersistentVolume"]
+    assert deployed.read_credentials(made.order.home, "store") is not None
+
+
+def test_the_keys_of_a_service_are_not_replaced(tmp_path: pathlib.Path) -> None:
+    made = service(tmp_path, Objects(Secret=secret(SEAL_KEY="abcdefgh-key", TLS_KEY="one-of-a-kind")))
+    deployed.write_credentials(made.order.home, "store", {"SEAL_KEY": "abcdefgh-key", "TLS_KEY": "another-one"})
+    made._require_same_keys()
+    deployed.write_credentials(made.order.home, "store", {"SEAL_KEY": "hgfedcba-key"})
+    with pytest.raises(RefusedError, match="has other keys than") as caught:
+        made._require_same_keys()
+    assert "abcdefgh" not in str(caught.value) and "hgfedcba" not in str(caught.value)
 
 
 def test_a_namespace_that_is_not_there_is_refused(tmp_path: pathlib.Path) -> None:

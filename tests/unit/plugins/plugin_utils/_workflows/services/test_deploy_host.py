@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import os
 import pathlib
 import tarfile
@@ -15,7 +16,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
-from ansible_collections.muster.training.plugins.module_utils._node import host_agent, host_service
+from ansible_collections.muster.training.plugins.module_utils._node import host_agent, host_service, placed_files
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import deploy
 from ansible_collections.muster.training.tests.support.run_world import RunWorld
 
@@ -55,12 +56,19 @@ class World(RunWorld):
             packed.add(root / "weed", "weed")
         self.records: dict[str, Dict] = {}
 
-    def deploy(self, state: str = "present", check: bool = False, home: str = "home", **changes: t.Any) -> Dict:
+    def deploy(
+        self,
+        state: str = "present",
+        check: bool = False,
+        home: str = "home",
+        cluster: str = "default",
+        **changes: t.Any,
+    ) -> Dict:
         place = {"host": "a", **changes.pop("deploy", {})}
         resources = [{"purpose": "checkpoints", "ref": "ckpt"}]
         about: Dict = {"name": "store", "kind": "object_store", "mode": "deploy", "state": state, "deploy": place}
         service = {**about, "resources": resources, **changes}
-        request = self.request(None, check=check, service=service, cluster="default",
+        request = self.request(None, check=check, service=service, cluster=cluster,
                                state_home={"path": str(self.root / home)})  # fmt: skip
         known = {name: {**dict(request.hostvars[name]), **self.records.get(name, {})} for name in "ab"}
         host: t.Any = self.host
@@ -120,6 +128,47 @@ def test_it_is_removed_with_or_without_its_data(world: World) -> None:
     assert world.deploy()["changed"] and world.secret == key
     assert world.deploy("absent", deploy={"delete_data": True})["kept"] is None and not data.exists()
     assert not (world.root / "home" / "default" / "services" / "store.credentials").exists()
+
+
+def test_what_was_kept_is_deleted_by_a_later_removal(world: World) -> None:
+    world.deploy()
+    data = world.host.root / "var/lib/private/muster-store"
+    data.mkdir(parents=True)
+    (data / "x").touch()
+    assert world.deploy("absent")["kept"]
+    assert world.deploy("absent", deploy={"delete_data": True}, check=True)["changed"] and data.exists()
+    assert world.deploy("absent", deploy={"delete_data": True})["kept"] is None and not data.exists()
+    assert not (world.root / "home" / "default" / "services" / "store.credentials").exists()
+    assert not world.deploy("absent", deploy={"delete_data": True})["changed"]
+
+
+def test_a_service_of_another_cluster_or_place_is_not_removed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.deploy()
+    with pytest.raises(RefusedError, match="it is there already for the cluster default"):
+        world.deploy("absent", cluster="other", deploy={"delete_data": True})
+    with pytest.raises(RefusedError, match="is deployed at a"):
+        world.deploy("absent", deploy={"host": "b"})
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(RefusedError, match="the user is not root"):
+        world.deploy("absent")
+    assert (world.host.root / "etc/systemd/system/muster-store.service").exists() and world.secret
+
+
+def test_an_installation_that_was_cut_off_is_done_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record has no release before its program is there."""
+
+    def cut_off(*_words: t.Any) -> t.NoReturn:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as cut:
+        cut.setattr(placed_files, "_unpack", cut_off)
+        with pytest.raises(AssertionError, match="No space left"):
+            world.deploy()
+    record = json.loads((world.host.root / "var/lib/muster/service-store.json").read_text())
+    assert record["release"] is None
+    world.host.asked.clear()
+    assert world.deploy()["changed"] and "piece" in world.host.asked
+    assert not world.deploy()["changed"]
 
 
 def test_what_another_controller_deployed_is_not_given_other_keys(world: World) -> None:
