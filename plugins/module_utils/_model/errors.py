@@ -61,6 +61,10 @@ class RefusedError(MusterError):
     """The request is well formed but must not be carried out here (preflight, placement, policy, ownership)."""
 
 
+class LockHeldError(RefusedError):
+    """Another process holds the lock; the message names it."""
+
+
 class NodeError(MusterError):
     """Something failed on one node. ``node`` is its inventory name."""
 

@@ -107,7 +107,9 @@ class UnitOutput:
     def _keep_offsets(self) -> None:
         """Record how far the files were read. Not forced to the disk, where checkpoints have precedence."""
         temporary = self._kept.with_suffix(".tmp")
-        temporary.write_text(json.dumps({"log": self._offset, "ranks": self._ranks.offsets}))
+        # Without patterns the log is not read: a later start that has some begins at its end.
+        log = {"log": self._offset} if self._patterns else {}
+        temporary.write_text(json.dumps({**log, "ranks": self._ranks.offsets}))
         os.replace(temporary, self._kept)
 
 
@@ -126,7 +128,12 @@ def bound_log(place: pathlib.Path, unread: int | None, keep: int) -> int:
     except OSError:
         return 0
     try:
-        return length if _punch(descriptor, length) else 0
+        if not _punch(descriptor, length):
+            return 0
+        # What was printed last keeps its time: lines that are read late are dated by it.
+        with contextlib.suppress(OSError):
+            os.utime(descriptor, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        return length
     finally:
         os.close(descriptor)
 

@@ -33,8 +33,10 @@ class RankOutput:
 
     def __init__(self, run: pathlib.Path, log: pathlib.Path, offsets: t.Mapping[str, int] | None) -> None:
         self._run, self._log = run, log
+        sizes = {str(place): place.stat().st_size for place in run.glob(FILES)}
+        # A power cut may have taken the end of a file; what is left of it was copied.
         self.offsets: dict[str, int] = (
-            dict(offsets) if offsets is not None else {str(place): place.stat().st_size for place in run.glob(FILES)}
+            sizes if offsets is None else {name: min(at, sizes[name]) for name, at in offsets.items() if name in sizes}
         )
         # Whether the last call copied anything.
         self.copied = False
@@ -47,17 +49,18 @@ class RankOutput:
 
         Attempts come in their order: what one printed last is copied before the first lines of the next.
         """
-        attempts: dict[int, list[pathlib.Path]] = {}
+        attempts: dict[tuple[int, ...], list[pathlib.Path]] = {}
         for place in sorted(self._run.glob(FILES)):
             attempts.setdefault(_read_attempt(place), []).append(place)
         self.copied, self.printed_at = False, None
-        newest = max(attempts, default=0)
+        newest = max(attempts, default=())
         for attempt in sorted(attempts):
             # The ranks of an attempt have ended before those of the next begin.
             is_over = attempt < newest
             rests = [self._copy_piece(place, ended or is_over) for place in attempts[attempt]]
-            if self.copied and is_over:
+            if self.copied and (ended or is_over):
                 self.printed_at = max(place.stat().st_mtime for place in attempts[attempt])
+            if self.copied and is_over:
                 return True
             if any(rests):
                 return True
@@ -104,9 +107,10 @@ def label_lines(data: bytes, rank: str) -> bytes:
     return prefix + text.removesuffix(b"\n").replace(b"\n", b"\n" + prefix) + b"\n"
 
 
-def _read_attempt(place: pathlib.Path) -> int:
-    number = place.parent.parent.name.removeprefix("attempt_")
-    return int(number) if number.isdecimal() else 0
+def _read_attempt(place: pathlib.Path) -> tuple[int, ...]:
+    """Return the first attempt of the start that a file belongs to, and its own: the latter may come again later."""
+    numbers = place.parent.parent.name.removeprefix("attempt_").split(".")
+    return tuple(int(number) for number in numbers if number.isdecimal())
 
 
 def _read_piece(place: pathlib.Path, offset: int) -> bytes:

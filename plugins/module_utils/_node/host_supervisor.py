@@ -287,6 +287,8 @@ class Supervisor:
 
     def _end_for_shutdown(self) -> int:
         """End without an exit code: the node shuts down, and the run resumes when it is up again."""
+        if self.output:
+            self.output.close()
         self._write_state("stopped", "the node shut down")
         self._event("agent_stopped", detail="the node shut down")
         return 0

@@ -73,12 +73,12 @@ def _log_nccl(attempt: int, rank: int | None) -> None:
         os.environ.update(own, NCCL_DEBUG_FILE=f"{place}.{attempt}.{rank}.%h.%p.log")
 
 
-def _open_output(attempt: int, rank: int | None) -> None:
+def _open_output(base: int, attempt: int, rank: int | None) -> None:
     """Print into files of this attempt's rank, which ``host_rank_output.py`` copies; without room, into the log."""
     place = os.environ.pop("MUSTER_OUTPUT", "")
     if not place or rank is None:
         return
-    folder = os.path.join(place, f"attempt_{attempt}", str(rank))
+    folder = os.path.join(place, f"attempt_{base}.{attempt}", str(rank))
     with contextlib.suppress(OSError):
         os.makedirs(folder, mode=0o700, exist_ok=True)
         for stream, name in ((1, "stdout"), (2, "stderr")):
@@ -228,7 +228,7 @@ def main(argv: list[str]) -> int:
     # A command uses the same address in every start.
     gang = f"{base}/{place}"
     common = {"rank": rank, "local_rank": local, "attempt": attempt, "gang": gang}
-    _open_output(attempt, rank)
+    _open_output(base, attempt, rank)
     _log_nccl(attempt, rank)
     _load_secrets(os.environ.pop("MUSTER_SECRETS_FILE", ""))
     # What the program prints at once belongs to this attempt: lines are dated when they are printed.

@@ -180,9 +180,13 @@ def _find_cluster_address(member: k3s.K3sMember) -> str:
 
 
 def _find_chosen_address(member: k3s.K3sMember) -> str:
-    """Return the address that the inventory chose for the cluster, by itself or by its interface; else nothing."""
-    on_interface = [item["address"] for item in member.addresses if item["interface"] == member.flannel_iface]
-    return next((str(address) for address in [member.node_ip, *on_interface] if address), "")
+    """Return the address at which agents come to a server where that is not the one of SSH; else nothing.
+
+    The inventory names it, or has the cluster's traffic in the mesh: the address there is known when it has joined.
+    """
+    in_mesh = member.flannel_iface.startswith("tailscale")
+    found = [item["address"] for item in member.addresses if in_mesh and item["interface"] == member.flannel_iface]
+    return next((str(address) for address in [member.node_ip, *found] if address), "")
 
 
 def _read_firewall(member: k3s.K3sMember, *names: str) -> list[t.Any]:

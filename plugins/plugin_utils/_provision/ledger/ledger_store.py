@@ -20,7 +20,7 @@ import time
 import types
 import typing as t
 
-from ....module_utils._model.errors import InputError, MusterError, RefusedError
+from ....module_utils._model.errors import InputError, LockHeldError, MusterError, RefusedError
 from ....module_utils._model.ledger import Lease, LedgerEvent, fold_events
 from ....module_utils._model.timestamps import format_whole_seconds
 
@@ -168,7 +168,7 @@ class LedgerWriter:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(self._lock, 200, 0).decode("utf-8", "replace").strip() or "another process"
-            raise RefusedError(
+            raise LockHeldError(
                 f"the ledger of {self._folder.name} is in use by {holder}",
                 "Wait until that process has ended, or stop it",
             ) from None

@@ -18,13 +18,13 @@ import time
 import types
 import typing as t
 
-from ....module_utils._model.errors import MusterError, RefusedError
+from ....module_utils._model.errors import LockHeldError, MusterError
 from ....module_utils._model.ledger import LedgerEvent
 from ....module_utils._model.state_store import StateConflictError, StateStore
 from ..._provision.ledger.ledger_merge import merge_events
 from ..._provision.ledger.ledger_store import LEDGER, LedgerWriter, parse_ledger, read_ledger, replace_ledger
 from .state_dir import StateHome
-from .state_lock import LockHeldError, StoreLock
+from .state_lock import StoreLock
 
 _TRIES = 5
 
@@ -53,10 +53,11 @@ def await_ledger(home: StateHome, wait_s: float = 60.0) -> t.Iterator[LedgerWrit
             try:
                 writer = stack.enter_context(open_ledger(home))
                 break
-            except RefusedError:
+            except LockHeldError:
                 if time.monotonic() > end:
                     raise
-                time.sleep(0.05)
+                # Each look at a store is a write and a read of it.
+                time.sleep(0.05 if home.store() is None else 1.0)
         yield writer
 
 

@@ -18,16 +18,12 @@ import types
 import typing as t
 import uuid
 
-from ....module_utils._model.errors import MusterError, RefusedError
+from ....module_utils._model.errors import LockHeldError, MusterError
 from ....module_utils._model.state_store import StateConflictError, StateStore
 
 # A holder that was killed is succeeded after this time; a living one renews four times in it.
 EXPIRY_S: t.Final = 60.0
 _RENEW_S: t.Final = EXPIRY_S / 4
-
-
-class LockHeldError(RefusedError):
-    """Another process holds the lock; the message names it."""
 
 
 class StoreLock:

@@ -39,6 +39,17 @@ def test_printed_lines_become_metrics_once(tmp_path: pathlib.Path) -> None:
     assert all(line["printed"] is True and line["at"] > 1e9 for line in found)
 
 
+def test_patterns_that_a_later_start_has_begin_at_the_end_of_the_log(tmp_path: pathlib.Path) -> None:
+    log = tmp_path / "log"
+    without = host_output.UnitOutput(log, tmp_path, {})
+    log.write_text("step 1\nstep 2\n")
+    without.close()
+    output = host_output.UnitOutput(log, tmp_path, STEP)
+    output.start()
+    output.close()
+    assert metrics(tmp_path) == []
+
+
 def test_a_lot_of_output_is_parsed_to_its_last_line(tmp_path: pathlib.Path) -> None:
     log = tmp_path / "log"
     output = host_output.UnitOutput(log, tmp_path, STEP)
@@ -77,8 +88,10 @@ def test_what_was_not_read_is_kept(tmp_path: pathlib.Path) -> None:
     """A hole would be zeros to its reader."""
     log = tmp_path / "log"
     log.write_bytes(os.urandom(4 << 20))
+    os.utime(log, (1000, 1000))
     assert host_output.bound_log(log, 1 << 20, 1 << 18) == 1 << 20
     assert host_output.bound_log(log, None, 1 << 18) == (4 << 20) - (1 << 18)
+    assert log.stat().st_mtime == 1000, "nothing was printed"
     assert host_output.bound_log(log, None, 1 << 18) == 0 and host_output.bound_log(tmp_path / "none", None, 1) == 0
 
 

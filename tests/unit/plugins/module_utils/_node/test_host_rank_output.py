@@ -21,7 +21,7 @@ class Node:
     def __init__(self, run: pathlib.Path) -> None:
         self.run, self.log = run, run / "log"
 
-    def write(self, rank: int, text: str, stream: str = "stdout", attempt: int = 1) -> pathlib.Path:
+    def write(self, rank: int, text: str, stream: str = "stdout", attempt: int | str = 1) -> pathlib.Path:
         place = self.run / "ranks" / f"attempt_{attempt}" / str(rank) / f"{stream}.log"
         place.parent.mkdir(parents=True, exist_ok=True)
         with open(place, "a", newline="") as handle:
@@ -51,6 +51,35 @@ def test_lines_carry_the_rank_in_the_whole_world(node: Node) -> None:
     copier.copy_new()
     assert node.lines[2:] == ["[default6]:three", "[default6]:"]
     assert copier.copy_new() is False and not copier.copied and copier.printed_at is None
+
+
+def test_a_file_that_a_power_cut_shortened_is_not_copied_again(node: Node) -> None:
+    place = node.write(0, "one\ntwo\n")
+    copier = node.copier({str(place): 100, "gone": 5})
+    copier.copy_new()
+    assert node.lines == [] and copier.offsets == {str(place): 8}
+    node.write(0, "three\n")
+    copier.copy_new()
+    assert node.lines == ["[default0]:three"]
+
+
+def test_the_number_of_an_attempt_may_come_again_in_a_later_start(node: Node) -> None:
+    """torchrun had come to attempt 3 of the first start; the second start begins with attempt 2."""
+    copier = node.copier()
+    for attempt in ("1.1", "1.2", "1.3", "2.2"):
+        node.write(0, f"of {attempt}\n", attempt=attempt)
+    node.write(0, "not yet a li", attempt="2.2")
+    while copier.copy_new():
+        pass
+    assert node.lines == [f"[default0]:of {attempt}" for attempt in ("1.1", "1.2", "1.3", "2.2")]
+
+
+def test_what_is_read_at_the_end_is_dated_by_when_it_was_printed(node: Node) -> None:
+    place = node.write(0, "last words\n")
+    os.utime(place, (1000, 1000))
+    copier = node.copier({})
+    copier.copy_new(ended=True)
+    assert node.lines and copier.printed_at == 1000
 
 
 def test_an_attempt_s_last_lines_come_before_the_first_of_the_next_and_are_dated_by_it(node: Node) -> None:

@@ -201,7 +201,7 @@ def test_a_rank_prints_into_files_of_its_attempt_which_nothing_empties(ranks: Ra
     found = [ranks.folder.glob(host_rank_output.FILES.replace("*.log", f"{name}.log")) for name in ("out", "err")]
     printed = [{str(place.relative_to(ranks.folder)): place.read_text() for place in places} for places in found]
     assert printed == [
-        {f"ranks/attempt_{n}/3/std{name}.log": f"{name}\n" * times for n, times in ((1, 2), (2, 1))}
+        {f"ranks/attempt_1.{n}/3/std{name}.log": f"{name}\n" * times for n, times in ((1, 2), (2, 1))}
         for name in ("out", "err")
     ]
 

@@ -235,7 +235,7 @@ def test_a_forked_program_prints_into_the_files_of_its_rank(node: Node) -> None:
     command = node.program("import sys\nprint('out')\nprint('err', file=sys.stderr)")
     with node.server(command):
         assert node.run(command, MUSTER_OUTPUT=str(node.folder / "ranks")) == (0, "", "")
-    printed = {place.name: place.read_text() for place in node.folder.glob("ranks/attempt_1/3/*")}
+    printed = {place.name: place.read_text() for place in node.folder.glob("ranks/attempt_1.1/3/*")}
     assert node.was_forked() and printed == {"stdout.log": "out\n", "stderr.log": "err\n"}
 
 
