@@ -97,7 +97,10 @@ def test_it_is_deployed_once_and_removed(store: Store) -> None:
     store.play("absent", delete_data=True)
     claim: t.Any = store.client.get("v1/PersistentVolumeClaim", "muster-store-data", store.namespace)
     assert claim is None or claim["metadata"].get("deletionTimestamp")
-    assert not place.exists()
+    volumes = [item for item in store.client.list("v1/PersistentVolume").items if "store" in item["metadata"]["name"]]
+    assert [item for item in volumes if not item["metadata"].get("deletionTimestamp")] == []
+    # The folder of the Node is not deleted from here, and can be read with its keys alone.
+    assert place.read_text() == kept
 
 
 def test_an_object_of_another_with_its_name_stays(store: Store) -> None:

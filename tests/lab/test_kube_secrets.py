@@ -168,7 +168,8 @@ def test_a_private_image_is_pulled_with_a_secret_like_others(world: World, monke
 def test_it_is_removed_with_its_data(world: World) -> None:
     code, output, _seconds = world.services("absent", delete_data=True)
     assert code == 0, output
-    assert not (world.state / "services" / "bao.credentials").exists()
+    # The folder of the Node stays, and with it the keys.
+    assert (world.state / "services" / "bao.credentials").exists()
     # The cluster ends the pod, and then takes its claim.
     words = ("get", "all,secrets,pvc", "-n", client_namespace(world), "-o", "name")
     assert until(lambda: "muster-bao" not in world.controller.lab.kubectl(*words), 60), world.controller.lab.kubectl(
