@@ -30,8 +30,6 @@ def build(plan: KubePlan) -> list[KubeObject]:
     launcher = pod_template.build_template(plan, LAUNCHER, supporting, restarts=None, index=None, devices=False)
     launcher["spec"]["containers"][0]["resources"] = _launcher_resources(plan)
     worker = pod_template.build_template(plan, WORKER, supporting, restarts=None, index=None)
-    ssh = plan.pods[WORKER].ssh or {}
-    worker["spec"]["containers"][0]["readinessProbe"] = {"tcpSocket": {"port": ssh["port"]}, "periodSeconds": 1}
     policy: JsonObject = {
         "cleanPodPolicy": "Running",
         "backoffLimit": plan.job.restart.max_crashes,
