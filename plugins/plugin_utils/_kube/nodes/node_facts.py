@@ -107,17 +107,12 @@ def _build_config_map(request: NodeFactsRequest) -> KubeObject:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"request": request.request}}
 
 
-def _build_pod(request: NodeFactsRequest, index: int, node: str) -> KubeObject:
+def build_pod_spec(
+    node: str, container: JsonObject, volumes: Sequence[JsonObject], pull_secrets: Sequence[str]
+) -> JsonObject:
+    """Return the spec of a short pod on this Node, which takes none of its GPUs and has no access to the cluster."""
     match = {"key": "metadata.name", "operator": "In", "values": [node]}
     term = {"nodeSelectorTerms": [{"matchFields": [match]}]}
-    container: JsonObject = {
-        "name": CONTAINER,
-        "image": request.image,
-        "command": ["sh", "-c", f"{request.command} < {shlex.quote(_MOUNT_PATH + '/request')}"],
-        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-        "volumeMounts": [{"name": "request", "mountPath": _MOUNT_PATH, "readOnly": True}],
-    }
     spec: JsonObject = {
         "restartPolicy": "Never",
         "activeDeadlineSeconds": _DEADLINE_S,
@@ -128,12 +123,26 @@ def _build_pod(request: NodeFactsRequest, index: int, node: str) -> KubeObject:
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}},
         "tolerations": [{"key": _GPU, "operator": "Exists", "effect": "NoSchedule"}],
         "containers": [container],
-        "volumes": [{"name": "request", "configMap": {"name": request.name}}],
+        "volumes": list(volumes),
     }
+    if pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in pull_secrets]
+    return spec
+
+
+def _build_pod(request: NodeFactsRequest, index: int, node: str) -> KubeObject:
+    container: JsonObject = {
+        "name": CONTAINER,
+        "image": request.image,
+        "command": ["sh", "-c", f"{request.command} < {shlex.quote(_MOUNT_PATH + '/request')}"],
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [{"name": "request", "mountPath": _MOUNT_PATH, "readOnly": True}],
+    }
+    volumes: list[JsonObject] = [{"name": "request", "configMap": {"name": request.name}}]
+    spec = build_pod_spec(node, container, volumes, request.pull_secrets)
     if request.host_network:
         spec.update(hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet")
-    if request.pull_secrets:
-        spec["imagePullSecrets"] = [{"name": name} for name in request.pull_secrets]
     meta: ObjectMeta = {
         "name": pod_name(request, index),
         "namespace": request.namespace,

@@ -15,14 +15,13 @@ import typing as t
 
 from ..api.kinds import JsonObject, KubeObject, ObjectMeta
 from ..objects.secrets import build_secret
+from . import node_facts
 
 CONTAINER: t.Final = "visit"
 LABEL: t.Final = "muster.training/visit"
 _REQUEST: t.Final = "/muster/request"
 _PROGRAM: t.Final = "/muster/program"
 _GPU: t.Final = "nvidia.com/gpu"
-# Enough to pull an image.
-_DEADLINE_S: t.Final = 600
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,8 +72,6 @@ def _meta(visit: Visit, name: str) -> ObjectMeta:
 
 
 def _build_pod(visit: Visit, name: str, node: str) -> KubeObject:
-    match = {"key": "metadata.name", "operator": "In", "values": [node]}
-    term = {"nodeSelectorTerms": [{"matchFields": [match]}]}
     container: JsonObject = {
         "name": CONTAINER,
         "image": visit.image,
@@ -86,21 +83,9 @@ def _build_pod(visit: Visit, name: str, node: str) -> KubeObject:
             {"name": "request", "mountPath": _REQUEST, "readOnly": True},
         ],
     }
-    spec: JsonObject = {
-        "restartPolicy": "Never",
-        "activeDeadlineSeconds": _DEADLINE_S,
-        "terminationGracePeriodSeconds": 1,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}},
-        "tolerations": [{"key": _GPU, "operator": "Exists", "effect": "NoSchedule"}],
-        "containers": [container],
-        "volumes": [
-            {"name": "program", "configMap": {"name": visit.name}},
-            {"name": "request", "secret": {"secretName": name}},
-        ],
-    }
-    if visit.pull_secrets:
-        spec["imagePullSecrets"] = [{"name": item} for item in visit.pull_secrets]
+    volumes: list[JsonObject] = [
+        {"name": "program", "configMap": {"name": visit.name}},
+        {"name": "request", "secret": {"secretName": name}},
+    ]
+    spec = node_facts.build_pod_spec(node, container, volumes, visit.pull_secrets)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": _meta(visit, name), "spec": spec}
