@@ -212,8 +212,16 @@ def _apply_listing(state: DeleteState, event: DeleteListing) -> DeleteState:
         # Also one that is proved already: a machine that is listed again is not gone.
         if termination.lease.provider == name and not termination.is_permanent:
             state = _set_termination(state, _match_listing(state, termination, listing))
-    pause = max(state.traits[name].poll_interval_s, ABSENCE_GAP_S)
-    return dataclasses.replace(state, next_listing_at={**state.next_listing_at, name: listing.requested_at + pause})
+    at = listing.requested_at + _listing_pause(state, name)
+    return dataclasses.replace(state, next_listing_at={**state.next_listing_at, name: at})
+
+
+def _listing_pause(state: DeleteState, provider: str) -> float:
+    """Return how long until an account is listed again: longer where its machines have only to stay absent."""
+    pause = max(state.traits[provider].poll_interval_s, ABSENCE_GAP_S)
+    own = (item for item in state.terminations.values() if item.lease.provider == provider and not item.is_finished)
+    gaps = [_absence_gap(state, item) if item.absent_at else 0.0 for item in own]
+    return max(pause, min(gaps, default=0.0) / 4)
 
 
 def _apply_listing_failure(state: DeleteState, event: DeleteListing) -> DeleteState:

@@ -144,6 +144,15 @@ def test_a_machine_is_gone_when_listings_have_lacked_it_for_as_long_as_they_may_
     assert not next(iter(again.terminations.values())).is_verified
 
 
+def test_an_account_is_listed_often_until_its_machines_have_only_to_stay_absent() -> None:
+    state = listed(begin(), 200.0)
+    assert state.next_listing_at == {"lambda": 200.0 + ABSENCE_GAP_S}
+    state = listed(deleted(state, 204.0), 205.0)
+    assert state.next_listing_at == {"lambda": 205.0 + LAG_S / 4}
+    state = listed(state, 205.0 + LAG_S / 4, INSTANCE)
+    assert state.next_listing_at == {"lambda": 205.0 + LAG_S / 4 + ABSENCE_GAP_S}
+
+
 def test_an_order_that_never_had_an_id_is_not_waited_for_again() -> None:
     lease = dataclasses.replace(LEASE, ids=(), state="failed", settled=True)
     state = listed(listed(begin(lease), 200.0), 200.0 + ABSENCE_GAP_S)
