@@ -292,8 +292,8 @@ class Kind:
 KINDS: dict[str, Kind] = {
     "kill_rank": Kind("a rank is killed", kill_rank),
     "kill_pod": Kind("a pod is killed", kill_pod),
-    # Slow enough that steps are left when the loss is acted on, 80 s later.
-    "kill_kubelet": Kind("a kubelet is killed and stays away", kill_kubelet, machines=True, pace_s=1.5),
+    # Slow enough that steps are left when the loss is acted on, 85 s later: the ranks live on until then.
+    "kill_kubelet": Kind("a kubelet is killed and stays away", kill_kubelet, machines=True, pace_s=2.2),
     "kill_node": Kind("a node loses its power", kill_node, machines=True),
     "cut_node": Kind("a node is cut off the network", cut_node, machines=True),
     "delete_node": Kind("a node is deleted", delete_node, machines=True, pace_s=1.5),
