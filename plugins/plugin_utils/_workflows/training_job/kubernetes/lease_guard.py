@@ -15,7 +15,7 @@ import concurrent.futures
 import time
 import typing as t
 
-from .....module_utils._model.errors import InputError, MusterError
+from .....module_utils._model.errors import MusterError
 from .....module_utils._model.job import Job, parse_job
 from .....module_utils._model.ledger import Lease
 from .....module_utils._model.run_record import BackendRef, RunRecord
@@ -36,16 +36,6 @@ if t.TYPE_CHECKING:
 _DRAIN_S = 60.0
 _INTERVAL_S = 1.0
 _RETRY_S = 10.0
-
-
-def require_follower(job: Job, wait: bool) -> None:
-    """Refuse rules that need a follower: only the follower of a run knows its machines.
-
-    :raises InputError: a job with ``release`` or ``max_cost_usd`` that is only submitted.
-    """
-    option = "job.release" if job.release != "never" else "job.max_cost_usd" if job.max_cost_usd else ""
-    if option and not wait:
-        raise InputError(option, "requires wait: true on Kubernetes", "Leave out wait: false")
 
 
 def find_lease(name: str, hostvars: t.Mapping[str, t.Any], leases: t.Iterable[Lease]) -> Lease | None:

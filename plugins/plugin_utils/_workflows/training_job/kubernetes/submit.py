@@ -40,7 +40,6 @@ from .. import source as code_source
 from ..job_secrets import values as secrets
 from . import network_preflight
 from . import plan as kubernetes_plan
-from .cluster_facts import ClusterFacts
 from .delete import delete_secret
 
 # The supporting objects of a run, in its folder.
@@ -143,15 +142,16 @@ def test_network(
     values: secrets.JobSecrets,
     home: StateHome,
     progress: Progress,
-    placed: kubernetes_plan.PlacementDecision,
-    facts: ClusterFacts,
+    decision: kubernetes_plan.ClusterDecision,
 ) -> None:
     """Run the network test; the kubelet pulls the image of its pods with the run's own credentials, too."""
     pull = build_pull_secret(made, values)
     try:
         if pull:
             apply(client, pull)
-        network_preflight.run_preflight(client, made, home, progress, placed.node_uids, facts.policies)
+        network_preflight.run_preflight(
+            client, made, home, progress, decision.placement.node_uids, decision.facts.policies
+        )
     except BaseException:
         delete_secret(client, made, made.pull_secret, progress)
         raise
