@@ -138,9 +138,7 @@ class ClusterLeaseGuard:
     def _note(self, names: list[str], ref: BackendRef) -> None:
         if not (self._home.folder / LEDGER).exists():
             return
-        leases = [item for item in read_ledger(self._home.folder).leases.values() if item.open and item.machine]
-        found = {name: find_lease(name, self._request.hostvars, leases) for name in names}
-        mine = {name: lease for name, lease in found.items() if lease is not None}
+        mine = self._find_leases(names)
         if not mine:
             return
         places = [
@@ -161,7 +159,16 @@ class ClusterLeaseGuard:
         self.tokens |= {name: item.token for name, item in mine.items()}
         # A lease of several machines has one price.
         self._prices |= {name: item.price_usd_per_hour for name, item in mine.items() if item.resource == "instance"}
-        hosts = [name for name in mine if name in self._request.hostvars]
+        self._renew_from_now_on([name for name in mine if name in self._request.hostvars])
+
+    def _find_leases(self, names: t.Iterable[str]) -> dict[str, Lease]:
+        """Return the open leases of those nodes that are rented."""
+        leases = [item for item in read_ledger(self._home.folder).leases.values() if item.open and item.machine]
+        found = {name: find_lease(name, self._request.hostvars, leases) for name in names}
+        return {name: lease for name, lease in found.items() if lease is not None}
+
+    def _renew_from_now_on(self, hosts: t.Sequence[str]) -> None:
+        """Renew the leases of machines that are reached over SSH, at every turn of the follower."""
         if hosts:
             lease_s = int(self._variable("muster_lease_s") or LEASE_S)
             remotes = select_rented(self._request.connect(hosts), self._request.hostvars)

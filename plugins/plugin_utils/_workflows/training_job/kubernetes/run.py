@@ -73,12 +73,12 @@ class ClusterRun:
 
         The object that the run's record names is read first: the job may name another engine than it was started with.
         """
-        made, before = self.plan(self.asked.next_attempt), self.asked.before
+        plan, before = self.plan(self.asked.next_attempt), self.asked.before
         if before is not None and not before.is_ended and before.backend_ref:
             found = submit.find_live(self.client, before.backend_ref)
             if found is not None:
                 return found
-        return self.client.get(kubernetes_plan.build_objects(made)[-1], made.name, made.namespace)
+        return self.client.get(kubernetes_plan.build_objects(plan)[-1], plan.name, plan.namespace)
 
     def plan(self, attempt: int) -> KubePlan:
         """Return the plan of a start whose first attempt has this number."""
@@ -162,15 +162,15 @@ def _parse_drill(value: t.Any, job: Job, facts: ClusterFacts) -> drill.Drill | N
 
 def _check(run: ClusterRun) -> Result:
     """Let the server judge everything without making it."""
-    made, live = run.plan(run.asked.next_attempt), run.find_live()
+    plan, live = run.plan(run.asked.next_attempt), run.find_live()
     follows = _continues(run, live)
     if not follows:
-        submit.dry_run(run.client, made, live)
+        submit.dry_run(run.client, plan, live)
     checks = {"ok": True, "exit_code": 0, "checks": [], "failures": []}
     return {
         "changed": not follows,
-        "run_id": made.run_id,
-        "derived": _derive(made, run.decision.network),
+        "run_id": plan.run_id,
+        "derived": _derive(plan, run.decision.network),
         "checks": checks,
     }
 
@@ -181,82 +181,82 @@ def _start_or_follow(
     asked, client, network_plan = run.asked, run.client, run.decision.network
     request, before, folder = asked.request, asked.before, asked.folder
     context = request.options.get("context")
-    made, live = run.plan(asked.next_attempt), run.find_live()
+    plan, live = run.plan(asked.next_attempt), run.find_live()
     follows = _continues(run, live)
     if live is not None and follows:
-        submit.repair_owners(client, made, live, known=bool(before and before.backend_ref and before.backend_ref.uid))
-        made = run.plan(before.generation if before else int(live["metadata"]["labels"][ATTEMPT_LABEL]))
-    current = _open_record(run, made, follows)
-    queue = [f"queue {made.queue.name}"] if made.queue else []
-    size = f"run {made.run_id}: {made.job.nodes} pods × {made.job.nproc} = world size {made.job.world_size}"
-    checkpoints = job_checkpoints.describe_folder(made.job)
-    parts = [size, f"{made.job.engine} in namespace {made.namespace}", *queue, *([checkpoints] if checkpoints else [])]
-    announce(request.progress, parts, _derive(made, network_plan), network_plan, running=follows)
+        submit.repair_owners(client, plan, live, known=bool(before and before.backend_ref and before.backend_ref.uid))
+        plan = run.plan(before.generation if before else int(live["metadata"]["labels"][ATTEMPT_LABEL]))
+    current = _open_record(run, plan, follows)
+    queue = [f"queue {plan.queue.name}"] if plan.queue else []
+    size = f"run {plan.run_id}: {plan.job.nodes} pods × {plan.job.nproc} = world size {plan.job.world_size}"
+    checkpoints = job_checkpoints.describe_folder(plan.job)
+    parts = [size, f"{plan.job.engine} in namespace {plan.namespace}", *queue, *([checkpoints] if checkpoints else [])]
+    announce(request.progress, parts, _derive(plan, network_plan), network_plan, running=follows)
     if follows:
-        reference = submit.build_reference(t.cast(KubeObject, live), made, context)
+        reference = submit.build_reference(t.cast(KubeObject, live), plan, context)
         known = current.backend_ref.cluster_id if current.backend_ref else None
     else:
-        _delete_former_start(run, made, live)
-        submit.test_network(client, made, values, asked.home, request.progress, run.decision)
+        _delete_former_start(run, plan, live)
+        submit.test_network(client, plan, values, asked.home, request.progress, run.decision)
         # A run that is followed has its Secret; what of it is signed is not signed again.
-        values = submit.add_store(client, made, values, run.store, request.progress)
-        made = dataclasses.replace(made, begun=int(time.time()))
-        reference, known = submit.build_reference(kubernetes_plan.build_objects(made)[-1], made, context), None
+        values = submit.add_store(client, plan, values, run.store, request.progress)
+        plan = dataclasses.replace(plan, begun=int(time.time()))
+        reference, known = submit.build_reference(kubernetes_plan.build_objects(plan)[-1], plan, context), None
     reference = dataclasses.replace(reference, cluster_id=known or cluster_identity.read_cluster_id(client))
     current = dataclasses.replace(current, backend_ref=reference)
     files.private_dir(folder)
     network.write_verdict(folder, network_plan)
-    supporting = submit.SupportingObjects(client, made, folder, submit.build_run_secrets(made, values))
+    supporting = submit.SupportingObjects(client, plan, folder, submit.build_run_secrets(plan, values))
     if follows and status.read_state(t.cast(KubeObject, live)).phase == "waiting":
         supporting.restore(t.cast(KubeObject, live), request.progress)
     # If the controller is killed from here on, the run can still be found, followed and cancelled.
     run_record.write_record(folder, current)
     if not follows:
-        supporting.keep(kubernetes_plan.build_objects(made)[:-1])
-        live, current = _submit(run, made, values, current)
+        supporting.keep(kubernetes_plan.build_objects(plan)[:-1])
+        live, current = _submit(run, plan, values, current)
     if not request.options["wait"]:
         return build_result(current, folder, changed=not follows)
     claim.attach(t.cast(KubeObject, live))
     restore = functools.partial(supporting.restore, t.cast(KubeObject, live), request.progress)
-    return _follow(run, made, t.cast(KubeObject, live), current, drilling, claim, restore, changed=not follows)
+    return _follow(run, plan, t.cast(KubeObject, live), current, drilling, claim, restore, changed=not follows)
 
 
 def _submit(
-    run: ClusterRun, made: KubePlan, values: secrets.JobSecrets, record: RunRecord
+    run: ClusterRun, plan: KubePlan, values: secrets.JobSecrets, record: RunRecord
 ) -> tuple[KubeObject, RunRecord]:
     """Make the run's objects; return the one that runs it, and the run's record."""
     asked, now = run.asked, t.cast(str, run_record.format_time(time.time()))
     record = dataclasses.replace(record, submitted_at=now, queued_at=now)
-    digest = code_source.job_digest(made.job, asked.source)
+    digest = code_source.job_digest(plan.job, asked.source)
     try:
-        live, companions = submit.submit(run.client, made, values, digest)
+        live, supporting = submit.submit(run.client, plan, values, digest)
     except BaseException:
         submit.restore_record(asked.folder, asked.before)
         raise
     # From here on the job owns them: deleting the job deletes them.
-    submit.set_owners(run.client, companions, live)
+    submit.set_owners(run.client, supporting, live)
     reference = dataclasses.replace(t.cast(BackendRef, record.backend_ref), uid=live["metadata"].get("uid"))
     record = dataclasses.replace(record, backend_ref=reference)
     run_record.write_record(asked.folder, record)
-    line = {"at": time.time(), "kind": "submitted", "attempt": made.first_attempt}
+    line = {"at": time.time(), "kind": "submitted", "attempt": plan.first_attempt}
     files.append_json(asked.folder / "events.jsonl", line)
     return live, record
 
 
-def _delete_former_start(run: ClusterRun, made: KubePlan, live: KubeObject | None) -> None:
+def _delete_former_start(run: ClusterRun, plan: KubePlan, live: KubeObject | None) -> None:
     """Remove the former start of the run and wait for its pods: two gangs would write the same checkpoints."""
-    request, run_id = run.asked.request, made.run_id
+    request, run_id = run.asked.request, plan.run_id
     if live is not None and status.read_state(live).phase == "waiting":
         # What runs well is not stopped for what could not take its place.
-        submit.dry_run(run.client, made, live)
+        submit.dry_run(run.client, plan, live)
         request.progress.say(f"run {run_id} is running with another job: stopping it and starting this one")
-    within_s = made.job.checkpoints.grace_s + DELETION_S
+    within_s = plan.job.checkpoints.grace_s + DELETION_S
     if live is not None:
-        reference = submit.build_reference(live, made, request.options.get("context"))
+        reference = submit.build_reference(live, plan, request.options.get("context"))
         delete_run(run.client, reference, run_id, within_s, request.progress)
     elif run.asked.before is not None:
         # Its object may be gone before its pods are.
-        wait_for_pods(run.client, made.namespace, run_id, within_s, request.progress)
+        wait_for_pods(run.client, plan.namespace, run_id, within_s, request.progress)
 
 
 def _continues(run: ClusterRun, live: KubeObject | None) -> bool:
@@ -279,7 +279,7 @@ def _continues(run: ClusterRun, live: KubeObject | None) -> bool:
 
 def _follow(
     run: ClusterRun,
-    made: KubePlan,
+    plan: KubePlan,
     live: KubeObject,
     record: RunRecord,
     drilling: drill.Drill | None,
@@ -290,8 +290,8 @@ def _follow(
     request, folder, client = run.asked.request, run.asked.folder, run.client
     network_plan = run.decision.network
     reference = t.cast(BackendRef, record.backend_ref)
-    watch = TransportWatch(made.job, network_plan.verdicts, request.progress)
-    guard = ClusterLeaseGuard(request, run.asked.home, made.job, made.run_id, client)
+    watch = TransportWatch(plan.job, network_plan.verdicts, request.progress)
+    guard = ClusterLeaseGuard(request, run.asked.home, plan.job, plan.run_id, client)
 
     def save(follower: Follower) -> None:
         nonlocal record
@@ -315,8 +315,8 @@ def _follow(
         claim.check()
         return guard.stop_reason()
 
-    sources = ClusterWatches(client, made, live)
-    follower = ClusterFollower(made.job, made.run_id, folder, sources, request.progress, save, drilling, over)
+    sources = ClusterWatches(client, plan, live)
+    follower = ClusterFollower(plan.job, plan.run_id, folder, sources, request.progress, save, drilling, over)
     follower.restore = restore
     if record.admitted_at:
         # An earlier follower has recorded its start: its time limit does not begin anew.
@@ -324,17 +324,17 @@ def _follow(
     try:
         outcome = follower.run()
     except KeyboardInterrupt:
-        request.progress.say(commands.describe_unfollowed(made.run_id))
+        request.progress.say(commands.describe_unfollowed(plan.run_id))
         raise
     except TransportError as error:
         # The cluster does not let it be followed any more: the run knows nothing of that.
         return build_unfollowed_result(record, folder, changed, error)
     network.write_verdict(folder, network_plan.on_nodes(record.hosts))
-    return _conclude(made, follower, outcome, record, guard, changed)
+    return _conclude(plan, follower, outcome, record, guard, changed)
 
 
 def _conclude(
-    made: KubePlan,
+    plan: KubePlan,
     follower: ClusterFollower,
     outcome: RunOutcome,
     record: RunRecord,
@@ -346,44 +346,44 @@ def _conclude(
     problem, told = None, status.read_state(follower.main).phase
     if told == "waiting":
         # It ended by a rule of ours: the engine would go on. Before anything is read: its pods may hold the place.
-        within_s = made.job.checkpoints.grace_s + DELETION_S
+        within_s = plan.job.checkpoints.grace_s + DELETION_S
         try:
-            delete_run(client, t.cast(BackendRef, record.backend_ref), made.run_id, within_s, progress)
+            delete_run(client, t.cast(BackendRef, record.backend_ref), plan.run_id, within_s, progress)
         except MusterError as error:
             # The run has ended all the same, and its machines go back.
             problem = error
     else:
-        delete_secret(client, made, made.secret, progress)
-    log_recovery.recover_logs(client, made, follower, told == "done")
-    delete_secret(client, made, made.pull_secret, progress)
-    outcome = explain_end(folder, check_attendance(made.job, follower, outcome), "kubernetes")
+        delete_secret(client, plan, plan.secret, progress)
+    log_recovery.recover_logs(client, plan, follower, told == "done")
+    delete_secret(client, plan, plan.pull_secret, progress)
+    outcome = explain_end(folder, check_attendance(plan.job, follower, outcome), "kubernetes")
     ended = record_end(follower, outcome, record, guard.prices(follower.nodes.values()), follower.ended_at())
     result = add_drill(build_result(ended, folder, changed), follower, ended)
     return guard.delete_due(add_problem(result, problem), outcome.outcome)
 
 
-def _derive(made: KubePlan, planned: NetworkPlan) -> Result:
-    prices = [None] * made.job.nodes
-    derived = advice.derive_advice(made.job, bandwidth_gb_s=planned.bandwidth_gb_s, prices_usd_per_hour=prices)
-    return {**derived, "connection": "kubernetes", "lane": "network", "run_id": made.run_id}
+def _derive(plan: KubePlan, planned: NetworkPlan) -> Result:
+    prices = [None] * plan.job.nodes
+    derived = advice.derive_advice(plan.job, bandwidth_gb_s=planned.bandwidth_gb_s, prices_usd_per_hour=prices)
+    return {**derived, "connection": "kubernetes", "lane": "network", "run_id": plan.run_id}
 
 
-def _open_record(run: ClusterRun, made: KubePlan, follows: bool) -> RunRecord:
+def _open_record(run: ClusterRun, plan: KubePlan, follows: bool) -> RunRecord:
     source, before, planned = run.asked.source, run.asked.before, run.decision.network
     values: Dict = {
         "backend": "kubernetes",
-        "engine": made.job.engine,
-        "launcher": made.job.launcher,
+        "engine": plan.job.engine,
+        "launcher": plan.job.launcher,
         "code_sha256": source.code_sha256,
         "versions": {"commit": source.commit} if source.commit else {},
-        "derived": _derive(made, planned),
+        "derived": _derive(plan, planned),
         "fabric": planned.reference,
-        "job": to_yaml_names(made.job),
-        "generation": made.first_attempt,
+        "job": to_yaml_names(plan.job),
+        "generation": plan.first_attempt,
         "hosts": (),
     }
     if before is None:
-        return run_record.new_record(made.run_id, values.pop("job"), time.time(), **values)
+        return run_record.new_record(plan.run_id, values.pop("job"), time.time(), **values)
     again = run_record.reopen_record(before, "running" if follows else "starting")
     if not follows:
         # Its time begins anew, and so may its image.

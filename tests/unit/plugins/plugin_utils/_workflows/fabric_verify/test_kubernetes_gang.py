@@ -93,10 +93,10 @@ def test_an_api_server_takes_the_gang_and_it_runs_on_these_nodes_alone() -> None
     (classes,) = plan.pods["node"].network
     assert classes == {"nodes": ["n1"], "variables": {"GLOO_SOCKET_IFNAME": "eth1"}}
     fleet = kubernetes_gang.restrict_to_nodes(plan.fleet, ["n1", "n2"])
-    *companions, main = kubernetes_plan.build_objects(
+    *supporting, main = kubernetes_plan.build_objects(
         t.cast(t.Any, plan).__class__(**{**_fields(plan), "fleet": fleet})
     )
-    for item in (*companions, main):
+    for item in (*supporting, main):
         assert problems(item) == []
     pod = main["spec"]["template"]["spec"]
     assert main["kind"] == "Job" and main["spec"]["completionMode"] == "Indexed" and main["spec"]["completions"] == 2
