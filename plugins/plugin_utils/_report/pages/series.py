@@ -139,7 +139,7 @@ def usage_grid(samples: t.Sequence[Usage], clock: RunClock, columns: int, most: 
     gpu = any(sample.gpu_percent is not None for sample in samples)
     measured = [(sample.node, sample.at, sample.gpu_percent if gpu else sample.cpu_percent) for sample in samples]
     valued = [(node, at, value) for node, at, value in measured if value is not None]
-    names = _least_used([(node, value) for node, _at, value in valued], most)
+    names = _choose_nodes([(node, value) for node, _at, value in valued], most)
     times = [at for _node, at, _value in valued]
     low = clock.zero if clock.zero is not None else min(times, default=0.0)
     high = max([clock.end or low, *times]) if times else low
@@ -154,7 +154,7 @@ def usage_grid(samples: t.Sequence[Usage], clock: RunClock, columns: int, most: 
     return Grid(tuple(names), tuple(str(low + i * width) for i in range(columns)), cells), "GPU" if gpu else "CPU"
 
 
-def _least_used(values: t.Iterable[tuple[str, float]], most: int) -> list[str]:
+def _choose_nodes(values: t.Iterable[tuple[str, float]], most: int) -> list[str]:
     """Return the names of at most ``most`` nodes, those with the lowest mean, in their natural order."""
     by_node: dict[str, list[float]] = {}
     for node, value in values:

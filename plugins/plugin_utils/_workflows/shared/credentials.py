@@ -67,7 +67,7 @@ def open_signer(binding: Binding, option: str) -> s3_addresses.S3Signer:
 def read_values(pointer: SecretPointer, wanted: t.Sequence[str], option: str) -> dict[str, Secret]:
     """Return the values of ``wanted`` that are where ``pointer`` says."""
     names = {key: pointer.keys.get(key) or _NAMES[key] for key in wanted}
-    found = _look_up(pointer, list(names.values()), option)
+    found = _find_values(pointer, list(names.values()), option)
     values = {key: Secret(found[name], f"{option}.secret_ref ({name})") for key, name in names.items() if found[name]}
     needed = [key for key in wanted if key in pointer.keys or key not in _OPTIONAL]
     missing = [names[key] for key in needed if key not in values]
@@ -78,7 +78,7 @@ def read_values(pointer: SecretPointer, wanted: t.Sequence[str], option: str) ->
     return values
 
 
-def _look_up(pointer: SecretPointer, names: t.Sequence[str], option: str) -> dict[str, str]:
+def _find_values(pointer: SecretPointer, names: t.Sequence[str], option: str) -> dict[str, str]:
     """Return what is under each of the names where a pointer says, empty for what is not there."""
     if pointer.source == "env":
         return {name: os.environ.get(name, "") for name in names}

@@ -116,10 +116,10 @@ def submit(
 
 def build_run_secrets(plan: KubePlan, values: secrets.JobSecrets) -> list[KubeObject]:
     """Return the Secrets of a run: that of its ranks, where the job has values of its own, and that for registries."""
-    found = kubernetes_plan.secret_data(plan, values.values)
-    if found is None:
+    content = kubernetes_plan.secret_data(plan, values.values)
+    if content is None:
         return build_pull_secret(plan, values)
-    data = {name: base64.b64encode(value).decode() for name, value in found.items()}
+    data = {name: base64.b64encode(value).decode() for name, value in content.items()}
     meta: ObjectMeta = {"name": str(plan.secret), "namespace": plan.namespace, "labels": plan.labels}
     return [build_secret(meta, "Opaque", {}, data), *build_pull_secret(plan, values)]
 
@@ -177,15 +177,15 @@ def repair_owners(client: Client, plan: KubePlan, live: KubeObject, *, known: bo
 
     :param known: whether it was said already, but for the Secrets, of which one is sure each time.
     """
-    found = [client.get("v1/Secret", name, plan.namespace) for name in (plan.secret, plan.pull_secret) if name]
+    objects = [client.get("v1/Secret", name, plan.namespace) for name in (plan.secret, plan.pull_secret) if name]
     if not known:
         for kind in SUPPORTING_KINDS:
-            found += _list_supporting(client, kind, plan)
-    (said,) = set_owner([{"metadata": {}}], live)
-    for item in found:
+            objects += _list_supporting(client, kind, plan)
+    (owned,) = set_owner([{"metadata": {}}], live)
+    for item in objects:
         owners = [owner["uid"] for owner in item["metadata"].get("ownerReferences") or ()] if item else []
         if item is not None and live["metadata"]["uid"] not in owners:
-            client.patch(item, item["metadata"]["name"], said, plan.namespace)
+            client.patch(item, item["metadata"]["name"], owned, plan.namespace)
 
 
 def _list_supporting(client: Client, kind: str, plan: KubePlan) -> list[KubeObject]:

@@ -152,7 +152,9 @@ class EndRules:
         attempt = story.attempts[-1] if story.attempts else None
         failure = attempt.first_failure if attempt else None
         late = "Deadline" in reason or self._late()
-        outcome = self._refused_start(story, is_explained=failure is not None or late) or self._killed(reason, story)
+        outcome = self._refused_start(story, is_explained=failure is not None or late) or self._out_of_memory(
+            reason, story
+        )
         if outcome:
             return outcome
         if late:
@@ -169,13 +171,13 @@ class EndRules:
     def _refused_start(self, story: RunHistory, *, is_explained: bool) -> RunOutcome | None:
         """Return the end of a run of which a pod did not start its program.
 
-        A refusal that is no reason by itself is that of pods which were told to end while they waited for others: it
+        The refusal of pods that were stopped while they waited for others has its reason elsewhere: it
         counts where nothing else explains the end.
         """
         refusal = self._newest_refusal(story)
         return refusal.outcome if refusal is not None and (refusal.is_reason or not is_explained) else None
 
-    def _killed(self, reason: str, story: RunHistory) -> RunOutcome | None:
+    def _out_of_memory(self, reason: str, story: RunHistory) -> RunOutcome | None:
         """Return the end of a run whose last attempt the kernel killed for its memory."""
         killed = self.exits.killed_since(max((item.started_at for item in story.attempts), default=0.0))
         return RunOutcome("failed", 137, "out_of_memory", f"{killed[1]} ({reason})", killed[0]) if killed else None
