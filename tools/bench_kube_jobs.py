@@ -120,12 +120,8 @@ class Arena:
         job = parse_job(given)
         source = code_source.read_source(job, ROOT, self.folder)
         facts = read_cluster_facts(self.client, job, self.team.namespace)
-        decided = kubernetes_plan.decide_placement(job, facts)
-        network = kubernetes_plan.plan_network(job, decided, [])
-        place = "default", self.team.namespace
-        return kubernetes_plan.build_objects(
-            kubernetes_plan.build_plan(job, source, name, *place, 1, facts, decided, network)
-        )
+        decision = kubernetes_plan.decide(self.client, job, self.team.namespace, facts)
+        return kubernetes_plan.build_objects(kubernetes_plan.build_plan(decision, source, name, "default", 1))
 
     def ours_to_step(self) -> float:
         """Train; return the seconds from the start of the playbook to the first step."""

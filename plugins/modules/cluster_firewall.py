@@ -53,13 +53,7 @@ options:
     default: [1024-65535/tcp, 4791/udp]
 extends_documentation_fragment:
   - muster.training._attributes
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
+  - muster.training._attributes.full
 seealso:
   - module: muster.training.k3s_cluster_info
 author:

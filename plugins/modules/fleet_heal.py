@@ -70,15 +70,9 @@ options:
     type: str
 extends_documentation_fragment:
   - muster.training._attributes
+  - muster.training._attributes.full
   - muster.training._providers
   - muster.training._state_home
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
 author:
   - muster.training contributors (@muster-training)
 """

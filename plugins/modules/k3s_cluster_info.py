@@ -41,13 +41,7 @@ options:
     default: 10.43.0.0/16
 extends_documentation_fragment:
   - muster.training._attributes
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
+  - muster.training._attributes.full
 author:
   - muster.training contributors (@muster-training)
 """

@@ -32,13 +32,7 @@ options:
     default: 15
 extends_documentation_fragment:
   - muster.training._attributes
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
+  - muster.training._attributes.full
 seealso:
   - module: muster.training.k3s_cluster_info
 author:

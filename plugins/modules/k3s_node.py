@@ -131,14 +131,8 @@ options:
     default: 300
 extends_documentation_fragment:
   - muster.training._attributes
+  - muster.training._attributes.full
   - muster.training._state_home
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
 author:
   - muster.training contributors (@muster-training)
 """

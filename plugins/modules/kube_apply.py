@@ -64,14 +64,8 @@ options:
     default: 60
 extends_documentation_fragment:
   - muster.training._attributes
+  - muster.training._attributes.full_with_diff
   - muster.training._kube
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: full
-  idempotent:
-    support: full
 author:
   - muster.training contributors (@muster-training)
 """

@@ -14,14 +14,8 @@ description:
     write one of their volumes. Nothing is changed.
 extends_documentation_fragment:
   - muster.training._attributes
+  - muster.training._attributes.full
   - muster.training._kube
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
 seealso:
   - module: muster.training.kube_info
 author:

@@ -43,14 +43,8 @@ options:
     default: false
 extends_documentation_fragment:
   - muster.training._attributes
+  - muster.training._attributes.full
   - muster.training._kube
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
 author:
   - muster.training contributors (@muster-training)
 """

@@ -28,13 +28,7 @@ options:
     type: path
 extends_documentation_fragment:
   - muster.training._attributes
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
+  - muster.training._attributes.full
 seealso:
   - plugin: muster.training.local
     plugin_type: inventory

@@ -28,13 +28,7 @@ options:
     default: true
 extends_documentation_fragment:
   - muster.training._attributes
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
+  - muster.training._attributes.full
 author:
   - muster.training contributors (@muster-training)
 """

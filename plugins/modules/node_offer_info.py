@@ -70,14 +70,8 @@ options:
     default: 50
 extends_documentation_fragment:
   - muster.training._attributes
+  - muster.training._attributes.full
   - muster.training._providers
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
 author:
   - muster.training contributors (@muster-training)
 seealso:

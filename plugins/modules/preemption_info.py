@@ -36,13 +36,7 @@ options:
     default: 5
 extends_documentation_fragment:
   - muster.training._attributes
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
+  - muster.training._attributes.full
 seealso:
   - module: muster.training.fleet_heal
 author:

@@ -34,14 +34,8 @@ options:
     type: path
 extends_documentation_fragment:
   - muster.training._attributes
+  - muster.training._attributes.full
   - muster.training._state_home
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
 seealso:
   - module: muster.training.training_job
 author:

@@ -199,10 +199,10 @@ def test_a_controller_that_is_killed_while_it_submits_leaves_a_run_that_can_be_f
     """As it is when nothing could be tidied up: objects without an owner, and a record that knows where they are."""
     record = killed_submit(api, home, namespace, tmp_path, monkeypatch)
     assert (record["state"], record["backend_ref"]["uid"]) == ("starting", None)
-    assert companions(client, namespace) and not any(owners for _name, owners in companions(client, namespace))
+    assert supporting(client, namespace) and not any(owners for _name, owners in supporting(client, namespace))
     assert not kubernetes_run.run(request(api, tmp_path), home, job(namespace))["changed"]
     (live,) = client.list("batch/v1/Job", namespace).items
-    assert all(owners == [live["metadata"]["uid"]] for _name, owners in companions(client, namespace))
+    assert all(owners == [live["metadata"]["uid"]] for _name, owners in supporting(client, namespace))
     assert json.loads((home.run_folder(RUN) / "run.json").read_text())["backend_ref"]["uid"] == live["metadata"]["uid"]
 
 
@@ -212,10 +212,10 @@ def test_a_cancelled_run_leaves_nothing_of_a_killed_submit(
 ) -> None:
     record = killed_submit(api, home, namespace, tmp_path, monkeypatch)
     assert cancel.cancel(request(api, tmp_path), home, RunRecord.from_dict(record))["changed"]
-    assert companions(client, namespace) == [] and not client.list("batch/v1/Job", namespace).items
+    assert supporting(client, namespace) == [] and not client.list("batch/v1/Job", namespace).items
 
 
-def companions(client: Client, namespace: str) -> list[tuple[str, list[str]]]:
+def supporting(client: Client, namespace: str) -> list[tuple[str, list[str]]]:
     """Return what came with the run, each with the uids of its owners."""
     found = []
     for kind in SUPPORTING_KINDS:
@@ -399,5 +399,5 @@ def test_an_outage_during_a_submit_is_waited_for(
     assert kubernetes_run.run(request(api, tmp_path), home, job(namespace))["changed"]
     back.join()
     (live,) = client.list("batch/v1/Job", namespace).items
-    assert all(owners == [live["metadata"]["uid"]] for _name, owners in companions(client, namespace))
+    assert all(owners == [live["metadata"]["uid"]] for _name, owners in supporting(client, namespace))
     assert not kubernetes_run.run(request(api, tmp_path), home, job(namespace))["changed"]

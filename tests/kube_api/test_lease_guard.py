@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import BackendRef
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
@@ -261,11 +261,3 @@ def test_a_run_started_again_is_another_object(world: Rented) -> None:
     assert read_run_end(world.client, elsewhere) is None, "that it is not on another cluster says nothing"
     here = {**elsewhere, "cluster_id": world.place["cluster_id"]}
     assert read_run_end(world.client, here) == found
-
-
-def test_rules_that_nobody_would_keep_are_refused() -> None:
-    subject.require_follower(job(), False)
-    subject.require_follower(job(release="success"), True)
-    for changes in ({"release": "success"}, {"max_cost_usd": 3}):
-        with pytest.raises(InputError, match="requires wait: true on Kubernetes"):
-            subject.require_follower(job(**changes), False)

@@ -46,7 +46,7 @@ def test_a_claim_that_waits_for_a_class_that_is_not_there_is_refused(client: Cli
     facts = read_cluster_facts(client, wanted, namespace)
     expected = rf"job\.mounts\.data: PersistentVolumeClaim data has no volume, and its StorageClass {namespace}"
     with pytest.raises(RefusedError, match=expected):
-        kubernetes_plan.require_runnable(wanted, facts, kubernetes_plan.decide_placement(wanted, facts), namespace)
+        kubernetes_plan.require_runnable(kubernetes_plan.decide(client, wanted, namespace, facts))
     kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": namespace}}
     client.create({**kind, "provisioner": "example.com/none"})
     try:
@@ -54,7 +54,7 @@ def test_a_claim_that_waits_for_a_class_that_is_not_there_is_refused(client: Cli
         assert namespace in (facts.classes or ())
         # Then the nodes are looked at, of which there are none here.
         with pytest.raises(RefusedError, match="no nodes"):
-            kubernetes_plan.require_runnable(wanted, facts, kubernetes_plan.decide_placement(wanted, facts), namespace)
+            kubernetes_plan.require_runnable(kubernetes_plan.decide(client, wanted, namespace, facts))
     finally:
         client.delete("storage.k8s.io/v1/StorageClass", namespace)
 

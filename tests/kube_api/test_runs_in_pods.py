@@ -31,11 +31,11 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
 from ansible_collections.muster.training.tests.kube_api.test_cluster_identity import (
     RUN,
     Dict,
-    companions,
     home,
     job,
     request,
     started,
+    supporting,
     unproven,
 )
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
@@ -179,7 +179,7 @@ def test_what_somebody_deleted_of_a_run_is_put_back_when_it_is_followed(
     place = StateHome({"path": str(tmp_path / "other")}, "default") if another else home
     if another:
         kubernetes_run.run(request(api, tmp_path), place, job(namespace))
-    before = companions(client, namespace)
+    before = supporting(client, namespace)
     maps = {
         item["metadata"]["name"]: item
         for item in client.list("v1/ConfigMap", namespace, labels=f"{RUN_LABEL}={RUN}").items
@@ -189,7 +189,7 @@ def test_what_somebody_deleted_of_a_run_is_put_back_when_it_is_followed(
         client.delete("v1/ConfigMap", name, namespace)
     asked = request(api, tmp_path)
     kubernetes_run.run(asked, place, job(namespace))
-    assert companions(client, namespace) == before and all(owners for _name, owners in before)
+    assert supporting(client, namespace) == before and all(owners for _name, owners in before)
     for name, item in maps.items():
         again = client.get("v1/ConfigMap", name, namespace) or {}
         assert (again["data"], again["immutable"]) == (item["data"], True)

@@ -108,6 +108,11 @@ class Dataset:
     binding: str | None = f.field(f.text, None)
     prefix: str | None = f.field(f.text, None)
 
+    @property
+    def is_local(self) -> bool:
+        """Return whether it is copied from the controller."""
+        return self.mode == "stage" and self.binding is None
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mount:

@@ -60,6 +60,16 @@ def choose_backend(has_image: bool, around: Surroundings) -> BackendChoice:
     return BackendChoice("hosts", f"{there}, and the job has no image")
 
 
+def require_follower(job: Job, wait: bool) -> None:
+    """Refuse rules of a job in pods that need a follower: only the follower of a run knows its machines.
+
+    :raises InputError: a job with ``release`` or ``max_cost_usd`` that is only submitted.
+    """
+    option = "job.release" if job.release != "never" else "job.max_cost_usd" if job.max_cost_usd else ""
+    if option and not wait:
+        raise InputError(option, "requires wait: true on Kubernetes", "Leave out wait: false")
+
+
 def is_elastic(job: Job) -> bool:
     """Return whether the world may change its size."""
     return job.elastic.min is not None

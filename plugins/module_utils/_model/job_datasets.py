@@ -16,11 +16,6 @@ if t.TYPE_CHECKING:
     from .job import Dataset, Job
 
 
-def local_datasets(job: Job) -> list[Dataset]:
-    """Return the datasets that are copied from the controller."""
-    return [item for item in job.datasets if item.mode == "stage" and item.binding is None]
-
-
 def mounted_paths(job: Job) -> list[str]:
     """Return the paths at which nodes must have datasets already."""
     return [str(item.path) for item in job.datasets if item.mode == "mount"]

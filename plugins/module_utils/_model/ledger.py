@@ -19,7 +19,7 @@ import typing as t
 from . import validators as f
 from .errors import InputError
 from .lease import Resource
-from .timestamps import parse_time
+from .timestamps import format_time, parse_time
 
 EventKind = t.Literal[
     "intent", "created", "adopted", "joined", "draining", "lost", "deleted", "verified", "orphan", "failed"
@@ -168,6 +168,13 @@ class Lease:
             return None
         since = self.intent_at if self.run_at is None else self.run_at
         return self.price_usd_per_hour * max(0.0, now - since) / 3600
+
+
+def make_event(lease: Lease, event: EventKind, at: float, **values: t.Any) -> LedgerEvent:
+    """Return what happened to a lease at a time (Unix seconds); ``values`` are fields that differ from the lease's."""
+    own = ("cluster", "token", "resource", "provider", "account", "pool", "name", "region", "id", "run_id")
+    known = {name: getattr(lease, name) for name in (*own, "price_usd_per_hour")}
+    return LedgerEvent(at=format_time(at), event=event, **{**known, **values})
 
 
 def _first_lease(event: LedgerEvent) -> Lease:

@@ -54,9 +54,9 @@ def find_mesh_range(address: str) -> ipaddress.IPv4Network | ipaddress.IPv6Netwo
 
 
 def find_mesh_peers(name: str, variables: t.Mapping[str, t.Mapping[str, t.Any]]) -> list[str]:
-    """Return the other hosts in the mesh, of a few where there are many: by address, or by name where none is known.
+    """Return the mesh addresses of other hosts, at most 32; of a host without one, the name under which it joins.
 
-    ``variables``: by host. By the name of its Node a machine joins the mesh.
+    :param variables: the variables of each host of the play. A machine joins the mesh under the name of its Node.
     """
     others = [host for host in variables if host != name][:_PEERS]
     records = [read_record(host, variables[host]) for host in others]

@@ -58,11 +58,21 @@ class UnitEnd:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UnitReport:
-    """A unit of the run that the report is for. ``generation`` is the first attempt of its start."""
+    """A unit of a run on a node. ``generation`` is the first attempt of its start."""
 
     alive: bool = False
     end: UnitEnd | None = None
     generation: int | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its supervisor is gone without having ended it."""
+        return not self.alive and self.end is None
+
+    @classmethod
+    def from_dict(cls, value: Values) -> UnitReport:
+        """Return the unit of an agent's answer; what this version does not know is passed over."""
+        return cls(bool(value.get("alive")), _read(UnitEnd, value.get("exit")), value.get("generation"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -153,7 +163,7 @@ class NodeReport:
                 "reserved": None if "reserved" not in value else str(value["reserved"] or ""),
                 "claim": _read(RunOwner, value.get("claim")),
                 "checkpoint": _read(SeenCheckpoint, value.get("checkpoint")),
-                "units": {name: _read_unit(unit) for name, unit in (value.get("units") or {}).items()},
+                "units": {name: UnitReport.from_dict(unit) for name, unit in (value.get("units") or {}).items()},
                 "live_runs": tuple(LiveRun(**_own_fields(LiveRun, run)) for run in value.get("live_runs") or ()),
                 "ports": ports,
                 "paths": {
@@ -164,13 +174,6 @@ class NodeReport:
             }
         )
 
-    def to_dict(self) -> dict[str, t.Any]:
-        """Return the answer that gives this report."""
-        value = dataclasses.asdict(self)
-        for unit in value["units"].values():
-            unit["exit"] = unit.pop("end")
-        return {key: item for key, item in value.items() if item is not None or key not in ("syntax", "reserved")}
-
 
 def _own_fields(cls: type[t.Any], value: Values) -> dict[str, t.Any]:
     names = {field.name for field in dataclasses.fields(cls)}
@@ -179,7 +182,3 @@ def _own_fields(cls: type[t.Any], value: Values) -> dict[str, t.Any]:
 
 def _read(cls: type[_Part], value: Values | None) -> _Part | None:
     return cls(**_own_fields(cls, value)) if value else None
-
-
-def _read_unit(value: Values) -> UnitReport:
-    return UnitReport(bool(value.get("alive")), _read(UnitEnd, value.get("exit")), value.get("generation"))

@@ -36,6 +36,7 @@ PROGRAM_FILES = (
     "pod.py",
     "pod_discovery.py",
     "pod_environment.py",
+    "pod_exit.py",
     "pod_fence.py",
     "pod_init.py",
     "pod_log.py",

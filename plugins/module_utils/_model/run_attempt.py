@@ -31,8 +31,10 @@ class RankExit(t.NamedTuple):
 class Attempt:
     """One start of the gang: from its ranks' start to the first fault, or the end. Times are Unix seconds.
 
-    ``fault`` is (cause, node) of a drill, a lost node, a deleted pod or a lost placement; ``followed`` says that
-    another attempt came after this one.
+    ``n`` is its number in the run, ``counted`` the one that its ranks gave it; ``gang`` is the address of its
+    rendezvous, by which ranks of one attempt are told from those of another. ``ranks``: rank to node. ``saved_steps``
+    are the lowest and the highest step of a checkpoint that it saved. ``fault`` is (cause, node) of a drill, a lost
+    node, a deleted pod or a lost placement; ``followed`` says that another attempt came after this one.
     """
 
     n: int

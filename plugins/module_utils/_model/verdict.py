@@ -51,6 +51,10 @@ class Cause:
     node: str | None = f.field(f.text, None)
 
 
+# The other end of a proof that does not name it: byte counters of a node.
+ALL_OTHERS = "all others"
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class PairProof:
     """What carried the traffic of one pair of nodes.

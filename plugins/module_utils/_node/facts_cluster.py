@@ -112,6 +112,7 @@ def read_driver(source: FactsSource) -> dict[str, t.Any]:
 
 
 def _find_manager(source: FactsSource) -> str:
+    """Return in words who installed the driver, and so who may change it."""
     if os.path.exists(source.below("etc/dgx-release")):
         return "DGX OS"
     if any(

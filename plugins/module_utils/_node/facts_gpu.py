@@ -141,11 +141,11 @@ def read_gpus(source: FactsSource, bus: t.Mapping[str, tuple[str, str]], contain
     count = len(queried) or _count_visible(source, len(on_bus), container)
     if queried and len(on_bus) > len(queried) and not container:
         source.problem(f"gpu: {len(on_bus)} GPUs are on the PCI bus, nvidia-smi lists {len(queried)}")
-    places = [(gpu["pci"] if gpu["pci"] in bus else None, gpu) for gpu in queried]
-    devices = [_describe_device(source, bdf, gpu) for bdf, gpu in places or [(bdf, {}) for bdf in on_bus[:count]]]
+    # Without nvidia-smi a GPU is known by its place on the bus alone.
+    listed = [(gpu["pci"] if gpu["pci"] in bus else None, gpu) for gpu in queried]
+    devices = [_describe_device(source, bdf, gpu) for bdf, gpu in listed or [(bdf, {}) for bdf in on_bus[:count]]]
     first = queried[0] if queried else {}
-    model = first.get("model") or next(filter(None, (_model_from_driver(source, bdf) for bdf in on_bus)), None)
-    unified = bool(re.search(r"\bGB10\b", model)) if model else None
+    model = first.get("model") or _model_on_bus(source, on_bus)
     return {
         "model": model if count else None,
         "count": count,
@@ -154,10 +154,15 @@ def read_gpus(source: FactsSource, bus: t.Mapping[str, tuple[str, str]], contain
         "pci_gen": _lowest(devices, "pci_gen_max"),
         "pci_width": _lowest(devices, "pci_width"),
         "nvswitch": has_nvswitch(source, bus, model, count) if count else None,
-        "unified_memory": unified,
+        "unified_memory": bool(re.search(r"\bGB10\b", model)) if model else None,
         "driver_version": first.get("driver"),
         "devices": devices,
     }
+
+
+def _model_on_bus(source: FactsSource, on_bus: t.Iterable[str]) -> str | None:
+    """Return the model that the driver states for the first GPU of which it states one."""
+    return next(filter(None, (_model_from_driver(source, bdf) for bdf in on_bus)), None)
 
 
 def read_driver(source: FactsSource, queried_version: str | None) -> dict[str, t.Any]:

@@ -55,25 +55,23 @@ def _find_in_force(active: str | None, record: t.Mapping[str, t.Any]) -> dict[st
 
 
 def _open(rules: t.Sequence[t.Mapping[str, t.Any]], check: bool) -> dict[str, t.Any]:
-    active = host_firewall_tools.find_active()
-    record = files.read_json(RECORD)
-    former = record["tool"] if record else None
-    if active is None and former is None:
-        return {"changed": False, "tool": None, "rules": []}
-    moved = former is not None and former != active
-    tool = host_firewall_tools.TOOLS[active] if active else None
-    wanted = tool.render(rules) if tool else []
-    changed = moved or (tool is not None and not tool.is_in_force(wanted))
+    """Have the rules in force in the firewall that is active; those of one that no longer is are removed."""
+    active, record = host_firewall_tools.find_active(), files.read_json(RECORD)
+    if active is None:
+        return {**_close(check), "tool": None}
+    tool = host_firewall_tools.TOOLS[active]
+    wanted = tool.render(rules)
+    moved = record is not None and record["tool"] != active
+    changed = moved or not tool.is_in_force(wanted)
     if changed and not check:
-        if moved and record:
+        if moved:
             _remove(record)
-        if tool:
-            _write_record(str(active), wanted, rules, record if not moved else None)
-            problem = _put_in_force(tool, wanted)
-            if problem:
-                return {"problem": f"{active} refuses the rules: {problem}"}
-    if tool and not check and (changed or (record or {}).get("asked") != rules):
-        _write_record(str(active), wanted, rules, None)
+        _write_record(active, wanted, rules, None if moved else record)
+        problem = _put_in_force(tool, wanted)
+        if problem:
+            return {"problem": f"{active} refuses the rules: {problem}"}
+    if not check and (changed or (record or {}).get("asked") != rules):
+        _write_record(active, wanted, rules, None)
     return {"changed": changed, "tool": active, "rules": wanted}
 
 

@@ -38,23 +38,8 @@ def wait_for_changes(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[
     # Another machine of the same name has other files, which are read from the start.
     earlier = request["offsets"] if request["offsets"].get("folder") in (None, folder) else {}
     offsets = {name: int(earlier.get(name, 0)) for name in request["streams"]}
-    for name, offset in offsets.items():
-        if _stream_size(run, name) < offset:
-            offsets[name] = 0
-    end = time.monotonic() + request["wait_s"]
-    first: float | None = None
-    while True:
-        now = time.monotonic()
-        digest = _digest(run)
-        news = [name for name in offsets if _stream_size(run, name) > offsets[name]]
-        # Usage alone does not end the wait: an idle node writes it every two seconds too.
-        if first is None and set(news) - {"usage"}:
-            first = now
-        # What an ended unit has left is not waited for.
-        batch_over = first is not None and (now - first >= request["batch_s"] or _has_ended(run))
-        if digest != request.get("digest") or "events" in news or batch_over or now >= end:
-            break
-        time.sleep(_POLL_S)
+    offsets = {name: offset if _stream_size(run, name) >= offset else 0 for name, offset in offsets.items()}
+    _wait_for_news(run, request, offsets)
     # Statuses first: the output of a unit before its end is then read below, with its last line.
     statuses, digest = unit_statuses(run), _digest(run)
     ended = statuses.get("agent", {}).get("exit") is not None
@@ -66,6 +51,23 @@ def wait_for_changes(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[
     behind = sum(max(0, _stream_size(run, name) - offset) for name, offset in offsets.items() if name in text)
     answer = {"text": text, "offsets": {**offsets, "folder": folder}, "units": statuses, "digest": digest}
     return {**answer, "behind": behind, "holder": _read_holder(run)}
+
+
+def _wait_for_news(run: pathlib.Path, request: t.Mapping[str, t.Any], offsets: t.Mapping[str, int]) -> None:
+    """Wait until a unit changes, an event comes, the batch that began with a new line is over, or ``wait_s``."""
+    end = time.monotonic() + request["wait_s"]
+    first: float | None = None
+    while True:
+        now = time.monotonic()
+        news = [name for name in offsets if _stream_size(run, name) > offsets[name]]
+        # Usage alone does not end the wait: an idle node writes it every two seconds too.
+        if first is None and set(news) - {"usage"}:
+            first = now
+        # What an ended unit has left is not waited for.
+        batch_over = first is not None and (now - first >= request["batch_s"] or _has_ended(run))
+        if _digest(run) != request.get("digest") or "events" in news or batch_over or now >= end:
+            return
+        time.sleep(_POLL_S)
 
 
 def name_folder(run: pathlib.Path) -> None:

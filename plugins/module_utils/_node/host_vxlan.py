@@ -24,7 +24,11 @@ _LINGER_S = 0.5
 
 
 def answer(request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return ``{heard, busy}``: from which peers (name -> address) datagrams came within ``wait_s`` seconds."""
+    """Return ``{heard, busy}``: from which peers datagrams came, and whether another program has the port.
+
+    :param request: ``own`` (this machine's name), ``peers`` (name -> address), ``run`` (what tells this exchange from
+        another), ``wait_s``; for tests ``port`` and ``ports`` (name -> port).
+    """
     peers: dict[str, str] = dict(request["peers"])
     with socket.socket(_family(peers), socket.SOCK_DGRAM) as channel:
         try:

@@ -1,11 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One node of a gang in a pod: preflight, discovery of the first node, the launcher, and the exit code.
-
-The launcher's exit code is the container's, unless ranks here failed: then it is that of the first failed rank, so that
-a policy on exit codes gets the program's own code and not its launcher's. A pod that was asked to stop exits with 143,
-whatever the program's exit code is.
+"""One node of a gang in a pod: preflight, discovery of the first node, the launcher until its end.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -39,13 +35,10 @@ from . import (
     versions,
 )
 from .pod_environment import replace_placeholders
+from .pod_exit import EXIT_UNREACHABLE, STOPPED, ExitCode
 from .pod_log import Output, Tail
 
-EXIT_UNREACHABLE = 69
-_STOPPED = 143
 _TICK_S = 0.2
-# With fatal exit codes, a node that failed because of another one exits after it.
-_YIELD_S = 3.0
 _REPORT_S = 30.0
 
 
@@ -66,8 +59,8 @@ class PodRunner:
         self.child: subprocess.Popen[bytes] | None = None
         self.attendance: pod_ray.Attendance | None = None
         self.secret_names: frozenset[str] = frozenset()
-        self.failed: list[int] = []
-        self.stopping, self.fatal = "", 0
+        self.exit_code = ExitCode(spec.get("fatal_exit_codes") or (), int(spec["nodes"]))
+        self.stopping = ""
         self.wake, writer = os.pipe()
         for end in (self.wake, writer):
             os.set_blocking(end, False)
@@ -99,13 +92,13 @@ class PodRunner:
         except pod_preflight.PodRefusal as exc:
             return self._report_refusal(str(exc), exc.code)
         except TimeoutError as exc:
-            code = _STOPPED if self.stopping else EXIT_UNREACHABLE
+            code = STOPPED if self.stopping else EXIT_UNREACHABLE
             return self._report_refusal(f"the gang could not form: {exc}", code)
         code = self._watch()
         if code == 0:
             self._wait_for_late_nodes()
         self._clean_up()
-        code = self._verify_exit_code(self._exit_code(code))
+        code = self._verify_exit_code(self.exit_code.choose(code, is_stopped=bool(self.stopping)))
         self.output.mark("events", self._event("agent_exit", exit_code=code, detail=self.stopping))
         return code
 
@@ -297,7 +290,7 @@ class PodRunner:
         names = ", ".join(str(rank) for rank in missing[:8]) + ("…" if len(missing) > 8 else "")
         self.output.say(f"node ranks {names} of {self.spec['nodes']} have not connected after {waited:.0f} s")
         if waited > float(self.spec["wait_s"]):
-            self.failed.append(EXIT_UNREACHABLE)
+            self.exit_code.add_failure(EXIT_UNREACHABLE)
             self._ask_stop("gave up waiting for the other nodes")
 
     def _wait_for_late_nodes(self) -> None:
@@ -322,16 +315,6 @@ class PodRunner:
         self.output.flush()
         if self.child is not None and self.child.stdout is not None:
             self.child.stdout.close()
-
-    def _exit_code(self, code: int) -> int:
-        if self.fatal:
-            return self.fatal
-        if self.stopping:
-            return self.failed[0] if self.failed else _STOPPED
-        code = self.failed[0] if self.failed and code != 0 else code
-        if code and self.spec.get("fatal_exit_codes") and int(self.spec["nodes"]) > 1:
-            time.sleep(_YIELD_S)
-        return code
 
     def _verify_exit_code(self, code: int) -> int:
         """Return the exit code, 1 when mpirun's 0 hides lost ranks."""
@@ -358,11 +341,9 @@ class PodRunner:
                     self._rank_ended(line.get("exit_code"))
 
     def _rank_ended(self, code: t.Any) -> None:
-        if not isinstance(code, int) or code in (0, _STOPPED) or self.stopping:
+        if not isinstance(code, int) or code in (0, STOPPED) or self.stopping:
             return
-        self.failed.append(code)
-        if code in self.spec.get("fatal_exit_codes", ()):
-            self.fatal = code
+        if self.exit_code.add_failure(code):
             # A launcher that restarts ranks would restart this one.
             self._ask_stop(f"exit code {code} is fatal")
 

@@ -27,13 +27,16 @@ from .pod_preflight import find_interface
 
 # The ranks' logs are RUN_DIR/nccl.ATTEMPT.RANK.HOST.PID.log (see rank.py).
 LOG_PREFIX = "nccl"
+# Connections are made in the first minute: until then a rank is looked at every second, afterwards twice a minute.
 _START_S, _SOON_S, _LATER_S = 60.0, 1.0, 30.0
+# Of a log that much is read; one that takes more of the disk is emptied.
 _READ_BYTES = 4 << 20
 _DISK_BYTES = 16 << 20
 _MAX_LINES, _LINE_BYTES = 96, 300
 _MAX_SOCKETS = 128
 _ENDS_OF_PAIR = 4
 _MAX_PIDS = 64
+# The state of a connection in /proc/net/tcp.
 _ESTABLISHED = "01"
 _START_LINE = re.compile(
     rb"NCCL version|NCCL INFO (?:Bootstrap ?:|Using (?:internal )?[Nn]etwork|Assigned NET plugin|Initialized NET plugin"
@@ -123,13 +126,13 @@ def read_sockets(started: Event) -> list[dict[str, str | None]]:
         if port not in (_port(local), _port(peer)):
             pairs.setdefault((_host(local), _host(peer)), []).append((local, peer))
     kept = [end for ends in pairs.values() for end in sorted(ends, key=sorted)[:_ENDS_OF_PAIR]]
-    owners = {host: _owner(host) for host in {_host(local) for local, _unused in kept}}
+    owners = {host: _find_owner(host) for host in {_host(local) for local, _unused in kept}}
     return [{"local": local, "peer": peer, "interface": owners[_host(local)]} for local, peer in kept[:_MAX_SOCKETS]]
 
 
 def _connections(pid: int) -> list[tuple[str, str]]:
     """Return (local, peer) of the established connections of a process and its children."""
-    own = {link for process in _family(pid) for link in _socket_links(process)}
+    own = {link for process in _list_descendants(pid) for link in _socket_links(process)}
     found = []
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
@@ -140,7 +143,7 @@ def _connections(pid: int) -> list[tuple[str, str]]:
     return found
 
 
-def _family(pid: int) -> list[int]:
+def _list_descendants(pid: int) -> list[int]:
     """Return a process and its descendants: a rank's command may be a shell that starts the program."""
     found = [pid]
     for parent in found:
@@ -176,7 +179,8 @@ def decode_address(text: str) -> str:
     return f"[{address}]:{int(port, 16)}" if address.version == 6 else f"{address}:{int(port, 16)}"
 
 
-def _owner(host: str) -> str | None:
+def _find_owner(host: str) -> str | None:
+    """Return the interface of this node that has an address."""
     return "lo" if ipaddress.ip_address(host).is_loopback else find_interface(host)
 
 

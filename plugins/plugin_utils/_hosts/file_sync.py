@@ -56,6 +56,18 @@ class FileTree:
         """Return the manifest as JSON types, for the agent."""
         return [{"path": f.path, "sha256": f.sha256, "mode": f.mode, "size": f.size} for f in self.files]
 
+    def require_file(self, path: str, option: str, title: str) -> None:
+        """Refuse a tree without a file; what ``.gitignore`` leaves out is named as such.
+
+        :param title: what people call the tree.
+        :raises InputError: for the option that names the file.
+        """
+        if path in {file.path for file in self.files}:
+            return
+        if any(path == name or (name.endswith("/") and path.startswith(name)) for name in self.ignored):
+            raise InputError(option, f"{path} is left out by .gitignore", f"Add the line !{path} to its .gitignore")
+        raise InputError(option, f"{path} does not exist in {title}")
+
 
 def read_tree(root: pathlib.Path, option: str, *, is_code: bool = False) -> FileTree:
     """Return the tree below ``root`` (a folder, or a single file), without version control and caches.

@@ -15,6 +15,7 @@ import time
 import typing as t
 
 from ...module_utils._model.errors import MusterError, UnreachableError
+from ...module_utils._model.node_report import UnitReport
 from .node_client import NodeClient
 
 STREAMS = ("events", "metrics", "usage", "log")
@@ -41,7 +42,7 @@ class NodeUpdate:
 
     node: str
     text: t.Mapping[str, str]
-    units: t.Mapping[str, t.Any]
+    units: t.Mapping[str, UnitReport]
     offsets: t.Mapping[str, t.Any]
     asked_at: float
     error: MusterError | None = None
@@ -154,7 +155,8 @@ def _build_update(node: str, answer: t.Mapping[str, t.Any], asked_at: float) -> 
     behind = int(answer.get("behind", 0))
     holder = answer.get("holder") or {}
     offsets = dict(answer["offsets"])
-    return NodeUpdate(node, answer["text"], answer["units"], offsets, asked_at, behind=behind, holder=holder)
+    units = {name: UnitReport.from_dict(unit) for name, unit in answer["units"].items()}
+    return NodeUpdate(node, answer["text"], units, offsets, asked_at, behind=behind, holder=holder)
 
 
 def read_new(remote: NodeClient, run_id: str, offsets: t.Mapping[str, t.Any]) -> list[NodeUpdate]:

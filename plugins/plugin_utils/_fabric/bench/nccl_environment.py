@@ -49,21 +49,31 @@ def find_collective_interface(
     """
     if island.link == "loopback":
         return None
-    network = "mesh" if island.link == "mesh" else "lan"
-    owned = [item for item in (*node.addresses.lan, *node.addresses.mesh, *node.addresses.public) if item.interface]
     if address is not None:
-        return next((item.interface for item in owned if item.address == address), None)
+        return _find_owner(node, address)
     others = [peer for peer in peers if peer.name != node.name and peer.name in island.nodes]
     repeated = find_shared_addresses([node, *others])
-    candidates = [item for item in getattr(node.addresses, network) if item.interface and item.address not in repeated]
-    shared = [item for item in candidates if all(_reaches(item, peer, network) for peer in others)]
-
-    def speed(item: Address) -> float:
-        interface = node.interface(item.interface)
-        return (interface.speed_gbps or 0) if interface else 0
-
-    best = max(shared or candidates, key=speed, default=None) or choose_address(node, excluded=repeated)
+    shared = _list_shared(node, others, "mesh" if island.link == "mesh" else "lan", repeated)
+    best = max(shared, key=lambda item: _speed(node, item), default=None) or choose_address(node, excluded=repeated)
     return best.interface if best else None
+
+
+def _find_owner(node: Node, address: str) -> str | None:
+    """Return the interface of a node that has an address."""
+    addresses = (*node.addresses.lan, *node.addresses.mesh, *node.addresses.public)
+    return next((item.interface for item in addresses if item.interface and item.address == address), None)
+
+
+def _list_shared(node: Node, peers: t.Sequence[Node], network: str, repeated: t.Collection[str]) -> list[Address]:
+    """Return a node's addresses in networks that all peers share, all of its own where there is no such network."""
+    own = [item for item in getattr(node.addresses, network) if item.interface and item.address not in repeated]
+    return [item for item in own if all(_reaches(item, peer, network) for peer in peers)] or own
+
+
+def _speed(node: Node, address: Address) -> float:
+    """Return Gbit/s of the interface that has an address, 0 where that is not known."""
+    interface = node.interface(address.interface)
+    return (interface.speed_gbps or 0) if interface else 0
 
 
 def find_proven_network(verdict: Verdict) -> str | None:

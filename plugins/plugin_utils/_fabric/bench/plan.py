@@ -140,17 +140,21 @@ def build_bench_plan(
     ring_stage = dataclasses.replace(inside, environment=ring, expected_gb_s=island.expected_busbw_gb_s)
     stages = [inside] if processes > 1 else []
     if len(island.nodes) > 2:
-        few = len(island.nodes) <= ALL_PAIRS_LIMIT
-        rounds = rounds_of_pairs(island.nodes) if few else rounds_of_neighbours(island.nodes)
-        # Nodes of one machine share its processors: at once they would measure each other.
-        rounds = _serial_rounds(rounds) if island.link == "loopback" else rounds
-        stages.append(dataclasses.replace(ring_stage, name="pairs" if few else "neighbours", rounds=rounds))
+        stages.append(_plan_links(island, ring_stage))
     if len(island.nodes) > 1:
         environment = ring if len(island.nodes) == 2 else {}
-        stages.append(
-            dataclasses.replace(ring_stage, name="island", rounds=((island.nodes,),), environment=environment)
-        )
-    if backend == "nccl" and processes > 1 and len(island.nodes) > 1 and (island.nic_count or 0) > 1:
-        rails = dataclasses.replace(ring_stage, name="rails", rounds=((island.nodes,),), expected_gb_s=None)
-        stages.append(dataclasses.replace(rails, only_if_short=True, split_mod=processes))
+        whole = dataclasses.replace(ring_stage, name="island", rounds=((island.nodes,),), environment=environment)
+        stages.append(whole)
+        if backend == "nccl" and processes > 1 and (island.nic_count or 0) > 1:
+            rails = dataclasses.replace(ring_stage, name="rails", rounds=((island.nodes,),), expected_gb_s=None)
+            stages.append(dataclasses.replace(rails, only_if_short=True, split_mod=processes))
     return BenchPlan(island.name, backend, collective, tuple(stages))
+
+
+def _plan_links(island: Island, stage: BenchStage) -> BenchStage:
+    """Return the stage that measures nodes two by two: all pairs of few nodes, of many the neighbours on a ring."""
+    few = len(island.nodes) <= ALL_PAIRS_LIMIT
+    rounds = rounds_of_pairs(island.nodes) if few else rounds_of_neighbours(island.nodes)
+    # Nodes of one machine share its processors: at once they would measure each other.
+    rounds = _serial_rounds(rounds) if island.link == "loopback" else rounds
+    return dataclasses.replace(stage, name="pairs" if few else "neighbours", rounds=rounds)

@@ -162,13 +162,20 @@ def conclude_diagnosis(
     ]
     causes = [*reasons, *leading]
     also = [cause for cause in unique if cause not in causes]
-    outcome: Outcome = "warn" if unique or progress.state == "slow" else "pass" if moves else "unproven"
-    if by_weight["fatal"] and not moves:
-        outcome = "fail"
-    elif progress.state in ("hanging", "not_started", "starting"):
-        outcome = "unproven"
+    outcome = _judge(progress.state, is_fatal=bool(by_weight["fatal"]), is_noted=bool(unique))
     alive = sum(len(node.live_ranks) for node in run.nodes)
     return RunDiagnosis(run.run_id, outcome, progress, tuple(causes), tuple(also), run.rank_count, alive)
+
+
+def _judge(state: str, *, is_fatal: bool, is_noted: bool) -> Outcome:
+    """Return the outcome of a run in this state; ``is_noted``: there is any cause at all."""
+    if is_fatal and state != "moving":
+        return "fail"
+    if state in ("hanging", "not_started", "starting"):
+        return "unproven"
+    if is_noted or state == "slow":
+        return "warn"
+    return "pass" if state == "moving" else "unproven"
 
 
 def _find_reports_of_ends(leading: t.Sequence[Cause], logged: t.Sequence[Cause]) -> list[Cause]:

@@ -167,25 +167,34 @@ def _find_connection_faults(run: RunObservation, _progress: StepProgress) -> t.I
                 yield build_live_cause("path_lost", f"{text}{end['retransmits']} times", node.name)
 
 
-def _find_wrong_interfaces(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
-    """Yield variables that name an interface which does not exist, and connections over a container's or mesh's one."""
+def _find_missing_interfaces(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
+    """Yield variables that name an interface which does not exist."""
     for node, rank in _live_ranks(run):
-        network = (rank.get("environment") or {}).get("network") or {}
         existing = {interface.name for interface in node.node.interfaces} if node.node else set()
         for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
-            value = network.get(name, "")
+            value = _network_variables(rank).get(name, "")
             exact = value.lstrip("=").split(",")[0].split(":")[0]
             is_exact = name.startswith("GLOO") or value.startswith("=")
             if existing and is_exact and exact not in ("", "lo", *existing):
                 text = f"rank {rank['rank']}: {name} is {value}, and this node has no such interface"
                 yield build_live_cause("wrong_interface", text, node.name)
+
+
+def _find_virtual_interfaces(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
+    """Yield ranks with a connection over the interface of a container or of the mesh, which no variable names."""
+    for node, rank in _live_ranks(run):
+        named = _network_variables(rank).values()
         for end in _sockets(rank):
-            via = node.interface_of(end["local"])
-            configured = via is not None and any(via in value for value in network.values())
-            if via and is_virtual_interface(via) and via != "lo" and not configured and end["state"] == "established":
+            via = node.interface_of(end["local"]) if end["state"] == "established" else None
+            if via and via != "lo" and is_virtual_interface(via) and not any(via in value for value in named):
                 text = f"rank {rank['rank']} is connected to {end['peer']} over {via}"
                 yield build_live_cause("wrong_interface", text, node.name)
                 break
+
+
+def _network_variables(rank: t.Mapping[str, t.Any]) -> t.Mapping[str, str]:
+    """Return the variables of NCCL and gloo that a rank has."""
+    return (rank.get("environment") or {}).get("network") or {}
 
 
 def _find_silent_tcp(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
@@ -389,7 +398,8 @@ RULES: tuple[Rule, ...] = (
     _find_absent_ranks,
     _find_launcher_faults,
     _find_connection_faults,
-    _find_wrong_interfaces,
+    _find_missing_interfaces,
+    _find_virtual_interfaces,
     _find_rank_behind,
     _find_reported_errors,
     _find_silent_tcp,

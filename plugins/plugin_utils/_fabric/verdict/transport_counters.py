@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ....module_utils._model.verdict import Cause, PairProof, TransportResult, TransportVerdict
+from ....module_utils._model.verdict import ALL_OTHERS, Cause, PairProof, TransportResult, TransportVerdict
 from ..bench.result import BenchResult, Counters, RankEvidence, SocketEnd
 from .cause_table import CAUSES
 
@@ -148,4 +148,4 @@ def _counter_proofs(kinds: t.Mapping[str, tuple[str, str]]) -> t.Iterator[PairPr
     """Yield a proof for each node. Counters do not name the other end: with more than two nodes it is all others."""
     for node, (kind, text) in kinds.items():
         others = [other for other in kinds if other != node]
-        yield PairProof(node, others[0] if len(others) == 1 else "all others", kind, text)
+        yield PairProof(node, others[0] if len(others) == 1 else ALL_OTHERS, kind, text)

@@ -16,6 +16,7 @@ import typing as t
 from ....module_utils._model.expectation import Expectation
 from ....module_utils._model.island import Lane
 from ....module_utils._model.verdict import (
+    ALL_OTHERS,
     Bandwidth,
     Cause,
     Outcome,
@@ -50,7 +51,6 @@ _PROVEN_LANE: dict[TransportVerdict, Lane] = {
     "tcp": "C",
     "mixed": "C",
 }
-_OTHERS = "all others"
 # A higher ratio cannot be this network's: it is loopback, another path, or the figure of a tree on two nodes.
 IMPLAUSIBLE_RATIO = 1.5
 Part = tuple[Outcome, str]
@@ -168,24 +168,36 @@ def _compare_transport(proven: TransportVerdict, expected: TransportVerdict | No
 
 def _find_unproven_nodes(pairs: t.Sequence[PairProof], nodes: t.Sequence[str]) -> str:
     """Return in words which nodes have no proof, or none that joins them to the others; empty when all have."""
-    links: dict[str, set[str]] = {node: set() for node in nodes}
-    for pair in pairs:
-        targets = [node for node in nodes if node != pair.a] if pair.b == _OTHERS else [pair.b]
-        for target in targets:
-            if pair.a in links and target in links and pair.a != target:
-                links[pair.a].add(target)
-                links[target].add(pair.a)
+    links = _collect_links(pairs, nodes)
     alone = [node for node in nodes if not links[node]]
     if alone:
         return f"node {', '.join(alone[:8])}" + (f" and {len(alone) - 8} more" if len(alone) > 8 else "")
-    joined, queue = set(), [nodes[0]]
+    joined = _reachable_nodes(links, nodes[0])
+    separate = [node for node in nodes if node not in joined]
+    return f"a path between {nodes[0]} and {separate[0]}" if separate else ""
+
+
+def _collect_links(pairs: t.Sequence[PairProof], nodes: t.Sequence[str]) -> dict[str, set[str]]:
+    """Return with which nodes each node was proven to be connected."""
+    links: dict[str, set[str]] = {node: set() for node in nodes}
+    for pair in pairs:
+        for target in nodes if pair.b == ALL_OTHERS else [pair.b]:
+            if pair.a in links and target in links and pair.a != target:
+                links[pair.a].add(target)
+                links[target].add(pair.a)
+    return links
+
+
+def _reachable_nodes(links: t.Mapping[str, t.Collection[str]], start: str) -> set[str]:
+    """Return the nodes that are connected to one, it among them."""
+    joined: set[str] = set()
+    queue = [start]
     while queue:
         node = queue.pop()
         if node not in joined:
             joined.add(node)
             queue += links[node]
-    separate = [node for node in nodes if node not in joined]
-    return f"a path between {nodes[0]} and {separate[0]}" if separate else ""
+    return joined
 
 
 def _build_bandwidth(evidence: IslandEvidence) -> Bandwidth:

@@ -47,6 +47,10 @@ def resolve(access: ClusterAccess, options: Mapping[str, object], environ: Mappi
 
 
 def _with_credential(user: KubeUser, keys: Mapping[str, str], option: str) -> KubeUser:
+    """Return the user with the token or password of ``keys``, which are headers by the names of the package.
+
+    :raises InputError: when there is none of them, and no client certificate.
+    """
     header = str(keys.get("BearerToken") or keys.get("authorization") or "")
     kind, _unused, value = header.partition(" ")
     if kind.lower() == "bearer" and value:

@@ -12,7 +12,7 @@ import dataclasses
 import typing as t
 
 from ....module_utils._model.lease import AccountIdentity, OrderAccepted, OrderRefused, Resource
-from ....module_utils._model.ledger import EventKind, Lease, LedgerEvent
+from ....module_utils._model.ledger import EventKind, LedgerEvent, make_event
 from ....module_utils._model.timestamps import format_time
 from ..create_state import (
     AccountListed,
@@ -169,19 +169,4 @@ def _deleted_events(event: DeleteAnswered, new: DeleteState) -> list[LedgerEvent
 
 def termination_event(termination: Termination, at: float, event: EventKind, ident: str | None) -> LedgerEvent:
     """Return an event of a lease that is being deleted; ``ident`` is the provider's id, if one is known."""
-    lease: Lease = termination.lease
-    return LedgerEvent(
-        at=format_time(at),
-        cluster=lease.cluster,
-        token=lease.token,
-        event=event,
-        resource=lease.resource,
-        provider=lease.provider,
-        account=lease.account,
-        pool=lease.pool,
-        name=lease.name,
-        region=lease.region,
-        id=ident,
-        run_id=lease.run_id,
-        price_usd_per_hour=lease.price_usd_per_hour,
-    )
+    return make_event(termination.lease, event, at, id=ident)

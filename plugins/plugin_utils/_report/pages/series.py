@@ -139,23 +139,36 @@ def usage_grid(samples: t.Sequence[Usage], clock: RunClock, columns: int, most: 
     gpu = any(sample.gpu_percent is not None for sample in samples)
     measured = [(sample.node, sample.at, sample.gpu_percent if gpu else sample.cpu_percent) for sample in samples]
     valued = [(node, at, value) for node, at, value in measured if value is not None]
-    by_node: dict[str, list[float]] = {}
-    for node, _at, value in valued:
-        by_node.setdefault(node, []).append(value)
-    least_used = sorted(by_node, key=lambda name: (_mean(by_node[name]), name))[:most]
-    names = sorted(least_used, key=parsing.natural_key)
+    names = _choose_nodes([(node, value) for node, _at, value in valued], most)
     times = [at for _node, at, _value in valued]
     low = clock.zero if clock.zero is not None else min(times, default=0.0)
     high = max([clock.end or low, *times]) if times else low
     width = (high - low) / columns or 1.0
-    sums: dict[tuple[int, int], list[float]] = {}
     rows = {name: row for row, name in enumerate(names)}
-    for node, at, value in valued:
-        if node in rows and at >= low:
-            column = min(int((at - low) / width), columns - 1)
-            sums.setdefault((rows[node], column), []).append(min(max(value, 0.0), 100.0))
-    cells = _fill_gaps({key: _mean(values) for key, values in sums.items()}, len(names), columns)
+    placed = [
+        ((rows[node], min(int((at - low) / width), columns - 1)), value)
+        for node, at, value in valued
+        if node in rows and at >= low
+    ]
+    cells = _fill_gaps(_mean_cells(placed), len(names), columns)
     return Grid(tuple(names), tuple(str(low + i * width) for i in range(columns)), cells), "GPU" if gpu else "CPU"
+
+
+def _choose_nodes(values: t.Iterable[tuple[str, float]], most: int) -> list[str]:
+    """Return the names of at most ``most`` nodes, those with the lowest mean, in their natural order."""
+    by_node: dict[str, list[float]] = {}
+    for node, value in values:
+        by_node.setdefault(node, []).append(value)
+    least = sorted(by_node, key=lambda name: (_mean(by_node[name]), name))[:most]
+    return sorted(least, key=parsing.natural_key)
+
+
+def _mean_cells(placed: t.Iterable[tuple[tuple[int, int], float]]) -> dict[tuple[int, int], float]:
+    """Return the mean of the percentages in each cell."""
+    cells: dict[tuple[int, int], list[float]] = {}
+    for cell, value in placed:
+        cells.setdefault(cell, []).append(min(max(value, 0.0), 100.0))
+    return {cell: _mean(values) for cell, values in cells.items()}
 
 
 def _mean(values: t.Sequence[float]) -> float:

@@ -60,13 +60,8 @@ def diagnose_pods(
     :param saved_logs: the folder of logs on the controller, for pods that no longer exist.
     :raises RefusedError: when there are neither pods nor warnings nor saved logs of the run.
     """
-    listed = client.list("v1/Pod", namespace, labels=gang_selector(run_id)).items
-    # The pods that test the network before the job are not part of it.
-    pods = [pod for pod in listed if "-probe-" not in pod["metadata"]["name"]]
-    pods.sort(key=lambda pod: (str(pod["metadata"].get("creationTimestamp")), pod["metadata"]["name"]))
     warnings = [event for event in events.read_problems(client, namespace) if _is_about_run(event.object, run_id)]
-    with concurrent.futures.ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        snapshots = list(pool.map(lambda pod: _snapshot_pod(client, namespace, pod), pods))
+    snapshots = _read_pods(client, namespace, run_id)
     if not snapshots and saved_logs is not None:
         snapshots = list(_read_saved_logs(saved_logs))
     started = [pod for pod in snapshots if pod.phase not in ("Pending", "Gone")]
@@ -80,6 +75,16 @@ def diagnose_pods(
     if nodes is None or len(snapshots) < nodes or any(pod.waits or pod.phase == "Pending" for pod in snapshots):
         causes += live_pods.find_cluster_causes([(event.code, event.text) for event in warnings], snapshots)
     return observation, diagnose_live(observation, causes)
+
+
+def _read_pods(client: Client, namespace: str, run_id: str) -> list[PodSnapshot]:
+    """Return the pods of a run with their logs, the oldest first."""
+    listed = client.list("v1/Pod", namespace, labels=gang_selector(run_id)).items
+    # The pods that test the network before the job are not part of it.
+    pods = [pod for pod in listed if "-probe-" not in pod["metadata"]["name"]]
+    pods.sort(key=lambda pod: (str(pod["metadata"].get("creationTimestamp")), pod["metadata"]["name"]))
+    with concurrent.futures.ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        return list(pool.map(lambda pod: _snapshot_pod(client, namespace, pod), pods))
 
 
 def _find_queue_problems(client: Client, namespace: str, run_id: str) -> list[events.StartProblem]:

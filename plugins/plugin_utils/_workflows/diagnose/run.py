@@ -126,8 +126,7 @@ def run(request: DiagnoseRequest) -> dict[str, object]:
         answering, lambda remote: _observe_node(remote, run_id, infos[remote.name].node, request)
     )
     errors.update(failed)
-    found = any(node.answer and (node.ranks or node.answer["units"]) for node in nodes.values())
-    if not found and not errors:
+    if not errors and not any(_has_run(node) for node in nodes.values()):
         raise RefusedError(
             f"run {run_id} does not exist on any host of the play", "Check muster_run_id and muster_train_hosts"
         )
@@ -136,6 +135,11 @@ def run(request: DiagnoseRequest) -> dict[str, object]:
     observed = tuple({**nodes, **absent}[name] for name in names)
     observation = RunObservation(run_id, observed, world_size, "hosts")
     return _build_result(request, observation, diagnose_live(observation))
+
+
+def _has_run(node: NodeObservation) -> bool:
+    """Return whether a node has ranks of the run, or its folder."""
+    return bool(node.answer and (node.ranks or node.answer["units"]))
 
 
 def summarise(diagnosis: RunDiagnosis) -> list[str]:

@@ -30,7 +30,7 @@ from ..training_job import source as code_source
 from ..training_job.follower import RunOutcome
 from ..training_job.kubernetes import network_preflight
 from ..training_job.kubernetes import plan as kubernetes_plan
-from ..training_job.kubernetes.cluster_facts import ClusterFacts, read_cluster_facts, settle_network
+from ..training_job.kubernetes.cluster_facts import ClusterFacts, read_cluster_facts
 from ..training_job.kubernetes.ending.last_lines import FoundEnd
 from ..training_job.kubernetes.follower import ClusterFollower
 from ..training_job.kubernetes.watches import ClusterWatches
@@ -119,24 +119,24 @@ class BenchGangs:
         seconds = time.monotonic() - began
         return GroupRun(group, result, tuple(sorted(ranks)), rank_count, problem, logs, seconds, silent, notes)
 
-    def plan(self, group: tuple[str, ...], stage: BenchStage, bench: Bench, run_id: str) -> tuple[Job, KubePlan]:
+    def plan(self, group: tuple[str, ...], stage: BenchStage, bench: Bench, run_id: str) -> KubePlan:
         """Return the bench as a job on exactly these nodes, placed by the cluster's own facts."""
         job = parse_job(build_gang_job(self.user_job, group, stage, bench, self.options))
         job, facts = leave_island_queue(job, read_cluster_facts(self.client, job, self.namespace))
-        job = settle_network(self.client, job, facts, self.namespace)
-        placement = kubernetes_plan.decide_placement(job, facts, fabric=False)
-        kubernetes_plan.require_runnable(job, facts, placement, self.namespace)
+        decision = kubernetes_plan.decide(
+            self.client, job, self.namespace, facts, environment=bench.environment, fabric=False
+        )
+        kubernetes_plan.require_runnable(decision)
         source = code_source.read_source(job, bench_group.BENCH, bench_group.BENCH)
-        network = kubernetes_plan.plan_network(job, placement, [], bench.environment)
-        plan = kubernetes_plan.build_plan(job, source, run_id, "fabric", self.namespace, 1, facts, placement, network)
+        plan = kubernetes_plan.build_plan(decision, source, run_id, "fabric", 1)
         hostnames = [self.hostnames[name] for name in group]
-        return job, dataclasses.replace(plan, fleet=restrict_to_nodes(plan.fleet, hostnames))
+        return dataclasses.replace(plan, fleet=restrict_to_nodes(plan.fleet, hostnames))
 
     def _run_gang(
         self, group: tuple[str, ...], stage: BenchStage, bench: Bench, run_id: str, folder: pathlib.Path
     ) -> tuple[str, dict[int, str]]:
         """Submit, follow and delete a gang; return the problem (empty when it succeeded) and its ranks' nodes."""
-        job, plan = self.plan(group, stage, bench, run_id)
+        plan = self.plan(group, stage, bench, run_id)
         *supporting, main = kubernetes_plan.build_objects(plan)
         try:
             apply(self.client, supporting)
@@ -144,7 +144,7 @@ class BenchGangs:
             apply(self.client, set_owner(supporting, live))
             progress = ProgressLines()
             sources = ClusterWatches(self.client, plan, live)
-            follower = _GangFollower(job, run_id, folder, sources, progress, lambda line: None, None)
+            follower = _GangFollower(plan.job, run_id, folder, sources, progress, lambda line: None, None)
             follower.test_s = stage.timeout_s + _END_S + (_START_S if bench.tool == "nccl_tests" else 0)
             outcome = follower.run()
         finally:

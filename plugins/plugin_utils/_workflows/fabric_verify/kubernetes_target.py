@@ -28,15 +28,15 @@ from ..._hosts import agent_package
 from ..._kube.api.client import Client
 from ..._kube.api.errors import KubeError
 from ..._kube.api.kinds import KubeObject
-from ..._kube.jobs import placement
 from ..._kube.jobs.spec import RUN_LABEL
 from ..._kube.nodes import node_facts
 from ..._kube.objects import events
 from ..._kube.objects.apply import apply
+from ..._kube.placement.node_fit import find_rdma_resource, gpu_count, judge_nodes
 from ..shared import kube_connection
 from ..training_job import run as training_job
 from ..training_job.kubernetes import cluster_facts, network_preflight
-from ..training_job.kubernetes.cluster_facts import ClusterFacts, settle_network
+from ..training_job.kubernetes.cluster_facts import settle_network
 from . import kubernetes_gang
 from .bench_group import Bench, GroupRun
 from .hosts_target import PublishResult, TargetNodes
@@ -124,7 +124,8 @@ class KubernetesTarget:
                 nodes.append(merge_facts(self._request.node(name), measured))
         if self._job.placement.network_mode == "auto":
             job, listed = self._placement_job(names), [self._nodes[name] for name in names]
-            settled = settle_network(self.client, job, ClusterFacts(listed, (), None, None, []), self.namespace)
+            resource = find_rdma_resource(job, judge_nodes(job, listed))
+            settled = settle_network(self.client, job, resource, self.namespace)
             self.own_network = settled.placement.network_mode == "host"
         if not nodes:
             problems_text = "; ".join(item.problem for item in absent)
@@ -173,9 +174,7 @@ class KubernetesTarget:
         """Return the names of the nodes to test, and the nodes that should be tested and are not ready."""
         self._nodes = self._list_nodes()
         names = self._requested_names()
-        verdicts = placement.judge_nodes(
-            self._placement_job(names), [self._nodes[name] for name in names], fabric=False
-        )
+        verdicts = judge_nodes(self._placement_job(names), [self._nodes[name] for name in names], fabric=False)
         usable = [verdict.node for verdict in verdicts if not verdict.reasons]
         not_ready = [verdict.node for verdict in verdicts if verdict.reasons == ("not ready",)]
         excluded = [
@@ -209,7 +208,7 @@ class KubernetesTarget:
 
     def _placement_job(self, names: t.Sequence[str]) -> Job:
         """Return the job by which nodes are chosen: where there are GPUs, nodes without one are excluded."""
-        any_gpu = any(placement.gpu_count(self._nodes[name]) for name in names)
+        any_gpu = any(gpu_count(self._nodes[name]) for name in names)
         gpus = self._user_job.gpus_per_node or int(any_gpu and self._request.options.get("backend") != "gloo")
         return dataclasses.replace(self._job, gpus_per_node=gpus)
 

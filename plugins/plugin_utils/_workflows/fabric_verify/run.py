@@ -284,23 +284,16 @@ def _build_document(
     """
     names = work.target.all_names()
     asked = {*work.target.names(), *(node.name for node in work.fleet.absent)}
-    wider = {
-        name
-        for entry in stored
-        if not asked >= set(entry.nodes) and all(name in names for name in entry.nodes)
-        for name in entry.nodes
-    }
+    # Nodes that no longer exist say nothing of those that do.
+    standing = [entry for entry in stored if entry.nodes and all(name in names for name in entry.nodes)]
+    wider = {name for entry in standing if not asked >= set(entry.nodes) for name in entry.nodes}
     entries = [
         StoredVerdict(item.island.nodes, item.to_dict())
         for item in results
         if len(item.island.nodes) > 1 or item.island.nodes[0] not in wider
     ]
     tested = {name for entry in entries for name in entry.nodes}
-    entries += [
-        entry
-        for entry in stored
-        if entry.nodes and not tested & set(entry.nodes) and all(name in names for name in entry.nodes)
-    ]
+    entries += [entry for entry in standing if not tested & set(entry.nodes)]
     document: dict[str, object] = {"schema": _SCHEMA, "islands": [entry.document for entry in entries]}
     return ({**document, "absent": work.absent} if work.absent else document), entries
 

@@ -22,8 +22,8 @@ from ..._hosts.node_client import on_each_node
 from ..._kube.api.client import Client
 from ..._kube.api.errors import KubeError
 from ..._kube.api.kinds import KubeObject
-from ..._kube.jobs import free_nodes
 from ..._kube.nodes import out_of_service
+from ..._kube.placement import free_nodes
 from ..._provision.api import ThreadScheduler
 from ..._provision.delete import list_account
 from ..._provision.ledger.ledger_store import read_ledger

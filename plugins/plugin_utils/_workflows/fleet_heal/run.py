@@ -17,8 +17,7 @@ import typing as t
 from ....module_utils._model import heal_plan
 from ....module_utils._model.errors import MusterError, RefusedError
 from ....module_utils._model.heal_plan import HealAction
-from ....module_utils._model.ledger import Lease, LedgerEvent
-from ....module_utils._model.timestamps import format_time
+from ....module_utils._model.ledger import make_event
 from ....module_utils._node import files
 from ..._hosts import gang
 from ..._kube.api.client import Client
@@ -152,29 +151,9 @@ def _mark_lost(home: StateHome, state: HealFacts, marks: t.Sequence[HealAction])
             (name,) = action.nodes
             lease = session.leases[(state.leases[name].token, state.leases[name].resource)]
             if lease.open and lease.state != "lost":
-                session.record(lost_event(lease, time.time(), action.reason))
+                session.record(make_event(lease, "lost", time.time(), reason=action.reason))
         if session.problem:
             raise MusterError(session.problem)
-
-
-def lost_event(lease: Lease, at: float, reason: str) -> LedgerEvent:
-    """Return the ledger event of a lost machine."""
-    return LedgerEvent(
-        at=format_time(at),
-        cluster=lease.cluster,
-        token=lease.token,
-        event="lost",
-        resource=lease.resource,
-        provider=lease.provider,
-        account=lease.account,
-        pool=lease.pool,
-        name=lease.name,
-        region=lease.region,
-        id=lease.id,
-        run_id=lease.run_id,
-        price_usd_per_hour=lease.price_usd_per_hour,
-        reason=reason,
-    )
 
 
 def _delete_machines(

@@ -13,7 +13,7 @@ import time
 import typing as t
 
 from ....module_utils._model.errors import RefusedError
-from ....module_utils._model.ledger import Lease, LedgerEvent
+from ....module_utils._model.ledger import Lease, LedgerEvent, make_event
 from ....module_utils._model.timestamps import format_time
 from ....module_utils._secrets.secret import Secret
 from ..._provision.create import generate_token
@@ -87,19 +87,7 @@ def make_end_event(
     lease: Lease, kind: t.Literal["deleted", "verified"], now: float, evidence: dict[str, t.Any] | None = None
 ) -> LedgerEvent:
     """Return the line of the ledger that a token is deleted, or that this is proved."""
-    return LedgerEvent(
-        at=format_time(now),
-        cluster=lease.cluster,
-        token=lease.token,
-        event=kind,
-        resource=lease.resource,
-        provider=lease.provider,
-        account=lease.account,
-        pool=lease.pool,
-        name=lease.name,
-        id=lease.id,
-        evidence=evidence,
-    )
+    return make_event(lease, kind, now, evidence=evidence)
 
 
 def _matches(lease: Lease, node: str | None) -> bool:

@@ -18,9 +18,8 @@ import typing as t
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.job import Job
 from ....module_utils._model.lease import parse_instance_name
-from ....module_utils._model.ledger import Lease, LedgerEvent
+from ....module_utils._model.ledger import Lease, LedgerEvent, make_event
 from ....module_utils._model.node_report import NodeReport
-from ....module_utils._model.timestamps import format_time
 from ....module_utils._secrets.scrubber import scrub_value
 from ..._provision.api import AccountApi, Scheduler, ThreadScheduler
 from ..._provision.delete import delete_leases
@@ -261,7 +260,7 @@ def reassign_lease(home: StateHome, lease: Lease, run_id: str, *, scheduler: Sch
         session = LedgerSession(read_ledger(home.folder).events, writer)
         present = session.leases[lease.token, lease.resource]
         if present.run_id == lease.run_id:
-            session.record(dataclasses.replace(_lease_event(present, scheduler.now()), run_id=run_id))
+            session.record(make_event(present, present.state, scheduler.now(), run_id=run_id))
     return None
 
 
@@ -273,27 +272,14 @@ def _run_place(mine: t.Sequence[RunHost]) -> ModuleResult:
 def _binding_event(lease: Lease, job: Job, run_id: str, place: ModuleResult, now: float) -> LedgerEvent:
     # The pool's own rule, set when it was created for no particular run, holds unless the job has one.
     keeps_rules = lease.run_id in (None, run_id)
-    return dataclasses.replace(
-        _lease_event(lease, now),
+    return make_event(
+        lease,
+        lease.state,
+        now,
         run_id=run_id,
         release=(lease.release if keeps_rules else None) if job.release == "never" else job.release,
         max_cost_usd=job.max_cost_usd or (lease.max_cost_usd if keeps_rules else None),
         evidence={"run_place": place},
-    )
-
-
-def _lease_event(lease: Lease, now: float) -> LedgerEvent:
-    return LedgerEvent(
-        at=format_time(now),
-        cluster=lease.cluster,
-        token=lease.token,
-        event=lease.state,
-        resource=lease.resource,
-        provider=lease.provider,
-        account=lease.account,
-        pool=lease.pool,
-        name=lease.name,
-        id=lease.id,
     )
 
 

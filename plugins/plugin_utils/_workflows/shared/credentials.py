@@ -67,18 +67,8 @@ def open_signer(binding: Binding, option: str) -> s3_addresses.S3Signer:
 def read_values(pointer: SecretPointer, wanted: t.Sequence[str], option: str) -> dict[str, Secret]:
     """Return the values of ``wanted`` that are where ``pointer`` says."""
     names = {key: pointer.keys.get(key) or _NAMES[key] for key in wanted}
-    if pointer.source == "env":
-        found = {key: os.environ.get(name, "") for key, name in names.items()}
-    else:
-        # Names that the user did not choose may be written in small letters, as AWS' own file has them.
-        spelled = [spelling for name in names.values() for spelling in (name, name.lower())]
-        place = SecretPlace(pointer.source, str(pointer.path))
-        if pointer.source == "file":
-            listed = _read_lines(place.path, option)
-        else:
-            listed = {key: value.decode() for key, value in read_listed(place, spelled, option).items()}
-        found = {key: listed.get(name) or listed.get(name.lower()) or "" for key, name in names.items()}
-    values = {key: Secret(value, f"{option}.secret_ref ({names[key]})") for key, value in found.items() if value}
+    found = _find_values(pointer, list(names.values()), option)
+    values = {key: Secret(found[name], f"{option}.secret_ref ({name})") for key, name in names.items() if found[name]}
     needed = [key for key in wanted if key in pointer.keys or key not in _OPTIONAL]
     missing = [names[key] for key in needed if key not in values]
     if missing:
@@ -86,6 +76,20 @@ def read_values(pointer: SecretPointer, wanted: t.Sequence[str], option: str) ->
         fix = "Set it there, or say in secret_ref where it is"
         raise InputError(f"{option}.secret_ref", f"{' and '.join(missing)} is not in {where}", fix)
     return values
+
+
+def _find_values(pointer: SecretPointer, names: t.Sequence[str], option: str) -> dict[str, str]:
+    """Return what is under each of the names where a pointer says, empty for what is not there."""
+    if pointer.source == "env":
+        return {name: os.environ.get(name, "") for name in names}
+    # Names that the user did not choose may be written in small letters, as AWS' own file has them.
+    spelled = [spelling for name in names for spelling in (name, name.lower())]
+    place = SecretPlace(pointer.source, str(pointer.path))
+    if pointer.source == "file":
+        listed = _read_lines(place.path, option)
+    else:
+        listed = {key: value.decode() for key, value in read_listed(place, spelled, option).items()}
+    return {name: listed.get(name) or listed.get(name.lower()) or "" for name in names}
 
 
 def read_listed(

@@ -97,7 +97,7 @@ def plan_cluster_network(
 ) -> NetworkPlan:
     """Return the network of a job on a cluster, where the scheduler chooses among ``nodes``.
 
-    Whether a verdict forbids a node is decided by the node's labels (see ``_kube/jobs/placement.py``).
+    Whether a verdict forbids a node is decided by the node's labels (see ``_kube/placement/node_fit.py``).
 
     :param islands: the islands that the job may be placed to, empty where any is possible.
     :param rdma: whether pods get RDMA devices.

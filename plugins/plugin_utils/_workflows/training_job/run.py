@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 import typing as t
 
-from ....module_utils._model import stop_on
+from ....module_utils._model import job_backends, stop_on
 from ....module_utils._model.errors import InputError, RefusedError
 from ..shared.request import Dict, Result, RunRequest
 from ..shared.state_dir import StateHome, load_record
@@ -57,6 +57,7 @@ def _start_or_follow(request: RunRequest, home: StateHome) -> Result:
     job = load_job(request, home)
     stop_on.require_follower(job, bool(request.options["wait"]))
     if job.on_kubernetes:
+        job_backends.require_follower(job, bool(request.options["wait"]))
         if (request.options.get("drill") or {}).get("target") == "cut":
             raise InputError("drill.target", "cut is for plain hosts", "In pods, use agent or host")
         from .kubernetes import run as kubernetes_run

@@ -14,8 +14,8 @@ import json
 import pathlib
 import typing as t
 
-from ....module_utils._model import job_checkpoints, job_datasets
-from ....module_utils._model.errors import InputError, RefusedError
+from ....module_utils._model import job_checkpoints
+from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.job import Job, to_yaml_names
 from ..._hosts import file_sync, gang
 from ..._launch import environment
@@ -40,32 +40,64 @@ class CodeSource:
         return sorted({file.sha256 for item in self.placed for file in item.tree.files})
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _LocalTree:
+    """A tree of a job that is to be read: the option and reference that name it, and its place on nodes.
+
+    ``source`` is None for a dataset. ``script`` is the file that the code must have; a folder that is ``shared`` is
+    linked to.
+    """
+
+    option: str
+    ref: str
+    target: str
+    shared: bool = False
+    source: str | None = None
+    sha256: str | None = None
+    script: str | None = None
+
+
 def read_source(
     job: Job, base: pathlib.Path, cache: pathlib.Path, say: t.Callable[[str], None] = lambda _line: None
 ) -> CodeSource:
     """Return the job's trees, read from the controller (relative paths are relative to ``base``)."""
     placed: list[gang.PlacedTree] = []
     code_sha = commit = None
-    if job.code is not None and job.code.source != "image":
-        folder = pathlib.Path(base, job.code.ref).expanduser()
-        if job.code.source == "git":
-            folder, commit = file_sync.checkout_git(job.code.ref, cache, "job.code.ref")
-        tree = file_sync.read_tree(folder, "job.code.ref", is_code=job.code.source == "path")
-        code_sha = tree.sha256
-        if job.code.sha256 and job.code.sha256 != code_sha:
-            raise RefusedError(
-                f"job.code.sha256: the code has checksum {code_sha}", "Check the code, or update job.code.sha256"
-            )
-        _require_script(job, tree)
-        placed.append(gang.PlacedTree(tree, environment.CODE_DIR, False))
-    for dataset in job_datasets.local_datasets(job):
-        tree = file_sync.read_tree(
-            pathlib.Path(base, str(dataset.path)).expanduser(), f"job.datasets.{dataset.name}.path"
-        )
-        placed.append(gang.PlacedTree(tree, f"{environment.DATA_DIR}/{dataset.name}", dataset.read_only))
+    for wanted in _list_trees(job):
+        folder = pathlib.Path(base, wanted.ref).expanduser()
+        if wanted.source == "git":
+            folder, commit = file_sync.checkout_git(wanted.ref, cache, wanted.option)
+        tree = file_sync.read_tree(folder, wanted.option, is_code=wanted.source == "path")
+        if wanted.source:
+            code_sha = tree.sha256
+            if wanted.sha256 and wanted.sha256 != code_sha:
+                raise RefusedError(
+                    f"job.code.sha256: the code has checksum {code_sha}", "Check the code, or update job.code.sha256"
+                )
+        if wanted.script:
+            tree.require_file(wanted.script, "job.script", f"the code {wanted.ref}")
+        placed.append(gang.PlacedTree(tree, wanted.target, wanted.shared))
     for line in _describe_ignored(placed):
         say(line)
     return CodeSource(tuple(placed), code_sha, commit)
+
+
+def _list_trees(job: Job) -> list[_LocalTree]:
+    """Return what has to be read for a job: its code, unless the image has it, and datasets of the controller."""
+    trees = [
+        _LocalTree(
+            f"job.datasets.{item.name}.path", str(item.path), f"{environment.DATA_DIR}/{item.name}", item.read_only
+        )
+        for item in job.datasets
+        if item.is_local
+    ]
+    code = job.code
+    if code is None or code.source == "image":
+        return trees
+    script = job.script if job.script and not job.script.startswith("/") else None
+    wanted = str(pathlib.PurePosixPath(code.workdir, script)) if script else None
+    own = _LocalTree("job.code.ref", code.ref, environment.CODE_DIR, False, code.source, code.sha256, wanted)
+    return [own, *trees]
 
 
 def derive_run_id(job: Job, found: CodeSource) -> str:
@@ -113,15 +145,3 @@ def read_script(job: Job, found: CodeSource) -> tuple[str, str] | None:
         return job.script, file.source.read_bytes().decode("utf-8", "surrogateescape")
     except OSError:
         return None
-
-
-def _require_script(job: Job, tree: file_sync.FileTree) -> None:
-    if not job.script or job.script.startswith("/") or job.code is None:
-        return
-    wanted = str(pathlib.PurePosixPath(job.code.workdir, job.script))
-    if wanted not in {file.path for file in tree.files}:
-        if any(wanted == name or (name.endswith("/") and wanted.startswith(name)) for name in tree.ignored):
-            raise InputError(
-                "job.script", f"{wanted} is left out by .gitignore", f"Add the line !{wanted} to its .gitignore"
-            )
-        raise InputError("job.script", f"{wanted} does not exist in the code {job.code.ref}")

@@ -17,6 +17,7 @@ from .....module_utils._model import drill as drills
 from .....module_utils._model.errors import MusterError
 from .....module_utils._model.job import Job
 from .....module_utils._model.launchers import TORCHRUN_FAMILY
+from .....module_utils._model.node_report import UnitEnd, UnitReport
 from .....module_utils._model.run_record import RunEnd
 from .....module_utils._node import files
 from .....module_utils._secrets.scrubber import scrub
@@ -34,7 +35,6 @@ _LINE_LIMIT = 160
 _ERROR_BYTES = 64 << 10
 # So long after its last rank ended a gang that does start again has begun to.
 _UNEVEN_S = 10.0
-_MISSING_UNIT: dict[str, t.Any] = {"alive": False, "exit": None, "state": "gone"}
 
 
 class HostsFollower(Follower):
@@ -55,7 +55,7 @@ class HostsFollower(Follower):
         super().__init__(job, run_id, folder, progress, save, drill, stop_reason)
         self.remotes = {remote.name: remote for remote in remotes}
         self.restart = restart
-        self.units: dict[str, t.Mapping[str, t.Any]] = {}
+        self.units: dict[str, t.Mapping[str, UnitReport]] = {}
         self.lost_since: dict[str, float] = {}
         self.revived_at: dict[str, float] = {}
         self.lost = 0
@@ -107,7 +107,7 @@ class HostsFollower(Follower):
     def _keep(self, update: log_follow.NodeUpdate) -> None:
         """Take what a node answered into the run's folder and history."""
         # A node whose run folder was deleted reports no units of the run: they count as missing.
-        self.units[update.node] = update.units if "agent" in update.units else {**update.units, "agent": _MISSING_UNIT}
+        self.units[update.node] = {"agent": UnitReport(), **update.units}
         for stream, text in update.text.items():
             self._write(update.node, stream, text)
         self.behind[update.node] = update.behind
@@ -116,8 +116,11 @@ class HostsFollower(Follower):
 
     def _is_seen(self) -> bool:
         """Return whether all nodes answer and their agents run."""
-        agents = [(self.units.get(node) or {}).get("agent") or {} for node in self.remotes]
-        return not self.lost_since and all(agent.get("alive") for agent in agents)
+        return not self.lost_since and all(self._agent_of(node).alive for node in self.remotes)
+
+    def _agent_of(self, node: str) -> UnitReport:
+        """Return the agent of a node; one that was not heard of is not alive and has no end."""
+        return self.units.get(node, {}).get("agent", UnitReport())
 
     def catch_up(self) -> RunOutcome | None:
         """Take in what is new on the nodes, without following them; return how the run ended, if it has on all."""
@@ -154,15 +157,16 @@ class HostsFollower(Follower):
 
     def has_attempt(self, generation: int) -> bool:
         """Return whether what the nodes say is of the start that has this number, and not of one before."""
-        found = [(units.get("agent") or {}).get("generation") for units in self.units.values()]
-        return all(number in (None, generation) for number in found)
+        return all(self._agent_of(node).generation in (None, generation) for node in self.units)
 
     def ended_at(self) -> float | None:
         """Return when the run ended on all nodes that decide (Unix seconds), None while one has not."""
-        first = next(iter(self.remotes), "")
-        deciding = [first] if self.job.launcher == "mpi" else list(self.remotes)
-        ends = [(self.units.get(node, {}).get("agent") or {}).get("exit") for node in deciding]
-        return max((float(end["at"]) for end in ends if end), default=None) if all(ends) else None
+        ends = [self._agent_of(node).end for node in self._deciding_nodes()]
+        return max((end.at for end in ends if end), default=None) if all(ends) else None
+
+    def _deciding_nodes(self) -> list[str]:
+        """Return the nodes whose end is the run's: with mpirun the first."""
+        return list(self.remotes)[:1] if self.job.launcher == "mpi" else list(self.remotes)
 
     def _note_silence(self, node: str, error: MusterError, since: float) -> None:
         """Note that a node gives no answer. The job may go on there: only the nodes themselves say how it goes."""
@@ -173,7 +177,7 @@ class HostsFollower(Follower):
 
     def _restart_units(self, node: str) -> None:
         """Start the units of a node again when their supervisor is gone without having ended them."""
-        dead = [unit for unit, status in self.units[node].items() if not status["alive"] and status["exit"] is None]
+        dead = [name for name, unit in self.units[node].items() if unit.is_lost]
         if not dead or self.lost >= self.job.lost_budget:
             return
         self.lost += 1
@@ -188,35 +192,32 @@ class HostsFollower(Follower):
 
     def _outcome(self) -> RunOutcome | None:
         """Return the outcome when the run has ended or must end."""
-        ends = {node: status["agent"]["exit"] for node, status in self.units.items() if status.get("agent")}
-        ended = {node: end for node, end in ends.items() if end is not None}
+        ended = {node: end for node in self.units if (end := self._agent_of(node).end)}
         if any(self.behind.get(node) for node in ended):
             # The last lines say why it ended.
             return None
         fault = self._failed_outcome(ended) or self._uneven_outcome() or self._budget_outcome()
         if fault:
             return fault
-        first = next(iter(self.remotes))
-        deciding = [first] if self.job.launcher == "mpi" else list(self.remotes)
-        if all(node in ended for node in deciding):
+        if all(node in ended for node in self._deciding_nodes()):
             return RunOutcome("succeeded", 0, "succeeded", "all ranks exited with code 0")
         return None
 
-    def _failed_outcome(self, ended: t.Mapping[str, t.Mapping[str, t.Any]]) -> RunOutcome | None:
-        bad = [(end["at"], node, end) for node, end in ended.items() if end["exit_code"] != 0]
+    def _failed_outcome(self, ended: t.Mapping[str, UnitEnd]) -> RunOutcome | None:
+        bad = [(node, end) for node, end in ended.items() if end.exit_code != 0]
         if not bad:
             return None
-        _unused, node, end = min(bad, key=lambda item: item[0])
-        if end["cause"] == "cancelled":
-            return RunOutcome("cancelled", end["exit_code"], "cancelled", f"stopped on {node}", node)
+        node, end = min(bad, key=lambda item: item[1].at)
+        if end.cause == "cancelled":
+            return RunOutcome("cancelled", end.exit_code, "cancelled", f"stopped on {node}", node)
         failure = self.story.attempts[-1].first_failure if self.story.attempts else None
         where = failure[2] if failure else node
-        code = failure[1] if failure and end["cause"] == "crash" else end["exit_code"]
-        outcome: RunEnd = "lost" if end["cause"] in ("node_lost", "rendezvous_unreachable") else "failed"
-        detail = _describe_cause(end["cause"], where, code, self.job.launcher)
-        if end["cause"] == "timeout":
+        code = failure[1] if failure and end.cause == "crash" else end.exit_code
+        outcome: RunEnd = "lost" if end.cause in ("node_lost", "rendezvous_unreachable") else "failed"
+        detail = _describe_cause(end.cause, where, code, self.job.launcher)
+        if end.cause == "timeout":
             detail = f"timeout_s ({self.job.timeout_s} s) has passed {self._where_it_stood(where)}"
-        return RunOutcome(outcome, code, end["cause"], detail, where)
+        return RunOutcome(outcome, code, end.cause, detail, where)
 
     def _where_it_stood(self, node: str) -> str:
         """Return the last step of the run, and what a node printed last."""
@@ -253,9 +254,7 @@ class HostsFollower(Follower):
                 f"none of the {len(self.remotes)} nodes answered for {patience} s",
                 "The job may still be running: run this command again to follow it",
             )
-        dead = [
-            n for n, units in self.units.items() if any(not u["alive"] and u["exit"] is None for u in units.values())
-        ]
+        dead = [node for node, units in self.units.items() if any(unit.is_lost for unit in units.values())]
         if dead and self.lost >= self.job.lost_budget:
             return RunOutcome(
                 "lost", 1, "node_lost", f"{dead[0]} was lost, restart.max_lost_nodes is exceeded", dead[0]
@@ -289,7 +288,7 @@ class HostsFollower(Follower):
 
     def state(self) -> dict[str, object]:
         """Return where the run is; a node counts while its agent runs and it answers."""
-        alive = {node for node, units in self.units.items() if units.get("agent", {}).get("alive")}
+        alive = {node for node in self.units if self._agent_of(node).alive}
         now = time.monotonic()
         silent = {node: round(now - since) for node, since in self.lost_since.items()}
         return {

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import pathlib
-import tempfile
 import time
 import typing as t
 
@@ -25,14 +23,13 @@ from ...._hosts import agent_package, gang
 from ...._hosts.node_client import NodeClient, find_answering, most_telling_error, on_each_node
 from ...shared import kube_connection
 from ...shared.request import Result, RunRequest
-from ...shared.state_dir import StateHome, delete_unstarted, load_record
+from ...shared.state_dir import StateHome
 from .. import checkpoint_binding, dataset_binding, network
-from .. import source as code_source
 from ..changes import describe_changes
 from ..job_secrets import leases as secret_leases
 from ..job_secrets import values as secrets
-from ..load import find_drill_id
 from ..outcome import build_result, record_cancelled
+from ..requested import RequestedRun, open_run
 from . import addresses, lease_guard
 from . import plan as hosts_plan
 from .environments import ensure_environments
@@ -50,55 +47,49 @@ _FOLLOWER_S = 10.0
 def run(request: RunRequest, home: StateHome, job: Job) -> Result:
     """Bring the run to the asked state and return the module's result."""
     found = hosts_plan.select_hosts(request.hosts, request.hostvars, job)
-    given = request.options.get("run_id")
-    with tempfile.TemporaryDirectory(prefix="muster-") as nowhere:
-        cache = pathlib.Path(nowhere) if request.check else home.folder / "git"
-        source = code_source.read_source(job, request.base, cache, request.progress.say)
-        run_id = str(given) if given else code_source.derive_run_id(job, source)
-        if request.options.get("drill"):
-            run_id = find_drill_id(home, run_id)
-        folder = home.run_folder(run_id)
-        before = load_record(folder)
-        differs = describe_changes(before, job, source.code_sha256) if before else []
+    with open_run(request, home, job) as asked:
+        before = asked.before
+        differs = describe_changes(before, job, asked.source.code_sha256) if before else []
         if before and before.outcome == "succeeded" and not (differs and request.options.get("extend")):
-            if differs and given:
-                raise _succeeded_otherwise(run_id, differs)
-            request.progress.say(f"run {run_id} has already succeeded; name another run_id to run it again")
-            return lease_guard.delete_after_end(
-                request, home, run_id, build_result(before, folder, changed=False), "succeeded"
-            )
+            if differs and request.options.get("run_id"):
+                raise _succeeded_otherwise(asked.run_id, differs)
+            asked.say_succeeded()
+            done = build_result(before, asked.folder, changed=False)
+            return lease_guard.delete_after_end(request, home, asked.run_id, done, "succeeded")
         resolved = secrets.resolve_secrets(
             job, home, lambda: kube_connection.open_client(request.options, request.base, request.progress.say)
         )
         drilling = _parse_drill(request, job, found)
-        found = ensure_environments(request, job, found, source)
-        bound = checkpoint_binding.open_bound(home, job, [host.name for host in found], run_id)
-        datasets = dataset_binding.open_bound(home, job, [host.name for host in found])
+        found = ensure_environments(request, job, found, asked.source)
+        names = [host.name for host in found]
+        bound = checkpoint_binding.open_bound(home, job, names, asked.run_id)
+        datasets = dataset_binding.open_bound(home, job, names)
         if request.check:
-            plan = _build_plan(request, home, job, found, source, run_id)
+            plan = dataclasses.replace(_build_plan(asked, found), datasets=datasets)
+            return _check(asked, plan, drilling)
+        with asked.lock():
+            plan = dataclasses.replace(_build_plan(asked, found), bound=bound, datasets=datasets)
             _check_cut(plan, drilling)
-            require_same_job(plan, before)
-            changed = not is_running(plan)
-            dataset_binding.announce_stage(datasets, plan.remotes[0], request.progress)
-            names = ", ".join(host.name for host in found)
-            would = "would be started" if changed else "is running and would be followed"
-            request.progress.say(f"run {run_id} {would} on {names}: world size {job.world_size}; nothing was changed")
-            return {
-                "changed": changed,
-                "run_id": run_id,
-                "derived": plan.derived,
-                "checks": checks.build_result(plan.checks),
-            }
-        with home.lock(run_id):
-            try:
-                plan = _build_plan(request, home, job, found, source, run_id)
-                plan = dataclasses.replace(plan, bound=bound, datasets=datasets)
-                _check_cut(plan, drilling)
-                with secret_leases.hold(request, home, job, run_id, resolved) as full:
-                    streamed = dataset_binding.stream_variables(datasets)
-                    return start_or_join(request, home, plan, before, ({**streamed, **full.env}, full.files), drilling)
-            finally:
-                delete_unstarted(folder)
+            with secret_leases.hold(request, home, asked.run_id, resolved) as full:
+                streamed = dataset_binding.stream_variables(datasets)
+                return start_or_join(request, home, plan, before, ({**streamed, **full.env}, full.files), drilling)
+
+
+def _check(asked: RequestedRun, plan: HostsPlan, drilling: drill.Drill | None) -> Result:
+    """Say what would be done."""
+    _check_cut(plan, drilling)
+    require_same_job(plan, asked.before)
+    changed, progress = not is_running(plan), asked.request.progress
+    dataset_binding.announce_stage(plan.datasets, plan.remotes[0], progress)
+    names = ", ".join(host.name for host in plan.hosts)
+    would = "would be started" if changed else "is running and would be followed"
+    progress.say(f"run {plan.run_id} {would} on {names}: world size {plan.job.world_size}; nothing was changed")
+    return {
+        "changed": changed,
+        "run_id": plan.run_id,
+        "derived": plan.derived,
+        "checks": checks.build_result(plan.checks),
+    }
 
 
 def _succeeded_otherwise(run_id: str, differs: t.Sequence[str]) -> RefusedError:
@@ -190,15 +181,9 @@ def _check_cut(plan: HostsPlan, drilling: drill.Drill | None) -> None:
         remote.call("cut", seconds=drilling.cut_s, check=True)
 
 
-def _build_plan(
-    request: RunRequest,
-    home: StateHome,
-    job: Job,
-    found: list[hosts_plan.TrainingHost],
-    source: code_source.CodeSource,
-    run_id: str,
-) -> HostsPlan:
+def _build_plan(asked: RequestedRun, found: list[hosts_plan.TrainingHost]) -> HostsPlan:
     """Ask all hosts at once and apply every rule; raises before anything was written."""
+    request, home, job, run_id = asked.request, asked.home, asked.job, asked.run_id
     remotes = request.connect([host.name for host in found])
     reserve = None if request.check else build_owner_mark(request, home, job)
     known = files.read_json(home.folder / AGENTS_FILE) or {}
@@ -213,7 +198,7 @@ def _build_plan(
     def ask(remote: NodeClient) -> tuple[NodeReport, float]:
         index, host = by_name[remote.name]
         began = time.time()
-        answer = remote.call("info", **hosts_plan.build_info_request(job, index, host, run_id, source, reserve))
+        answer = remote.call("info", **hosts_plan.build_info_request(job, index, host, run_id, asked.source, reserve))
         # The node read its clock about half-way between our two readings.
         return NodeReport.from_dict(answer), answer["time"] - (began + time.time()) / 2
 
@@ -222,7 +207,7 @@ def _build_plan(
     try:
         if errors:
             raise _with_way_around(request, job, errors)
-        found = _settle_addresses(job, found, remotes, run_id, source, reports)
+        found = _settle_addresses(asked, found, remotes, reports)
         reserved = reports[found[0].name].reserved
         if reserved:
             raise RefusedError(reserved, "Follow or cancel it there, or take it over with muster_take_over: true")
@@ -230,7 +215,7 @@ def _build_plan(
         owner = _expected_owner(home, request.options.get("take_over"), reports)
         results = checks.check_gang(job, reports, skews, run_id, owner)
         checks.raise_first_failure(results)
-        return _check_network(request, home, job, found, source, remotes, run_id, reports, results)
+        return _check_network(asked, found, remotes, reports, results)
     except MusterError:
         _remove_owner_mark(remotes[0], reports.get(found[0].name), run_id)
         raise
@@ -247,21 +232,19 @@ def _with_way_around(request: RunRequest, job: Job, errors: t.Mapping[str, Muste
 
 
 def _settle_addresses(
-    job: Job,
+    asked: RequestedRun,
     found: list[hosts_plan.TrainingHost],
     remotes: list[NodeClient],
-    run_id: str,
-    source: code_source.CodeSource,
     reports: dict[str, NodeReport],
 ) -> list[hosts_plan.TrainingHost]:
     """Return the hosts with their own addresses; ``reports`` get what holds for addresses that were not asked about."""
-    settled = addresses.settle_addresses(found, reports, job)
+    settled = addresses.settle_addresses(found, reports, asked.job)
     pairs = zip(found, settled, strict=True)
     changed = {host.name: (index, host) for index, (old, host) in enumerate(pairs) if old.address != host.address}
 
     def ask(remote: NodeClient) -> NodeReport:
         index, host = changed[remote.name]
-        request = hosts_plan.build_info_request(job, index, host, run_id, source, None)
+        request = hosts_plan.build_info_request(asked.job, index, host, asked.run_id, asked.source, None)
         return NodeReport.from_dict(remote.call("info", **request))
 
     answers, errors = on_each_node([remote for remote in remotes if remote.name in changed], ask)
@@ -279,25 +262,22 @@ def _remove_owner_mark(first: NodeClient, report: NodeReport | None, run_id: str
 
 
 def _check_network(
-    request: RunRequest,
-    home: StateHome,
-    job: Job,
+    asked: RequestedRun,
     found: list[hosts_plan.TrainingHost],
-    source: code_source.CodeSource,
     remotes: list[NodeClient],
-    run_id: str,
     reports: dict[str, NodeReport],
     results: list[checks.Check],
 ) -> HostsPlan:
     """Return the plan when the network of the nodes allows the job."""
-    names = [host.name for host in found]
-    planned = network.plan_hosts_network(job, names, network.read_verdicts(home.folder), request.environment)
+    job, names, run_id = asked.job, [host.name for host in found], asked.run_id
+    verdicts = network.read_verdicts(asked.home.folder)
+    planned = network.plan_hosts_network(job, names, verdicts, asked.request.environment)
     derived = advice.derive_advice(
         job, bandwidth_gb_s=planned.bandwidth_gb_s, prices_usd_per_hour=[host.price_usd_per_hour for host in found]
     )
     kinds = {host.connection for host in found}
     derived.update({"connection": "/".join(sorted(kinds)), "lane": hosts_plan.network_lane(found), "run_id": run_id})
-    return HostsPlan(job, run_id, found, source, remotes, reports, results, derived, planned)
+    return HostsPlan(job, run_id, found, asked.source, remotes, reports, results, derived, planned)
 
 
 def _expected_owner(home: StateHome, take_over: t.Any, reports: t.Mapping[str, NodeReport]) -> str:

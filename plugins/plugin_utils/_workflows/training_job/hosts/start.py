@@ -44,6 +44,11 @@ def start_or_join(
     resolved: tuple[dict[str, str], dict[str, bytes]],
     drilling: drill.Drill | None,
 ) -> Result:
+    """Start what of the gang is not running, follow the run, and return the module's result.
+
+    :param before: the run's record, None for a new run.
+    :param resolved: the job's secrets: variables, and files by name.
+    """
     folder = files.private_dir(home.run_folder(plan.run_id))
     differs = require_same_job(plan, before)
     unseen = has_unrecorded_end(plan, before)
@@ -60,10 +65,8 @@ def start_or_join(
     run_record.write_record(folder, current)
     files.write_json(folder / "claim.json", held)
     network.write_verdict(folder, plan.network)
-    if lives and request.options.get("take_over"):
-        gang.take_over_run(plan.remotes, plan.run_id, held)
-    if lives and plan.bound is not None:
-        checkpoint_binding.renew(plan.bound, plan.remotes)
+    if lives:
+        _join(request, plan, held)
     if missing:
         if not lives:
             prices = {host.name: host.price_usd_per_hour for host in plan.hosts}
@@ -85,6 +88,14 @@ def start_or_join(
     from .follow import follow_run
 
     return follow_run(request, plan, members, folder, current, drilling, changed=bool(started), guard=guard)
+
+
+def _join(request: RunRequest, plan: HostsPlan, held: dict[str, t.Any]) -> None:
+    """Take a run that is running over, where that is asked for, and sign anew what its nodes upload with."""
+    if request.options.get("take_over"):
+        gang.take_over_run(plan.remotes, plan.run_id, held)
+    if plan.bound is not None:
+        checkpoint_binding.renew(plan.bound, plan.remotes)
 
 
 def _stop_half_a_gang(plan: HostsPlan) -> bool:

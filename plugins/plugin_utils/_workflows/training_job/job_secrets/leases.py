@@ -20,7 +20,7 @@ import typing as t
 
 from .....module_utils._model import validators as f
 from .....module_utils._model.errors import InputError, MusterError, RefusedError
-from .....module_utils._model.job import Job, SecretRef
+from .....module_utils._model.job import SecretRef
 from .....module_utils._node import files
 from ...._services import vault
 from ...shared import bindings, credentials
@@ -60,7 +60,7 @@ class HeldLease:
 
 @contextlib.contextmanager
 def hold(
-    request: RunRequest, home: StateHome, job: Job, run_id: str, resolved: secrets.JobSecrets
+    request: RunRequest, home: StateHome, run_id: str, resolved: secrets.JobSecrets
 ) -> t.Iterator[secrets.JobSecrets]:
     """Have the run's credentials made, renew them, and end them unless the run continues without this controller.
 
@@ -73,7 +73,7 @@ def hold(
     leases = RunCredentials(home, folder, request.progress)
     try:
         for ref in resolved.leased:
-            resolved = secrets.add_value(job, resolved, ref, leases.issue(ref, run_id))
+            resolved = secrets.add_value(resolved, ref, leases.issue(ref, run_id))
         with leases:
             yield resolved
     finally:

@@ -34,8 +34,13 @@ _DOCKER_HUB: t.Final = "https://index.docker.io/v1/"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobSecrets:
-    """The values of a job: variables, files and registry configurations, by name; ``leased`` are made at the start."""
+    """The values of a job: variables, files and registry configurations, by name; ``leased`` are made at the start.
 
+    ``image`` is the job's; ``shown`` are the options that records and process lists show, with their texts.
+    """
+
+    image: str = ""
+    shown: tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
     env: dict[str, str] = dataclasses.field(default_factory=dict, repr=False)
     files: dict[str, bytes] = dataclasses.field(default_factory=dict, repr=False)
     registries: dict[str, bytes] = dataclasses.field(default_factory=dict, repr=False)
@@ -57,7 +62,7 @@ def resolve_secrets(
     :raises InputError: when a secret is empty, has less than eight characters, or stands in the job itself. Values are
         never shown.
     """
-    found = JobSecrets()
+    found = JobSecrets(str(job.image), _list_shown(job))
     for ref in job.secret_refs:
         if ref.source == "kubernetes" and job.on_kubernetes:
             continue
@@ -66,11 +71,11 @@ def resolve_secrets(
             vault.require_issue(open_vault(ref, home), str(ref.path), option)
             found = dataclasses.replace(found, leased=(*found.leased, ref))
         else:
-            found = add_value(job, found, ref, _read(ref, home, open_cluster))
+            found = add_value(found, ref, _read(ref, home, open_cluster))
     return found
 
 
-def add_value(job: Job, found: JobSecrets, ref: SecretRef, value: bytes) -> JobSecrets:
+def add_value(found: JobSecrets, ref: SecretRef, value: bytes) -> JobSecrets:
     """Return the secrets with the value of one more. Raises as :func:`resolve_secrets`."""
     option = f"job.secret_refs.{ref.name}"
     if not value:
@@ -84,9 +89,9 @@ def add_value(job: Job, found: JobSecrets, ref: SecretRef, value: bytes) -> JobS
     text = value.decode(errors="replace")
     # From here on no message, log or record of this process shows it.
     remember(text)
-    _refuse_plain(job, ref.name, text)
+    _refuse_plain(found.shown, ref.name, text)
     if ref.deliver == "registry":
-        config = build_registry_config(value, str(job.image), option)
+        config = build_registry_config(value, found.image, option)
         return dataclasses.replace(found, registries={**found.registries, ref.name: config})
     if ref.deliver == "file":
         return dataclasses.replace(found, files={**found.files, ref.name: value})
@@ -162,11 +167,15 @@ def _remember_auth(entry: t.Mapping[str, t.Any]) -> None:
             remember(entry[key])
 
 
-def _refuse_plain(job: Job, name: str, value: str) -> None:
-    """Refuse a job that holds a secret's value where records, process lists and logs show it."""
-    plain = [(f"job.env.{key}", text) for key, text in job.env.items()]
-    plain += [(f"job.{key}", text) for key in ("args", "command") for text in getattr(job, key)]
-    for option, text in plain:
+def _list_shown(job: Job) -> tuple[tuple[str, str], ...]:
+    """Return the options of a job that records, process lists and logs show, with their texts."""
+    env = [(f"job.env.{key}", text) for key, text in job.env.items()]
+    return (*env, *(("job.args", text) for text in job.args), *(("job.command", text) for text in job.command))
+
+
+def _refuse_plain(shown: t.Iterable[tuple[str, str]], name: str, value: str) -> None:
+    """Refuse a job that holds a secret's value where it is shown."""
+    for option, text in shown:
         if value in text:
             raise InputError(
                 option,

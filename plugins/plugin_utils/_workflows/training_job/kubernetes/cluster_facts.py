@@ -17,9 +17,9 @@ from .....module_utils._model.job_backends import ENGINE_LAUNCHERS
 from ...._kube.api.client import Client
 from ...._kube.api.errors import KubeError
 from ...._kube.api.kinds import KubeObject
-from ...._kube.jobs import placement
 from ...._kube.jobs import registry as jobs_registry
 from ...._kube.jobs.spec import ISLAND_LABEL, Queue
+from ...._kube.placement.volume_claims import pending_storage_class
 
 _QUEUE = "kueue.x-k8s.io/v1beta2"
 _ENFORCE = "pod-security.kubernetes.io/enforce"
@@ -85,7 +85,7 @@ def read_cluster_facts(client: Client, job: Job, namespace: str) -> ClusterFacts
     classes = None
     if job.placement.priority and queue:
         classes = _list_readable(client, f"{_QUEUE}/WorkloadPriorityClass", None)
-    waiting = any(placement.pending_storage_class((claims or {}).get(mount.pvc or "") or {}) for mount in job.mounts)
+    waiting = any(pending_storage_class((claims or {}).get(mount.pvc or "") or {}) for mount in job.mounts)
     storage = _list_readable(client, "storage.k8s.io/v1/StorageClass", None) if waiting else None
     return ClusterFacts(
         nodes,
@@ -102,16 +102,17 @@ def read_cluster_facts(client: Client, job: Job, namespace: str) -> ClusterFacts
 
 
 def settle_network(
-    client: Client, job: Job, facts: ClusterFacts, namespace: str, say: t.Callable[[str], None] = lambda _line: None
+    client: Client, job: Job, resource: str | None, namespace: str, say: t.Callable[[str], None] = lambda _line: None
 ) -> Job:
     """Return the job with the network that ``placement.network_mode: auto`` stands for, which is reported.
 
     A shared RDMA device (k8s-rdma-shared-dev-plugin) belongs to the network of its node: RoCE needs the addresses of
     the node's own interfaces. Every other device is moved into the pod.
+
+    :param resource: the RDMA resource of which each pod gets one, None without RDMA.
     """
     if job.placement.network_mode != "auto":
         return job
-    resource = placement.rdma_resource(job, facts.nodes or [], facts.tolerations)
     mode, reason = "pod", f"{resource} is moved into the pod" if resource else "the job gets no RDMA device"
     if resource and "shared" in resource:
         mode, reason = _judge_namespace(_read_namespace(client, namespace), resource)

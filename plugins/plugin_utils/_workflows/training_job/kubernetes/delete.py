@@ -114,14 +114,14 @@ def _wait_until_gone(
     return end
 
 
-def delete_secret(client: Client, made: KubePlan, name: str | None, progress: Progress) -> None:
+def delete_secret(client: Client, plan: KubePlan, name: str | None, progress: Progress) -> None:
     """Delete a Secret of a run that has ended: its objects may stay for a day, those of some engines for ever."""
     if name is None:
         return
     try:
-        client.delete("v1/Secret", name, made.namespace)
+        client.delete("v1/Secret", name, plan.namespace)
     except MusterError as error:
-        progress.say(f"warning: Secret {name} was not deleted; it is deleted with its {made.job.engine}: {error}")
+        progress.say(f"warning: Secret {name} was not deleted; it is deleted with its {plan.job.engine}: {error}")
 
 
 def _delete_supporting_objects(client: Client, ref: BackendRef, run_id: str) -> None:

@@ -35,8 +35,8 @@ _KIND = "coordination.k8s.io/v1/Lease"
 class LeaderLease:
     """The Lease by which one controller holds a run. ``lost_to``: the controller that has taken it over, else empty."""
 
-    def __init__(self, client: Client, made: KubePlan, holder: str, progress: Progress) -> None:
-        self._client, self._made, self._holder, self._progress = client, made, holder, progress
+    def __init__(self, client: Client, plan: KubePlan, holder: str, progress: Progress) -> None:
+        self._client, self._made, self._holder, self._progress = client, plan, holder, progress
         self._owners: list[Fields] = []
         self._over = threading.Event()
         self._renewer: threading.Thread | None = None
@@ -197,17 +197,17 @@ def delete_expired(client: Client, namespace: str) -> None:
 
 @contextlib.contextmanager
 def hold_lease(
-    client: Client, made: KubePlan, home: StateHome, progress: Progress, take_over: bool
+    client: Client, plan: KubePlan, home: StateHome, progress: Progress, take_over: bool
 ) -> t.Iterator[LeaderLease]:
     """Hold a run for as long as the block lasts.
 
     :raises RefusedError: when another controller follows it.
     """
     who = home.owner(create=True)
-    claim = LeaderLease(client, made, f"{who['controller']} ({who['owner'][:12]})", progress)
+    claim = LeaderLease(client, plan, f"{who['controller']} ({who['owner'][:12]})", progress)
     claim.take(take_over)
     try:
         yield claim
     finally:
         claim.release()
-        delete_expired(client, made.namespace)
+        delete_expired(client, plan.namespace)

@@ -15,7 +15,7 @@ import concurrent.futures
 import time
 import typing as t
 
-from .....module_utils._model.errors import InputError, MusterError
+from .....module_utils._model.errors import MusterError
 from .....module_utils._model.job import Job, parse_job
 from .....module_utils._model.ledger import Lease
 from .....module_utils._model.run_record import BackendRef, RunRecord
@@ -36,16 +36,6 @@ if t.TYPE_CHECKING:
 _DRAIN_S = 60.0
 _INTERVAL_S = 1.0
 _RETRY_S = 10.0
-
-
-def require_follower(job: Job, wait: bool) -> None:
-    """Refuse rules that need a follower: only the follower of a run knows its machines.
-
-    :raises InputError: a job with ``release`` or ``max_cost_usd`` that is only submitted.
-    """
-    option = "job.release" if job.release != "never" else "job.max_cost_usd" if job.max_cost_usd else ""
-    if option and not wait:
-        raise InputError(option, "requires wait: true on Kubernetes", "Leave out wait: false")
 
 
 def find_lease(name: str, hostvars: t.Mapping[str, t.Any], leases: t.Iterable[Lease]) -> Lease | None:
@@ -148,9 +138,7 @@ class ClusterLeaseGuard:
     def _note(self, names: list[str], ref: BackendRef) -> None:
         if not (self._home.folder / LEDGER).exists():
             return
-        leases = [item for item in read_ledger(self._home.folder).leases.values() if item.open and item.machine]
-        found = {name: find_lease(name, self._request.hostvars, leases) for name in names}
-        mine = {name: lease for name, lease in found.items() if lease is not None}
+        mine = self._find_leases(names)
         if not mine:
             return
         places = [
@@ -171,7 +159,16 @@ class ClusterLeaseGuard:
         self.tokens |= {name: item.token for name, item in mine.items()}
         # A lease of several machines has one price.
         self._prices |= {name: item.price_usd_per_hour for name, item in mine.items() if item.resource == "instance"}
-        hosts = [name for name in mine if name in self._request.hostvars]
+        self._renew_from_now_on([name for name in mine if name in self._request.hostvars])
+
+    def _find_leases(self, names: t.Iterable[str]) -> dict[str, Lease]:
+        """Return the open leases of those nodes that are rented."""
+        leases = [item for item in read_ledger(self._home.folder).leases.values() if item.open and item.machine]
+        found = {name: find_lease(name, self._request.hostvars, leases) for name in names}
+        return {name: lease for name, lease in found.items() if lease is not None}
+
+    def _renew_from_now_on(self, hosts: t.Sequence[str]) -> None:
+        """Renew the leases of machines that are reached over SSH, at every turn of the follower."""
         if hosts:
             lease_s = int(self._variable("muster_lease_s") or LEASE_S)
             remotes = select_rented(self._request.connect(hosts), self._request.hostvars)

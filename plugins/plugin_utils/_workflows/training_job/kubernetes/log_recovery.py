@@ -92,8 +92,8 @@ def merge_lines(follower: Follower, lines: t.Iterable[Dict]) -> None:
 
 
 def _read_volume(client: Client, made: t.Sequence[KubeObject]) -> list[Dict]:
-    *companions, main = made
-    apply(client, companions)
+    *supporting, main = made
+    apply(client, supporting)
     apply(client, [main])
     space, name = main["metadata"]["namespace"], main["metadata"]["name"]
     outcome = wait.wait(client, [wait.WaitTarget(client.resource(main), space, name)], timeout_s=_LIMIT_S)

@@ -33,8 +33,9 @@ from .pending import Hindrances, PendingCauses, SlowPulls
 
 _VALID_S = 24 * 3600.0
 _LIMIT_S = 600.0
+# Lines of a pod's log that are read for its error.
 _TAIL = 40
-# What runs in a probe's pods has nothing to save.
+# What runs in the test's pods has nothing to save.
 _DELETION_S = 90.0
 _ADVICE: t.Final[t.Mapping[str, str]] = {
     "image": "Check the image's name and the rights to pull it",
@@ -53,7 +54,7 @@ def run_preflight(
     node_uids: t.Collection[str],
     policies: t.Sequence[KubeObject],
 ) -> None:
-    """Run the probe unless the same was proven lately.
+    """Run the network test unless the same was proven within the last day.
 
     :param node_uids: the nodes that the gang may run on.
     :param policies: the namespace's network policies.
@@ -67,16 +68,16 @@ def run_preflight(
     if _is_proven(known.get(key), nodes, time.time()):
         return
     progress.say("network test: checking whether the pods of a gang reach each other")
-    *companions, main = network_test_job.build(plan)
+    *supporting, main = network_test_job.build(plan)
     # One that a killed controller left has a verdict of its own.
     _delete_leftover(client, plan, main)
     while True:
         try:
-            apply(client, companions)
+            apply(client, supporting)
             live = apply(client, [main]).objects()[0]
             said = _wait_for_pods(client, plan, live or main, progress)
         finally:
-            delete_objects(client, [main, *companions])
+            delete_objects(client, [main, *supporting])
         if not said:
             break
         if not client.transport.is_recovering():
@@ -123,7 +124,7 @@ def _wait_for_pods(client: Client, plan: KubePlan, main: KubeObject, progress: P
 
 
 class _StartProblems:
-    """What keeps the probe's pods from starting: told once each; what no waiting mends ends the wait."""
+    """What keeps the test's pods from starting: reported once each; what no waiting mends ends the wait."""
 
     def __init__(self, client: Client, plan: KubePlan, main: KubeObject, progress: Progress) -> None:
         self._image, self._main, self._progress = plan.job.image, main, progress
@@ -140,7 +141,7 @@ class _StartProblems:
         self._warnings.close()
 
     def rule(self, value: KubeObject) -> status.State:
-        """Return how far the probe's Job or one of its pods is. It is asked again and again while one waits.
+        """Return how far the test's Job or one of its pods is. It is asked again and again while one waits.
 
         :raises RefusedError: when one of them will not start, or has not for too long.
         """
@@ -201,7 +202,7 @@ def _pod_selector(main: KubeObject) -> str:
 
 
 def _delete_leftover(client: Client, plan: KubePlan, main: KubeObject) -> None:
-    """Remove a probe of this name and wait until its pods are gone: names would still lead to them."""
+    """Remove a test of this name and wait until its pods are gone: names would still lead to them."""
     name, labels = main["metadata"]["name"], _pod_selector(main)
     existed = client.delete(main, name, plan.namespace)
     if existed or client.list("v1/Pod", plan.namespace, labels=labels).items:
@@ -211,7 +212,7 @@ def _delete_leftover(client: Client, plan: KubePlan, main: KubeObject) -> None:
 
 
 def _read_errors(client: Client, plan: KubePlan, main: KubeObject) -> str:
-    """Return what the pods of a failed probe said for people."""
+    """Return the last line for people of each pod of a failed test."""
     found: list[str] = []
     try:
         pods = client.list("v1/Pod", plan.namespace, labels=_pod_selector(main)).items
@@ -227,9 +228,9 @@ def _read_errors(client: Client, plan: KubePlan, main: KubeObject) -> str:
 
 
 def delete_objects(client: Client, made: t.Sequence[KubeObject]) -> None:
-    """Remove what was made for a probe, or for a job that could not be submitted; what is gone already is passed over.
+    """Remove what was made for a test, or for a job that could not be submitted; what is gone already is passed over.
 
-    A job has a policy of the same name and content as its probe: making it again costs one request.
+    A job has a policy of the same name and content as its test: making it again costs one request.
     """
     for item in made:
         try:

@@ -13,115 +13,122 @@ import typing as t
 
 from .....module_utils._model.errors import RefusedError
 from .....module_utils._model.job import Job
+from .....module_utils._model.job_backends import backend_warnings
 from .....module_utils._model.node_environment import Environment, group_nodes
 from .....module_utils._model.pod_spec import PROGRAM_FILES
 from ...._hosts import agent_package
+from ...._kube.api.client import Client
 from ...._kube.api.kinds import KubeObject
-from ...._kube.jobs import code_archive, placement, supporting_objects
+from ...._kube.jobs import code_archive, supporting_objects
 from ...._kube.jobs import registry as jobs_registry
-from ...._kube.jobs.spec import ROLE_LABEL, EligibleNodes, KubePlan, object_name, pull_secret_name, secret_name
+from ...._kube.jobs.spec import ROLE_LABEL, KubePlan, object_name, pull_secret_name, secret_name
+from ...._kube.placement.decision import PlacementDecision, decide_placement
+from ...._kube.placement.node_fit import find_rdma_resource, judge_nodes
+from ...._kube.placement.volume_claims import check_volumes
 from ...._launch import registry
 from .. import source as code_source
 from ..network import NetworkPlan, plan_cluster_network
-from .cluster_facts import ClusterFacts, uses_kueue
+from .cluster_facts import ClusterFacts, settle_network, uses_kueue
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PlacementDecision:
-    """Where a job may run, decided once for a plan.
+class ClusterDecision:
+    """What is decided of a job on a cluster before anything is made there.
 
-    ``nodes``: every node with what keeps the job off it. ``one_pod_a_node``: a node takes one pod of the job only.
-    ``islands``: how many pods each island has room for, empty where islands do not matter. ``node_uids``: the uids of
-    the nodes that fit. ``target``: what the pods ask of their nodes.
+    ``job``: with the network that its placement stands for. ``facts``: what the cluster said of itself.
     """
 
-    nodes: tuple[placement.PlacementResult, ...]
-    one_pod_a_node: bool
-    islands: t.Mapping[str, int]
-    node_uids: frozenset[str]
-    target: EligibleNodes
+    job: Job
+    namespace: str
+    facts: ClusterFacts
+    placement: PlacementDecision
+    network: NetworkPlan
+
+    @property
+    def warnings(self) -> list[str]:
+        """Return what could not be checked, and what of the job may not be meant."""
+        return [*self.facts.warnings, *backend_warnings(self.job), *self.network.warnings]
 
 
-def decide_placement(job: Job, facts: ClusterFacts, *, fabric: bool = True) -> PlacementDecision:
-    """Return where the job may run.
+def decide(
+    client: Client,
+    job: Job,
+    namespace: str,
+    facts: ClusterFacts,
+    *,
+    verdicts: t.Sequence[t.Any] = (),
+    environment: t.Mapping[str, Environment] | None = None,
+    say: t.Callable[[str], None] = lambda _line: None,
+    fabric: bool = True,
+) -> ClusterDecision:
+    """Return where the job may run and on which network. Nodes are judged once.
 
+    :param verdicts: the entries of the cluster's ``fabric.json``.
+    :param environment: the nodes' variables where they are known already, as in a fabric test.
     :param fabric: whether the last verdict on the nodes' network counts, which it does not for the next one.
     """
-    nodes = facts.nodes or []
-    whole_node = _takes_whole_node(job, nodes)
-    one_pod_a_node = job.placement.network_mode == "host" or whole_node
-    results = placement.judge_nodes(
-        job, nodes, tolerations=facts.tolerations, node_labels=facts.node_labels, fabric=fabric
+    fits = judge_nodes(
+        job, facts.nodes or (), tolerations=facts.tolerations, node_labels=facts.node_labels, fabric=fabric
     )
-    islands = placement.island_capacity(job, results, one_pod_a_node, by_queue=facts.by_queue)
-    roomy = placement.islands_with_room(job, islands)
-    island = roomy[0] if len(roomy) == 1 and not facts.by_queue else None
-    fitting = {result.node for result in results if not result.reasons}
-    metadata = [node["metadata"] for node in nodes if node["metadata"]["name"] in fitting]
-    target = EligibleNodes(
-        placement.node_expressions(job, nodes, island, fabric=fabric),
-        rdma_resource=placement.rdma_resource(job, nodes, facts.tolerations),
-        whole_node=whole_node,
-    )
-    uids = frozenset(str(meta.get("uid") or meta["name"]) for meta in metadata)
-    return PlacementDecision(results, one_pod_a_node, islands, uids, target)
+    job = settle_network(client, job, find_rdma_resource(job, fits), namespace, say)
+    decided = decide_placement(job, facts.nodes, fits, by_queue=facts.by_queue, fabric=fabric)
+    network = plan_network(job, decided, verdicts, environment)
+    return ClusterDecision(job, namespace, facts, decided, network)
 
 
-def require_runnable(job: Job, facts: ClusterFacts, decided: PlacementDecision, namespace: str) -> None:
+def require_runnable(decision: ClusterDecision) -> None:
     """Refuse what the cluster cannot run.
 
     :raises RefusedError: naming the option and what there is instead.
     """
-    kueue = uses_kueue(job)
-    wanted = job.placement.queue if kueue else None
-    if wanted and wanted not in facts.queues:
-        known = f"there are: {', '.join(facts.queues)}" if facts.queues else "there is none"
-        raise RefusedError(
-            f"job.placement.queue: no LocalQueue {wanted} in the namespace {namespace} ({known})",
-            "Name another one, create it (playbook team), or leave it out where the cluster has no Kueue",
-        )
-    if kueue and not wanted and len(facts.queues) > 1:
-        # Outside of all queues it would take what they share out.
-        raise RefusedError(
-            f"job.placement.queue: the namespace {namespace} has several LocalQueues ({', '.join(facts.queues)})",
-            "Name one of them",
-        )
-    if kueue and job.placement.priority and facts.queue is None:
-        raise RefusedError(
-            "job.placement.priority: needs a LocalQueue of Kueue",
-            "Set placement.queue, or ask for a LocalQueue (playbook team)",
-        )
+    job, facts, namespace = decision.job, decision.facts, decision.namespace
+    if uses_kueue(job):
+        _require_queue(job, facts, namespace)
     if facts.priorities is not None and job.placement.priority not in facts.priorities:
         known = f"there are: {', '.join(facts.priorities)}" if facts.priorities else "there is none"
         # Kueue would keep such a job suspended for ever and say nothing about it.
         raise RefusedError(f"job.placement.priority: no WorkloadPriorityClass {job.placement.priority} ({known})")
     if facts.claims is not None:
-        placement.check_volumes(job, facts.claims, namespace, facts.classes)
+        check_volumes(job, facts.claims, namespace, facts.classes)
     _require_secrets(job, facts, namespace)
     if facts.nodes is None and job.resources.rdma:
         raise RefusedError(
             "job.resources.rdma: nodes cannot be read with this kubeconfig, so their RDMA resource is unknown",
             "Let the user read nodes (team_reads_nodes), or leave it out",
         )
-    if facts.nodes is not None:
-        placement.require_placement(job, decided.nodes, decided.one_pod_a_node)
-        placement.require_island(job, decided.islands, by_queue=facts.by_queue)
+    if decision.placement.problem:
+        raise decision.placement.problem
+
+
+def _require_queue(job: Job, facts: ClusterFacts, namespace: str) -> None:
+    """Refuse a queue that the namespace lacks, and a job of which it is not known to which queue it goes."""
+    wanted = job.placement.queue
+    if wanted and wanted not in facts.queues:
+        known = f"there are: {', '.join(facts.queues)}" if facts.queues else "there is none"
+        raise RefusedError(
+            f"job.placement.queue: no LocalQueue {wanted} in the namespace {namespace} ({known})",
+            "Name another one, create it (playbook team), or leave it out where the cluster has no Kueue",
+        )
+    if not wanted and len(facts.queues) > 1:
+        # Outside of all queues it would take what they share out.
+        raise RefusedError(
+            f"job.placement.queue: the namespace {namespace} has several LocalQueues ({', '.join(facts.queues)})",
+            "Name one of them",
+        )
+    if job.placement.priority and facts.queue is None:
+        raise RefusedError(
+            "job.placement.priority: needs a LocalQueue of Kueue",
+            "Set placement.queue, or ask for a LocalQueue (playbook team)",
+        )
 
 
 def build_plan(
-    job: Job,
-    source: code_source.CodeSource,
-    run_id: str,
-    cluster: str,
-    namespace: str,
-    attempt: int,
-    facts: ClusterFacts,
-    decided: PlacementDecision,
-    network: NetworkPlan,
+    decision: ClusterDecision, source: code_source.CodeSource, run_id: str, cluster: str, attempt: int
 ) -> KubePlan:
     """Return the plan of a run whose first attempt has the number ``attempt``."""
+    job, facts = decision.job, decision.facts
     pods = registry.pods(job, code_source.build_context(job, run_id, attempt))
-    classes = tuple(item.to_dict() for item in group_nodes(network.environment))
+    classes = tuple(item.to_dict() for item in group_nodes(decision.network.environment))
     secret = any(ref.source != "kubernetes" and ref.deliver != "registry" for ref in job.secret_refs)
     pulls = [ref for ref in job.secret_refs if ref.deliver == "registry"]
     own = pull_secret_name(object_name(run_id)) if any(ref.source != "kubernetes" for ref in pulls) else None
@@ -130,12 +137,12 @@ def build_plan(
         job=job,
         run_id=run_id,
         cluster=cluster,
-        namespace=namespace,
+        namespace=decision.namespace,
         pods={role: dataclasses.replace(spec, network=classes) for role, spec in pods.items()},
         program={name: agent_package.read_sources()[name] for name in PROGRAM_FILES},
         archive=_pack(source),
         queue=facts.queue,
-        fleet=decided.target,
+        fleet=decision.placement.target,
         secret=secret_name(object_name(run_id)) if secret else None,
         pull_secret=own,
         pull_secrets=(*theirs, *([own] if own else [])),
@@ -157,12 +164,10 @@ def plan_network(
     :param entries: the cluster's ``fabric.json``.
     :param given: the nodes' variables where they are known already, as in a fabric test.
     """
-    fitting = [result for result in decided.nodes if not result.reasons]
-    islands = {job.placement.island} if job.placement.island else set(placement.islands_with_room(job, decided.islands))
-    names = [result.node for result in fitting if not islands or result.island in islands]
+    islands = set(decided.islands)
     return plan_cluster_network(
         job,
-        names,
+        [item.node for item in decided.usable_nodes if not islands or item.island in islands],
         islands,
         entries,
         given,
@@ -206,12 +211,3 @@ def _pack(source: code_source.CodeSource) -> bytes:
         for file in placed.tree.files:
             files.append((f"{placed.target}/{file.path}", file.mode, file.source.read_bytes()))
     return code_archive.pack(files) if files else b""
-
-
-def _takes_whole_node(job: Job, nodes: t.Sequence[KubeObject]) -> bool:
-    """Return whether a pod takes all GPUs of every node that has enough of them."""
-    if not job.gpus_per_node:
-        return False
-    counts = [placement.gpu_count(node) for node in nodes]
-    fitting = [count for count in counts if count >= job.gpus_per_node]
-    return bool(fitting) and max(fitting) == job.gpus_per_node

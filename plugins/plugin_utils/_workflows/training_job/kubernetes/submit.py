@@ -40,7 +40,6 @@ from .. import source as code_source
 from ..job_secrets import values as secrets
 from . import network_preflight
 from . import plan as kubernetes_plan
-from .cluster_facts import ClusterFacts
 from .delete import delete_secret
 
 # The supporting objects of a run, in its folder.
@@ -56,16 +55,16 @@ def find_live(client: Client, reference: BackendRef) -> KubeObject | None:
         return None
 
 
-def build_reference(live: KubeObject, made: KubePlan, context: str | None) -> BackendRef:
+def build_reference(live: KubeObject, plan: KubePlan, context: str | None) -> BackendRef:
     """Return where the object that runs a job is; ``context`` is the kubeconfig's, None for the job's."""
     meta = live["metadata"]
     return BackendRef(
         live["apiVersion"],
         live["kind"],
         meta["name"],
-        meta.get("namespace") or made.namespace,
+        meta.get("namespace") or plan.namespace,
         uid=meta.get("uid"),
-        context=context or made.job.placement.cluster,
+        context=context or plan.job.placement.cluster,
     )
 
 
@@ -77,18 +76,18 @@ def restore_record(folder: pathlib.Path, before: RunRecord | None) -> None:
         run_record.write_record(folder, before)
 
 
-def dry_run(client: Client, made: KubePlan, live: KubeObject | None) -> None:
+def dry_run(client: Client, plan: KubePlan, live: KubeObject | None) -> None:
     """Let the server judge the run's objects without making any; ``live`` is what would go away first."""
-    *companions, main = kubernetes_plan.build_objects(made)
+    *supporting, main = kubernetes_plan.build_objects(plan)
     if live is not None:
         # Laid over what is there it would be refused: parts of a job cannot be changed.
         meta = main["metadata"]
         main = {**main, "metadata": {**meta, "name": f"{meta['name'][:-2]}-x"}}
-    apply(client, [*companions, main], check=True)
+    apply(client, [*supporting, main], check=True)
 
 
 def submit(
-    client: Client, made: KubePlan, values: secrets.JobSecrets, digest: str
+    client: Client, plan: KubePlan, values: secrets.JobSecrets, digest: str
 ) -> tuple[KubeObject, list[KubeObject]]:
     """Make the run's objects, the one that runs it last, and return that one and the others.
 
@@ -97,100 +96,101 @@ def submit(
     :param values: the job's secrets.
     :param digest: of the job and its code, by which another controller knows it again.
     """
-    *companions, main = kubernetes_plan.build_objects(made)
+    *supporting, main = kubernetes_plan.build_objects(plan)
     meta = main["metadata"]
     main = {**main, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), DIGEST: digest}}}
-    companions += build_run_secrets(made, values)
+    supporting += build_run_secrets(plan, values)
     # All objects are checked by a dry run before any is created; objects that existed before are kept in any case.
-    judged = apply(client, [*companions, main], check=True)
+    judged = apply(client, [*supporting, main], check=True)
     created = [change.after for change in judged.changes if change.action == "created" and change.after]
     # This one is there already, for the pods of the network test.
-    created += build_pull_secret(made, values)
+    created += build_pull_secret(plan, values)
     try:
-        apply(client, companions)
-        return t.cast(KubeObject, apply(client, [main]).objects()[0]), companions
+        apply(client, supporting)
+        return t.cast(KubeObject, apply(client, [main]).objects()[0]), supporting
     except BaseException:
         # Whatever ended it, and be it the user: half of a run is none.
         network_preflight.delete_objects(client, created)
         raise
 
 
-def build_run_secrets(made: KubePlan, values: secrets.JobSecrets) -> list[KubeObject]:
+def build_run_secrets(plan: KubePlan, values: secrets.JobSecrets) -> list[KubeObject]:
     """Return the Secrets of a run: that of its ranks, where the job has values of its own, and that for registries."""
-    found = kubernetes_plan.secret_data(made, values.values)
-    if found is None:
-        return build_pull_secret(made, values)
-    data = {name: base64.b64encode(value).decode() for name, value in found.items()}
-    meta: ObjectMeta = {"name": str(made.secret), "namespace": made.namespace, "labels": made.labels}
-    return [build_secret(meta, "Opaque", {}, data), *build_pull_secret(made, values)]
+    content = kubernetes_plan.secret_data(plan, values.values)
+    if content is None:
+        return build_pull_secret(plan, values)
+    data = {name: base64.b64encode(value).decode() for name, value in content.items()}
+    meta: ObjectMeta = {"name": str(plan.secret), "namespace": plan.namespace, "labels": plan.labels}
+    return [build_secret(meta, "Opaque", {}, data), *build_pull_secret(plan, values)]
 
 
-def build_pull_secret(made: KubePlan, values: secrets.JobSecrets) -> list[KubeObject]:
+def build_pull_secret(plan: KubePlan, values: secrets.JobSecrets) -> list[KubeObject]:
     """Return the Secret with which the kubelet pulls a job's images, or nothing."""
-    if made.pull_secret is None:
+    if plan.pull_secret is None:
         return []
     entries: dict[str, t.Any] = {}
     for config in values.registries.values():
         entries.update(json.loads(config)["auths"])
     data = base64.b64encode(json.dumps({"auths": entries}).encode()).decode()
-    meta: ObjectMeta = {"name": made.pull_secret, "namespace": made.namespace, "labels": made.labels}
+    meta: ObjectMeta = {"name": plan.pull_secret, "namespace": plan.namespace, "labels": plan.labels}
     return [build_secret(meta, "kubernetes.io/dockerconfigjson", {}, {".dockerconfigjson": data})]
 
 
 def test_network(
     client: Client,
-    made: KubePlan,
+    plan: KubePlan,
     values: secrets.JobSecrets,
     home: StateHome,
     progress: Progress,
-    placed: kubernetes_plan.PlacementDecision,
-    facts: ClusterFacts,
+    decision: kubernetes_plan.ClusterDecision,
 ) -> None:
     """Run the network test; the kubelet pulls the image of its pods with the run's own credentials, too."""
-    pull = build_pull_secret(made, values)
+    pull = build_pull_secret(plan, values)
     try:
         if pull:
             apply(client, pull)
-        network_preflight.run_preflight(client, made, home, progress, placed.node_uids, facts.policies)
+        network_preflight.run_preflight(
+            client, plan, home, progress, decision.placement.node_uids, decision.facts.policies
+        )
     except BaseException:
-        delete_secret(client, made, made.pull_secret, progress)
+        delete_secret(client, plan, plan.pull_secret, progress)
         raise
 
 
 def add_store(
-    client: Client, made: KubePlan, values: secrets.JobSecrets, store: pod_store.PodStore | None, progress: Progress
+    client: Client, plan: KubePlan, values: secrets.JobSecrets, store: pod_store.PodStore | None, progress: Progress
 ) -> secrets.JobSecrets:
     """Return the values of the run's Secret with what its pods need of object stores."""
     if store is None:
         return values
-    visits = pod_store.visits_for(client, made.job, made.namespace, made.pull_secrets)
+    visits = pod_store.visits_for(client, plan.job, plan.namespace, plan.pull_secrets)
     return dataclasses.replace(values, files={**values.files, **store.values(visits, progress)})
 
 
-def set_owners(client: Client, companions: t.Iterable[KubeObject], live: KubeObject) -> None:
+def set_owners(client: Client, supporting: t.Iterable[KubeObject], live: KubeObject) -> None:
     """Have what was just made go when the run goes; what the end of an earlier one took meanwhile is made again."""
-    apply(client, set_owner(companions, live))
+    apply(client, set_owner(supporting, live))
 
 
-def repair_owners(client: Client, made: KubePlan, live: KubeObject, *, known: bool) -> None:
+def repair_owners(client: Client, plan: KubePlan, live: KubeObject, *, known: bool) -> None:
     """Set the owner of a running run's supporting objects: their controller may have been killed before it did.
 
     :param known: whether it was said already, but for the Secrets, of which one is sure each time.
     """
-    found = [client.get("v1/Secret", name, made.namespace) for name in (made.secret, made.pull_secret) if name]
+    objects = [client.get("v1/Secret", name, plan.namespace) for name in (plan.secret, plan.pull_secret) if name]
     if not known:
         for kind in SUPPORTING_KINDS:
-            found += _list_supporting(client, kind, made)
-    (said,) = set_owner([{"metadata": {}}], live)
-    for item in found:
+            objects += _list_supporting(client, kind, plan)
+    (owned,) = set_owner([{"metadata": {}}], live)
+    for item in objects:
         owners = [owner["uid"] for owner in item["metadata"].get("ownerReferences") or ()] if item else []
         if item is not None and live["metadata"]["uid"] not in owners:
-            client.patch(item, item["metadata"]["name"], said, made.namespace)
+            client.patch(item, item["metadata"]["name"], owned, plan.namespace)
 
 
-def _list_supporting(client: Client, kind: str, made: KubePlan) -> list[KubeObject]:
+def _list_supporting(client: Client, kind: str, plan: KubePlan) -> list[KubeObject]:
     try:
-        items = client.list(kind, made.namespace, labels=selector(made.run_id)).items
+        items = client.list(kind, plan.namespace, labels=selector(plan.run_id)).items
     except KubeError as error:
         if not error.is_forbidden:
             raise
@@ -206,12 +206,12 @@ class SupportingObjects:
     They are kept in the run's folder, but for the Secrets, whose values are resolved at each call.
     """
 
-    def __init__(self, client: Client, made: KubePlan, folder: pathlib.Path, run_secrets: list[KubeObject]) -> None:
-        self._client, self._made, self._place, self._secrets = client, made, folder / _OBJECTS, run_secrets
+    def __init__(self, client: Client, plan: KubePlan, folder: pathlib.Path, run_secrets: list[KubeObject]) -> None:
+        self._client, self._made, self._place, self._secrets = client, plan, folder / _OBJECTS, run_secrets
 
-    def keep(self, companions: t.Iterable[KubeObject]) -> None:
+    def keep(self, supporting: t.Iterable[KubeObject]) -> None:
         """Keep what was just made."""
-        files.write_json(self._place, [item for item in companions if item["kind"] != "Secret"])
+        files.write_json(self._place, [item for item in supporting if item["kind"] != "Secret"])
 
     def restore(self, live: KubeObject, progress: Progress) -> None:
         """Create deleted ones again; report those that cannot be created.

@@ -187,3 +187,13 @@ def test_a_file_of_a_node_is_in_a_pod_below_its_mount(path: str, found: str | No
         {"name": "b", "path": "/b", "host_path": "/opt/x/deep"},
     ]
     assert job_backends.find_in_pod(parse_job({**PODS, "mounts": mounts}), path) == found
+
+
+@pytest.mark.parametrize(
+    ("rule", "option"), [({"release": "always"}, "release"), ({"max_cost_usd": 3}, "max_cost_usd")]
+)
+def test_rules_need_a_follower(rule: dict[str, t.Any], option: str) -> None:
+    with pytest.raises(InputError, match=f"^job.{option}: requires wait: true on Kubernetes"):
+        job_backends.require_follower(parse_job({**PODS, **rule}), wait=False)
+    job_backends.require_follower(parse_job({**PODS, **rule}), wait=True)
+    job_backends.require_follower(parse_job(PODS), wait=False)

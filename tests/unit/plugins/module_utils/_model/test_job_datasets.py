@@ -11,7 +11,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
-from ansible_collections.muster.training.plugins.module_utils._model.job_datasets import local_datasets, mounted_paths
+from ansible_collections.muster.training.plugins.module_utils._model.job_datasets import mounted_paths
 
 BASE = {"name": "x", "script": "/p.py", "nodes": 1}
 
@@ -24,7 +24,7 @@ def test_datasets_are_told_apart_by_where_they_come_from() -> None:
         {"name": "d", "mode": "mount", "path": "/d"},
     ]
     found = parse_job({**BASE, "datasets": datasets})
-    assert [item.name for item in local_datasets(found)] == ["a"] and mounted_paths(found) == ["/d"]
+    assert [item.name for item in found.datasets if item.is_local] == ["a"] and mounted_paths(found) == ["/d"]
 
 
 @pytest.mark.parametrize(

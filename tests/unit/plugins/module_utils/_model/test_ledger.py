@@ -18,6 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.ledger impo
     RESOURCES,
     LedgerEvent,
     fold_events,
+    make_event,
 )
 from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time, parse_time
 
@@ -163,3 +164,14 @@ def test_the_credentials_that_saw_a_lease_are_kept_and_a_foreign_id_is_forgotten
     assert lease.key == ("1f2e3d4c", "instance")
     with pytest.raises(InputError, match="not_ours"):
         line(evidence={"not_ours": 7})
+
+
+def test_an_event_of_a_lease_keeps_what_is_known_of_it() -> None:
+    event = {"schema": 1, "cluster": "lab", "token": "0123abcd", "resource": "instance", "provider": "lambda"}
+    event |= {"account": "acc", "pool": "p", "name": "lab-p-0-0123abcd", "id": "i", "price_usd_per_hour": 2.0}
+    made = LedgerEvent.from_dict({**event, "event": "joined", "at": format_time(1000.0), "run_id": "r"})
+    (lease,) = fold_events([made]).values()
+    line = make_event(lease, "lost", 2000.0, reason="notice")
+    (after,) = fold_events([made, line]).values()
+    assert (after.state, after.id, after.run_id, after.open) == ("lost", "i", "r", True)
+    assert after.price_usd_per_hour == 2.0 and line.reason == "notice"

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node.commands import run
+from ansible_collections.muster.training.plugins.module_utils._node.commands import read_unit, run
 
 
 def test_the_output_is_returned() -> None:
@@ -26,3 +28,12 @@ def test_a_missing_command_and_one_without_an_end() -> None:
     assert run("no-such-command", check=False) == ""
     with pytest.raises(OSError, match=r"^sleep 60 did not end within 0 s$"):
         run("sleep", "60", limit_s=0.1)
+
+
+def test_a_unit_of_systemd_is_read(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert read_unit("x.service") == {"active": "", "enabled": False, "restarts": 0}
+    program = tmp_path / "systemctl"
+    program.write_text("#!/bin/sh\necho ActiveState=active\necho UnitFileState=enabled\necho NRestarts=2\n")
+    program.chmod(0o755)
+    assert read_unit("x.service") == {"active": "active", "enabled": True, "restarts": 2}

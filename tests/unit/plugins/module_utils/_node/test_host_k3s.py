@@ -125,7 +125,7 @@ def test_a_unit_is_started_again_only_for_what_was_placed_since(
         active["active"] = "active"
         return None if len(started) < 3 else "it says why"
 
-    monkeypatch.setattr(host_k3s, "_unit", lambda _unit: active)
+    monkeypatch.setattr(host_k3s, "read_unit", lambda _unit: active)
     monkeypatch.setattr(host_k3s, "_start", start)
 
     def restart() -> dict[str, t.Any]:

@@ -120,7 +120,7 @@ def test_one_that_runs_and_does_not_serve_is_started_again(
     said: list[tuple[str, ...]] = []
     problems = [problem]
     monkeypatch.setattr(host_service, "run", lambda *words, **_how: said.append(words) or "")
-    monkeypatch.setattr(host_service, "_unit", lambda _unit: {"active": "active", "enabled": True, "restarts": 0})
+    monkeypatch.setattr(host_service, "read_unit", lambda _unit: {"active": "active", "enabled": True, "restarts": 0})
     monkeypatch.setattr(host_service, "_find_problem", lambda _ready: problems.pop() if problems else None)
 
     class Record:

@@ -13,6 +13,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import NodeError, UnreachableError
+from ansible_collections.muster.training.plugins.module_utils._model.node_report import UnitReport
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import log_follow
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 
@@ -93,7 +94,7 @@ def test_each_question_continues_the_last_answer() -> None:
         ("d1", {"log": 10}),
     ]
     assert node.asked[0]["streams"] == list(log_follow.STREAMS) and node.asked[0]["batch_s"] == 1.5
-    assert found[0].units == {"agent": {"alive": True}} and found[0].asked_at <= found[1].asked_at
+    assert found[0].units == {"agent": UnitReport(alive=True)} and found[0].asked_at <= found[1].asked_at
 
 
 def test_all_nodes_share_one_queue() -> None:

@@ -148,19 +148,15 @@ class EndRules:
         return RunOutcome("failed", 1, "crash", why) if why else None
 
     def _failure(self, reason: str, story: RunHistory) -> RunOutcome:
+        """Return the end of a run of which its engine says that it failed: by what is known best of it."""
         attempt = story.attempts[-1] if story.attempts else None
-        last = max((item.started_at for item in story.attempts), default=0.0)
         failure = attempt.first_failure if attempt else None
-        refusal = self._newest_refusal(story)
-        if refusal is not None and refusal.is_reason:
-            return refusal.outcome
-        # Of pods that were told to end while they waited for others, this says why.
         late = "Deadline" in reason or self._late()
-        if refusal is not None and failure is None and not late:
-            return refusal.outcome
-        killed = self.exits.killed_since(last)
-        if killed:
-            return RunOutcome("failed", 137, "out_of_memory", f"{killed[1]} ({reason})", killed[0])
+        outcome = self._refused_start(story, is_explained=failure is not None or late) or self._out_of_memory(
+            reason, story
+        )
+        if outcome:
+            return outcome
         if late:
             # Ranks that were told to end for it say so as they end.
             return RunOutcome("failed", 124, "timeout", f"timeout_s ({self.job.timeout_s} s) has passed ({reason})")
@@ -171,6 +167,20 @@ class EndRules:
             problem = self._problem
             return RunOutcome("failed", 1, problem.code if problem else "crash", _with_problem(reason, problem))
         return self._crash(failure, reason)
+
+    def _refused_start(self, story: RunHistory, *, is_explained: bool) -> RunOutcome | None:
+        """Return the end of a run of which a pod did not start its program.
+
+        The refusal of pods that were stopped while they waited for others has its reason elsewhere: it
+        counts where nothing else explains the end.
+        """
+        refusal = self._newest_refusal(story)
+        return refusal.outcome if refusal is not None and (refusal.is_reason or not is_explained) else None
+
+    def _out_of_memory(self, reason: str, story: RunHistory) -> RunOutcome | None:
+        """Return the end of a run whose last attempt the kernel killed for its memory."""
+        killed = self.exits.killed_since(max((item.started_at for item in story.attempts), default=0.0))
+        return RunOutcome("failed", 137, "out_of_memory", f"{killed[1]} ({reason})", killed[0]) if killed else None
 
     def _crash(self, failure: RankExit, reason: str) -> RunOutcome:
         code, node = failure.exit_code, failure.node

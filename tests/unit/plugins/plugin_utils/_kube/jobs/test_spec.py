@@ -18,7 +18,7 @@ from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.j
 )
 
 
-def test_companions_belong_to_the_live_object() -> None:
+def test_supporting_objects_belong_to_the_live_object() -> None:
     objects = build()
     live = {**objects[-1], "metadata": {**objects[-1]["metadata"], "uid": "u-1"}}
     made = jobs_spec.set_owner(objects[:-1], live)

@@ -87,18 +87,16 @@ def test_an_api_server_takes_the_gang_and_it_runs_on_these_nodes_alone() -> None
     made = parse_job(job("gloo"))
     source = code_source.read_source(made, bench_group.BENCH, bench_group.BENCH)
     facts = ClusterFacts([], (), None, {}, [])
-    placement = kubernetes_plan.decide_placement(made, facts)
-    network = kubernetes_plan.plan_network(made, placement, [], {"n1": {"GLOO_SOCKET_IFNAME": "eth1"}})
-    plan = kubernetes_plan.build_plan(
-        made, source, "lan-0a1b-island-0-0", "fabric", "team-a", 1, facts, placement, network
-    )
+    known = {"n1": {"GLOO_SOCKET_IFNAME": "eth1"}}
+    decision = kubernetes_plan.decide(t.cast(t.Any, None), made, "team-a", facts, environment=known)
+    plan = kubernetes_plan.build_plan(decision, source, "lan-0a1b-island-0-0", "fabric", 1)
     (classes,) = plan.pods["node"].network
     assert classes == {"nodes": ["n1"], "variables": {"GLOO_SOCKET_IFNAME": "eth1"}}
     fleet = kubernetes_gang.restrict_to_nodes(plan.fleet, ["n1", "n2"])
-    *companions, main = kubernetes_plan.build_objects(
+    *supporting, main = kubernetes_plan.build_objects(
         t.cast(t.Any, plan).__class__(**{**_fields(plan), "fleet": fleet})
     )
-    for item in (*companions, main):
+    for item in (*supporting, main):
         assert problems(item) == []
     pod = main["spec"]["template"]["spec"]
     assert main["kind"] == "Job" and main["spec"]["completionMode"] == "Indexed" and main["spec"]["completions"] == 2
@@ -170,10 +168,9 @@ def test_nccl_tests_run_as_an_mpijob_on_these_nodes() -> None:
     made = parse_job(kubernetes_gang.build_gang_job(user_job, ("n1", "n2"), STAGE, NCCL_TESTS, {}))
     assert (made.engine, made.launcher, made.gpus_per_node) == ("mpijob", "mpi", 8)
     source = code_source.read_source(made, bench_group.BENCH, bench_group.BENCH)
-    decided = kubernetes_plan.decide_placement(made, ClusterFacts([], (), None, {}, []))
-    network = kubernetes_plan.plan_network(made, decided, [], {"n1": {"NCCL_IB_HCA": "=mlx5_0"}})
-    facts = ClusterFacts([], (), None, {}, [])
-    plan = kubernetes_plan.build_plan(made, source, "lan-0a1b-island-0-0", "fabric", "t", 1, facts, decided, network)
+    facts, known = ClusterFacts([], (), None, {}, []), {"n1": {"NCCL_IB_HCA": "=mlx5_0"}}
+    decision = kubernetes_plan.decide(t.cast(t.Any, None), made, "t", facts, environment=known)
+    plan = kubernetes_plan.build_plan(decision, source, "lan-0a1b-island-0-0", "fabric", 1)
     main = kubernetes_plan.build_objects(plan)[-1]
     replicas = main["spec"]["mpiReplicaSpecs"]
     assert main["kind"] == "MPIJob" and replicas["Worker"]["replicas"] == 2

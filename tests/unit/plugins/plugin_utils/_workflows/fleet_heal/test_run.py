@@ -66,17 +66,6 @@ def test_a_policy_may_be_given_for_once(world: World) -> None:
     assert result["failed"] and result["msg"] == "not healed: b: on_lost_node is fail"
 
 
-def test_the_ledgers_line_of_a_loss() -> None:
-    event = {"schema": 1, "cluster": "lab", "token": "0123abcd", "resource": "instance", "provider": "lambda"}
-    event |= {"account": "acc", "pool": "p", "name": "lab-p-0-0123abcd", "id": "i", "price_usd_per_hour": 2.0}
-    made = LedgerEvent.from_dict({**event, "event": "joined", "at": format_time(1000.0), "run_id": "r"})
-    (lease,) = fold_events([made]).values()
-    line = subject.lost_event(lease, 2000.0, "notice")
-    (after,) = fold_events([made, line]).values()
-    assert (after.state, after.id, after.run_id, after.open) == ("lost", "i", "r", True)
-    assert after.price_usd_per_hour == 2.0 and line.reason == "notice"
-
-
 def test_a_fleet_of_which_no_host_is_left(world: World) -> None:
     """The controller, on which the play runs then, does not become a member."""
     world.record("shrink", hosts=["gone-1", "gone-2"])

@@ -84,7 +84,7 @@ class World(RunWorld):
 @pytest.fixture
 def world(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[World]:
     monkeypatch.setattr(host_service, "_systemd_version", lambda: 252)
-    monkeypatch.setattr(host_service, "_unit", lambda _unit: {"active": "active", "enabled": True, "restarts": 0})
+    monkeypatch.setattr(host_service, "read_unit", lambda _unit: {"active": "active", "enabled": True, "restarts": 0})
     monkeypatch.setattr(host_service, "_find_problem", lambda _ready: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(os, "uname", lambda: type("U", (), {"machine": "x86_64"}))

@@ -16,8 +16,9 @@ from ansible_collections.muster.training.plugins.module_utils._model.job import 
 from ansible_collections.muster.training.plugins.module_utils._model.pod_spec import PodSpec
 from ansible_collections.muster.training.plugins.module_utils._node import pod_environment, pod_preflight
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.placement import PlacementResult
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import EligibleNodes
+from ansible_collections.muster.training.plugins.plugin_utils._kube.placement.decision import PlacementDecision
+from ansible_collections.muster.training.plugins.plugin_utils._kube.placement.node_fit import NodeFit
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import network
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     plan as kubernetes_plan,
@@ -128,17 +129,18 @@ def pod_job(**placement: t.Any) -> Job:
 
 
 def plan_pods(job: Job, entries: list[Dict], rdma: str | None = "rdma/ib", extra: str = "") -> network.NetworkPlan:
-    results = tuple(PlacementResult(name, (), 8, "lab") for name in (*"ab", *extra))
+    results = tuple(NodeFit(name, (), 8, "lab") for name in (*"ab", *extra))
     target = EligibleNodes(rdma_resource=rdma)
-    decided = kubernetes_plan.PlacementDecision(results, True, {}, frozenset(), target)
+    decided = PlacementDecision(results, (), frozenset(), target)
     return kubernetes_plan.plan_network(job, decided, entries)
 
 
 def variables_in_pod(job: Job, planned: network.NetworkPlan, node: str) -> Dict:
     """Return what the pod's program hands to the launcher on a node, from the specification as it is mounted."""
-    decided = kubernetes_plan.PlacementDecision((), True, {}, frozenset(), EligibleNodes())
+    decided = PlacementDecision((), (), frozenset(), EligibleNodes())
     facts = ClusterFacts([], (), None, {}, [])
-    made = kubernetes_plan.build_plan(job, CodeSource((), None, None), "r-1", "c", "n", 1, facts, decided, planned)
+    decision = kubernetes_plan.ClusterDecision(job, "n", facts, decided, planned)
+    made = kubernetes_plan.build_plan(decision, CodeSource((), None, None), "r-1", "c", 1)
     spec = json.loads(t.cast(PodSpec, made.pods["node"]).to_json())
     identity = pod_preflight.PodIdentity(0, node, "p", 1, "127.0.0.1")
     return pod_environment.build_environment(spec, identity, {}, {}, "127.0.0.1")

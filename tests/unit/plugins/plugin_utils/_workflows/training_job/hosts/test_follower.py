@@ -24,6 +24,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     UnreachableError,
 )
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.node_report import UnitReport
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.module_utils._secrets import scrubber
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import log_follow
@@ -52,7 +53,8 @@ def news(node: str, units: Dict | None = None, asked_at: float = 1e9, **text: t.
         key: value if isinstance(value, str) else "".join(json.dumps(item) + "\n" for item in value)
         for key, value in text.items()
     }
-    return log_follow.NodeUpdate(node, streams, unit() if units is None else units, {"events": 1}, asked_at)
+    said = {name: UnitReport.from_dict(value) for name, value in (unit() if units is None else units).items()}
+    return log_follow.NodeUpdate(node, streams, said, {"events": 1}, asked_at)
 
 
 def lost(node: str) -> log_follow.NodeUpdate:

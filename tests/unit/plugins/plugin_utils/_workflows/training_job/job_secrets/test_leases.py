@@ -92,7 +92,7 @@ class Work:
         return self.home.run_folder("r1") / secret_leases.LEASES_FILE
 
     def hold(self) -> t.ContextManager[secrets.JobSecrets]:
-        return secret_leases.hold(self.request, self.home, self.job, "r1", secrets.resolve_secrets(self.job, self.home))
+        return secret_leases.hold(self.request, self.home, "r1", secrets.resolve_secrets(self.job, self.home))
 
     def record(self, outcome: str | None = None) -> None:
         ended = {"outcome": outcome, "state": "ended"} if outcome else {"state": "running"}

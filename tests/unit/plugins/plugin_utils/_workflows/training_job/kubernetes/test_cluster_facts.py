@@ -16,6 +16,10 @@ from ansible_collections.muster.training.plugins.module_utils._model.job import 
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.kinds import KubeObject
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import Queue
+from ansible_collections.muster.training.plugins.plugin_utils._kube.placement.node_fit import (
+    find_rdma_resource,
+    judge_nodes,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import cluster_facts
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     plan as kubernetes_plan,
@@ -30,7 +34,7 @@ SMALL = {"resources": {"cpu": 1, "memory": "1Gi"}}
 
 
 def require(job: Job, seen: ClusterFacts) -> None:
-    kubernetes_plan.require_runnable(job, seen, kubernetes_plan.decide_placement(job, seen), "team")
+    kubernetes_plan.require_runnable(kubernetes_plan.decide(t.cast(t.Any, None), job, "team", seen))
 
 
 class Served:
@@ -183,14 +187,14 @@ def test_the_network_auto_is_what_the_devices_need(
         return {"metadata": {"name": name, "labels": labels}}
 
     client: t.Any = types.SimpleNamespace(get=get)
-    seen = cluster_facts.ClusterFacts([rdma_node(resource)], (), None, {}, [])
     lines: list[str] = []
-    settled = cluster_facts.settle_network(client, plan(gpus_per_node=8).job, seen, "team", lines.append)
+    job = plan(gpus_per_node=8).job
+    found = find_rdma_resource(job, judge_nodes(job, [rdma_node(resource)]))
+    settled = cluster_facts.settle_network(client, job, found, "team", lines.append)
     assert settled.placement.network_mode == mode
     assert len(lines) == 1 and lines[0].startswith(f"placement.network_mode: auto is {mode}: {why}")
 
 
 def test_a_named_network_is_not_decided_on() -> None:
     job = plan(placement={"network_mode": "host"}).job
-    seen = cluster_facts.ClusterFacts([], (), None, {}, [])
-    assert cluster_facts.settle_network(t.cast(t.Any, None), job, seen, "team", pytest.fail) is job
+    assert cluster_facts.settle_network(t.cast(t.Any, None), job, None, "team", pytest.fail) is job

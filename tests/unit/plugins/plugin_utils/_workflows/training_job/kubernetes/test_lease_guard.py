@@ -8,26 +8,11 @@ from __future__ import annotations
 import types
 import typing as t
 
-import pytest
-
-from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
-from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.lease_guard import (
     find_lease,
-    require_follower,
 )
 
 JOB = {"name": "x", "nodes": 1, "script": "/t.py"}
-
-
-@pytest.mark.parametrize(
-    ("rule", "option"), [({"release": "always"}, "release"), ({"max_cost_usd": 3}, "max_cost_usd")]
-)
-def test_rules_need_a_follower(rule: dict[str, t.Any], option: str) -> None:
-    with pytest.raises(InputError, match=f"^job.{option}: requires wait: true on Kubernetes"):
-        require_follower(parse_job({**JOB, **rule}), wait=False)
-    require_follower(parse_job({**JOB, **rule}), wait=True)
-    require_follower(parse_job(JOB), wait=False)
 
 
 def test_a_node_has_the_lease_of_its_name_its_token_or_its_id() -> None:

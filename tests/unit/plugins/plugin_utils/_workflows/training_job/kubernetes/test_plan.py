@@ -29,7 +29,7 @@ def node(name: str, gpus: int = 8, taint: str = "") -> KubeObject:
 
 
 def require(job: Job, seen: ClusterFacts) -> None:
-    kubernetes_plan.require_runnable(job, seen, kubernetes_plan.decide_placement(job, seen), "team")
+    kubernetes_plan.require_runnable(kubernetes_plan.decide(t.cast(t.Any, None), job, "team", seen))
 
 
 def facts(*nodes: KubeObject, **changes: t.Any) -> ClusterFacts:

@@ -15,8 +15,8 @@ from decimal import Decimal
 from ....module_utils._model.job import Job
 from ....module_utils._model.quantity import parse_quantity
 from ..api.kinds import KubeObject
-from . import placement
-from .spec import RUN_LABEL, label_value
+from ..jobs.spec import RUN_LABEL, label_value
+from .node_fit import judge_nodes
 
 _OVER = ("Succeeded", "Failed")
 
@@ -35,7 +35,7 @@ def find_unavailable(
     :param pods: the pods of all namespaces that the user may read.
     """
     unavailable = {}
-    for result in placement.judge_nodes(job, nodes, gpu_resource):
+    for result in judge_nodes(job, nodes, gpu_resource):
         # A taint may be one that the job's queue tolerates.
         reasons = [reason for reason in result.reasons if not reason.startswith("taint ")]
         if reasons:

@@ -10,8 +10,8 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.kinds import KubeObject
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import free_nodes
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import RUN_LABEL
+from ansible_collections.muster.training.plugins.plugin_utils._kube.placement import free_nodes
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._kube.jobs.plans import plan
 
 

@@ -1,0 +1,210 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Judges each node of a cluster: can it take a pod of a job, and if not, why? Nothing is submitted yet.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import typing as t
+from types import MappingProxyType
+
+from ....module_utils._model.job import Job
+from ..api.kinds import JsonObject, KubeObject
+from ..jobs.spec import FABRIC_LABEL, ISLAND_LABEL, LANE_LABEL, NETWORK_LABEL
+
+# GPU feature discovery writes these.
+_PRODUCT, _MEMORY, _FAMILY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory", "nvidia.com/gpu.family"
+# A card sold as 80 GiB reports a little less.
+_MEMORY_SHARE = 0.95
+_STATE_TAINTS = frozenset(f"node.kubernetes.io/{state}" for state in ("not-ready", "unreachable", "unschedulable"))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeFit:
+    """A node and the reasons why the job cannot run on it, none when it can.
+
+    ``room``: for how many pods of the job its GPUs suffice, None for a job without GPUs. ``island``: by its label.
+    ``is_able``: nothing of the node itself keeps the job off; its network or the queue may. ``rdma``: its RDMA
+    resources, by name.
+    """
+
+    node: str
+    reasons: tuple[str, ...]
+    room: int | None = None
+    island: str | None = None
+    is_able: bool = True
+    rdma: tuple[str, ...] = ()
+
+
+def judge_nodes(
+    job: Job,
+    nodes: t.Iterable[KubeObject],
+    gpu_resource: str = "nvidia.com/gpu",
+    tolerations: t.Sequence[t.Mapping[str, object]] = (),
+    node_labels: t.Mapping[str, str] = MappingProxyType({}),
+    *,
+    fabric: bool = True,
+) -> tuple[NodeFit, ...]:
+    """Return how each live Node fits, in the order of their names.
+
+    :param tolerations: those that a queue adds to the pods' own.
+    :param node_labels: the node selector that the queue adds.
+    :param fabric: whether the last verification of the nodes' network counts; it does not for the next verification.
+    """
+    results = []
+    for node in nodes:
+        room = gpu_count(node, gpu_resource) // job.gpus_per_node if job.gpus_per_node else None
+        own = tuple(_node_reasons(job, node, gpu_resource, tolerations))
+        reasons = (*own, *_flavor_reasons(node, node_labels), *(_network_reasons(job, node) if fabric else ()))
+        island, rdma = _labels(node).get(ISLAND_LABEL), tuple(_rdma_resources(node))
+        results.append(NodeFit(node["metadata"]["name"], reasons, room, island, not own, rdma))
+    return tuple(sorted(results, key=lambda item: item.node))
+
+
+def find_rdma_resource(job: Job, fits: t.Iterable[NodeFit]) -> str | None:
+    """Return the RDMA resource of which each pod gets one, None for a job without RDMA.
+
+    A job that requests it gets it; a job with GPUs that does not say gets it when every node that it may run on offers
+    it. A job without GPUs that does not say gets none: a queue could refuse it for that.
+    """
+    if job.resources.rdma is False or (job.resources.rdma is None and not job.gpus_per_node):
+        return None
+    able = [item for item in fits if item.is_able]
+    offered = collections.Counter(name for item in able for name in item.rdma)
+    name, count = next(iter(offered.most_common(1)), (None, 0))
+    return name if job.resources.rdma or count == len(able) else None
+
+
+def node_expressions(
+    job: Job, nodes: t.Iterable[KubeObject], island: str | None = None, *, fabric: bool = True
+) -> tuple[JsonObject, ...]:
+    """Return the node selector expressions of the job's requirements, by labels that every fitting node has.
+
+    A gang avoids nodes that failed verification and slow networks, unless it allows them. ``island`` is the gang's
+    island when the job names none. The job names part of a GPU's model, which a label selector cannot match: all
+    products that fit are listed.
+    """
+    expressions: list[JsonObject] = []
+    chosen = job.placement.island or island
+    if chosen:
+        expressions.append(_in_expression(ISLAND_LABEL, chosen))
+    for kind in job.placement.required_network_types:
+        expressions.append(_in_expression(NETWORK_LABEL.format(kind), "true"))
+    if job.nodes > 1 and fabric:
+        slow = job.placement.allow_slow_network
+        expressions.append({"key": LANE_LABEL, "operator": "NotIn", "values": ["E"] if slow else ["D", "E"]})
+        if not slow:
+            expressions.append({"key": FABRIC_LABEL, "operator": "NotIn", "values": ["fail"]})
+    if job.gpu.model:
+        products = {_labels(node).get(_PRODUCT, "") for node in nodes}
+        fitting = sorted(name for name in products if _is_model(name, str(job.gpu.model)))
+        expressions.append(_in_expression(_PRODUCT, *(fitting or [job.gpu.model])))
+    if job.gpu.memory_gib_min:
+        limit = int(job.gpu.memory_gib_min * 1024 * _MEMORY_SHARE)
+        expressions.append({"key": _MEMORY, "operator": "Gt", "values": [str(limit - 1)]})
+    if job.gpu.arch:
+        expressions.append(_in_expression(_FAMILY, job.gpu.arch.lower()))
+    return tuple(expressions)
+
+
+def _node_reasons(
+    job: Job, node: KubeObject, gpu_resource: str, tolerations: t.Sequence[t.Mapping[str, object]]
+) -> t.Iterator[str]:
+    """Yield why a node cannot take one of the job's pods; tolerated taints are no reason."""
+    own: JsonObject = {"key": gpu_resource, "operator": "Exists", "effect": "NoSchedule"}
+    yield from _state_reasons(node, [*([own] if job.gpus_per_node else []), *tolerations])
+    labels = _labels(node)
+    if job.placement.island and labels.get(ISLAND_LABEL) != job.placement.island:
+        yield f"island {labels.get(ISLAND_LABEL) or 'unknown'}"
+    for kind in job.placement.required_network_types:
+        if labels.get(NETWORK_LABEL.format(kind)) != "true":
+            yield f"no {kind} network"
+    if job.resources.rdma and not _rdma_resources(node):
+        yield "no RDMA device"
+    yield from _gpu_reasons(job, node, gpu_resource)
+
+
+def _network_reasons(job: Job, node: KubeObject) -> t.Iterator[str]:
+    """Yield why the last verification of the node's network excludes a gang, by the rules of plain hosts."""
+    lane, outcome = _labels(node).get(LANE_LABEL), _labels(node).get(FABRIC_LABEL)
+    if job.nodes < 2:
+        return
+    if lane == "E" or (lane == "D" and not job.placement.allow_slow_network):
+        yield f"lane {lane}"
+    if outcome == "fail" and not job.placement.allow_slow_network:
+        yield "fabric failed verification"
+
+
+def _flavor_reasons(node: KubeObject, wanted: t.Mapping[str, str]) -> t.Iterator[str]:
+    """Yield which labels of the queue's flavor the node does not have."""
+    for key, value in wanted.items():
+        if _labels(node).get(key) != value:
+            yield f"not of the queue's flavor ({key}={value})"
+
+
+def _rdma_resources(node: KubeObject) -> list[str]:
+    offered = (node.get("status", {}).get("allocatable") or {}).items()
+    return [name for name, count in offered if "rdma/" in name and str(count) != "0"]
+
+
+def _state_reasons(node: KubeObject, tolerations: t.Sequence[t.Mapping[str, object]]) -> t.Iterator[str]:
+    conditions = {item["type"]: item["status"] for item in node.get("status", {}).get("conditions") or ()}
+    if conditions.get("Ready") != "True":
+        yield "not ready"
+    spec = node.get("spec") or {}
+    if spec.get("unschedulable"):
+        yield "cordoned"
+    for taint in spec.get("taints") or ():
+        # Taints of the node's state are reported above; the queue or the job may tolerate others.
+        tolerated = taint["key"] in _STATE_TAINTS or any(_is_tolerated(item, taint) for item in tolerations)
+        if taint["effect"] != "PreferNoSchedule" and not tolerated:
+            yield f"taint {taint['key']}"
+
+
+def _is_tolerated(toleration: t.Mapping[str, object], taint: t.Mapping[str, str]) -> bool:
+    """Return whether a toleration tolerates a taint, by Kubernetes' rules."""
+    if toleration.get("effect") not in (None, "", taint["effect"]):
+        return False
+    if toleration.get("operator") == "Exists":
+        return toleration.get("key") in (None, "", taint["key"])
+    return (toleration.get("key"), toleration.get("value") or "") == (taint["key"], taint.get("value") or "")
+
+
+def _gpu_reasons(job: Job, node: KubeObject, gpu_resource: str) -> t.Iterator[str]:
+    if not job.gpus_per_node:
+        return
+    labels = _labels(node)
+    count = gpu_count(node, gpu_resource)
+    if count < job.gpus_per_node:
+        yield f"{count} GPUs"
+    if job.gpu.model and not _is_model(labels.get(_PRODUCT, ""), job.gpu.model):
+        yield labels.get(_PRODUCT) or "GPU unknown"
+    if job.gpu.memory_gib_min:
+        memory = labels.get(_MEMORY, "")
+        if not memory.isdecimal() or int(memory) < int(job.gpu.memory_gib_min * 1024 * _MEMORY_SHARE):
+            yield f"{int(memory) // 1024} GiB of GPU memory" if memory.isdecimal() else "GPU memory unknown"
+    if job.gpu.arch and labels.get(_FAMILY) != job.gpu.arch.lower():
+        yield f"GPU family {labels.get(_FAMILY) or 'unknown'}"
+
+
+def gpu_count(node: KubeObject, gpu_resource: str = "nvidia.com/gpu") -> int:
+    """Return how many GPUs a live Node has for pods."""
+    return int((node.get("status", {}).get("allocatable") or {}).get(gpu_resource, "0"))
+
+
+def _labels(node: KubeObject) -> dict[str, str]:
+    return node["metadata"].get("labels") or {}
+
+
+def _is_model(product: str, wanted: str) -> bool:
+    """Return whether a product label is of the wanted model; labels have dashes for spaces."""
+    return wanted.lower().replace(" ", "-") in product.lower()
+
+
+def _in_expression(key: str, *values: str) -> JsonObject:
+    return {"key": key, "operator": "In", "values": list(values)}

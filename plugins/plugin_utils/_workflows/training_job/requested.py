@@ -1,0 +1,72 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The run that a task asks for: its job with code and data, its id, and what is recorded of it.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+import tempfile
+import typing as t
+
+from ....module_utils._model.job import Job
+from ....module_utils._model.run_record import RunRecord
+from ..shared.request import RunRequest
+from ..shared.state_dir import StateHome, delete_unstarted, load_record
+from .load import find_drill_id
+from .source import CodeSource, derive_run_id, read_source
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RequestedRun:
+    """What is to run, before anything is decided. ``before``: the run's record, None for a new one."""
+
+    request: RunRequest
+    home: StateHome
+    job: Job
+    source: CodeSource
+    run_id: str
+    before: RunRecord | None
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """The run's folder."""
+        return self.home.run_folder(self.run_id)
+
+    @property
+    def next_attempt(self) -> int:
+        """The number of the first attempt of a new start."""
+        return (self.before.last_attempt if self.before else 0) + 1
+
+    def say_succeeded(self) -> None:
+        """Report that the run has ended well, so that nothing is started."""
+        self.request.progress.say(f"run {self.run_id} has already succeeded; name another run_id to run it again")
+
+    @contextlib.contextmanager
+    def lock(self) -> t.Iterator[None]:
+        """Hold the run; the folder of one that was not started goes at the end."""
+        with self.home.lock(self.run_id):
+            try:
+                yield
+            finally:
+                delete_unstarted(self.folder)
+
+
+@contextlib.contextmanager
+def open_run(request: RunRequest, home: StateHome, job: Job) -> t.Iterator[RequestedRun]:
+    """Yield the run of a job; its code is there until the end of the context.
+
+    :raises InputError: when code or data cannot be read.
+    """
+    with tempfile.TemporaryDirectory(prefix="muster-") as nowhere:
+        cache = pathlib.Path(nowhere) if request.check else home.folder / "git"
+        source = read_source(job, request.base, cache, request.progress.say)
+        run_id = str(request.options.get("run_id") or derive_run_id(job, source))
+        if request.options.get("drill"):
+            run_id = find_drill_id(home, run_id)
+        yield RequestedRun(request, home, job, source, run_id, load_record(home.run_folder(run_id)))

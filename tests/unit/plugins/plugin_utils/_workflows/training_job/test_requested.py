@@ -1,0 +1,69 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The run that a task asks for: which id it has, what is recorded of it, and what its lock leaves behind."""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.request import RunRequest
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.requested import open_run
+from ansible_collections.muster.training.tests.support.run_world import Said
+
+JOB = parse_job({"name": "x", "script": "t.py", "code": {"ref": "."}})
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> StateHome:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "t.py").write_text("1")
+    return StateHome({"path": str(tmp_path / "state")}, "lab")
+
+
+def request(home: StateHome, check: bool = False, **options: t.Any) -> RunRequest:
+    return RunRequest(options, [], {}, home.root.parent / "code", check, lambda _names: [], Said())
+
+
+def record(home: StateHome, run_id: str, attempt: int, outcome: str | None = None) -> None:
+    ended: dict[str, t.Any] = {"state": "ended", "outcome": outcome} if outcome else {}
+    values = run_record.new_record(run_id, to_yaml_names(JOB), 1.0, backend="hosts", generation=attempt, **ended)
+    home.run_folder(run_id).mkdir(parents=True)
+    run_record.write_record(home.run_folder(run_id), values)
+
+
+def test_a_run_has_the_id_of_its_job_and_code_unless_it_is_named(home: StateHome) -> None:
+    with open_run(request(home), home, JOB) as asked:
+        assert asked.run_id.startswith("x-") and asked.before is None and asked.next_attempt == 1
+        assert [file.path for item in asked.source.placed for file in item.tree.files] == ["t.py"]
+        with open_run(request(home), home, JOB) as again:
+            assert again.run_id == asked.run_id
+    record(home, "mine", 3)
+    with open_run(request(home, run_id="mine"), home, JOB) as named:
+        assert named.run_id == "mine" and named.before is not None and named.folder == home.run_folder("mine")
+        assert named.next_attempt == named.before.last_attempt + 1
+
+
+def test_a_drill_of_a_run_that_has_succeeded_is_a_run_of_its_own(home: StateHome) -> None:
+    record(home, "mine", 1, "succeeded")
+    with open_run(request(home, run_id="mine", drill={"kill": "rank"}), home, JOB) as asked:
+        assert asked.run_id == "mine-drill-1" and asked.before is None
+
+
+def test_nothing_is_left_of_a_run_that_was_not_started(home: StateHome) -> None:
+    with open_run(request(home), home, JOB) as asked:
+        with pytest.raises(ZeroDivisionError), asked.lock():
+            assert asked.folder.exists()
+            raise ZeroDivisionError
+        assert not asked.folder.exists()
+    record(home, "mine", 1)
+    with open_run(request(home, run_id="mine"), home, JOB) as named:
+        with named.lock():
+            pass
+        assert (named.folder / "run.json").exists()
