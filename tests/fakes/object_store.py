@@ -13,6 +13,7 @@ import hashlib
 import http.server
 import re
 import threading
+import time
 import typing as t
 import urllib.parse
 import xml.sax.saxutils
@@ -33,6 +34,8 @@ class ObjectStore:
         # (method, path) -> what is done instead, once each: a status, or "cut" for half of the body.
         self.faults: dict[tuple[str, str], list[int | str]] = {}
         self.url = ""
+        # How long each answer takes, and how far its clock is ahead.
+        self.delay_s = self.ahead_s = 0.0
 
     def etag(self, key: str) -> str:
         """Return the ETag of an object, in quotes."""
@@ -65,7 +68,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: t.Any) -> None:
         """Print nothing."""
 
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """Return the time of the store."""
+        return super().date_time_string(int((time.time() if timestamp is None else timestamp) + self.store.ahead_s))
+
     def _carry_out(self) -> None:
+        time.sleep(self.store.delay_s)
         parts = urllib.parse.urlsplit(self.path)
         path = urllib.parse.unquote(parts.path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -76,7 +84,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(fault, b"<Error><Code>InternalError</Code></Error>")
             return
         bucket, _slash, key = path.lstrip("/").partition("/")
-        if bucket not in self.store.buckets:
+        if bucket not in self.store.buckets and self.command == "PUT" and not key:
+            self.store.buckets.add(bucket)
+            self._answer(200)
+        elif bucket not in self.store.buckets:
             self._answer(404, b"<Error><Code>NoSuchBucket</Code></Error>")
         elif not key:
             self._answer(200, self.store.list_page(parts.query) if self.store.listed is None else self.store.listed)
