@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses
 import json
@@ -12,13 +13,15 @@ import os
 import pathlib
 import shutil
 import socket
+import ssl
 import subprocess
 import time
 import typing as t
 import urllib.error
 import urllib.request
 
-from ansible_collections.muster.training.plugins.plugin_utils._services.component import Site
+from ansible_collections.muster.training.plugins.plugin_utils._services import own_certificate
+from ansible_collections.muster.training.plugins.plugin_utils._services.component import TLS_CERTIFICATE, TLS_KEY, Site
 from ansible_collections.muster.training.plugins.plugin_utils._services.seaweedfs import COMPONENT
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import deployed
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
@@ -133,14 +136,16 @@ def seaweedfs(root: pathlib.Path, buckets: str = "ckpt,data") -> t.Iterator[Stor
 
 
 @contextlib.contextmanager
-def deployed_seaweedfs(world: ServiceWorld) -> t.Iterator[list[str]]:
+def deployed_seaweedfs(world: ServiceWorld, scheme: str = "http") -> t.Iterator[list[str]]:
     """Run SeaweedFS as it is deployed, as the service own; yield its credentials."""
     root = world.root / "own"
     for name in ("data", "files"):
         (root / name).mkdir(parents=True)
     port = next(port for port in iter(free_port, None) if port < 54000)
-    site = Site("own", f"http://127.0.0.1:{port}", "127.0.0.1", port, str(root / "data"), str(root / "files"))
-    made = COMPONENT.make_credentials()
+    site = Site("own", f"{scheme}://127.0.0.1:{port}", "127.0.0.1", port, str(root / "data"), str(root / "files"))
+    pair = own_certificate.make("own") if scheme == "https" else []
+    texts = zip((TLS_KEY, TLS_CERTIFICATE), pair, strict=False)
+    made = COMPONENT.make_credentials() | {name: base64.b64encode(text.encode()).decode() for name, text in texts}
     for name, text in COMPONENT.write_files(site, made).items():
         (root / "files" / name).write_text(text)
     home = StateHome({"path": str(world.state)}, "local")
@@ -150,20 +155,23 @@ def deployed_seaweedfs(world: ServiceWorld) -> t.Iterator[list[str]]:
     with (root / "weed.log").open("wb") as log:
         process = subprocess.Popen([weed, *COMPONENT.command(site)], cwd=root, stdout=log, stderr=log, env={})
     try:
-        wait_for(f"{site.endpoint}{COMPONENT.ready}", process, root / "weed.log")
+        wait_for(f"{site.endpoint}{COMPONENT.ready}", process, root / "weed.log", ca=pair[1:])
         yield list(made.values())
     finally:
         process.kill()
         process.wait()
 
 
-def wait_for(url: str, process: subprocess.Popen[bytes], log: pathlib.Path, within_s: float = 60.0) -> None:
-    """Wait until a server gives any HTTP answer."""
+def wait_for(
+    url: str, process: subprocess.Popen[bytes], log: pathlib.Path, within_s: float = 60.0, ca: t.Sequence[str] = ()
+) -> None:
+    """Wait until a server gives any HTTP answer; ``ca`` is the certificate of its own that is trusted."""
     end = time.monotonic() + within_s
+    trusted = urllib.request.HTTPSHandler(context=ssl.create_default_context(cadata="".join(ca) or None))
     while True:
         assert process.poll() is None and time.monotonic() < end, log.read_text(errors="replace")[-3000:]
         try:
-            urllib.request.build_opener().open(url, timeout=2).close()
+            urllib.request.build_opener(trusted).open(url, timeout=2).close()
             return
         except urllib.error.HTTPError:
             return

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import stat
 import typing as t
@@ -113,9 +114,10 @@ def test_two_services_of_one_name_and_a_service_on_a_rented_node_are_refused(
     refused(services, result, "127.0.0.1 is the node node-2, which is rented", "on a machine that you own")
 
 
-def test_a_store_that_was_deployed_gets_its_buckets_and_is_bound(services: ServiceWorld) -> None:
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_store_that_was_deployed_gets_its_buckets_and_is_bound(services: ServiceWorld, scheme: str) -> None:
     """SeaweedFS as the collection's description of it starts it; systemd and pods are the lab's."""
-    with deployed_seaweedfs(services) as secrets:
+    with deployed_seaweedfs(services, scheme) as secrets:
         service = {
             "name": "own",
             "kind": "object_store",
@@ -127,6 +129,9 @@ def test_a_store_that_was_deployed_gets_its_buckets_and_is_bound(services: Servi
         assert [result.code for result in results] == [0, 0, 0], "\n".join(result.output for result in results)
         assert [result.changed for result in results] == [1, 1, 0]
         binding = services.binding("own")
+        assert binding["endpoint"].startswith(f"{scheme}://") and bool(binding["ca"]) is (scheme == "https")
         assert [(row["node"], row["ok"]) for row in binding["reachable_from"]] == [("node-1", True), ("node-2", True)]
+        # The certificate is what users of the store trust.
+        public = base64.b64encode((binding["ca"] or "").encode()).decode()
         shown = "".join(result.output for result in results) + str(binding)
-        assert not [value for value in secrets if value in shown] and "X-Amz" not in shown
+        assert not [value for value in secrets if value in shown and value != public] and "X-Amz" not in shown

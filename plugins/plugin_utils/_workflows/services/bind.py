@@ -120,8 +120,9 @@ def fill_deployed(order: BindOrder, service: Service, known: t.Mapping[str, t.An
         raise RefusedError(f"muster_services.{service.name}: it is not deployed for {order.home.folder.name}", fix)
     component = find_component(service.kind, service.provider, f"muster_services.{service.name}.provider")
     pointer = point_at(order.home, service.name, component.secret_keys)
-    ca = certificate_of(read_credentials(order.home, service.name) or {})
     address = str(known["endpoint"])
+    credentials = read_credentials(order.home, service.name) or {}
+    ca = certificate_of(credentials) if address.startswith("https:") else None
     return dataclasses.replace(service, provider=component.provider, endpoint=address, secret_ref=pointer, ca=ca)
 
 
