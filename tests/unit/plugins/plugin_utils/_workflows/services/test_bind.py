@@ -48,7 +48,6 @@ class BindWorld(RunWorld):
 @pytest.fixture
 def world(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[BindWorld]:
     s3_signer.use(monkeypatch)
-    monkeypatch.setattr(store_check, "_WAIT_S", {"host": 2})
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKcanary-access-1")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SKcanary-secret-0123")
     with object_store.running() as server:
@@ -74,7 +73,10 @@ def test_check_mode_only_lists(world: BindWorld) -> None:
     assert {method for method, *_ in world.server.asked} == {"GET"}
 
 
-def test_a_store_that_one_node_cannot_use_is_bound_only_when_that_is_asked_for(world: BindWorld) -> None:
+def test_a_store_that_one_node_cannot_use_is_bound_only_when_that_is_asked_for(
+    world: BindWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_check, "_WAIT_S", {"host": 0})
     world.server.faults["PUT", "/bucket/x"] = []
     real = world.connect
 

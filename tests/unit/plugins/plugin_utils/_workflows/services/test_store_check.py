@@ -65,7 +65,6 @@ class Remote(t.NamedTuple):
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> t.Iterator[object_store.ObjectStore]:
     s3_signer.use(monkeypatch)
-    monkeypatch.setattr(store_check, "_WAIT_S", {"host": 2, "pod": 2})
     with object_store.running() as found:
         found.buckets.add("other")
         yield found
@@ -142,7 +141,11 @@ def test_a_store_that_is_only_read_and_check_mode_only_list(server: object_store
     assert {method for method, *_ in server.asked} == {"GET"}
 
 
-def test_a_node_that_breaks_off_leaves_nothing_in_the_bucket(server: object_store.ObjectStore, vantage: str) -> None:
+def test_a_node_that_breaks_off_leaves_nothing_in_the_bucket(
+    server: object_store.ObjectStore, vantage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_check, "_WAIT_S", {"host": 1, "pod": 1})
+
     def fail(name: str, request: Dict) -> None:
         if name == "b" and request["step"] == "visit":
             raise UnreachableError("b", "connection lost")
@@ -154,7 +157,11 @@ def test_a_node_that_breaks_off_leaves_nothing_in_the_bucket(server: object_stor
     assert [request["step"] for _name, request in nodes.asked].count("clean_up") == 1
 
 
-def test_what_a_node_cannot_read_of_another_is_its_own_failure(server: object_store.ObjectStore, vantage: str) -> None:
+def test_what_a_node_cannot_read_of_another_is_its_own_failure(
+    server: object_store.ObjectStore, vantage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_check, "_WAIT_S", {"host": 1, "pod": 1})
+
     def lose(_name: str, request: Dict) -> None:
         for item in request["stores"][0]["checks"] if request["step"] == "visit" else ():
             if item["read"]["writer"] == "b":
