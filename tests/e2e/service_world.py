@@ -37,12 +37,41 @@ def services_python() -> str:
     return named if named and shutil.which(named) else ""
 
 
+# argv: folder for job events, ansible-playbook, its words. As AWX runs a playbook: with a pseudo-terminal and events.
+RUNNER = """
+import pathlib, shlex, shutil, sys
+import ansible_runner
+target, program, *words = sys.argv[1:]
+playbook = words.pop(next(n for n, word in enumerate(words) if word.startswith("muster.training.")))
+private = pathlib.Path(target).with_name("runner-private")
+(private / "project").mkdir(parents=True)
+done = ansible_runner.run(private_data_dir=str(private), ident="1", binary=program, playbook=playbook,
+                          cmdline=shlex.join(words), suppress_env_files=True)
+shutil.copytree(private / "artifacts" / "1" / "job_events", target)
+sys.exit(done.rc)
+"""
+
+
 class ServiceWorld(World):
     """A world whose controller is the environment with the services' libraries."""
 
     def __init__(self, root: pathlib.Path) -> None:
         super().__init__(root)
         self.program = str(pathlib.Path(services_python()).parent / "ansible-playbook")
+
+    def use_core(self, python: pathlib.Path) -> None:
+        """Run playbooks by another ansible-core, the one of ``python``, with the services' libraries behind its own."""
+        text = "import sysconfig; print(sysconfig.get_path('purelib'))"
+        libraries = subprocess.run([services_python(), "-c", text], capture_output=True, text=True, check=True).stdout
+        program = self.root / "ansible-playbook"
+        begin = f"#!{python}\nimport sys\nsys.path.append({libraries.strip()!r})\n"
+        program.write_text(f"{begin}from ansible.cli.playbook import main\nsys.exit(main())\n")
+        program.chmod(0o755)
+        self.program = str(program)
+
+    def use_runner(self, events: pathlib.Path) -> None:
+        """Run the next playbook under ansible-runner, which leaves its job events in a folder."""
+        self.prefix = (services_python(), "-c", RUNNER, str(events))
 
     def bind(self, store: Store, **changes: t.Any) -> dict[str, t.Any]:
         """Return a service of ``muster_services`` that binds the store."""
