@@ -102,6 +102,7 @@ class PodStore:
             "name": bound.dataset.name,
             "dataset": files.identity(f"{bound.binding.endpoint} {bound.place.bucket}"),
             "ca": bound.binding.ca,
+            "cache": bound.dataset.cache,
             "objects": [[item.path, item.size, item.etag] for item in files.objects],
             "urls": [bound.sign(item.key, bound.signer.longest_s) for item in files.objects],
         }
