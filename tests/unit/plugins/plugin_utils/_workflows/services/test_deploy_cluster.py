@@ -183,6 +183,16 @@ def test_the_keys_of_a_service_are_not_replaced(tmp_path: pathlib.Path) -> None:
     assert "abcdefgh" not in str(caught.value) and "hgfedcba" not in str(caught.value)
 
 
+def test_a_claim_that_is_pending_is_what_a_service_waits_for(tmp_path: pathlib.Path) -> None:
+    claim = made_by("muster", "muster-store-data", status={"phase": "Pending"})
+    fix = service(tmp_path, Objects(PersistentVolumeClaim=claim))._find_fix()
+    assert (
+        fix == "Its claim muster-store-data is Pending: look why with kubectl describe pvc -n storage muster-store-data"
+    )
+    bound = made_by("muster", "muster-store-data", status={"phase": "Bound"})
+    assert "kubectl describe pod" in service(tmp_path, Objects(PersistentVolumeClaim=bound))._find_fix()
+
+
 def test_a_namespace_that_is_not_there_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(RefusedError, match="there is no namespace storage"):
         service(tmp_path, Cluster(node("n"))).ensure_present()
