@@ -137,6 +137,17 @@ class Store:
         )
 
 
+def rclone(store: Store, *words: str) -> subprocess.Popen[bytes]:
+    """Start rclone, which copies between files and ``BUCKET/KEY``, in the order of its own words."""
+    options = (
+        f":s3,provider=SeaweedFS,access_key_id={ACCESS},secret_access_key='{SECRET}',"
+        f"endpoint='{store.endpoint}',region=us-east-1:"
+    )
+    program = str(pathlib.Path(services_python()).parent / "rclone")
+    places = [word if word.startswith("/") else f"{options}{word}" for word in words[1:]]
+    return subprocess.Popen([program, "--config", os.devnull, words[0], *places])
+
+
 @contextlib.contextmanager
 def seaweedfs(root: pathlib.Path, buckets: str = "ckpt,data") -> t.Iterator[Store]:
     """Run SeaweedFS with these buckets."""

@@ -16,7 +16,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding
+from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding, Reachability
 from ansible_collections.muster.training.plugins.module_utils._node import dataset_parts, dataset_stage, host_s3
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
 from ansible_collections.muster.training.plugins.plugin_utils._services.s3_addresses import S3Keys, S3Signer
@@ -74,7 +74,7 @@ def test_each_item_has_a_test(item: str) -> None:
     assert re.search(rf"^def {name or 'test_'}", (ROOT / file).read_text(), re.MULTILINE), ITEMS[item]
 
 
-def refuse(tmp_path: pathlib.Path, url: str, ca: str | None = None) -> store_check.Reachability:
+def refuse(tmp_path: pathlib.Path, url: str, ca: str | None = None) -> Reachability:
     """Return what a real agent of a node sees of a store that it cannot use."""
     resources = [{"purpose": "datasets", "ref": "bucket"}]
     about = {
@@ -194,7 +194,7 @@ def test_a_hundred_thousand_objects_cost_little_beside_their_transfer(tmp_path: 
     with object_store.running() as server:
         for number in range(count - batch, count):
             server.objects[f"{number:06}"] = str(number).encode()
-        rows = [[f"{number:06}", 6, f'"{number:032x}"'] for number in range(count)]
+        rows: list[list[t.Any]] = [[f"{number:06}", 6, f'"{number:032x}"'] for number in range(count)]
         for row in rows[-batch:]:
             row[1:] = [len(server.objects[row[0]]), server.etag(row[0])]
         about = {"dataset": identity, "name": "d"}
