@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -26,6 +27,7 @@ SIZE_MIB = int(os.environ.get("MUSTER_DATASET_MIB", "256"))
 CUT_MIB = 96
 CUTS = 10
 MB_PER_S = 60
+LINK_MB_PER_S = 125
 # argv: state root, JSON {rows, urls}. Plans and stages until all is there, as the controller does.
 AGENT = """
 import json, pathlib, sys
@@ -80,17 +82,23 @@ def wait_all(processes: list[subprocess.Popen[bytes]]) -> float:
     return time.monotonic() - began
 
 
-def test_two_nodes_stage_nearly_as_fast_as_rclone(services: ServiceWorld, store: Store) -> None:
-    """In turns, so that other load of the machine meets both."""
-    given = upload(store, {f"speed/part-{n}": SIZE_MIB // 4 for n in range(4)}, store.endpoint)
+@pytest.mark.parametrize(
+    "link",
+    [pytest.param(0, id="loopback"), pytest.param(LINK_MB_PER_S, id="a link of 1 Gb/s", marks=pytest.mark.long)],
+)
+def test_two_nodes_stage_nearly_as_fast_as_rclone(services: ServiceWorld, store: Store, link: int) -> None:
+    """In turns, so that other load of the machine meets both; over a link that limits both, and without one."""
+    proxy = CountingProxy(store.endpoint, link) if link else None
+    seen = dataclasses.replace(store, endpoint=proxy.url) if proxy else store
+    given = upload(store, {f"speed/part-{n}": SIZE_MIB // 4 for n in range(4)}, seen.endpoint)
     seconds: dict[str, list[float]] = {"stage": [], "rclone": []}
-    for turn in range(3):
+    for turn in range(1 if link else 3):
         for kind in ("stage", "rclone") if turn % 2 == 0 else ("rclone", "stage"):
             roots = [services.root / f"{kind}-{node}" for node in range(2)]
             if kind == "stage":
                 processes = [start_agent(root, given) for root in roots]
             else:
-                processes = [rclone(store, "copy", "data/speed", str(root)) for root in roots]
+                processes = [rclone(seen, "copy", "data/speed", str(root)) for root in roots]
             seconds[kind].append(wait_all(processes))
             moved = [path for root in roots for path in root.rglob("part-*") if path.is_file()]
             assert sum(path.stat().st_size for path in moved) == 2 * SIZE_MIB << 20
@@ -100,9 +108,14 @@ def test_two_nodes_stage_nearly_as_fast_as_rclone(services: ServiceWorld, store:
     ratio = speeds["stage"] / speeds["rclone"]
     print(f"stage {SIZE_MIB} MiB to two nodes: {speeds['stage']:.0f} MiB/s, rclone {speeds['rclone']:.0f}: {ratio:.2f}")
     print({kind: [round(value, 2) for value in found] for kind, found in seconds.items()})
+    if proxy:
+        proxy.close()
+        assert ratio >= 0.8
     assert ratio >= 0.1
     if ratio < 0.8:
-        # A known shortfall, not hidden: 0.33 was measured with 256 MiB.
+        # A known shortfall, not hidden: 0.39 was measured with 1 GiB. Both nodes and the store share two processors, and
+        # the MD5 that says whether an object is what the store has takes 1.35 of the 1.9 s that a GiB costs a node.
+        # rclone takes 0.4 s, and compares nothing where the object was uploaded in several parts.
         pytest.xfail(f"staging moves {ratio:.2f} of what rclone moves; the gate is 0.8")
 
 
