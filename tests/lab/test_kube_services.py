@@ -45,7 +45,7 @@ def world(kube_lab: KubeLab, tmp_path_factory: pytest.TempPathFactory) -> t.Iter
             for name, image in pushed.items()
         }
         deploy["store"]["tls"] = True
-        services = [
+        services: list[dict[str, t.Any]] = [
             {
                 "name": "store",
                 "kind": "object_store",
