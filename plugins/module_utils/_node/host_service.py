@@ -66,7 +66,7 @@ def _apply(request: NodeRequest) -> dict[str, t.Any]:
     """Place files, the record first, start the unit with them, and wait until the service is ready."""
     recorder = _recorder(request)
     if not _hold_keys(request):
-        return {"problem": f"the service {request['service']} has other keys by now: another controller deployed it"}
+        return {"problem": f"the service {request['service']} has other keys: another controller deployed it meanwhile"}
     about = {name: request[name] for name in ("unit", "cluster", "start_with", "data")}
     # No release is there until its program is: what was cut off is done again.
     result = recorder.apply(request["files"], request.get("obsolete", []), {**about, "release": None})

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Checks of object stores from every node at once: one request a node asks for all stores, on hosts as in pods.
 
-What comes out for each store are rows of the reachability matrix of its binding.
+For each store it returns rows of the reachability matrix of its binding.
 
 This is a private utility of the collection; it may change without notice.
 """

@@ -212,7 +212,7 @@ def test_two_controllers_at_once_do_not_mix_their_keys(world: World, monkeypatch
         return real(op, **values)
 
     monkeypatch.setattr(world.host, "call", between)
-    with pytest.raises(AssertionError, match="has other keys by now"):
+    with pytest.raises(AssertionError, match="has other keys: another controller"):
         world.deploy()
     assert not (world.host.root / "etc/muster/services/store/s3.json").exists()
 
