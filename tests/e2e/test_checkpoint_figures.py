@@ -67,6 +67,7 @@ def start_pod(given: pathlib.Path, root: pathlib.Path, name: str, seed: str, mib
     return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.long
 def test_a_checkpoint_is_stored_nearly_as_fast_as_by_a_plain_upload(services: ServiceWorld, store: Store) -> None:
     """In turns, so that other load of the machine meets both; rclone is the plain upload."""
     place = services.root / "given.json"

@@ -23,7 +23,7 @@ from ansible_collections.muster.training.tests.e2e.counting_proxy import Countin
 from ansible_collections.muster.training.tests.e2e.service_world import ServiceWorld, Store, rclone
 
 # The gate is for 1024; `make test` moves less.
-SIZE_MIB = int(os.environ.get("MUSTER_DATASET_MIB", "256"))
+SIZE_MIB = int(os.environ.get("MUSTER_DATASET_MIB", "64"))
 CUT_MIB = 96
 CUTS = 10
 MB_PER_S = 60
