@@ -15,6 +15,8 @@ import sys
 import time
 import typing as t
 
+import pytest
+
 from ansible_collections.muster.training.plugins.module_utils._node import pod_store
 from ansible_collections.muster.training.tests.e2e.counting_proxy import CountingProxy
 from ansible_collections.muster.training.tests.e2e.service_world import ServiceWorld, Store, rclone
