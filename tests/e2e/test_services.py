@@ -65,7 +65,8 @@ def test_two_services_from_ten_nodes(services: ServiceWorld, store: Store, bao: 
     """A store with two buckets and a service of secrets; each node is asked once, all at the same time."""
     services.inventory = services.root / "ten.muster_local.yml"
     services.inventory.write_text("plugin: muster.training.local\nnodes: 10\n")
-    result = play(services, [bind_bao(bao), services.bind(store)], {**KEYS, "BAO_TOKEN": ROOT_TOKEN})
+    env = {**KEYS, "BAO_TOKEN": ROOT_TOKEN}
+    result = play(services, [bind_bao(bao), services.bind(store)], env, muster_cluster="local")
     assert result.code == 0, result.output
     assert [row["ok"] for row in services.binding()["reachable_from"]] == [True] * 10
     load = os.getloadavg()[0]
