@@ -39,14 +39,15 @@ def services_python() -> str:
 
 # argv: folder for job events, ansible-playbook, its words. As AWX runs a playbook: with a pseudo-terminal and events.
 RUNNER = """
-import pathlib, shlex, shutil, sys
+import os, pathlib, shlex, shutil, sys
 import ansible_runner
 target, program, *words = sys.argv[1:]
+os.environ["PATH"] = os.path.dirname(program) + ":" + os.environ["PATH"]
 playbook = words.pop(next(n for n, word in enumerate(words) if word.startswith("muster.training.")))
 private = pathlib.Path(target).with_name("runner-private")
 (private / "project").mkdir(parents=True)
-done = ansible_runner.run(private_data_dir=str(private), ident="1", binary=program, playbook=playbook,
-                          cmdline=shlex.join(words), suppress_env_files=True)
+done = ansible_runner.run(private_data_dir=str(private), ident="1", playbook=playbook, cmdline=shlex.join(words),
+                          suppress_env_files=True)
 shutil.copytree(private / "artifacts" / "1" / "job_events", target)
 sys.exit(done.rc)
 """
