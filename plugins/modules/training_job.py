@@ -303,10 +303,15 @@ options:
           binding:
             description:
               - Name of the binding of an object store whose bucket for C(datasets) holds the data.
-              - Plain hosts only; refused on Kubernetes.
             type: str
           prefix:
             description: Folder of the bucket, or one object in it. The default is the whole bucket.
+            type: str
+          cache:
+            description:
+              - Folder of a mount of the job in which the pods of a node stage the dataset once for all of them, and
+                later runs find it. The default is a volume of each pod.
+              - Needs the Kubernetes backend.
             type: str
       mounts:
         description:

@@ -22,6 +22,7 @@ from ansible_collections.muster.training.tests.support import debian, sshd
 TOGETHER = frozenset(
     f"test_{name}.py"
     for name in (
+        "checkpoint_figures",
         "dataset_figures",
         "datasets",
         "secrets_of_services",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses
 import json
@@ -12,13 +13,15 @@ import os
 import pathlib
 import shutil
 import socket
+import ssl
 import subprocess
 import time
 import typing as t
 import urllib.error
 import urllib.request
 
-from ansible_collections.muster.training.plugins.plugin_utils._services.component import Site
+from ansible_collections.muster.training.plugins.plugin_utils._services import own_certificate
+from ansible_collections.muster.training.plugins.plugin_utils._services.component import TLS_CERTIFICATE, TLS_KEY, Site
 from ansible_collections.muster.training.plugins.plugin_utils._services.seaweedfs import COMPONENT
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import deployed
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
@@ -34,12 +37,42 @@ def services_python() -> str:
     return named if named and shutil.which(named) else ""
 
 
+# argv: folder for job events, ansible-playbook, its words. As AWX runs a playbook: with a pseudo-terminal and events.
+RUNNER = """
+import os, pathlib, shlex, shutil, sys
+import ansible_runner
+target, program, *words = sys.argv[1:]
+os.environ["PATH"] = os.path.dirname(program) + ":" + os.environ["PATH"]
+playbook = words.pop(next(n for n, word in enumerate(words) if word.startswith("muster.training.")))
+private = pathlib.Path(target).with_name("runner-private")
+(private / "project").mkdir(parents=True)
+done = ansible_runner.run(private_data_dir=str(private), ident="1", playbook=playbook, cmdline=shlex.join(words),
+                          suppress_env_files=True)
+shutil.copytree(private / "artifacts" / "1" / "job_events", target)
+sys.exit(done.rc)
+"""
+
+
 class ServiceWorld(World):
     """A world whose controller is the environment with the services' libraries."""
 
     def __init__(self, root: pathlib.Path) -> None:
         super().__init__(root)
         self.program = str(pathlib.Path(services_python()).parent / "ansible-playbook")
+
+    def use_core(self, python: pathlib.Path) -> None:
+        """Run playbooks by another ansible-core, the one of ``python``, with the services' libraries behind its own."""
+        text = "import sysconfig; print(sysconfig.get_path('purelib'))"
+        libraries = subprocess.run([services_python(), "-c", text], capture_output=True, text=True, check=True).stdout
+        program = self.root / "ansible-playbook"
+        begin = f"#!{python}\nimport sys\nsys.path.append({libraries.strip()!r})\n"
+        program.write_text(f"{begin}from ansible.cli.playbook import main\nsys.exit(main())\n")
+        program.chmod(0o755)
+        self.program = str(program)
+
+    def use_runner(self, events: pathlib.Path) -> None:
+        """Run the next playbook under ansible-runner, which leaves its job events in a folder."""
+        self.prefix = (services_python(), "-c", RUNNER, str(events))
 
     def bind(self, store: Store, **changes: t.Any) -> dict[str, t.Any]:
         """Return a service of ``muster_services`` that binds the store."""
@@ -105,6 +138,17 @@ class Store:
         )
 
 
+def rclone(store: Store, *words: str) -> subprocess.Popen[bytes]:
+    """Start rclone, which copies between files and ``BUCKET/KEY``, in the order of its own words."""
+    options = (
+        f":s3,provider=SeaweedFS,access_key_id={ACCESS},secret_access_key='{SECRET}',"
+        f"endpoint='{store.endpoint}',region=us-east-1:"
+    )
+    program = str(pathlib.Path(services_python()).parent / "rclone")
+    places = [word if word.startswith("/") else f"{options}{word}" for word in words[1:]]
+    return subprocess.Popen([program, "--config", os.devnull, words[0], *places])
+
+
 @contextlib.contextmanager
 def seaweedfs(root: pathlib.Path, buckets: str = "ckpt,data") -> t.Iterator[Store]:
     """Run SeaweedFS with these buckets."""
@@ -133,14 +177,16 @@ def seaweedfs(root: pathlib.Path, buckets: str = "ckpt,data") -> t.Iterator[Stor
 
 
 @contextlib.contextmanager
-def deployed_seaweedfs(world: ServiceWorld) -> t.Iterator[list[str]]:
+def deployed_seaweedfs(world: ServiceWorld, scheme: str = "http") -> t.Iterator[list[str]]:
     """Run SeaweedFS as it is deployed, as the service own; yield its credentials."""
     root = world.root / "own"
     for name in ("data", "files"):
         (root / name).mkdir(parents=True)
     port = next(port for port in iter(free_port, None) if port < 54000)
-    site = Site("own", f"http://127.0.0.1:{port}", "127.0.0.1", port, str(root / "data"), str(root / "files"))
-    made = COMPONENT.make_credentials()
+    site = Site("own", f"{scheme}://127.0.0.1:{port}", "127.0.0.1", port, str(root / "data"), str(root / "files"))
+    pair = own_certificate.make("own") if scheme == "https" else []
+    texts = zip((TLS_KEY, TLS_CERTIFICATE), pair, strict=False)
+    made = COMPONENT.make_credentials() | {name: base64.b64encode(text.encode()).decode() for name, text in texts}
     for name, text in COMPONENT.write_files(site, made).items():
         (root / "files" / name).write_text(text)
     home = StateHome({"path": str(world.state)}, "local")
@@ -150,20 +196,23 @@ def deployed_seaweedfs(world: ServiceWorld) -> t.Iterator[list[str]]:
     with (root / "weed.log").open("wb") as log:
         process = subprocess.Popen([weed, *COMPONENT.command(site)], cwd=root, stdout=log, stderr=log, env={})
     try:
-        wait_for(f"{site.endpoint}{COMPONENT.ready}", process, root / "weed.log")
+        wait_for(f"{site.endpoint}{COMPONENT.ready}", process, root / "weed.log", ca=pair[1:])
         yield list(made.values())
     finally:
         process.kill()
         process.wait()
 
 
-def wait_for(url: str, process: subprocess.Popen[bytes], log: pathlib.Path, within_s: float = 60.0) -> None:
-    """Wait until a server gives any HTTP answer."""
+def wait_for(
+    url: str, process: subprocess.Popen[bytes], log: pathlib.Path, within_s: float = 60.0, ca: t.Sequence[str] = ()
+) -> None:
+    """Wait until a server gives any HTTP answer; ``ca`` is the certificate of its own that is trusted."""
     end = time.monotonic() + within_s
+    trusted = urllib.request.HTTPSHandler(context=ssl.create_default_context(cadata="".join(ca) or None))
     while True:
         assert process.poll() is None and time.monotonic() < end, log.read_text(errors="replace")[-3000:]
         try:
-            urllib.request.build_opener().open(url, timeout=2).close()
+            urllib.request.build_opener(trusted).open(url, timeout=2).close()
             return
         except urllib.error.HTTPError:
             return

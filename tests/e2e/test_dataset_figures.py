@@ -5,36 +5,29 @@
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import json
 import os
 import pathlib
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 import typing as t
-import urllib.parse
 
 import pytest
 
-from ansible_collections.muster.training.tests.e2e.service_world import (
-    ACCESS,
-    SECRET,
-    ServiceWorld,
-    Store,
-    services_python,
-)
+from ansible_collections.muster.training.tests.e2e.counting_proxy import CountingProxy
+from ansible_collections.muster.training.tests.e2e.service_world import ServiceWorld, Store, rclone
 
 # The gate is for 1024; `make test` moves less.
-SIZE_MIB = int(os.environ.get("MUSTER_DATASET_MIB", "256"))
+SIZE_MIB = int(os.environ.get("MUSTER_DATASET_MIB", "64"))
 CUT_MIB = 96
 CUTS = 10
 MB_PER_S = 60
+LINK_MB_PER_S = 125
 # argv: state root, JSON {rows, urls}. Plans and stages until all is there, as the controller does.
 AGENT = """
 import json, pathlib, sys
@@ -81,15 +74,6 @@ def start_agent(state: pathlib.Path, given: dict[str, t.Any]) -> subprocess.Pope
     return subprocess.Popen([sys.executable, "-c", AGENT, str(state), json.dumps(given)])
 
 
-def start_rclone(store: Store, target: pathlib.Path) -> subprocess.Popen[bytes]:
-    program = str(pathlib.Path(services_python()).parent / "rclone")
-    source = (
-        f":s3,provider=SeaweedFS,access_key_id={ACCESS},secret_access_key='{SECRET}',"
-        f"endpoint='{store.endpoint}',region=us-east-1:data/speed"
-    )
-    return subprocess.Popen([program, "--config", os.devnull, "copy", source, str(target)])
-
-
 def wait_all(processes: list[subprocess.Popen[bytes]]) -> float:
     """Return the seconds until all have ended well."""
     began = time.monotonic()
@@ -98,17 +82,23 @@ def wait_all(processes: list[subprocess.Popen[bytes]]) -> float:
     return time.monotonic() - began
 
 
-def test_two_nodes_stage_nearly_as_fast_as_rclone(services: ServiceWorld, store: Store) -> None:
-    """In turns, so that other load of the machine meets both."""
-    given = upload(store, {f"speed/part-{n}": SIZE_MIB // 4 for n in range(4)}, store.endpoint)
+@pytest.mark.parametrize(
+    "link",
+    [pytest.param(0, id="loopback"), pytest.param(LINK_MB_PER_S, id="a link of 1 Gb/s", marks=pytest.mark.long)],
+)
+def test_two_nodes_stage_nearly_as_fast_as_rclone(services: ServiceWorld, store: Store, link: int) -> None:
+    """In turns, so that other load of the machine meets both; over a link that limits both, and without one."""
+    proxy = CountingProxy(store.endpoint, link) if link else None
+    seen = dataclasses.replace(store, endpoint=proxy.url) if proxy else store
+    given = upload(store, {f"speed/part-{n}": SIZE_MIB // 4 for n in range(4)}, seen.endpoint)
     seconds: dict[str, list[float]] = {"stage": [], "rclone": []}
-    for turn in range(3):
+    for turn in range(1 if link else 3):
         for kind in ("stage", "rclone") if turn % 2 == 0 else ("rclone", "stage"):
             roots = [services.root / f"{kind}-{node}" for node in range(2)]
             if kind == "stage":
                 processes = [start_agent(root, given) for root in roots]
             else:
-                processes = [start_rclone(store, root) for root in roots]
+                processes = [rclone(seen, "copy", "data/speed", str(root)) for root in roots]
             seconds[kind].append(wait_all(processes))
             moved = [path for root in roots for path in root.rglob("part-*") if path.is_file()]
             assert sum(path.stat().st_size for path in moved) == 2 * SIZE_MIB << 20
@@ -118,51 +108,19 @@ def test_two_nodes_stage_nearly_as_fast_as_rclone(services: ServiceWorld, store:
     ratio = speeds["stage"] / speeds["rclone"]
     print(f"stage {SIZE_MIB} MiB to two nodes: {speeds['stage']:.0f} MiB/s, rclone {speeds['rclone']:.0f}: {ratio:.2f}")
     print({kind: [round(value, 2) for value in found] for kind, found in seconds.items()})
+    if proxy:
+        proxy.close()
+        assert ratio >= 0.8
     assert ratio >= 0.1
     if ratio < 0.8:
-        # A known shortfall, not hidden: 0.33 was measured with 256 MiB.
+        # A known shortfall, not hidden: 0.39 was measured with 1 GiB. Both nodes and the store share two processors, and
+        # the MD5 that says whether an object is what the store has takes 1.35 of the 1.9 s that a GiB costs a node.
+        # rclone takes 0.4 s, and compares nothing where the object was uploaded in several parts.
         pytest.xfail(f"staging moves {ratio:.2f} of what rclone moves; the gate is 0.8")
 
 
-class CountingProxy:
-    """Passes connections on to the store and counts the bytes of its answers, at a limited speed."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = urllib.parse.urlsplit(store.endpoint)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.sent = 0
-        self._lock = threading.Lock()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _address = self._listener.accept()
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 << 10)
-                server = socket.create_connection((str(self._store.hostname), int(self._store.port or 80)))
-                for work in ((client, server, False), (server, client, True)):
-                    threading.Thread(target=self._pass_on, args=work, daemon=True).start()
-
-    def _pass_on(self, source: socket.socket, target: socket.socket, counts: bool) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(16 << 10):
-                if counts:
-                    with self._lock:
-                        self.sent += len(data)
-                        time.sleep(len(data) / (MB_PER_S * 1e6))
-                target.sendall(data)
-        for end in (source, target):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-
-
 def test_after_cuts_at_random_moments_little_is_sent_twice(services: ServiceWorld, store: Store) -> None:
-    proxy = CountingProxy(store)
+    proxy = CountingProxy(store.endpoint, MB_PER_S)
     given = upload(store, {"cut/big": CUT_MIB}, proxy.url)
     state = services.root / "node"
     moments = random.Random(22)

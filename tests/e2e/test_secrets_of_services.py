@@ -15,15 +15,39 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.tests.e2e.bao_world import CANARY, ROOT_TOKEN, Bao, bind_bao
+from ansible_collections.muster.training.tests.e2e.conftest import lacking
 from ansible_collections.muster.training.tests.e2e.playbook_world import assert_refused, everything, until
 from ansible_collections.muster.training.tests.e2e.service_world import KEYS, SECRET, ServiceWorld, Store
 from ansible_collections.muster.training.tests.support import canary
 
 
-def test_a_token_from_openbao_is_in_the_ranks_and_nowhere_else(services: ServiceWorld, store: Store, bao: Bao) -> None:
+def core220_python() -> pathlib.Path:
+    """Return the interpreter of the environment with ansible-core 2.20."""
+    python = pathlib.Path(__file__).parents[2] / ".venv-core220" / "bin" / "python"
+    if not python.exists():
+        lacking("there is no environment with ansible-core 2.20 (make venv-core220)")
+    return python
+
+
+# Together they have each version of ansible-core, with and without ansible-runner.
+CONTROLLERS = [
+    pytest.param("2.21", id="core 2.21"),
+    pytest.param("2.20 runner", id="core 2.20 under ansible-runner"),
+    pytest.param("2.21 runner", id="core 2.21 under ansible-runner", marks=pytest.mark.long),
+    pytest.param("2.20", id="core 2.20", marks=pytest.mark.long),
+]
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_a_token_from_openbao_is_in_the_ranks_and_nowhere_else(
+    services: ServiceWorld, store: Store, bao: Bao, controller: str
+) -> None:
     """The token of the job, the token of the service and the keys of the store: success at the highest verbosity."""
     env = {**KEYS, "BAO_TOKEN": ROOT_TOKEN}
-    env |= canary.loud(services.root / "reports")
+    reports = services.root / "reports"
+    env |= canary.loud(reports)
+    if controller.startswith("2.20"):
+        services.use_core(core220_python())
     bound = services.start("services", env=env, args=("-vvvvv",), muster_services=[bind_bao(bao), services.bind(store)])
     assert bound.wait().code == 0, bound.output
     (services.root / "expected").write_text(CANARY)
@@ -38,6 +62,8 @@ def test_a_token_from_openbao_is_in_the_ranks_and_nowhere_else(services: Service
     job = services.job(
         command=["sh", "-c", text, waits], secret_refs=refs, checkpoints={"binding": "store", "grace_s": 1}
     )
+    if controller.endswith("runner"):
+        services.use_runner(reports / canary.REPORTS["job events of ansible-runner"])
     play = services.start(job=job, env=env, args=("-vvvvv", "--diff"))
     until(lambda: all((services.root / f"up-{rank}").exists() for rank in (0, 1)), "both ranks with their secrets", 60)
     ours = frozenset(pid for pid, _command, environment in everything() if os.fsencode(services.root) in environment)
@@ -48,7 +74,10 @@ def test_a_token_from_openbao_is_in_the_ranks_and_nowhere_else(services: Service
     services.finish()
     result = play.wait()
     assert result.code == 0, result.output
-    reports = services.root / "reports"
+    assert f"[core {controller[:4]}." in bound.output
+    events = list(canary._report("runner")(canary.Places(services.state, services.nodes, (), reports=reports)))
+    # The plays, their tasks and the results of each host.
+    assert bool(events) is controller.endswith("runner") and (not events or len(events) > 20)
     assert (reports / "junit").is_dir() and (reports / "tree").is_dir()
     after = canary.Places(services.state, services.nodes, (play.log, bound.log), reports=reports)
     for value in (CANARY, ROOT_TOKEN, SECRET):

@@ -12,7 +12,9 @@ import contextlib
 import hashlib
 import http.server
 import re
+import ssl
 import threading
+import time
 import typing as t
 import urllib.parse
 import xml.sax.saxutils
@@ -32,7 +34,11 @@ class ObjectStore:
         self.headers: dict[str, str] = {}
         # (method, path) -> what is done instead, once each: a status, or "cut" for half of the body.
         self.faults: dict[tuple[str, str], list[int | str]] = {}
+        # method -> the status and the code with which all such requests are refused.
+        self.refusals: dict[str, tuple[int, str]] = {}
         self.url = ""
+        # How long each answer takes, and how far its clock is ahead.
+        self.delay_s = self.ahead_s = 0.0
 
     def etag(self, key: str) -> str:
         """Return the ETag of an object, in quotes."""
@@ -65,7 +71,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: t.Any) -> None:
         """Print nothing."""
 
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """Return the time of the store."""
+        return super().date_time_string(int((time.time() if timestamp is None else timestamp) + self.store.ahead_s))
+
     def _carry_out(self) -> None:
+        time.sleep(self.store.delay_s)
         parts = urllib.parse.urlsplit(self.path)
         path = urllib.parse.unquote(parts.path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -75,8 +86,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if isinstance(fault, int):
             self._answer(fault, b"<Error><Code>InternalError</Code></Error>")
             return
+        if self.command in self.store.refusals:
+            status, code = self.store.refusals[self.command]
+            self._answer(status, f"<Error><Code>{code}</Code><Region>eu-west-1</Region></Error>".encode())
+            return
         bucket, _slash, key = path.lstrip("/").partition("/")
-        if bucket not in self.store.buckets:
+        if bucket not in self.store.buckets and self.command == "PUT" and not key:
+            self.store.buckets.add(bucket)
+            self._answer(200)
+        elif bucket not in self.store.buckets:
             self._answer(404, b"<Error><Code>NoSuchBucket</Code></Error>")
         elif not key:
             self._answer(200, self.store.list_page(parts.query) if self.store.listed is None else self.store.listed)
@@ -119,13 +137,19 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def running() -> t.Iterator[ObjectStore]:
-    """Serve a store on loopback."""
+def running(certificate: tuple[str, str] | None = None) -> t.Iterator[ObjectStore]:
+    """Serve a store on loopback; over TLS with the files of a certificate and its key."""
     store = ObjectStore()
     handler = type("Handler", (_Handler,), {"store": store})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True
-        store.url = f"http://127.0.0.1:{server.server_address[1]}"
+        store.url = f"http{'s' if certificate else ''}://127.0.0.1:{server.server_address[1]}"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+            # A client that hangs up is what this is about.
+            server.handle_error = lambda *_args: None  # type: ignore[method-assign]
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         yield store
         server.shutdown()

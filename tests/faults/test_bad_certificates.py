@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
-import ipaddress
 import pathlib
 import ssl
 import threading
@@ -15,10 +13,6 @@ import typing as t
 from collections.abc import Iterator
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from ansible_collections.muster.training.plugins.module_utils._http.connection_pool import ConnectionPool
 from ansible_collections.muster.training.plugins.module_utils._http.tls import TlsOptions
@@ -38,6 +32,7 @@ from ansible_collections.muster.training.tests.fakes.pool_world import Lines
 from ansible_collections.muster.training.tests.fakes.sim_provider import SimProber, h100
 from ansible_collections.muster.training.tests.fakes.virtual import InlineScheduler, VirtualClock
 from ansible_collections.muster.training.tests.fakes.wire import TOKEN
+from ansible_collections.muster.training.tests.support.certificates import make_certificate
 
 PROVIDERS = ["lambda", "runpod", "vastai", "shadeform"]
 LOOPBACK = "127.0.0.1"
@@ -49,34 +44,6 @@ CERTIFICATES = {
     "not valid yet": (LOOPBACK, 1, 9, True),
     "of another host": ("192.0.2.9", -1, 1, True),
 }
-
-
-def make_certificate(
-    folder: pathlib.Path, address: str, first: int, last: int, *, has_authority: bool = False
-) -> tuple[str, str]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    signer = ec.generate_private_key(ec.SECP256R1()) if has_authority else key
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "an API")])
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "an authority")]) if has_authority else name
-    today = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(today + datetime.timedelta(days=first))
-        .not_valid_after(today + datetime.timedelta(days=last))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]), False)
-        .add_extension(x509.BasicConstraints(ca=not has_authority, path_length=None), True)
-        .sign(signer, hashes.SHA256())
-    )
-    paths = folder / "cert.pem", folder / "key.pem"
-    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    paths[1].write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return str(paths[0]), str(paths[1])
 
 
 @contextlib.contextmanager

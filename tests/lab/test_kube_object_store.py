@@ -24,7 +24,7 @@ from ansible_collections.muster.training.tests.lab.kube_registry import registry
 from ansible_collections.muster.training.tests.support.kube_lab import NOTES, KubeLab, kube_lab
 
 __all__ = ["kube_lab"]
-_DATA = "/var/tmp/muster-store"
+_DATA, _CACHE = "/var/tmp/muster-store", "/var/tmp/muster-cache"
 
 
 class World(t.NamedTuple):
@@ -201,6 +201,33 @@ def stored(world: World) -> bool:
     """Return whether the run has told that a checkpoint is in the bucket."""
     places = list((world.controller.folder / "state").glob("*/runs/*/events.jsonl"))
     return any("checkpoint_stored" in place.read_text() for place in places)
+
+
+def test_workers_of_an_mpi_job_read_the_data_that_they_share_on_their_node(world: World) -> None:
+    lab = world.controller.lab
+    lab.cluster.install(["mpi-operator"])
+    for node in lab.nodes:
+        lab.on_node(node, "mkdir", "-p", _CACHE)
+    program = 'echo "rank $OMPI_COMM_WORLD_RANK reads $(cat $MUSTER_DATASET_TEXT/a.txt)"'
+    job = command(
+        "sh",
+        "-c",
+        program,
+        launcher="mpi",
+        mounts=[{"name": "cache", "path": "/cache", "host_path": _CACHE}],
+        datasets=[{"name": "text", "binding": "store", "prefix": "text", "cache": "/cache"}],
+    )
+    try:
+        code, output = world.controller.play("train", job, muster_run_id="mpi-data")
+        assert code == 0, output
+        _record, folder = world.controller.run("mpi-data")
+        text = "".join(place.read_text() for place in (folder / "logs").iterdir())
+        assert "rank 0 reads lines" in text and "rank 1 reads lines" in text, text
+        staged = [lab.on_node(node, "sh", "-c", f"find {_CACHE} -name a.txt").split() for node in lab.nodes]
+        assert {len(found) for found in staged} <= {0, 1} and any(staged), staged
+    finally:
+        for node in lab.nodes:
+            lab.on_node(node, "rm", "-rf", _CACHE)
 
 
 def test_a_removal_keeps_the_claim_unless_the_data_is_to_go(world: World) -> None:

@@ -46,6 +46,7 @@ REPORTS: t.Final = {
     "fact cache": "facts",
     "journal and syslog": "journal",
     "pod specs, objects and events": "cluster",
+    "job events of ansible-runner": "runner",
 }
 
 

@@ -99,6 +99,7 @@ class Dataset:
 
     ``stage``: the file or folder ``path`` of the controller, or the objects below ``prefix`` of a binding's bucket,
     come to the nodes. ``stream``: the program reads the bucket itself. ``mount``: the nodes have it at ``path``.
+    ``cache``: the folder of a mount in which the pods of a node stage it once for all of them.
     """
 
     name: str = f.field(f.name(NAME_LIMIT))
@@ -107,6 +108,7 @@ class Dataset:
     read_only: bool = f.field(f.boolean, True)
     binding: str | None = f.field(f.text, None)
     prefix: str | None = f.field(f.text, None)
+    cache: str | None = f.field(f.text, None)
 
     @property
     def is_local(self) -> bool:

@@ -97,20 +97,11 @@ _NOT_YET_ANYWHERE: tuple[UnsupportedOption, ...] = (
     ("job.mounts.binding", lambda j: any(m.binding for m in j.mounts), "service bindings"),
     ("job.tracking", lambda j: j.tracking is not None, "service bindings"),
 )
-# Their pods are made by operators of their own, from more than one template.
-_NO_STORE: t.Final = ("rayjob", "mpijob")
-_NOT_YET_ON_KUBERNETES: tuple[UnsupportedOption, ...] = (
-    (
-        "job.checkpoints.binding",
-        lambda j: j.checkpoints.binding is not None and j.engine in _NO_STORE,
-        "service bindings of the engines mpijob and rayjob",
-    ),
-    (
-        "job.datasets.binding",
-        lambda j: any(d.binding for d in j.datasets) and j.engine in _NO_STORE,
-        "service bindings of the engines mpijob and rayjob",
-    ),
-)
+# Why pods of these engines cannot continue from one checkpoint of a bucket, as those of the others do when they start.
+_NO_STORED_CHECKPOINTS: t.Final = {
+    "mpijob": "the launcher is started again without the workers, which would continue from different ones",
+    "rayjob": "Ray starts and restarts its workers by itself, from the storage that Ray Train has",
+}
 _NOT_YET_ON_HOSTS: tuple[UnsupportedOption, ...] = (("job.mounts", lambda j: bool(j.mounts), "service bindings"),)
 
 
@@ -126,7 +117,7 @@ def check_backend(job: Job) -> None:
                 raise InputError(option, "is not supported on plain hosts", f"It {_NEEDS_KUBERNETES}")
     _check_warm(job)
     _check_secrets(job)
-    own = _NOT_YET_ON_KUBERNETES if job.on_kubernetes else _NOT_YET_ON_HOSTS
+    own = () if job.on_kubernetes else _NOT_YET_ON_HOSTS
     for option, is_used, feature in (*_NOT_YET_ANYWHERE, *own):
         if is_used(job):
             raise InputError(option, f"is not available yet on {where}: it comes with {feature}")
@@ -231,6 +222,7 @@ def _check_kubernetes(job: Job) -> None:
         raise InputError("job.resources.shm", "must be less than job.resources.memory, which it counts against")
     _check_elastic(job)
     _check_mounts(job)
+    _check_stores(job)
     _check_checkpoint_path(job)
 
 
@@ -277,6 +269,17 @@ def _check_secrets(job: Job) -> None:
                 f"names another namespace for '{ref.name}': pods read the Secrets of their own",
                 "Leave the namespace out, and create the Secret in the job's",
             )
+
+
+def _check_stores(job: Job) -> None:
+    why = _NO_STORED_CHECKPOINTS.get(str(job.engine))
+    if why and job.checkpoints.binding is not None:
+        fix = "Name a claim in mounts and a path below it in checkpoints.path, or use engine: jobset"
+        raise InputError("job.checkpoints.binding", f"is not supported by the engine {job.engine}: {why}", fix)
+    for dataset in job.datasets:
+        if job.engine == "rayjob" and dataset.mode == "stream":
+            option = f"job.datasets.{dataset.name}.mode"
+            raise InputError(option, "stream is not supported by the engine rayjob", "Use mode: stage")
 
 
 def _check_mounts(job: Job) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import typing as t
 
 from .errors import InputError
+from .job_backends import is_below
 
 if t.TYPE_CHECKING:
     from .job import Dataset, Job
@@ -31,12 +32,30 @@ def check_datasets(job: Job) -> None:
         option = f"job.datasets.{dataset.name}"
         if names.count(dataset.name) > 1:
             raise InputError("job.datasets", f"'{dataset.name}' is listed twice")
+        _check_cache(job, dataset, option)
         if dataset.mode == "mount":
             _check_mount(job, dataset, option)
         elif dataset.binding is not None:
             _check_bound(dataset, option)
         else:
             _check_local(dataset, option)
+
+
+def _check_cache(job: Job, dataset: Dataset, option: str) -> None:
+    if dataset.cache is None:
+        return
+    if not job.on_kubernetes:
+        raise InputError(f"{option}.cache", "is for pods", "Plain hosts stage a dataset once a node anyway")
+    if dataset.mode != "stage" or dataset.binding is None:
+        raise InputError(f"{option}.cache", "is for a dataset that is staged from a binding")
+    mounts = [mount for mount in job.mounts if is_below(dataset.cache, mount.path)]
+    if not dataset.cache.startswith("/") or not mounts:
+        raise InputError(
+            f"{option}.cache", "is on no mount", "Name a folder of the node (host_path) or a claim in mounts"
+        )
+    nearest = max(mounts, key=lambda mount: len(mount.path))
+    if nearest.read_only:
+        raise InputError(f"{option}.cache", f"is on the mount '{nearest.name}', which is read_only")
 
 
 def _check_mount(job: Job, dataset: Dataset, option: str) -> None:

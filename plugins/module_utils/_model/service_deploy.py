@@ -26,8 +26,8 @@ class Deploy:
     """One of ``host`` and ``namespace`` is set.
 
     ``address``: the one by which nodes reach the host. ``node``: the Node that the pod is bound to. ``claim``: the
-    claim of the data, by default one that is made; ``host_path``: a folder of that Node for it. ``delete_data``:
-    whether ``state: absent`` deletes the data.
+    claim of the data, by default one that is made; ``host_path``: a folder of that Node for it. ``tls``: HTTPS also
+    where the service can do without. ``delete_data``: whether ``state: absent`` deletes the data.
     """
 
     host: str | None = f.field(f.text, None)
@@ -41,6 +41,7 @@ class Deploy:
     host_path: str | None = f.field(f.text, None)
     claim: str | None = f.field(f.name(63), None)
     image: str | None = f.field(f.text, None)
+    tls: bool = f.field(f.boolean, False)
     delete_data: bool = f.field(f.boolean, False)
 
 

@@ -29,10 +29,7 @@ def answer(request: NodeRequest, state: pathlib.Path) -> dict[str, t.Any]:
 
 
 _STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
-    "write_probe": s3_check.write_probe,
-    "read_probe": s3_check.read_probe,
     "clean_up": s3_check.clean_up,
-    "make_buckets": s3_check.make_buckets,
     "visit": s3_check.visit,
     "restore": checkpoint_sync.restore,
     "list": dataset_stage.list_objects,

@@ -20,7 +20,7 @@ import time
 import typing as t
 import urllib.parse
 
-from . import placed_files
+from . import files, placed_files
 from .commands import read_unit, run
 from .placed_files import Recorder, place_of
 
@@ -50,6 +50,7 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
         "problem_of_service": _find_problem(request["ready"]),
         "foreign": place_of(request["unit_file"], root).exists() and recorder.read() is None,
         "data": data.is_dir() and any(data.iterdir()),
+        "keys": _read_keys(request),
         "free_bytes": _free_bytes(data),
     }
 
@@ -64,6 +65,8 @@ def _bring(request: NodeRequest) -> dict[str, t.Any]:
 def _apply(request: NodeRequest) -> dict[str, t.Any]:
     """Place files, the record first, start the unit with them, and wait until the service is ready."""
     recorder = _recorder(request)
+    if not _hold_keys(request):
+        return {"problem": f"the service {request['service']} has other keys: another controller deployed it meanwhile"}
     about = {name: request[name] for name in ("unit", "cluster", "start_with", "data")}
     # No release is there until its program is: what was cut off is done again.
     result = recorder.apply(request["files"], request.get("obsolete", []), {**about, "release": None})
@@ -159,7 +162,10 @@ def _remove(request: NodeRequest) -> dict[str, t.Any]:
         if link.is_symlink():
             link.unlink()
     place_of(recorder.path, root).unlink(missing_ok=True)
-    placed_files.remove_empty(record.get("folders", []))
+    keys = _keys_file(request)
+    if not data.exists():
+        keys.unlink(missing_ok=True)
+    placed_files.remove_empty([*record.get("folders", []), str(keys.parent)])
     if root == "/":
         run("systemctl", "daemon-reload")
         run("systemctl", "reset-failed", record["unit"], check=False)
@@ -168,6 +174,27 @@ def _remove(request: NodeRequest) -> dict[str, t.Any]:
 
 def _recorder(request: NodeRequest) -> Recorder:
     return Recorder(f"var/lib/muster/service-{request['service']}.json", (), request.get("root", "/"))
+
+
+def _keys_file(request: NodeRequest) -> pathlib.Path:
+    """Return where it says which keys the service's data belongs to; it stays as long as the data does."""
+    return place_of(f"var/lib/muster/service-{request['service']}.keys", request.get("root", "/"))
+
+
+def _read_keys(request: NodeRequest) -> str | None:
+    """Return the fingerprint of the service's keys, None where there is none."""
+    place = _keys_file(request)
+    return place.read_text() if place.is_file() else None
+
+
+def _hold_keys(request: NodeRequest) -> bool:
+    """Note which keys the service has; return whether those are the ones that it had already."""
+    if _read_keys(request) not in (None, request["keys"]):
+        return False
+    place = _keys_file(request)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    files.write_atomic(place, request["keys"].encode())
+    return True
 
 
 def _last_words(unit: str) -> str:

@@ -50,26 +50,36 @@ def stage(given: Given, run_dir: pathlib.Path, say: Say) -> None:
     :raises PodRefusal: when one cannot be had.
     """
     for item in given.get("datasets", []):
-        state = run_dir / "staged"
-        about = {"dataset": item["dataset"], "name": item["name"], "ca": item["ca"]}
-        began = time.monotonic()
-        found = dataset_stage.plan({**about, "objects": item["objects"]}, state)
-        _require(found, item["name"])
-        missing, needed = found["missing"], found.get("needed", 0)
-        while missing:
-            urls = {str(number): item["urls"][number] for number in missing}
-            answer = dataset_stage.stage({**about, "urls": urls, "seconds": _STAGE_S}, state)
-            _require(answer, item["name"])
-            missing = answer["missing"]
-        place = run_dir / "data" / files.plain_name(item["name"])
-        place.parent.mkdir(parents=True, exist_ok=True)
-        tree = dataset_stage.StagedDataset(state, item["dataset"]).folder / "tree"
-        tree.mkdir(exist_ok=True)
-        if not place.is_symlink():
-            place.symlink_to(tree)
-        seconds = time.monotonic() - began
-        what = f"{len(item['objects'])} objects, {needed / 2**20:.1f} MiB"
-        say(f"dataset {item['name']}: {what} staged in {seconds:.1f} s")
+        try:
+            _stage_one(item, run_dir, say)
+        except OSError as exc:
+            place = exc.filename or item.get("cache") or run_dir
+            problem = f"dataset {item['name']}: {place} cannot be written: {exc.strerror}"
+            raise pod_preflight.PodRefusal(problem, os.EX_UNAVAILABLE) from exc
+
+
+def _stage_one(item: t.Mapping[str, t.Any], run_dir: pathlib.Path, say: Say) -> None:
+    """Stage one dataset, in the folder that pods of a node share where there is one: each takes what others staged."""
+    state = pathlib.Path(item["cache"]) if item.get("cache") else run_dir / "staged"
+    about = {"dataset": item["dataset"], "name": item["name"], "ca": item["ca"]}
+    began = time.monotonic()
+    found = dataset_stage.plan({**about, "objects": item["objects"]}, state)
+    _require(found, item["name"])
+    missing, needed = found["missing"], found.get("needed", 0)
+    while missing:
+        urls = {str(number): item["urls"][number] for number in missing}
+        answer = dataset_stage.stage({**about, "urls": urls, "seconds": _STAGE_S}, state)
+        _require(answer, item["name"])
+        missing = answer["missing"]
+    place = run_dir / "data" / files.plain_name(item["name"])
+    place.parent.mkdir(parents=True, exist_ok=True)
+    tree = dataset_stage.StagedDataset(state, item["dataset"]).folder / "tree"
+    tree.mkdir(exist_ok=True)
+    if not place.is_symlink():
+        place.symlink_to(tree)
+    seconds = time.monotonic() - began
+    what = f"{len(item['objects'])} objects, {needed / 2**20:.1f} MiB"
+    say(f"dataset {item['name']}: {what} staged in {seconds:.1f} s")
 
 
 def restore(

@@ -10,6 +10,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import concurrent.futures
 import email.utils
 import hashlib
 import time
@@ -70,33 +71,35 @@ def read_probe(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def visit(request: NodeRequest) -> dict[str, t.Any]:
-    """Carry out a whole check by itself, beside other nodes that do the same: for pods, which are asked once.
+    """Check several stores at once, beside other nodes that do the same: all that a node is asked of services.
 
-    ``checks``: for each bucket a ``write`` and, where objects are written, a ``read`` of what another node writes.
-    ``make``: the buckets to make first; the other nodes wait for those. ``wait_s``: how long to wait for others.
-    An answer has ``unread`` when what another node should have written did not come.
+    ``stores``: for each its ``ca``, the buckets to ``make`` first, and ``checks``: for each bucket a ``write`` and,
+    where objects are written, a ``read`` of what another node writes. ``wait_s``: how long to wait for that one.
+    An answer has ``wrote`` when an object was written, and ``unread`` when what another node writes did not come.
     """
     until = time.monotonic() + float(request["wait_s"])
-    made = make_buckets({"ca": request.get("ca"), **request["make"]}) if request.get("make") else {"ok": True}
+    with concurrent.futures.ThreadPoolExecutor(max_workers=min(8, max(1, len(request["stores"])))) as pool:
+        return {"stores": list(pool.map(lambda store: _visit_store(store, until), request["stores"]))}
+
+
+def _visit_store(store: NodeRequest, until: float) -> dict[str, t.Any]:
+    made = make_buckets({"ca": store["ca"], "buckets": store["make"]})
     if not made["ok"]:
-        return {"answers": [made for _check in request["checks"]], "made": made["made"]}
-    answers = []
-    for check in request["checks"]:
-        missing = "NoSuchBucket" if request.get("awaits") else ""
-        found = _ask_until_there(lambda check=check: write_probe(check["write"]), missing, until)  # type: ignore[misc]
-        if found["ok"] and check.get("read"):
-            read = _ask_until_there(lambda check=check: read_probe(check["read"]), "NoSuchKey", until)  # type: ignore[misc]
+        return {"made": made["made"], "answers": [made for _check in store["checks"]]}
+    answers = [write_probe({"ca": store["ca"], **check["write"]}) for check in store["checks"]]
+    for check, answer in zip(store["checks"], answers, strict=True):
+        if answer["ok"] and check.get("read"):
+            read = _read_until_there({"ca": store["ca"], **check["read"]}, until)
             # Whether that is this node's fault or the writer's, who sees both decides.
-            found |= {"unread": True} if read.get("code") == "NoSuchKey" else read
-        answers.append(found)
-    return {"answers": answers, "made": made.get("made", [])}
+            answer |= {"wrote": True, **({"unread": True} if read.get("code") == "NoSuchKey" else read)}
+    return {"made": made["made"], "answers": answers}
 
 
-def _ask_until_there(ask: t.Callable[[], dict[str, t.Any]], missing: str, until: float) -> dict[str, t.Any]:
-    """Return an answer; while what another node makes is missing, ask again."""
+def _read_until_there(request: NodeRequest, until: float) -> dict[str, t.Any]:
+    """Read what another node writes; while it is not there, try again."""
     while True:
-        answer = ask()
-        if answer["ok"] or not missing or answer.get("code") != missing or time.monotonic() > until:
+        answer = read_probe(request)
+        if answer.get("code") != "NoSuchKey" or time.monotonic() > until:
             return answer
         time.sleep(_AGAIN_S)
 

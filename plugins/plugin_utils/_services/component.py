@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import hashlib
 import secrets
 import typing as t
 
@@ -46,7 +47,7 @@ class Component:
     of the release, and in the image; ``image`` is without its version. ``ready``: the path that answers with one of
     ``statuses`` when it serves. ``make_credentials`` is called once for each service; ``write_files`` returns files
     with secrets by name; ``command`` are the words behind the program. ``secret_keys``: what a binding's credential is
-    called -> its name in the credentials. ``secure``: it serves HTTPS, with a certificate that is made for its
+    called -> its name in the credentials. ``secure``: it always serves HTTPS, with a certificate that is made for its
     addresses; ``on_node``: in clusters it is reached at its Node's address, from the controller too.
     """
 
@@ -65,10 +66,11 @@ class Component:
     secure: bool = False
     on_node: bool = False
 
-    @property
-    def scheme(self) -> str:
-        """How it is reached."""
-        return "https" if self.secure else "http"
+
+def fingerprint(credentials: Credentials) -> str:
+    """Return what tells the keys of one service from those of another; a certificate for other addresses is none."""
+    kept = sorted(f"{name}={value}" for name, value in credentials.items() if not name.startswith("TLS_"))
+    return hashlib.sha256("\n".join(kept).encode()).hexdigest()
 
 
 def certificate_of(credentials: Credentials) -> str | None:

@@ -17,7 +17,7 @@ import secrets
 import typing as t
 
 from . import own_certificate
-from .component import Component, Credentials, Site, make_token
+from .component import TLS_CERTIFICATE, TLS_KEY, Component, Credentials, Site, make_token
 
 ACCESS: t.Final = "AWS_ACCESS_KEY_ID"
 SECRET: t.Final = "AWS_SECRET_ACCESS_KEY"
@@ -42,12 +42,16 @@ def write_files(site: Site, credentials: Credentials) -> dict[str, str]:
     identities = {"identities": [{"name": "muster", "credentials": keys, "actions": _ACTIONS}]}
     key, certificate = f"{site.files}/grpc.key", f"{site.files}/grpc.crt"
     parts = [f'[grpc.{name}]\ncert = "{certificate}"\nkey = "{key}"\n' for name in _PARTS]
-    return {
+    files = {
         _IDENTITIES: json.dumps(identities),
         "security.toml": f'[grpc]\nca = "{certificate}"\n\n' + "\n".join(parts),
         "grpc.key": base64.b64decode(credentials[_KEY]).decode(),
         "grpc.crt": base64.b64decode(credentials[_CERTIFICATE]).decode(),
     }
+    if _is_secure(site):
+        for name, key in (("tls.key", TLS_KEY), ("tls.crt", TLS_CERTIFICATE)):
+            files[name] = base64.b64decode(credentials[key]).decode()
+    return files
 
 
 def command(site: Site) -> list[str]:
@@ -73,12 +77,18 @@ def command(site: Site) -> list[str]:
         "volume.preStopSeconds": "1",
         "volume.minFreeSpace": "5",
     }
+    if _is_secure(site):
+        options |= {"s3.key.file": f"{site.files}/tls.key", "s3.cert.file": f"{site.files}/tls.crt"}
     return [
         "-logtostderr=true",
         f"-config_dir={site.files}",
         "server",
         *(f"-{name}={value}" for name, value in options.items()),
     ]
+
+
+def _is_secure(site: Site) -> bool:
+    return site.endpoint.startswith("https:")
 
 
 COMPONENT: t.Final = Component(

@@ -30,7 +30,7 @@ from ..shared.pod_visits import PodVisits
 from ..shared.progress import Progress
 from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome
-from . import pod_check, store_check
+from . import store_check
 from .rented import list_rented
 
 Result = dict[str, t.Any]
@@ -59,26 +59,15 @@ def run(request: RunRequest) -> Result:
     for service in wanted:
         if service.state == "present" and service.mode == "bind":
             refuse_rented(service, rented)
-    remotes = request.connect(request.hosts)
-    made: list[Binding] = []
-    changed = False
-    for service in wanted:
-        if service.state == "absent":
-            changed = _remove(order, service) or changed
-            continue
-        if service.mode == "deploy":
-            known = read_deployed(home, service.name)
-            if known is None and order.check:
-                # Nothing is there yet that could be asked.
-                changed = True
-                continue
-            service = fill_deployed(order, service, known)
-        binding = build_binding(order, service)
-        rows, buckets = _check(order, binding, remotes)
-        current, new = _keep(order, binding, rows)
-        made.append(current)
-        changed = changed or new or bool(buckets)
-    return {"changed": changed, "bindings": [binding.to_dict() for binding in made]}
+    found = _build_bindings(order, [service for service in wanted if service.state == "present"])
+    results = _check(order, found, request.connect(request.hosts))
+    _require_usable(order, results)
+    kept = [_keep(order, binding, results[binding.name]) for binding in found]
+    gone = [_remove(order, service) for service in wanted if service.state == "absent"]
+    # A service that is deployed later has no binding yet in check mode.
+    is_new = len(found) + len(gone) < len(wanted)
+    changed = is_new or any(gone) or any(new for _current, new in kept)
+    return {"changed": changed, "bindings": [current.to_dict() for current, _new in kept]}
 
 
 def list_all(options: t.Mapping[str, t.Any]) -> Result:
@@ -91,6 +80,19 @@ def list_all(options: t.Mapping[str, t.Any]) -> Result:
         "bindings": [binding.to_dict() for binding in found],
         "matrix": {binding.name: describe_matrix(binding.reachable_from, limit=1000) for binding in found},
     }
+
+
+def _build_bindings(order: BindOrder, wanted: t.Sequence[Service]) -> list[Binding]:
+    found = []
+    for service in wanted:
+        if service.mode == "deploy":
+            known = read_deployed(order.home, service.name)
+            if known is None and order.check:
+                # Nothing is there yet that could be asked.
+                continue
+            service = fill_deployed(order, service, known)
+        found.append(build_binding(order, service))
+    return found
 
 
 def build_binding(order: BindOrder, service: Service) -> Binding:
@@ -118,8 +120,9 @@ def fill_deployed(order: BindOrder, service: Service, known: t.Mapping[str, t.An
         raise RefusedError(f"muster_services.{service.name}: it is not deployed for {order.home.folder.name}", fix)
     component = find_component(service.kind, service.provider, f"muster_services.{service.name}.provider")
     pointer = point_at(order.home, service.name, component.secret_keys)
-    ca = certificate_of(read_credentials(order.home, service.name) or {})
     address = str(known["endpoint"])
+    credentials = read_credentials(order.home, service.name) or {}
+    ca = certificate_of(credentials) if address.startswith("https:") else None
     return dataclasses.replace(service, provider=component.provider, endpoint=address, secret_ref=pointer, ca=ca)
 
 
@@ -147,56 +150,72 @@ def _read_ca(order: BindOrder, service: Service) -> str | None:
         raise InputError(f"muster_services.{service.name}.ca", f"cannot read {place}: {reason}") from None
 
 
-def _check(order: BindOrder, binding: Binding, remotes: t.Sequence[NodeClient]) -> tuple[list[Reachability], list[str]]:
-    """Return what hosts and pods saw, and the buckets that were made of a store that is deployed.
+def _check(
+    order: BindOrder, wanted: t.Sequence[Binding], remotes: t.Sequence[NodeClient]
+) -> dict[str, store_check.StoreResult]:
+    """Return by service what hosts and pods saw, and the buckets that were made of a store that is deployed.
 
-    :raises RefusedError: when it is deployed in a cluster and nothing says how it is asked there.
+    All stores are checked at once, by one request to each host and one pod on each Node.
+
+    :raises RefusedError: when one is deployed in a cluster and nothing says how it is asked there.
     """
-    option = f"muster_services.{binding.name}"
-    if binding.component == "secrets":
-        # From here alone: values are resolved on the controller, and nodes never talk to this service.
-        credentials.check_secrets(binding, option)
-        return [], []
-    signer = credentials.open_signer(binding, option)
-    makes, writes = binding.mode == "deploy" and not order.check, not order.check
-    known = read_deployed(order.home, binding.name) if binding.mode == "deploy" else None
-    in_cluster = bool(known and known["backend"] == "kubernetes")
-    if in_cluster and order.pods is None:
-        raise RefusedError(
-            f"{option}: it is in a cluster, where only pods reach it, and nothing says from which image they are made",
-            "Set muster_services_pods: {namespace: NAME, image: IMAGE}, an image with Python such as that of the jobs",
+    results = {binding.name: store_check.StoreResult() for binding in wanted}
+    hosts, pods = [], []
+    for binding in wanted:
+        option = f"muster_services.{binding.name}"
+        if binding.component == "secrets":
+            # From here alone: values are resolved on the controller, and nodes never talk to this service.
+            credentials.check_secrets(binding, option)
+            continue
+        is_deployed = binding.mode == "deploy"
+        store = store_check.StoreOrder(
+            binding, credentials.open_signer(binding, option), not order.check, is_deployed and not order.check
         )
-    rows: list[Reachability] = []
-    made: list[str] = []
-    if order.check and binding.mode == "deploy":
-        # Its buckets may be among what is made.
-        return rows, made
-    if not in_cluster:
-        made = store_check.make_buckets(binding, signer, remotes) if makes else []
-        rows = store_check.check_store(binding, signer, remotes, writes=writes)
-    # A pod is made, and checks make nothing.
-    if order.pods is not None and not order.check:
-        found, more = pod_check.check_from_pods(binding, signer, order.pods, writes=writes, make=makes)
-        rows, made = [*rows, *found], [*made, *more]
-    return rows, made
+        known = read_deployed(order.home, binding.name) if is_deployed else None
+        in_cluster = bool(known and known["backend"] == "kubernetes")
+        if in_cluster and order.pods is None:
+            raise RefusedError(
+                f"{option}: it is in a cluster, where only pods reach it, and nothing says from which image they are "
+                "made",
+                "Set muster_services_pods: {namespace: NAME, image: IMAGE}, an image with Python such as that of the "
+                "jobs",
+            )
+        # In check mode the buckets of a store that is deployed may be among what is made, and pods are not made.
+        hosts += [store] if not in_cluster and not (is_deployed and order.check) else []
+        pods += [store] if order.pods is not None and not order.check else []
+    found = store_check.check_from_hosts(hosts, remotes) if hosts else []
+    found += store_check.check_from_pods(pods, order.pods) if pods and order.pods is not None else []
+    for store, result in zip([*hosts, *pods], found, strict=True):
+        results[store.binding.name].add(result)
+    return results
 
 
-def _keep(order: BindOrder, binding: Binding, rows: t.Sequence[Reachability]) -> tuple[Binding, bool]:
-    """Write the binding with its matrix; return it, and whether that changes more than what the check saw.
+def _require_usable(order: BindOrder, results: t.Mapping[str, store_check.StoreResult]) -> None:
+    """Refuse services that nodes cannot use, with their matrices, before anything is written.
 
-    :raises RefusedError: when a node cannot use the service: with the matrix, and with nothing written.
+    :raises RefusedError: naming all of them.
     """
-    failed = [row for row in rows if not row.ok]
-    if failed and (order.require_all or len(failed) == len(rows)):
-        fix = failed[0].fix or "Correct it, or set muster_services_require_all: false to bind it for the other nodes"
-        raise RefusedError(f"service {binding.name} cannot be used from all nodes: {describe_matrix(rows)}", fix)
+    problems, fixes = [], []
+    for name, result in results.items():
+        failed = [row for row in result.rows if not row.ok]
+        if failed and (order.require_all or len(failed) == len(result.rows)):
+            problems.append(f"service {name} cannot be used from all nodes: {describe_matrix(result.rows)}")
+            fixes.append(failed[0].fix)
+    if problems:
+        fix = fixes[0] or "Correct it, or set muster_services_require_all: false to bind it for the other nodes"
+        raise RefusedError("; ".join(problems), fix)
+
+
+def _keep(order: BindOrder, binding: Binding, result: store_check.StoreResult) -> tuple[Binding, bool]:
+    """Write the binding with its matrix; return it, and whether that changes more than what the check saw."""
+    rows = result.rows
     before = bindings.find_binding(order.home, binding.name)
     rows = [*rows, *_other_rows(before, binding, rows)]
     current = dataclasses.replace(binding, reachable_from=tuple(rows), checked_at=timestamps.format_time(time.time()))
     if not order.check:
         bindings.write_binding(order.home, current)
     order.progress.say(f"service {binding.name} at {binding.endpoint}: {describe_matrix(rows) or 'bound'}")
-    return current, before is None or not before.is_same_service(binding)
+    return current, bool(result.made) or before is None or not before.is_same_service(binding)
 
 
 def _other_rows(before: Binding | None, binding: Binding, rows: t.Sequence[Reachability]) -> list[Reachability]:

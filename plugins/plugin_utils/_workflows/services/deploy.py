@@ -59,6 +59,16 @@ class DeployOrder:
         return self.place.port or self.component.port
 
     @property
+    def secure(self) -> bool:
+        """Whether it serves HTTPS."""
+        return self.component.secure or self.place.tls
+
+    @property
+    def scheme(self) -> str:
+        """How it is reached."""
+        return "https" if self.secure else "http"
+
+    @property
     def version(self) -> str:
         """The version that is deployed."""
         return self.place.version or downloads.default_version(self.component.provider)
@@ -75,7 +85,7 @@ class DeployOrder:
         name = self.service.name
         kept = deployed.read_credentials(self.home, name)
         found = kept or there() or self.component.make_credentials()
-        if self.component.secure and found.get(TLS_PLACES) != ",".join(places):
+        if self.secure and found.get(TLS_PLACES) != ",".join(places):
             found = {**found, **self._certify(places)}
         if found != kept and not self.check:
             deployed.write_credentials(self.home, name, found)

@@ -14,6 +14,8 @@ import hashlib
 import typing as t
 
 from ....module_utils._model.errors import NodeError, RefusedError
+from ..._hosts.downloads import Download
+from ..._hosts.registry_images import ImageName, Registry, digest_of
 from ..._kube.api.client import Client
 from ..._kube.api.kinds import JsonObject, KubeObject
 from ..._kube.api.kubeconfig import register_secret
@@ -64,9 +66,9 @@ class ClusterService:
     @property
     def site(self) -> Site:
         """Where its program runs."""
-        port, component = self.order.port, self.order.component
+        port = self.order.port
         host = self.address or f"{self.name}.{self.namespace}.svc"
-        endpoint = f"{component.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        endpoint = f"{self.order.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
         return Site(self.order.service.name, endpoint, "0.0.0.0", port, _DATA, _FILES)
 
     def ensure_present(self) -> Result:
@@ -188,12 +190,11 @@ class ClusterService:
 
     def _pod(self, node: str, files: t.Sequence[str]) -> JsonObject:
         component, site = self.order.component, self.site
-        image = self.order.place.image or f"{component.image}:{self.order.version}"
-        get = {"path": component.ready, "port": site.port, "scheme": component.scheme.upper()}
+        get = {"path": component.ready, "port": site.port, "scheme": self.order.scheme.upper()}
         probe = {"httpGet": get, "periodSeconds": 2, "failureThreshold": 3}
         container: JsonObject = {
             "name": component.provider,
-            "image": image,
+            "image": self.find_image(),
             "imagePullPolicy": "IfNotPresent",
             "command": [component.member, *component.command(site)],
             "ports": [{"name": "service", "containerPort": site.port}],
@@ -233,6 +234,23 @@ class ClusterService:
                 {"name": "tmp", "emptyDir": {}},
             ],
         }
+
+    def find_image(self) -> str:
+        """Return the image of the pod: the one that is named, else that of the release with its digest.
+
+        The registry is asked for the digest once; from then on the lock file has it.
+        """
+        order = self.order
+        if order.place.image:
+            return order.place.image
+        name = f"{order.component.image}:{order.version}"
+        pinned = Download("image", name, "any", "index", "", "")
+        digest = order.lock.find_digest(pinned)
+        if not digest and not order.check:
+            registry = Registry(ImageName.from_text(name))
+            digest = digest_of(registry.manifest(registry.name.reference)[0])
+            order.lock.hold(pinned, digest)
+        return f"{name}@{digest}" if digest else name
 
     def _require_parts(self) -> None:
         """Refuse a cluster without the namespace or the claim, or with an object of another's by the same name."""

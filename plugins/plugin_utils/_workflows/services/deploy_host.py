@@ -21,7 +21,7 @@ from ....module_utils._model.cluster_checks import ARCHITECTURES
 from ....module_utils._model.errors import RefusedError
 from ..._hosts import downloads
 from ..._hosts.node_client import NodeClient
-from ..._services.component import Site, certificate_of
+from ..._services.component import Site, certificate_of, fingerprint
 from ..shared import deployed
 from ..shared.release_files import find_file, send_file
 from .deploy import DeployOrder, Result, describe
@@ -77,14 +77,14 @@ class HostParts:
         shown, listen = _read_address(address)
         site = Site(
             name=name,
-            endpoint=f"{order.component.scheme}://{shown}:{order.port}",
+            endpoint=f"{order.scheme}://{shown}:{order.port}",
             listen=listen,
             port=order.port,
             data=f"/var/lib/{unit}",
             files=f"/run/credentials/{unit}.service",
         )
         here = "127.0.0.1" if listen == "0.0.0.0" else f"[{listen}]" if ":" in listen else listen
-        url = f"{order.component.scheme}://{here}:{order.port}{order.component.ready}"
+        url = f"{order.scheme}://{here}:{order.port}{order.component.ready}"
         ready = {"url": url, "statuses": order.component.statuses}
         return cls(
             site,
@@ -131,6 +131,8 @@ def ensure_present(order: DeployOrder, remote: NodeClient, address: str) -> Resu
     texts = parts.texts(order, found) if found is not None else []
     facts = read_host(remote, parts, [item["path"] for item in texts])
     refuse_host(order, remote.name, facts)
+    if found is not None:
+        _refuse_other_keys(order, remote.name, facts, fingerprint(found))
     credentials = order.require_credentials(lambda: _refuse_unknown(order, remote.name, facts), parts.places)
     parts.trust(credentials)
     texts = parts.texts(order, credentials)
@@ -162,7 +164,8 @@ def ensure_present(order: DeployOrder, remote: NodeClient, address: str) -> Resu
         placed.append({"path": parts.program, "mode": 0o755, "sha256": archive["sha256"],
                        "archive": parts.archive, "member": order.component.member})  # fmt: skip
     remote.call("service", step="apply", files=placed, obsolete=obsolete, cluster=order.home.folder.name,
-                start_with=start_with, release=release, wait_s=order.wait_s, **common)  # fmt: skip
+                start_with=start_with, release=release, wait_s=order.wait_s, keys=fingerprint(credentials),
+                **common)  # fmt: skip
     return _keep(order, result)
 
 
@@ -222,6 +225,17 @@ def _refuse_unknown(order: DeployOrder, name: str, facts: t.Mapping[str, t.Any])
     raise RefusedError(
         f"{order.option}: {order.service.name} is on {name}, or its data is, and its credentials are not in {place}",
         "Copy that file from the controller that deployed it, or remove the service there with its data",
+    )
+
+
+def _refuse_other_keys(order: DeployOrder, name: str, facts: t.Mapping[str, t.Any], keys: str) -> None:
+    """Refuse to put other keys in the place of those that the service has: it could not read its data with them."""
+    if facts["keys"] in (None, keys):
+        return
+    place = deployed.credentials_file(order.home, order.service.name)
+    raise RefusedError(
+        f"{order.option}: {order.service.name} on {name} has other keys than {place}",
+        "Another controller has deployed it since: copy that file from there",
     )
 
 

@@ -1,7 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks of an object store from every node at once: what comes out is the reachability matrix of its binding.
+"""Checks of object stores from every node at once: one request a node asks for all stores, on hosts as in pods.
+
+For each store it returns rows of the reachability matrix of its binding.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -14,157 +16,220 @@ import typing as t
 import uuid
 
 from ....module_utils._model.binding import Binding, Reachability, Vantage
-from ....module_utils._model.errors import MusterError, NodeError
+from ....module_utils._model.errors import MusterError, RefusedError
 from ..._hosts.node_client import NodeClient, on_each_node
 from ..._services.s3_addresses import ObjectPlace, S3Signer
+from ..shared.pod_visits import PodVisits
 
 _EXPIRES_S = 900
+# How long a node waits for what another writes: that one may still be connected to, or its image be pulled.
+_WAIT_S: t.Final[dict[Vantage, int]] = {"host": 30, "pod": 120}
 # Amazon S3 refuses requests whose time is off by more than 15 minutes; others are stricter.
 _SKEW_S = 300.0
 Answers = dict[str, dict[str, t.Any]]
+Errors = dict[str, MusterError]
+# Sends a request to each node (by name) at once.
+Ask = t.Callable[[t.Mapping[str, t.Mapping[str, t.Any]]], tuple[Answers, Errors]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BucketCheck:
-    """One check of one bucket from some nodes. ``writes``: whether objects may be written."""
+    """One check of one bucket. ``follows``: node -> the node whose object it reads. ``writes``: objects are written."""
 
     binding: Binding
     signer: S3Signer
     place: ObjectPlace
     writes: bool
-    token: str
-    vantage: Vantage = "host"
-
-    def key(self, node: str) -> str:
-        """Return the object that a node writes."""
-        return self.place.key(f".muster-check/{self.token}/{node}")
+    follows: t.Mapping[str, str]
+    signed_at: float = dataclasses.field(default_factory=time.time)
+    token: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex[:12])
 
     def sign(self, method: str, node: str) -> str:
         """Return a signed address of the object that a node writes."""
-        return self.signer.sign(method, self.place.bucket, self.key(node), (), _EXPIRES_S)
+        return self.signer.sign(
+            method, self.place.bucket, self.place.key(f".muster-check/{self.token}/{node}"), (), _EXPIRES_S
+        )
 
-    def seed(self, node: str) -> str:
-        """Return what the content of a node's object is made from."""
-        return f"{self.token} {node}"
+    def build_request(self, node: str) -> dict[str, t.Any]:
+        """Return what a node needs to list the bucket, and to write an object and read that of another node."""
+        write = {"list": self.signer.sign_list(self.place, _EXPIRES_S)}
+        if not self.writes:
+            return {"write": write}
+        writer = self.follows[node]
+        write |= {"put": self.sign("PUT", node), "get": self.sign("GET", node), "seed": f"{self.token} {node}"}
+        read = {"get": self.sign("GET", writer), "delete": self.sign("DELETE", writer)}
+        return {"write": write, "read": {**read, "seed": f"{self.token} {writer}", "writer": writer}}
+
+    def build_row(self, vantage: Vantage, node: str, answer: t.Mapping[str, t.Any], wrote: bool) -> Reachability:
+        """Return what one node saw of the bucket.
+
+        :param wrote: whether the node did that whose object it reads: else it reads nothing, which is not its failure.
+        """
+        failed = answer.get("failed", "no answer") if not answer.get("ok") else None
+        fix = answer.get("fix")
+        if failed is None and answer.get("unread") and wrote:
+            failed, fix = f"cannot read what {self.follows[node]} has written", "Check caches on the way"
+        if failed is not None:
+            return Reachability(
+                node, vantage, False, problem=f"bucket {self.place.bucket}: {failed}", fix=str(fix or "") or None
+            )
+        skew = self._clock_skew(answer.get("server_time"))
+        if abs(skew) > _SKEW_S:
+            side = "behind" if skew > 0 else "ahead of"
+            problem = f"the controller's clock is {abs(skew) / 60:.0f} min {side} the store's"
+            return Reachability(node, vantage, False, problem=problem, fix="Set the controller's clock (NTP)")
+        return Reachability(node, vantage, True, answer.get("latency_ms"), answer.get("mb_per_s"))
+
+    def _clock_skew(self, at: float | None) -> float:
+        """Return how far the store's time is outside of that between the signature and now, when it answered."""
+        return 0.0 if at is None else float(at) - min(max(float(at), self.signed_at), time.time())
 
 
-def check_store(
-    binding: Binding, signer: S3Signer, remotes: t.Sequence[NodeClient], *, writes: bool
-) -> list[Reachability]:
-    """Return a row for every node: its latency, its speed, or why it cannot use the store.
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoreOrder:
+    """One store that is checked.
 
-    :param writes: false in check mode, and for a store that is only read: buckets are listed then and nothing else.
+    ``writes``: false in check mode: buckets are listed then and nothing else. ``makes``: buckets that are missing are
+    made, of a store that was deployed for them.
     """
-    places = list(dict.fromkeys(ObjectPlace.from_ref(item.ref) for item in binding.resources))
-    rows: dict[str, Reachability] = {}
-    for place in places:
-        check = BucketCheck(binding, signer, place, writes and "write" in binding.access_modes, uuid.uuid4().hex[:12])
-        for row in check_bucket(check, remotes):
-            before = rows.get(row.node)
-            rows[row.node] = row if before is None else find_worse(before, row)
-    return [rows[remote.name] for remote in remotes]
+
+    binding: Binding
+    signer: S3Signer
+    writes: bool
+    makes: bool
+
+    def build_checks(self, nodes: t.Sequence[str]) -> list[BucketCheck]:
+        """Return a check for each bucket."""
+        places = dict.fromkeys(ObjectPlace.from_ref(item.ref) for item in self.binding.resources)
+        writes = self.writes and "write" in self.binding.access_modes
+        follows = dict(zip(nodes, (*nodes[1:], *nodes[:1]), strict=True))
+        return [BucketCheck(self.binding, self.signer, place, writes, follows) for place in places]
+
+    def list_makes(self) -> list[dict[str, t.Any]]:
+        """Return what a node needs to make the buckets that are not there."""
+        names = dict.fromkeys(ObjectPlace.from_ref(item.ref).bucket for item in self.binding.resources)
+        return [
+            {
+                "name": name,
+                "look": self.signer.sign_list(ObjectPlace(name, ""), _EXPIRES_S),
+                "make": self.signer.sign("PUT", name, "", (), _EXPIRES_S),
+            }
+            for name in names
+            if self.makes
+        ]
 
 
-def make_buckets(binding: Binding, signer: S3Signer, remotes: t.Sequence[NodeClient]) -> list[str]:
-    """Make the buckets of a store that was deployed, from the first node that reaches it; return those that were new.
+@dataclasses.dataclass(slots=True)
+class StoreResult:
+    """What was seen of one store, and the buckets that were made."""
 
-    :raises NodeError: when no node can.
+    rows: list[Reachability] = dataclasses.field(default_factory=list)
+    made: list[str] = dataclasses.field(default_factory=list)
+
+    def add(self, other: StoreResult) -> None:
+        """Take in what was seen from elsewhere."""
+        self.rows += other.rows
+        self.made += other.made
+
+
+def check_from_hosts(orders: t.Sequence[StoreOrder], remotes: t.Sequence[NodeClient]) -> list[StoreResult]:
+    """Return what every host saw of each store."""
+
+    def ask(requests: t.Mapping[str, t.Mapping[str, t.Any]]) -> tuple[Answers, Errors]:
+        asked = [remote for remote in remotes if remote.name in requests]
+        return on_each_node(asked, lambda remote: remote.call(**requests[remote.name]))
+
+    return _check(orders, "host", [remote.name for remote in remotes], ask)
+
+
+def check_from_pods(orders: t.Sequence[StoreOrder], visits: PodVisits) -> list[StoreResult]:
+    """Return what one short pod on every Node that takes pods of jobs saw of each store.
+
+    :raises RefusedError: when no Node takes pods.
     """
-    request = bucket_request(binding, signer)
-    problem: NodeError | None = None
-    for remote in remotes:
-        answer = remote.call("s3", step="make_buckets", **request)
-        if answer["ok"]:
-            return [str(name) for name in answer["made"]]
-        problem = problem or NodeError(remote.name, f"the buckets cannot be made: {answer['failed']}", answer["fix"])
-    if problem is not None:
-        raise problem
-    return []
+    nodes = visits.list_nodes()
+    if not nodes:
+        names = ", ".join(order.binding.name for order in orders)
+        raise RefusedError(f"service {names}: no Node takes pods, from which it could be checked", "Add one")
+    return _check(orders, "pod", nodes, visits.ask)
 
 
-def bucket_request(binding: Binding, signer: S3Signer) -> dict[str, t.Any]:
-    """Return what a node needs to make the buckets of a binding that are not there."""
-    names = list(dict.fromkeys(ObjectPlace.from_ref(item.ref).bucket for item in binding.resources))
-    buckets = [
+def _check(orders: t.Sequence[StoreOrder], vantage: Vantage, nodes: t.Sequence[str], ask: Ask) -> list[StoreResult]:
+    if not nodes or not orders:
+        return [StoreResult() for _order in orders]
+    checks = [order.build_checks(nodes) for order in orders]
+    answers, errors = ask({node: _build_request(orders, checks, node, _WAIT_S[vantage]) for node in nodes})
+    results, left = [], []
+    for number, (order, buckets) in enumerate(zip(orders, checks, strict=True)):
+        seen = {node: _answers_of(answers.get(node, {}), number, len(buckets)) for node in nodes}
+        result = StoreResult(made=_list_made(answers, number))
+        for node in nodes:
+            rows = _list_rows(buckets, vantage, node, seen, errors)
+            result.rows.append(min(rows, key=_rank_row))
+        if order.writes and not all(row.ok for row in result.rows):
+            left.append(_clean_request(buckets, nodes, seen))
+        results.append(result)
+    _clean_up(ask, left)
+    return results
+
+
+def _build_request(
+    orders: t.Sequence[StoreOrder], checks: t.Sequence[t.Sequence[BucketCheck]], node: str, wait_s: int
+) -> dict[str, t.Any]:
+    stores = [
         {
-            "name": name,
-            "look": signer.sign_list(ObjectPlace(name, ""), _EXPIRES_S),
-            "make": signer.sign("PUT", name, "", (), _EXPIRES_S),
+            "ca": order.binding.ca,
+            "make": order.list_makes(),
+            "checks": [check.build_request(node) for check in buckets],
         }
-        for name in names
+        for order, buckets in zip(orders, checks, strict=True)
     ]
-    return {"ca": binding.ca, "buckets": buckets}
+    return {"op": "s3", "step": "visit", "wait_s": wait_s, "stores": stores}
 
 
-def check_bucket(check: BucketCheck, remotes: t.Sequence[NodeClient]) -> list[Reachability]:
-    """Return a row for every node and one bucket; nothing of the check is left in the bucket."""
-    answers, errors = on_each_node(
-        remotes, lambda remote: remote.call("s3", step="write_probe", **write_request(check, remote.name))
-    )
-    wrote = [remote for remote in remotes if answers.get(remote.name, {}).get("ok")]
-    reads: Answers = {}
-    if check.writes and wrote:
-        following = dict(zip((remote.name for remote in wrote), (*wrote[1:], wrote[0]), strict=True))
-        reads, failed = on_each_node(
-            wrote,
-            lambda remote: remote.call("s3", step="read_probe", **read_request(check, following[remote.name].name)),
-        )
-        errors.update(failed)
-        _clean_up(check, remotes, wrote, reads)
-    rows = []
-    for remote in remotes:
-        answer = {**answers.get(remote.name, {}), **reads.get(remote.name, {})}
-        rows.append(build_row(check, remote.name, answer, errors.get(remote.name)))
-    return rows
+def _answers_of(answer: t.Mapping[str, t.Any], number: int, count: int) -> list[dict[str, t.Any]]:
+    stores = answer.get("stores") or []
+    return stores[number]["answers"] if stores else [{} for _check in range(count)]
 
 
-def write_request(check: BucketCheck, node: str) -> dict[str, t.Any]:
-    """Return what a node needs to list the bucket, and to write and read its own object."""
-    values = {"ca": check.binding.ca, "list": check.signer.sign_list(check.place, _EXPIRES_S)}
-    if check.writes:
-        values |= {"put": check.sign("PUT", node), "get": check.sign("GET", node), "seed": check.seed(node)}
-    return values
+def _list_made(answers: Answers, number: int) -> list[str]:
+    stores = [answer["stores"][number] for answer in answers.values() if answer.get("stores")]
+    return list(dict.fromkeys(str(name) for store in stores for name in store["made"]))
 
 
-def read_request(check: BucketCheck, writer: str) -> dict[str, t.Any]:
-    """Return what a node needs to read, and delete, what ``writer`` wrote."""
-    addresses = {"get": check.sign("GET", writer), "delete": check.sign("DELETE", writer)}
-    return {"ca": check.binding.ca, "seed": check.seed(writer), "writer": writer, **addresses}
-
-
-def _clean_up(
-    check: BucketCheck, remotes: t.Sequence[NodeClient], wrote: t.Sequence[NodeClient], reads: Answers
-) -> None:
-    """Delete what a failed check left in the bucket: any node that wrote may delete all of it."""
-    if all(reads.get(remote.name, {}).get("ok") for remote in wrote) and len(wrote) == len(remotes):
-        return
-    urls = [check.sign("DELETE", remote.name) for remote in remotes]
-    on_each_node(wrote[:1], lambda remote: remote.call("s3", step="clean_up", ca=check.binding.ca, delete=urls))
-
-
-def build_row(check: BucketCheck, node: str, answer: t.Mapping[str, t.Any], error: MusterError | None) -> Reachability:
-    """Return what one node saw of a bucket."""
+def _list_rows(
+    buckets: t.Sequence[BucketCheck],
+    vantage: Vantage,
+    node: str,
+    seen: t.Mapping[str, t.Sequence[t.Mapping[str, t.Any]]],
+    errors: Errors,
+) -> list[Reachability]:
+    """Return a row for each bucket."""
+    error = errors.get(node)
     if error is not None:
-        return Reachability(node, check.vantage, False, problem=error.message, fix=error.fix or None)
-    if not answer.get("ok"):
-        problem = f"bucket {check.place.bucket}: {answer.get('failed', 'no answer')}"
-        return Reachability(node, check.vantage, False, problem=problem, fix=answer.get("fix") or None)
-    skew = _clock_skew(answer)
-    if skew is not None and abs(skew) > _SKEW_S:
-        problem = (
-            f"the controller's clock is {abs(skew) / 60:.0f} min {'behind' if skew > 0 else 'ahead of'} the store's"
-        )
-        return Reachability(node, check.vantage, False, problem=problem, fix="Set the controller's clock (NTP)")
-    return Reachability(node, check.vantage, True, answer.get("latency_ms"), answer.get("mb_per_s"))
+        return [Reachability(node, vantage, False, problem=error.message, fix=error.fix or None)]
+    return [
+        check.build_row(vantage, node, seen[node][index], bool(seen[check.follows[node]][index].get("wrote")))
+        for index, check in enumerate(buckets)
+    ]
 
 
-def _clock_skew(answer: t.Mapping[str, t.Any]) -> float | None:
-    at = answer.get("server_time")
-    return None if at is None else float(at) - time.time()
+def _rank_row(row: Reachability) -> tuple[bool, float]:
+    """Return what orders rows by how much they tell of a node: a failure first, then the slower bucket."""
+    return row.ok, row.mb_per_s if row.mb_per_s is not None else float("inf")
 
 
-def find_worse(one: Reachability, other: Reachability) -> Reachability:
-    """Return the row that tells more of a node: a failure, else the slower bucket."""
-    if one.ok != other.ok:
-        return other if one.ok else one
-    return min(one, other, key=lambda row: row.mb_per_s if row.mb_per_s is not None else float("inf"))
+def _clean_request(
+    buckets: t.Sequence[BucketCheck], nodes: t.Sequence[str], seen: t.Mapping[str, t.Sequence[t.Mapping[str, t.Any]]]
+) -> tuple[str, dict[str, t.Any]] | None:
+    """Return a node that wrote, and the request that deletes all of a check; None where no node wrote."""
+    able = next((node for node in nodes if any(answer.get("wrote") for answer in seen[node])), None)
+    urls = [check.sign("DELETE", node) for check in buckets for node in nodes]
+    return (able, {"op": "s3", "step": "clean_up", "ca": buckets[0].binding.ca, "delete": urls}) if able else None
+
+
+def _clean_up(ask: Ask, left: t.Sequence[tuple[str, dict[str, t.Any]] | None]) -> None:
+    """Delete what failed checks left."""
+    for item in left:
+        if item is not None:
+            ask(dict([item]))

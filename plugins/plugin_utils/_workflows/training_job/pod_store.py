@@ -17,6 +17,7 @@ from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.job import Job
 from ....module_utils._model.pod_spec import SECRETS_DIR
 from ..._kube.api.client import Client
+from ..._kube.jobs.mpijob import LAUNCHER
 from ..._kube.jobs.spec import KubePlan, object_name, secret_name
 from ..shared.pod_visits import PodVisits
 from ..shared.progress import Progress
@@ -65,7 +66,8 @@ class PodStore:
                 spec,
                 env={**spec.env, **plain},
                 secrets=(*spec.secrets, *entries),
-                store=f"{SECRETS_DIR}/{FILE}" if self.needs_file else None,
+                # Where mpirun is started there is no rank, and no data.
+                store=f"{SECRETS_DIR}/{FILE}" if self.needs_file and role != LAUNCHER else None,
             )
             for role, spec in plan.pods.items()
         }
@@ -102,6 +104,7 @@ class PodStore:
             "name": bound.dataset.name,
             "dataset": files.identity(f"{bound.binding.endpoint} {bound.place.bucket}"),
             "ca": bound.binding.ca,
+            "cache": bound.dataset.cache,
             "objects": [[item.path, item.size, item.etag] for item in files.objects],
             "urls": [bound.sign(item.key, bound.signer.longest_s) for item in files.objects],
         }

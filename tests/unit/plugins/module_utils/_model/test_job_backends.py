@@ -74,10 +74,7 @@ def test_what_hosts_do_not_carry_out_yet_is_refused_by_name(changes: dict[str, t
     assert caught.value.option == option
 
 
-@pytest.mark.parametrize(
-    ("changes", "option"),
-    [*BINDINGS, ({"launcher": "mpi", "checkpoints": {"binding": "b"}}, "job.checkpoints.binding")],
-)
+@pytest.mark.parametrize(("changes", "option"), BINDINGS)
 def test_what_kubernetes_does_not_carry_out_yet_is_refused_by_name(changes: dict[str, t.Any], option: str) -> None:
     with pytest.raises(InputError, match="is not available yet on Kubernetes: it comes with") as caught:
         parse_job({**PODS, **changes})

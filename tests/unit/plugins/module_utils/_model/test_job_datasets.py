@@ -40,6 +40,7 @@ def test_datasets_are_told_apart_by_where_they_come_from() -> None:
         ({"mode": "mount", "path": "relative"}, "path"),
         ({"mode": "mount", "path": "/p", "prefix": "s"}, "prefix"),
         ({"mode": "mount", "path": "/p", "binding": "s"}, "binding"),
+        ({"binding": "s", "cache": "/cache"}, "cache"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(dataset: dict[str, t.Any], option: str) -> None:
@@ -52,3 +53,26 @@ def test_pods_have_mounts_of_their_own() -> None:
     pods = {**BASE, "image": "i", "placement": {"backend": "kubernetes"}}
     with pytest.raises(InputError, match="Name a claim or folder in mounts"):
         parse_job({**pods, "datasets": [{"name": "d", "mode": "mount", "path": "/p"}]})
+
+
+@pytest.mark.parametrize(
+    ("dataset", "words"),
+    [
+        ({"binding": "s", "cache": "/other/x"}, "is on no mount"),
+        ({"binding": "s", "cache": "cache"}, "is on no mount"),
+        ({"binding": "s", "cache": "/cache/ro/x"}, "on the mount 'ro', which is read_only"),
+        ({"binding": "s", "cache": "/cache", "mode": "stream"}, "staged from a binding"),
+        ({"path": "p", "cache": "/cache"}, "staged from a binding"),
+        ({"binding": "s", "cache": "/cache/x"}, ""),
+    ],
+)
+def test_pods_share_a_dataset_on_a_mount_that_they_may_write(dataset: dict[str, t.Any], words: str) -> None:
+    mounts = [{"name": "c", "path": "/cache", "host_path": "/srv"}]
+    mounts += [{"name": "ro", "path": "/cache/ro", "pvc": "p", "read_only": t.cast(t.Any, True)}]
+    pods = {**BASE, "image": "i", "placement": {"backend": "kubernetes"}, "mounts": mounts}
+    if not words:
+        assert parse_job({**pods, "datasets": [{"name": "d", **dataset}]}).datasets[0].cache == "/cache/x"
+        return
+    with pytest.raises(InputError, match=words) as caught:
+        parse_job({**pods, "datasets": [{"name": "d", **dataset}]})
+    assert caught.value.option == "job.datasets.d.cache"

@@ -49,7 +49,8 @@ def install(root: pathlib.Path) -> dict[str, t.Any]:
     program = {"path": PROGRAM, "mode": 0o755, "sha256": hashlib.sha256(data).hexdigest(),
                "archive": "/var/lib/muster/store.tgz", "member": "weed"}  # fmt: skip
     secret = {"path": "/etc/muster/services/store/s3.json", "mode": 0o600, "text": "secret"}
-    return ask(root, "apply", files=[program, secret], obsolete=[], cluster="c", start_with="x", release=None, wait_s=1)
+    return ask(root, "apply", files=[program, secret], obsolete=[], cluster="c", start_with="x", release=None, wait_s=1,
+               keys="k1")  # fmt: skip
 
 
 def test_it_is_placed_and_recorded(tmp_path: pathlib.Path) -> None:
@@ -78,7 +79,9 @@ def test_a_removal_leaves_nothing_but_the_data(tmp_path: pathlib.Path, delete: b
     assert (place / "volume").exists() is not delete
     # systemd's folder for such services is there on any machine.
     systemd = ["var", "var/lib", "var/lib/private"]
-    kept = sorted([*systemd, "var/lib/muster-store", "var/lib/private/muster-store"])
+    # With the data stays which keys it belongs to.
+    keys = ["var/lib/muster", "var/lib/muster/service-store.keys"]
+    kept = sorted([*systemd, *keys, "var/lib/muster-store", "var/lib/private/muster-store"])
     left = [str(item.relative_to(tmp_path)) for item in tmp_path.rglob("*") if item.name != "volume"]
     assert sorted(left) == (systemd if delete else kept)
     assert ask(tmp_path, "remove", delete_data=delete) == {"removed": False, "kept": None}
@@ -134,6 +137,7 @@ def test_one_that_runs_and_does_not_serve_is_started_again(
             return
 
     monkeypatch.setattr(host_service, "_recorder", lambda _request: Record())
+    monkeypatch.setattr(host_service, "_hold_keys", lambda _request: True)
     about = {"unit": "u", "cluster": "c", "start_with": "s", "data": "/d", "release": None, "ready": {}, "wait_s": 1}
     host_service._apply({"files": [], "service": "bao", **about})
     assert (("systemctl", "restart", "--no-block", "u") in said) == restarted

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import gzip
 import json
 import os
@@ -209,6 +210,36 @@ def test_a_dataset_is_staged_into_the_pod_once(tmp_path: pathlib.Path, server: o
     with pytest.raises(pod_preflight.PodRefusal, match="dataset text: object"):
         pod_store.stage({"datasets": [gone]}, tmp_path / "other", said.append)
     assert dataset_stage.FOLDER == "datasets"
+
+
+def test_pods_of_a_node_stage_a_dataset_once_into_a_folder_that_they_share(
+    tmp_path: pathlib.Path, server: object_store.ObjectStore
+) -> None:
+    """Four pods at once, then a later run: each object is sent once, and each pod has all of it."""
+    server.objects |= {f"part-{number}": os.urandom(200_000) for number in range(6)}
+    server.delay_s = 0.02
+    names = sorted(server.objects)
+    item = {
+        "name": "text",
+        "dataset": "d1",
+        "ca": None,
+        "cache": str(tmp_path / "node" / "cache"),
+        "objects": [[name, len(server.objects[name]), server.etag(name)] for name in names],
+        "urls": [server.address(name) for name in names],
+    }
+    said: list[str] = []
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        pods = [tmp_path / f"pod-{number}" for number in range(4)]
+        list(pool.map(lambda pod: pod_store.stage({"datasets": [item]}, pod, said.append), pods))
+    pod_store.stage({"datasets": [item]}, tmp_path / "later", said.append)
+    assert len([path for method, path, _range in server.asked if method == "GET"]) == len(names)
+    for pod in (*pods, tmp_path / "later"):
+        found = {path.name: path.read_bytes() for path in (pod / "data" / "text").iterdir()}
+        assert found == server.objects
+    (tmp_path / "file").touch()
+    bad = {**item, "cache": str(tmp_path / "file")}
+    with pytest.raises(pod_preflight.PodRefusal, match=r"dataset text: .*file/datasets.* cannot be written: Not a dir"):
+        pod_store.stage({"datasets": [bad]}, tmp_path / "other", said.append)
 
 
 def test_the_addresses_are_read_or_the_pod_says_that_they_are_not_there(tmp_path: pathlib.Path) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import typing as t
 
 import pytest
@@ -23,50 +24,67 @@ def ask(step: str, **values: t.Any) -> dict[str, t.Any]:
     return host_agent.answer_request({"op": "s3", "node": "n", "step": step, **values})
 
 
-def write(server: object_store.ObjectStore, node: str) -> dict[str, t.Any]:
+def visit(
+    server: object_store.ObjectStore, node: str, *reads: str, wait_s: float = 0, writes: bool = True
+) -> dict[str, t.Any]:
+    """Return what a node answers about the bucket; it reads what the first of ``reads`` writes."""
     url = server.address(f"check/{node}")
-    return ask("write_probe", list=f"{server.url}/bucket?list-type=2", put=url, get=url, seed=node)
-
-
-def read(server: object_store.ObjectStore, node: str) -> dict[str, t.Any]:
-    url = server.address(f"check/{node}")
-    return ask("read_probe", get=url, delete=url, seed=node, writer=node)
+    check: dict[str, t.Any] = {"write": {"list": f"{server.url}/bucket?list-type=2"}}
+    if writes:
+        check["write"] |= {"put": url, "get": url, "seed": node}
+    for writer in reads:
+        other = server.address(f"check/{writer}")
+        check["read"] = {"get": other, "delete": other, "seed": writer, "writer": writer}
+    answer = ask("visit", wait_s=wait_s, stores=[{"ca": None, "make": [], "checks": [check]}])
+    (store,) = answer["stores"]
+    (found,) = store["answers"]
+    return t.cast("dict[str, t.Any]", found)
 
 
 def test_two_nodes_write_and_read_what_the_other_wrote(server: object_store.ObjectStore) -> None:
-    for node in ("a", "b"):
-        answer = write(server, node)
-        assert answer["ok"] and answer["latency_ms"] > 0 and answer["mb_per_s"] > 0
-        assert abs(answer["server_time"] - s3_check.time.time()) < 5
-    assert [read(server, node) for node in ("b", "a")] == [{"ok": True}] * 2
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        answers = list(pool.map(lambda pair: visit(server, *pair, wait_s=10), [("a", "b"), ("b", "a")]))
+    for answer in answers:
+        assert answer["ok"] and answer["wrote"] and answer["latency_ms"] > 0 and answer["mb_per_s"] > 0
+        assert "unread" not in answer and abs(answer["server_time"] - s3_check.time.time()) < 5
     assert server.objects == {}
 
 
 def test_a_store_that_is_only_read_is_only_listed(server: object_store.ObjectStore) -> None:
-    answer = ask("write_probe", list=f"{server.url}/bucket?list-type=2")
-    assert answer["ok"] and "mb_per_s" not in answer and {method for method, *_ in server.asked} == {"GET"}
+    answer = visit(server, "a", writes=False)
+    assert (
+        answer["ok"]
+        and "wrote" not in answer
+        and "mb_per_s" not in answer
+        and {method for method, *_ in server.asked} == {"GET"}
+    )
 
 
 def test_nothing_is_written_into_a_bucket_that_does_not_exist(server: object_store.ObjectStore) -> None:
     server.buckets.clear()
-    answer = write(server, "a")
+    answer = visit(server, "a", "b")
     assert not answer["ok"] and "the bucket does not exist" in answer["failed"] and answer["code"] == "NoSuchBucket"
     assert [method for method, *_ in server.asked] == ["GET"]
 
 
 def test_an_answer_that_is_no_list_of_a_bucket_is_refused(server: object_store.ObjectStore) -> None:
     server.listed = b"<html>welcome</html>"
-    answer = write(server, "a")
+    answer = visit(server, "a", "b")
     assert not answer["ok"] and "not S3's list of a bucket" in answer["failed"] and server.objects == {}
 
 
 def test_a_store_that_gives_other_bytes_is_refused(server: object_store.ObjectStore) -> None:
-    write(server, "a")
-    server.objects["check/a"] = b"other"
-    assert "reads 5 other bytes than a wrote" in read(server, "a")["failed"]
+    server.objects["check/b"] = b"other"
+    answer = visit(server, "a", "b")
+    assert not answer["ok"] and "reads 5 other bytes than b wrote" in answer["failed"]
+
+
+def test_a_writer_that_writes_nothing_is_told_from_a_failure(server: object_store.ObjectStore) -> None:
+    answer = visit(server, "a", "b")
+    assert answer["ok"] and answer["unread"] and answer["wrote"]
 
 
 def test_what_a_check_left_is_deleted(server: object_store.ObjectStore) -> None:
-    write(server, "a")
+    server.objects["check/a"] = b"left"
     assert ask("clean_up", delete=[server.address("check/a"), server.address("check/b")]) == {"left": 0}
     assert server.objects == {}

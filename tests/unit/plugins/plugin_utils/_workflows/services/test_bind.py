@@ -13,11 +13,12 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._services import vault
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import bind
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import bind, store_check
 from ansible_collections.muster.training.tests.fakes import object_store, s3_signer
 from ansible_collections.muster.training.tests.support.run_world import RunWorld
 
 Dict = dict[str, t.Any]
+NO_ROUTE = {"ok": False, "failed": "no route", "fix": "Open the firewall"}
 
 
 class BindWorld(RunWorld):
@@ -72,7 +73,10 @@ def test_check_mode_only_lists(world: BindWorld) -> None:
     assert {method for method, *_ in world.server.asked} == {"GET"}
 
 
-def test_a_store_that_one_node_cannot_use_is_bound_only_when_that_is_asked_for(world: BindWorld) -> None:
+def test_a_store_that_one_node_cannot_use_is_bound_only_when_that_is_asked_for(
+    world: BindWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_check, "_WAIT_S", {"host": 0})
     world.server.faults["PUT", "/bucket/x"] = []
     real = world.connect
 
@@ -80,7 +84,7 @@ def test_a_store_that_one_node_cannot_use_is_bound_only_when_that_is_asked_for(w
         found = real(names)
         for node in found:
             if node.name == "b":
-                node.call = lambda *_a, **_k: {"ok": False, "failed": "no route", "fix": "Open the firewall"}
+                node.call = lambda *_a, **_k: {"stores": [{"made": [], "answers": [dict(NO_ROUTE)] * 2}]}
         return found
 
     world.connect = connect  # type: ignore[method-assign]
@@ -89,6 +93,19 @@ def test_a_store_that_one_node_cannot_use_is_bound_only_when_that_is_asked_for(w
     assert not world.listed()["bindings"] and world.server.objects == {}
     world.bind(world.service(), require_all=False)
     assert [row["ok"] for row in world.listed()["bindings"][0]["reachable_from"]] == [True, False]
+
+
+def test_one_service_that_is_refused_leaves_none_bound(world: BindWorld) -> None:
+    """All are checked before one is written, and the error names each that failed."""
+    missing = [{"purpose": "datasets", "ref": "nowhere"}]
+    services = [world.service(name="good"), world.service(name="bad", resources=missing)]
+    services += [world.service(name="worse", endpoint="http://127.0.0.1:9"), world.service(name="old", state="absent")]
+    world.bind(world.service(name="old"))
+    with pytest.raises(RefusedError) as caught:
+        world.bind(*services)
+    text = str(caught.value)
+    assert "service bad cannot be used" in text and "service worse cannot be used" in text and "good" not in text
+    assert [binding["name"] for binding in world.listed()["bindings"]] == ["old"]
 
 
 def test_rows_of_hosts_that_are_not_in_this_play_stay(world: BindWorld) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import pathlib
 import typing as t
@@ -14,6 +15,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.service import parse_services
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.registry_images import digest_of
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.pages import ListPage
 from ansible_collections.muster.training.plugins.plugin_utils._services.components import find_component
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.services.deploy import DeployOrder
@@ -22,6 +24,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared 
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.digest_lock import DigestLock
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.tests.support.kube_schemas import problems
+from ansible_collections.muster.training.tests.support.release_host import release_host
+
+IMAGE = "registry.example.com/weed:4.48"
 
 
 def node(name: str, **spec: t.Any) -> dict[str, t.Any]:
@@ -43,7 +48,8 @@ class Cluster:
 
 
 def service(root: pathlib.Path, cluster: Cluster, rented: t.Any = None, **deploy: t.Any) -> ClusterService:
-    about = {"name": "store", "kind": "object_store", "mode": "deploy", "deploy": {"namespace": "storage", **deploy}}
+    place = {"namespace": "storage", "image": IMAGE, **deploy}
+    about = {"name": "store", "kind": "object_store", "mode": "deploy", "deploy": place}
     (parsed,) = parse_services([{**about, "resources": [{"purpose": "datasets", "ref": "data"}]}])
     assert parsed.deploy is not None
     component, home = find_component("object_store", None, "x"), StateHome({"path": str(root)}, "c")
@@ -52,6 +58,26 @@ def service(root: pathlib.Path, cluster: Cluster, rented: t.Any = None, **deploy
     )
     client: t.Any = cluster
     return ClusterService(order, client, lambda _line: None)
+
+
+def test_the_image_of_the_release_is_pinned_by_the_digest_that_was_seen_first(tmp_path: pathlib.Path) -> None:
+    with release_host() as host:
+        host.add_image("chrislusf/seaweedfs", "4.48", ("amd64", "arm64"))
+        seen = digest_of(host.files["/v2/chrislusf/seaweedfs/manifests/4.48"][0])
+        made = service(tmp_path, Cluster(), image=None)
+        component = dataclasses.replace(made.order.component, image=f"{host.host}/chrislusf/seaweedfs")
+        order = dataclasses.replace(made.order, component=component)
+        made = dataclasses.replace(made, order=order)
+        name = f"{host.host}/chrislusf/seaweedfs:4.48"
+        dry = dataclasses.replace(made, order=dataclasses.replace(order, check=True))
+        assert dry.find_image() == name and not order.lock.place.exists()
+        assert made.find_image() == dry.find_image() == f"{name}@{seen}"
+        # The tag is moved: what was seen first stays.
+        host.add_image("chrislusf/seaweedfs", "4.48", ("amd64",))
+        asked = len(host.asked)
+        assert made.find_image() == f"{name}@{seen}" and len(host.asked) == asked
+    own = service(tmp_path, Cluster(), image="own.example.com/weed:1")
+    assert own.find_image() == "own.example.com/weed:1"
 
 
 def test_an_api_server_takes_the_objects(tmp_path: pathlib.Path) -> None:
@@ -65,7 +91,7 @@ def test_an_api_server_takes_the_objects(tmp_path: pathlib.Path) -> None:
     job: t.Any = {"spec": {"template": {**pod, "spec": {**pod["spec"], "restartPolicy": "Never"}}}}
     assert problems({"apiVersion": "batch/v1", "kind": "Job", "metadata": workload["metadata"], **job}) == []
     assert pod["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "n1"}
-    assert pod["spec"]["containers"][0]["image"].endswith("/seaweedfs:4.48")
+    assert pod["spec"]["containers"][0]["image"] == IMAGE
     shown = json.dumps([entry, workload])
     assert not [value for value in credentials.values() if value in shown]
     assert made.build_objects(credentials, "n1") == objects
@@ -155,6 +181,16 @@ def test_the_keys_of_a_service_are_not_replaced(tmp_path: pathlib.Path) -> None:
     with pytest.raises(RefusedError, match="has other keys than") as caught:
         made._require_same_keys()
     assert "abcdefgh" not in str(caught.value) and "hgfedcba" not in str(caught.value)
+
+
+def test_a_claim_that_is_pending_is_what_a_service_waits_for(tmp_path: pathlib.Path) -> None:
+    claim = made_by("muster", "muster-store-data", status={"phase": "Pending"})
+    fix = service(tmp_path, Objects(PersistentVolumeClaim=claim))._find_fix()
+    assert (
+        fix == "Its claim muster-store-data is Pending: look why with kubectl describe pvc -n storage muster-store-data"
+    )
+    bound = made_by("muster", "muster-store-data", status={"phase": "Bound"})
+    assert "kubectl describe pod" in service(tmp_path, Objects(PersistentVolumeClaim=bound))._find_fix()
 
 
 def test_a_namespace_that_is_not_there_is_refused(tmp_path: pathlib.Path) -> None:

@@ -178,6 +178,55 @@ def test_what_another_controller_deployed_is_not_given_other_keys(world: World) 
     assert hashlib.sha256(world.secret.encode()).hexdigest()
 
 
+def test_a_controller_that_slept_does_not_replace_the_keys(world: World) -> None:
+    """Another one removed the service with its data and made it anew; and where the data stayed, its keys do."""
+    world.deploy()
+    old = world.root / "home" / "default" / "services" / "store.credentials"
+    stale = old.read_text()
+    world.deploy("absent", deploy={"delete_data": True})
+    assert not (world.host.root / "var/lib/muster").exists()
+    world.deploy()
+    data = world.host.root / "var/lib/private/muster-store"
+    data.mkdir(parents=True)
+    (data / "x").touch()
+    for state in ("present", "absent"):
+        if state == "absent":
+            world.deploy("absent")
+        kept, placed = old.read_text(), world.host.root / "etc/muster/services/store/s3.json"
+        before = placed.read_text() if placed.exists() else ""
+        old.write_text(stale)
+        with pytest.raises(RefusedError, match="has other keys than .*store.credentials") as caught:
+            world.deploy()
+        assert world.secret not in str(caught.value) and (placed.read_text() if placed.exists() else "") == before
+        old.write_text(kept)
+        assert world.deploy()["changed"] is (state == "absent")
+
+
+def test_two_controllers_at_once_do_not_mix_their_keys(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node compares by itself, after what the controller saw before."""
+    real = world.host.call
+
+    def between(op: str, **values: t.Any) -> Dict:
+        if values["step"] == "apply":
+            (world.host.root / "var/lib/muster/service-store.keys").write_text("of another")
+        return real(op, **values)
+
+    monkeypatch.setattr(world.host, "call", between)
+    with pytest.raises(AssertionError, match="has other keys: another controller"):
+        world.deploy()
+    assert not (world.host.root / "etc/muster/services/store/s3.json").exists()
+
+
+def test_a_store_serves_https_when_that_is_asked_for(world: World) -> None:
+    first = world.deploy(deploy={"tls": True})
+    assert first["endpoint"] == "https://127.0.0.1:8333" and not world.deploy(deploy={"tls": True})["changed"]
+    placed = world.host.root / "etc/muster/services/store"
+    assert "BEGIN CERTIFICATE" in (placed / "tls.crt").read_text() and (placed / "tls.key").stat().st_mode & 0o77 == 0
+    unit = (world.host.root / "etc/systemd/system/muster-store.service").read_text()
+    assert "-s3.cert.file=/run/credentials/muster-store.service/tls.crt" in unit
+    assert world.deploy()["endpoint"] == "http://127.0.0.1:8333" and not (placed / "tls.key").exists()
+
+
 def test_rented_machines_moves_and_unfit_hosts_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.records["a"] = {"muster_node": {"name": "a", "ownership": "rented"}}
     with pytest.raises(RefusedError, match=r"deploy\.host: a is rented"):

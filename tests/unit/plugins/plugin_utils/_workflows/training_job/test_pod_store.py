@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import pathlib
@@ -15,9 +16,9 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding, Reachability
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
-from ansible_collections.muster.training.plugins.module_utils._model.pod_spec import PodSpec
+from ansible_collections.muster.training.plugins.module_utils._model.pod_spec import PROGRAM_FILES, PodSpec
 from ansible_collections.muster.training.plugins.module_utils._node import host_agent
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import pod_template
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import pod_template, rayjob
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import KubePlan
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import bindings
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
@@ -116,8 +117,47 @@ def test_more_than_a_secret_holds_is_refused(home: StateHome, monkeypatch: pytes
         store.values(visits, Said())
 
 
-@pytest.mark.parametrize("launcher", ["ray", "mpi"])
-def test_engines_whose_pods_others_make_are_refused(launcher: str) -> None:
-    with pytest.raises(InputError, match="service bindings of the engines mpijob and rayjob"):
-        job(launcher=launcher, checkpoints={"binding": "store"}, placement={
-            "backend": "kubernetes", "engine": {"ray": "rayjob", "mpi": "mpijob"}[launcher]})  # fmt: skip
+ENGINES = {"ray": "rayjob", "mpi": "mpijob"}
+
+
+def engine_job(launcher: str, **values: t.Any) -> Job:
+    """Return a job of an engine whose pods an operator makes from more than one template."""
+    program: dict[str, t.Any] = {"script": "/p.py", "command": None} if launcher == "ray" else {}
+    claim = [{"name": "c", "path": "/c", "pvc": "p"}]
+    about = {"launcher": launcher, "mounts": claim, "placement": {"backend": "kubernetes", "engine": ENGINES[launcher]}}
+    return job(**{**about, **program, **values})
+
+
+@pytest.mark.parametrize(("launcher", "words"), [("ray", "Ray starts"), ("mpi", "the launcher is started")])
+def test_engines_that_cannot_continue_from_one_stored_checkpoint_say_why(launcher: str, words: str) -> None:
+    with pytest.raises(InputError, match=f"is not supported by the engine {ENGINES[launcher]}: {words}"):
+        engine_job(launcher, checkpoints={"binding": "store"})
+
+
+def test_ray_streams_nothing() -> None:
+    with pytest.raises(InputError, match="stream is not supported by the engine rayjob"):
+        engine_job("ray", datasets=[{"name": "v", "binding": "store", "mode": "stream"}], checkpoints={"path": "/c"})
+
+
+def test_workers_of_an_mpi_job_stage_and_its_launcher_does_not(home: StateHome) -> None:
+    wanted = engine_job("mpi", datasets=[{"name": "text", "binding": "store"}])
+    store = pod_store.open_store(home, wanted, ["n1"], "r")
+    assert store is not None
+    plan = plan_of(wanted)
+    plan = store.complete(dataclasses.replace(plan, pods=dict.fromkeys(("launcher", "worker"), plan.pods["node"])))
+    assert plan.pods["launcher"].store is None and plan.pods["worker"].store == f"/muster/secrets/{pod_store.FILE}"
+
+
+def test_init_containers_of_a_ray_job_have_the_addresses(home: StateHome) -> None:
+    wanted = engine_job("ray", datasets=[{"name": "text", "binding": "store"}], checkpoints={"path": "/c"})
+    store = pod_store.open_store(home, wanted, ["n1"], "r")
+    assert store is not None
+    plan = plan_of(wanted)
+    program = dict.fromkeys(PROGRAM_FILES, "")
+    plan = store.complete(dataclasses.replace(plan, pods={"driver": plan.pods["node"]}, program=program))
+    built: t.Any = rayjob.build(plan)[-1]
+    groups = [built["spec"]["rayClusterSpec"]["headGroupSpec"], *built["spec"]["rayClusterSpec"]["workerGroupSpecs"]]
+    for group in groups:
+        (init,) = group["template"]["spec"]["initContainers"]
+        assert "/muster/secrets" in {item["mountPath"] for item in init["volumeMounts"]}
+        assert pod_store.FILE in json.dumps(group["template"]["spec"]["volumes"])
