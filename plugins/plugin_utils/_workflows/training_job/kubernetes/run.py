@@ -26,6 +26,7 @@ from ...._kube.api.kinds import KubeObject
 from ...._kube.jobs.spec import ATTEMPT_LABEL, KubePlan
 from ...._kube.objects import status
 from ...shared import cluster_identity, kube_connection, run_record
+from ...shared.progress import say_if_killed
 from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome, delete_unstarted, load_record
 from .. import network, pod_store
@@ -198,10 +199,9 @@ def _start_or_follow(
         submit.repair_owners(client, made, live, known=bool(before and before.backend_ref and before.backend_ref.uid))
         made = asked.plan(before.generation if before else int(live["metadata"]["labels"][ATTEMPT_LABEL]))
     current = _open_record(asked, made, follows)
-    queue = [f"queue {made.queue.name}"] if made.queue else []
     size = f"run {made.run_id}: {made.job.nodes} pods × {made.job.nproc} = world size {made.job.world_size}"
-    checkpoints = job_checkpoints.describe_folder(made.job)
-    parts = [size, f"{made.job.engine} in namespace {made.namespace}", *queue, *([checkpoints] if checkpoints else [])]
+    details = (f"queue {made.queue.name}" if made.queue else "", job_checkpoints.describe_folder(made.job))
+    parts = [size, f"{made.job.engine} in namespace {made.namespace}", *(part for part in details if part)]
     announce(request.progress, parts, _derive(asked, made), asked.network, running=follows)
     if follows:
         reference = submit.build_reference(t.cast(KubeObject, live), made, context)
@@ -222,14 +222,16 @@ def _start_or_follow(
         supporting.restore(t.cast(KubeObject, live), request.progress)
     # If the controller is killed from here on, the run can still be found, followed and cancelled.
     run_record.write_record(folder, current)
-    if not follows:
-        supporting.keep(kubernetes_plan.build_objects(made)[:-1])
-        live, current = _submit(asked, made, values, current)
-    if not request.options["wait"]:
-        return build_result(current, folder, changed=not follows)
-    claim.attach(t.cast(KubeObject, live))
-    restore = functools.partial(supporting.restore, t.cast(KubeObject, live), request.progress)
-    return _follow(asked, made, t.cast(KubeObject, live), current, drilling, claim, restore, changed=not follows)
+    with say_if_killed(commands.describe_left(current, commands.STARTING, request.options["cluster"])):
+        if not follows:
+            supporting.keep(kubernetes_plan.build_objects(made)[:-1])
+            live, current = _submit(asked, made, values, current)
+        if not request.options["wait"]:
+            request.progress.say(commands.describe_left(current, commands.NOT_FOLLOWED, request.options["cluster"]))
+            return build_result(current, folder, changed=not follows)
+        claim.attach(t.cast(KubeObject, live))
+        restore = functools.partial(supporting.restore, t.cast(KubeObject, live), request.progress)
+        return _follow(asked, made, t.cast(KubeObject, live), current, drilling, claim, restore, changed=not follows)
 
 
 def _submit(
@@ -331,10 +333,8 @@ def _follow(
         # An earlier follower has recorded its start: its time limit does not begin anew.
         follower.admitted_at = admission_time(follower.story, parse_time(record.admitted_at))
     try:
-        outcome = follower.run()
-    except KeyboardInterrupt:
-        request.progress.say(commands.describe_unfollowed(made.run_id))
-        raise
+        with say_if_killed(commands.describe_left(record, commands.UNFOLLOWED, request.options["cluster"])):
+            outcome = follower.run()
     except TransportError as error:
         # The cluster does not let it be followed any more: the run knows nothing of that.
         return build_unfollowed_result(record, folder, changed, error)
