@@ -158,7 +158,8 @@ def _describe_continuation(before: RunRecord, differs: t.Sequence[str]) -> str:
         else f"continues from the checkpoint of step {step}"
     )
     changed = f", with another job: {', '.join(differs)}" if differs else ""
-    return f"run {before.run_id} was {before.outcome}, and {start}{changed}"
+    ended = "has" if before.outcome in ("succeeded", "failed") else "was"
+    return f"run {before.run_id} {ended} {before.outcome}, and {start}{changed}"
 
 
 def _is_started(plan: HostsPlan, node: str, before: RunRecord | None) -> bool:
