@@ -96,7 +96,7 @@ NOT_HERE = {
     "guide_secrets-0": "asks a deployed OpenBao: tests/lab/test_openbao.py deploys one",
     "guide_services-0": "needs an object store: tests/e2e/test_services.py",
     "guide_ssh-0.1": "logs in to a machine with a password",
-    "guide_ssh-0.2": "asks addresses that nobody has",
+    "guide_ssh-0.2": "asks addresses of documentation",
     "guide_ssh-1": "changes the known hosts of whoever runs the tests: ssh-keygen does not take another home",
     "guide_team-0": f"{CLUSTER}: tests/lab/test_team.py",
     "guide_team-1": f"{CLUSTER}: tests/lab/test_team.py",

@@ -27,7 +27,7 @@ def playbook_command(name: str, inventory: str | None = None, **variables: str) 
 
 
 def describe_left(record: RunRecord, state: str, cluster: str) -> str:
-    """Return what is said of a run that nobody follows: its ``state``, where, and how to get back to it or stop it."""
+    """Return what is said of a run without a follower: its ``state``, where, and how to get back to it or stop it."""
     where = f" on {', '.join(record.hosts)}" if record.hosts else ""
     which = {"muster_run_id": record.run_id} | ({"muster_cluster": cluster} if cluster != "default" else {})
     follow, stop = (playbook_command(name, record.inventory, **which) for name in ("train", "cancel"))
