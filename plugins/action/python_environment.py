@@ -24,4 +24,4 @@ class ActionModule(WorkflowAction):
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, object]:
         """Return the result documented in the module."""
         (remote,) = self.connect(variables)([variables["inventory_hostname"]])
-        return python_environment.ensure_environment(remote, options, self.check)
+        return python_environment.ensure_environment(remote, options, self.check, self.reporter().say)

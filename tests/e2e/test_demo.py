@@ -96,6 +96,8 @@ def _names(cmdline: pathlib.Path, place: pathlib.Path) -> bool:
 def small_job(world: World, python: str, **values: t.Any) -> dict[str, t.Any]:
     """Return the demo's job with half its steps."""
     args = ["--steps", "120", "--batch-size", "4", "--checkpoint-every", str(INTERVAL), "--data", str(ROOT / "LICENSE")]
+    # A step takes 25 ms: the job would have ended before the kill where this machine holds the controller up for a second.
+    args += ["--step-time-min", "0.04"]
     return {
         "name": "e2e",
         "nodes": 2,
@@ -125,7 +127,7 @@ def small_job(world: World, python: str, **values: t.Any) -> dict[str, t.Any]:
 def test_a_drill(world: World, torch_python: str, drill: dict[str, t.Any], killed: str) -> None:
     """What is killed comes back without a hand on it, from a checkpoint at most one interval back."""
     job = small_job(world, torch_python)
-    result = world.play("drill", job=job, muster_drill={"at_step": 50, **drill}, limit_s=240)
+    result = world.play("drill", job=job, muster_drill={"at_step": INTERVAL + 5, **drill}, limit_s=240)
     assert result.code == 0 and "Traceback" not in result.output, result.output
     assert "with all 2 ranks" in result.output
     assert_resumed(world.run_folder(), killed)

@@ -4,7 +4,8 @@
 """The shell blocks of the README and the guides are run as they are written, on two loopback nodes.
 
 The reader's own files are there: an inventory with the job, and what a block names. A run's id in a text stands for the
-reader's own. What cannot be run here is listed with the reason; a block that is in no list fails.
+reader's own. What cannot be run here is listed with the reason and the tests that call the same playbooks; a command
+that is in no list fails.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pytest
 import yaml
 
 from ansible_collections.muster.training.tests.e2e.playbook_world import INVENTORY, World
-from ansible_collections.muster.training.tests.support.shell_blocks import read_blocks
+from ansible_collections.muster.training.tests.support.shell_blocks import ROOT, read_blocks
 
 LIMIT_S = 120.0
 # Counts steps, saves each tenth, and goes on from the last one saved.
@@ -44,39 +45,71 @@ while step < 60:
     time.sleep(0.05)
 """
 RUN = re.compile(r"\b(?:char-lm|mlp)-1a2b3c4d\b|(?<==)RUN\b")
-# In their order on one controller. The first block trains; those behind it are about its run.
+# In their order on one controller. The first block trains; those behind it are about its run, and the last one starts
+# an sshd of the nodes' own.
 RUNS_HERE = (
     "guide_inventory-0",
     "guide_program-0",
+    "README-1",
+    "guide_hosts-0",
     "guide_hosts-1",
     "guide_fabric-3",
     "guide_fabric-5",
+    "guide_heal-0",
+    "guide_heal-1",
     "guide_files-0",
+    "guide_ssh-0",
+    "guide_python-0",
 )
-CLUSTER = "needs a Kubernetes cluster, or machines to make one of: tests/lab runs these playbooks"
-RENTS = "rents machines: tests/e2e/test_walk_rented.py and test_heal.py run these playbooks on fakes of the providers"
-FABRIC = "needs torch on the nodes, and measures their network: tests/lab/test_fabric_links.py runs it"
+# Blocks, and single commands of a block (BLOCK.NUMBER), that this machine cannot run: why, and the tests that call the
+# same playbooks.
+CLUSTER = "needs a Kubernetes cluster"
+MACHINES = "makes a cluster of bare machines"
+RENTS = "rents machines"
+TORCH = "needs torch on the nodes, and takes a minute"
+PROVIDERS = "tests/e2e/test_walk_rented.py runs it on a fake of the provider"
 NOT_HERE = {
-    "README-0": f"a list of playbooks, of which accept and services need more than two nodes; heal {RENTS}",
-    "README-1": CLUSTER,
-    "guide_acceptance-0": "its faults take minutes: tests/e2e/test_accept.py runs it",
-    **{f"guide_cluster-{number}": CLUSTER for number in range(4)},
-    **{
-        f"guide_fabric-{number}": "needs torch on the nodes: tests/lab/test_fabric_live.py runs it" for number in (0, 1)
-    },
-    **{f"guide_fabric-{number}": CLUSTER for number in (2, 4)},
-    "guide_fabric-6": "measures this machine for minutes: make bench",
-    **{f"guide_heal-{number}": RENTS for number in range(2)},
-    "guide_hosts-0": "kills a host, which needs restart.max_lost_nodes in the job: tests/e2e/test_drills.py drills",
+    "README-0": "are the checks themselves, and the demo: tests/e2e/test_demo.py",
+    "README-1.0": f"{TORCH}: tests/e2e/test_demo.py, tests/e2e/test_site.py",
+    "README-1.2": f"{TORCH}: tests/e2e/test_walk_tailnet.py",
+    "README-1.3": f"{TORCH}: tests/e2e/test_drills.py",
+    "README-1.5": f"{TORCH}: tests/e2e/test_accept.py",
+    "README-1.6": "needs an object store: tests/e2e/test_services.py",
+    "README-2": f"{CLUSTER}: tests/lab/test_kube_training.py",
+    "README-3": "downloads the collection: tests/unit/tools/test_tool_artifact.py installs its archive",
+    "guide_acceptance-0": f"{TORCH}: tests/e2e/test_accept.py; {CLUSTER}: tests/lab/test_kube_accept.py",
+    "guide_cluster-0": f"{MACHINES}: tests/lab/test_k3s_cluster.py",
+    "guide_cluster-1": f"{MACHINES}: tests/lab/test_k3s_site.py",
+    "guide_cluster-2": f"{MACHINES}: tests/lab/test_k3s_cluster.py",
+    "guide_cluster-3": f"{MACHINES}: tests/e2e/test_bundle.py makes a bundle, tests/lab/test_k3s_site.py uses one",
+    "guide_fabric-0": f"{TORCH}: tests/e2e/test_walk_tailnet.py",
+    "guide_fabric-1": f"{TORCH}: tests/e2e/test_walk_tailnet.py",
+    "guide_fabric-2": f"{CLUSTER}: tests/lab/test_fabric_cluster.py",
+    "guide_fabric-4": f"{CLUSTER}: tests/lab/test_fabric_cluster.py",
+    "guide_fabric-6": "measures this machine for minutes",
+    "guide_heal-0.2": f"{RENTS}: tests/e2e/test_heal.py",
+    "guide_heal-0.3": f"{CLUSTER}: tests/lab/test_kube_heal.py",
+    "guide_hosts-0.4": f"{TORCH}: tests/e2e/test_drills.py",
     "guide_hosts-2": "cuts a network, as root: tests/e2e/test_cut_links.py",
-    "guide_python-0": "installs torch from the internet: tests/e2e/test_over_ssh.py runs bootstrap without it",
-    **{f"guide_renting-{number}": RENTS for number in range(2)},
+    "guide_renting-0": f"{RENTS}: {PROVIDERS}; tests/e2e/test_renting_secrets.py reaps",
+    "guide_renting-1": f"{RENTS}: tests/e2e/test_renting_reaper.py",
     "guide_secrets-0": "asks a deployed OpenBao: tests/lab/test_openbao.py deploys one",
-    "guide_services-0": "needs an object store: tests/e2e/test_services.py runs it",
+    "guide_services-0": "needs an object store: tests/e2e/test_services.py",
+    "guide_ssh-0.1": "logs in to a machine with a password",
+    "guide_ssh-0.2": "asks addresses of documentation",
     "guide_ssh-1": "changes the known hosts of whoever runs the tests: ssh-keygen does not take another home",
-    "guide_ssh-0": "logs in to a machine with a password",
-    **{f"guide_team-{number}": CLUSTER for number in range(2)},
+    "guide_team-0": f"{CLUSTER}: tests/lab/test_team.py",
+    "guide_team-1": f"{CLUSTER}: tests/lab/test_team.py",
 }
+
+
+def read_commands() -> dict[str, str]:
+    """Return each command of each block by its name, ``BLOCK.NUMBER``; continued lines are joined."""
+    return {
+        f"{name}.{number}": line
+        for name, block in read_blocks().items()
+        for number, line in enumerate(filter(str.strip, block.replace("\\\n", " ").splitlines()))
+    }
 
 
 class Reader:
@@ -95,9 +128,12 @@ class Reader:
             "muster_training_python": sys.executable,
             # The program needs no torch.
             "muster_training_packages": [],
+            "muster_training_requirements": [],
             "muster_state": {"path": os.fspath(world.state)},
         }
         (folder / "group_vars" / "all.yml").write_text(yaml.safe_dump(values))
+        (world.root / "pool.yml").write_text(yaml.safe_dump({"muster_watch_s": 1}))
+        (world.home / ".ssh").mkdir(mode=0o700)
 
     @property
     def run_id(self) -> str:
@@ -105,29 +141,46 @@ class Reader:
         folders = sorted(self.world.state.glob("*/runs/*/"), key=lambda place: place.stat().st_mtime)
         return folders[-1].name if folders else "none"
 
-    def run(self, block: str) -> None:
-        """Run the commands of a block as bash reads them; each must succeed."""
+    def run(self, line: str) -> None:
+        """Run a command as bash reads it; it must succeed."""
         logs = self.world.root / "logs"
         logs.mkdir(exist_ok=True)
         environment = self.world.environment({"PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"})
-        for line in block.replace("\\\n", " ").splitlines():
-            # What one command began, the next one is about.
-            text = RUN.sub(self.run_id, line).replace("diagnose_logs=DIR", f"diagnose_logs={logs}")
-            done = subprocess.run(
-                ["bash", "-c", text],
-                cwd=self.world.root,
-                env=environment,
-                text=True,
-                capture_output=True,
-                stdin=subprocess.DEVNULL,
-                timeout=LIMIT_S,
-                check=False,
-            )
-            assert done.returncode == 0, f"{text}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        # What one command began, the next one is about.
+        text = RUN.sub(self.run_id, line).replace("diagnose_logs=DIR", f"diagnose_logs={logs}")
+        text = text.replace("muster_watch_s=600", "muster_watch_s=1")
+        done = subprocess.run(
+            ["bash", "-c", text],
+            cwd=self.world.root,
+            env=environment,
+            text=True,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{text}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
 
 
-def test_each_block_is_run_or_has_a_reason_why_not() -> None:
-    assert sorted([*RUNS_HERE, *NOT_HERE]) == sorted(read_blocks())
+def left_out(command: str) -> str | None:
+    """Return why a command is not run here, None for one that is."""
+    return NOT_HERE.get(command) or NOT_HERE.get(command.rpartition(".")[0])
+
+
+def test_each_command_is_run_or_has_a_reason_why_not() -> None:
+    found = read_commands()
+    blocks = {command.rpartition(".")[0] for command in found}
+    assert sorted({name for name in blocks if name not in NOT_HERE}) == sorted(RUNS_HERE)
+    assert not set(NOT_HERE) - blocks - set(found)
+
+
+@pytest.mark.parametrize("name", NOT_HERE)
+def test_what_is_not_run_here_is_called_by_the_tests_that_are_named(name: str) -> None:
+    texts = [(ROOT / place).read_text() for place in re.findall(r"tests/[\w/]+\.py", NOT_HERE[name])]
+    lines = [line for command, line in read_commands().items() if name in (command, command.rpartition(".")[0])]
+    called = {playbook for line in lines for playbook in re.findall(r"muster\.training\.(\w+)(?:\s|$)", line)}
+    missing = [playbook for playbook in called if not any(f'"{playbook}"' in text for text in texts)]
+    assert lines and not missing, missing
 
 
 @pytest.fixture(scope="module")
@@ -139,4 +192,6 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Reader]:
 
 @pytest.mark.parametrize("name", RUNS_HERE)
 def test_a_block_does_what_the_page_says(reader: Reader, name: str) -> None:
-    reader.run(read_blocks()[name])
+    for command, line in read_commands().items():
+        if command.rpartition(".")[0] == name and left_out(command) is None:
+            reader.run(line)

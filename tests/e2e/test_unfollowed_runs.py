@@ -29,7 +29,8 @@ def job(world: World, code: int = 0, **values: t.Any) -> dict[str, t.Any]:
 
 def end_unfollowed(world: World, code: int = 0, **values: t.Any) -> None:
     """Start a run that nobody follows, and let it end."""
-    assert world.play(job=job(world, code, **values), training_job_wait=False).code == 0
+    result = world.play(job=job(world, code, **values), training_job_wait=False)
+    assert result.code == 0 and f"Run {world.run_id} is not followed; it keeps running on node-1" in result.output
     assert world.record()["state"] != "ended"
     world.finish()
     until(lambda: not world.processes(), f"the end of {world.processes()}")

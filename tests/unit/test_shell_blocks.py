@@ -11,6 +11,7 @@ import pathlib
 import re
 import shlex
 import subprocess
+import typing as t
 
 import pytest
 import yaml
@@ -111,13 +112,57 @@ def test_guides_have_no_roles_of_sphinx_that_github_shows_as_text() -> None:
         assert not re.search(r":(?:ref|doc|ansplugin|ansopt):`", page.read_text()), page.name
 
 
-def test_links_between_pages_lead_somewhere() -> None:
-    for page in PAGES:
-        text = page.read_text()
-        links = (
-            re.findall(r"`[^`<]+ <([^>:#]+?)(?:#[^>]*)?>`__?", text)
-            if page.suffix == ".rst"
-            else re.findall(r"\]\(([^):#]+)\)", text)
-        )
-        for link in links:
-            assert (page.parent / link).exists(), f"{page.name}: {link}"
+def headings(page: pathlib.Path) -> set[str]:
+    """Return the anchors that GitHub makes of a page's headings."""
+    text = page.read_text()
+    pattern = r"^#+ (.+)$" if page.suffix == ".md" else r"^(\S.*)\n([=\-~^])\2+$"
+    found = [match[1] for match in re.finditer(pattern, text, re.MULTILINE)]
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+def broken_links(page: pathlib.Path, text: str) -> list[str]:
+    """Return the links to files and headings of the repository that GitHub would lead nowhere."""
+    pattern = r"`[^`<]+\s<([^>:]+)>`__?" if page.suffix == ".rst" else r"\]\(([^):]+)\)"
+    broken = []
+    for link in re.findall(pattern, text):
+        place, _mark, anchor = link.partition("#")
+        target = page.parent / place if place else page
+        if not target.exists() or (anchor and anchor not in headings(target)):
+            broken.append(link)
+    return broken
+
+
+DOCUMENTS = sorted(
+    {*PAGES, *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md")), *ROOT.glob("[eit]*/**/*.md")}
+)
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_work_on_github(page: pathlib.Path) -> None:
+    assert not broken_links(page, page.read_text())
+
+
+def test_a_broken_link_is_noticed() -> None:
+    readme, guide = ROOT / "README.md", ROOT / "docs" / "docsite" / "rst" / "guide_job.rst"
+    text = "[a](docs/nothing.rst) [b](#install) [c](#nothing) [d](https://example.com/x) [e](CONTRIBUTING.md#nothing)"
+    assert broken_links(readme, text) == ["docs/nothing.rst", "#nothing", "CONTRIBUTING.md#nothing"]
+    text = "`a <guide_hosts.rst>`_ `b <guide_nothing.rst>`__ `c <#presets>`_ `d <guide_hosts.rst#nothing>`_"
+    assert broken_links(guide, text) == ["guide_nothing.rst", "guide_hosts.rst#nothing"]
+
+
+def read_examples(role: pathlib.Path) -> list[t.Any]:
+    """Return the plays of the examples in a role's page."""
+    blocks = re.findall(r"^```yaml\n(.*?)^```", (role / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    return [play for block in blocks for play in yaml.safe_load(block)]
+
+
+@pytest.mark.parametrize("role", sorted(ROOT.glob("roles/*")), ids=lambda role: str(role.name))
+def test_each_role_has_an_example_whose_variables_exist(role: pathlib.Path) -> None:
+    calls = []
+    for play in read_examples(role):
+        calls += [({**use, **use.get("vars", {})}, use["role"]) for use in play.get("roles", [])]
+        included = [(task.get("vars", {}), task.get("ansible.builtin.include_role")) for task in play.get("tasks", [])]
+        calls += [(values, use["name"]) for values, use in included if use]
+    own = [values for values, name in calls if name == f"muster.training.{role.name}"]
+    unknown = {key for values in own for key in values} - KNOWN - {"role", "vars", "when"}
+    assert own and not unknown, unknown

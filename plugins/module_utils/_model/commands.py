@@ -9,6 +9,15 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import shlex
+import typing as t
+
+if t.TYPE_CHECKING:
+    from .run_record import RunRecord
+
+# What is true of a run whose follower was killed: while it was being started, and later; and of one without a follower.
+STARTING = "may be running"
+UNFOLLOWED = "is no longer followed; it keeps running"
+NOT_FOLLOWED = "is not followed; it keeps running"
 
 
 def playbook_command(name: str, inventory: str | None = None, **variables: str) -> str:
@@ -17,13 +26,12 @@ def playbook_command(name: str, inventory: str | None = None, **variables: str) 
     return f"ansible-playbook -i {shlex.quote(inventory) if inventory else 'INVENTORY'} muster.training.{name}{extra}"
 
 
-def describe_unfollowed(run_id: str, inventory: str | None = None, nodes: str = "") -> str:
-    """Return what a follower says that is interrupted: what runs on, and how to get back to it or stop it."""
-    follow, stop = (playbook_command(name, inventory, muster_run_id=run_id) for name in ("train", "cancel"))
-    return (
-        f"Stopped following run {run_id}; it keeps running{f' on {nodes}' if nodes else ''}. "
-        f"Follow it again: {follow} · stop it: {stop}"
-    )
+def describe_left(record: RunRecord, state: str, cluster: str) -> str:
+    """Return what is said of a run without a follower: its ``state``, where, and how to get back to it or stop it."""
+    where = f" on {', '.join(record.hosts)}" if record.hosts else ""
+    which = {"muster_run_id": record.run_id} | ({"muster_cluster": cluster} if cluster != "default" else {})
+    follow, stop = (playbook_command(name, record.inventory, **which) for name in ("train", "cancel"))
+    return f"Run {record.run_id} {state}{where}. Follow it: {follow} · stop it: {stop}"
 
 
 def describe_cancelled(run_id: str, step: int | None, folder: str | None, inventory: str | None, nodes: str) -> str:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The error line of a program's output: the last line of the last Python traceback in it.
+"""The error line of a program's output: the last line of the last Python traceback in it, or what stopped its start.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -14,6 +14,11 @@ _LIMIT = 300
 # The prefixes that torchrun's --tee, torch's own traceback hook and mpirun's --tag-output put before a rank's lines.
 _PREFIX = re.compile(r"^(?:\[default\d+\]:|\[rank\d+\]: ?|\[[^\[\]\s]+,\d+\]<std(?:out|err)>:\s?)+")
 _ERROR = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?::.*)?$")
+# What interpreters, shells and argparse say before a program has begun.
+_BEFORE = re.compile(
+    r"^\S+: (?:line \d+: |\d+: )?(?:can't open file .+|No module named .+|error: .+"
+    r"|\S+: (?:command not found|not found|No such file or directory|Permission denied))$"
+)
 _OTHERS = ("torch.distributed.elastic.", "subprocess.CalledProcessError")
 
 
@@ -21,8 +26,10 @@ def last_error(text: str) -> str | None:
     """Return the last line that ends a Python traceback in ``text`` (a node's log), without its prefixes.
 
     A launcher's own report of the failure is skipped: it only says that a rank failed, or that its store is gone.
+    Without a traceback it is what the program was refused with: a file that is not there, an unknown argument.
     """
-    return _last_error(rank_lines(text)) or _last_error(text)
+    own = rank_lines(text)
+    return _last_error(own) or _last_error(text) or _last_match(own or text, _BEFORE)
 
 
 def rank_lines(text: str) -> str:
@@ -37,8 +44,12 @@ def without_launcher(text: str) -> str:
 
 
 def _last_error(text: str) -> str | None:
+    return _last_match(text, _ERROR)
+
+
+def _last_match(text: str, pattern: re.Pattern[str]) -> str | None:
     for raw in reversed(text.splitlines()):
         line = _PREFIX.sub("", raw).strip()
-        if _ERROR.match(line) and not line.startswith(_OTHERS):
+        if pattern.match(line) and not line.startswith(_OTHERS):
             return line if len(line) <= _LIMIT else line[: _LIMIT - 1] + "…"
     return None

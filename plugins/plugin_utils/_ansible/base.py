@@ -31,6 +31,7 @@ STATE_HOME: dict[str, Dict] = {
 
 # The strategy loads an action in the process that prints, before it forks the one in which the action runs.
 progress.flush_each_line()
+progress.keep_last_word()
 
 
 class WorkflowAction(ActionBase):

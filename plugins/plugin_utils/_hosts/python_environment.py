@@ -13,7 +13,9 @@ import typing as t
 from .node_client import NodeClient
 
 
-def ensure_environment(remote: NodeClient, options: t.Mapping[str, t.Any], check: bool) -> dict[str, object]:
+def ensure_environment(
+    remote: NodeClient, options: t.Mapping[str, t.Any], check: bool, say: t.Callable[[str], None]
+) -> dict[str, object]:
     """Install the packages and return ``{changed, python}``; with ``wait: false`` they are being installed then."""
     answer = remote.call(
         "environment",
@@ -23,4 +25,8 @@ def ensure_environment(remote: NodeClient, options: t.Mapping[str, t.Any], check
         check=check,
         background=not options["wait"] and not check,
     )
+    if answer["made"] and not options["wait"]:
+        # Without the options of pip: the index may be named with a password.
+        packages = ", ".join(line for line in options["requirements"] if not line.startswith("-"))
+        say(f"{remote.name}: installing {packages} into {answer['folder']}; PyTorch takes minutes")
     return {"changed": bool(answer["made"]) or check, "python": f"{answer['folder']}/bin/python"}

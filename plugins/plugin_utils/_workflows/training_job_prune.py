@@ -20,6 +20,7 @@ from ...module_utils._model.run_record import RunRecord
 from .._hosts.node_client import NodeClient, on_each_node
 from .shared.state_dir import StateHome, load_record
 
+_NAMED = 5
 Connect = t.Callable[[t.Sequence[str]], list[NodeClient]]
 
 
@@ -63,7 +64,7 @@ def prune_runs(
         "runs": sorted(chosen),
         "freed_bytes": freed,
         "problems": {name: str(error) for name, error in errors.items()},
-        "table": _build_table(disks, due, freed, len(chosen), check),
+        "table": [*_build_table(disks, due, freed, len(chosen), check), *_name_kept(chosen)],
     }
 
 
@@ -136,6 +137,14 @@ def _build_table(
     if "controller" in freed:
         lines.append(f"controller: {_size(freed['controller'])} {verb}")
     return lines
+
+
+def _name_kept(chosen: t.Mapping[str, RunRecord]) -> list[str]:
+    """Return the line that names the checkpoints of removed runs that stay where the job put them."""
+    folders = {run_id: (record.job.get("checkpoints") or {}).get("path") for run_id, record in chosen.items()}
+    kept = [f"{folder}/{run_id}" for run_id, folder in sorted(folders.items()) if folder]
+    more = f" and {len(kept) - _NAMED} more" if len(kept) > _NAMED else ""
+    return [f"checkpoints stay in {', '.join(kept[:_NAMED])}{more}"] if kept else []
 
 
 def _size(count: float) -> str:

@@ -278,11 +278,7 @@ def _run_job(
         **options,
     }
     run_request = dataclasses.replace(request, options=inner, hosts=fleet.hosts, progress=SilentProgress())
-    try:
-        result = training_job.run(run_request)
-    except KeyboardInterrupt:
-        training_job.run(dataclasses.replace(run_request, options={**inner, "state": "cancelled"}))
-        raise
+    result = training_job.run(run_request)
     folder = StateHome(request.options["state_home"], CLUSTER).run_folder(identity)
     if result.get("failed"):
         raise MusterError(str(result.get("msg")))

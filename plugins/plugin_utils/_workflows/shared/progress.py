@@ -11,9 +11,11 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import json
+import mmap
 import os
 import sys
 import time
@@ -33,6 +35,55 @@ def flush_each_line() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.line_buffering:
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.reconfigure(line_buffering=True)
+
+
+class LastWord:
+    """What ansible-playbook prints when it ends unless its task has ended: Ctrl-C kills the task's process at once.
+
+    The memory is shared with the processes of tasks, which are forked later.
+    """
+
+    _BYTES = 4096
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, self._BYTES)
+        self._process = os.getpid()
+        atexit.register(self._print)
+
+    @property
+    def line(self) -> str:
+        """What is printed; nothing if it is empty."""
+        return self._memory[:].rstrip(b"\0").decode(errors="ignore")
+
+    @line.setter
+    def line(self, line: str) -> None:
+        self._memory[:] = line.encode()[: self._BYTES].ljust(self._BYTES, b"\0")
+
+    def _print(self) -> None:
+        if self.line and os.getpid() == self._process:
+            print(self.line, flush=True)
+
+
+_last_word: LastWord | None = None
+
+
+def keep_last_word() -> None:
+    """Have this process, which forks those of tasks, print what :func:`say_if_killed` asks for."""
+    global _last_word
+    _last_word = _last_word or LastWord()
+
+
+@contextlib.contextmanager
+def say_if_killed(line: str) -> t.Iterator[None]:
+    """Have ``line`` printed if this process is killed meanwhile, as by Ctrl-C, and ansible-playbook ends."""
+    if _last_word is None:
+        yield
+        return
+    before, _last_word.line = _last_word.line, one_line(line)
+    try:
+        yield
+    finally:
+        _last_word.line = before
 
 
 class Progress(t.Protocol):

@@ -9,12 +9,15 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import json
+import os
 import typing as t
 
 from ....module_utils._model.job import Job, to_yaml_names
 from ....module_utils._model.run_record import RunRecord
 
 _SHOWN = 60
+# So much of what is equal is shown before the first difference.
+_BEFORE = 20
 
 
 def describe_changes(before: RunRecord, job: Job, code_sha256: str | None) -> list[str]:
@@ -42,9 +45,14 @@ def _differences(known: t.Mapping[str, object], wanted: t.Mapping[str, object], 
         elif path == "env.":
             yield f"{path}{key}"
         else:
-            yield f"{path}{key} ({_shorten(old)} recorded, {_shorten(new)} requested)"
+            yield f"{path}{key} ({_shorten(old, new)} recorded, {_shorten(new, old)} requested)"
 
 
-def _shorten(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+def _shorten(value: object, other: object) -> str:
+    """Return a value as JSON; of a long one the part from which on it differs from the other one."""
+    text, beside = (json.dumps(item, ensure_ascii=False) for item in (value, other))
+    if max(len(text), len(beside)) <= _SHOWN:
+        return text
+    start = max(0, len(os.path.commonprefix([text, beside])) - _BEFORE)
+    shown = text[start : start + _SHOWN]
+    return f"{'…' if start else ''}{shown}{'…' if len(text) > start + _SHOWN else ''}"

@@ -66,6 +66,7 @@ def read_runs(
     if query:
         result["selected"] = table.search(query, result)
     lines = table.build_table(entries, time.time() if now is None else now)
+    lines = lines if entries else [f"no run is recorded in {home.folder}"]
     left_out = [f"{len(folders) - len(found)} older runs are not shown"] if len(folders) > len(found) else []
     return {"changed": False, **result, "table": [*lines, *left_out]}
 

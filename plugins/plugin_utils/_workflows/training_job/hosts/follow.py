@@ -19,6 +19,7 @@ from .....module_utils._model.run_record import RunRecord
 from ...._hosts import gang
 from ...._hosts.node_client import NodeClient
 from ...shared import run_record
+from ...shared.progress import say_if_killed
 from ...shared.request import Result, RunRequest
 from ..follower import Follower
 from ..lease_guard import LeaseGuard
@@ -66,11 +67,8 @@ def follow_run(
     follower = HostsFollower(
         plan.job, plan.run_id, folder, plan.remotes, request.progress, restart, save, drilling, guard.stop_reason
     )
-    try:
+    with say_if_killed(commands.describe_left(record, commands.UNFOLLOWED, request.options["cluster"])):
         outcome = follower.run()
-    except KeyboardInterrupt:
-        request.progress.say(commands.describe_unfollowed(plan.run_id, record.inventory, ", ".join(record.hosts)))
-        raise
     gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
     follower.drain()
     follower.keep_errors(outcome.node if outcome.outcome == "failed" else None)

@@ -13,6 +13,7 @@ import pathlib
 import time
 import typing as t
 
+from .....module_utils._model import commands
 from .....module_utils._model.errors import MusterError, RefusedError
 from .....module_utils._model.job import to_yaml_names
 from .....module_utils._model.node_report import NodeReport
@@ -21,7 +22,7 @@ from .....module_utils._node import files, shared_folder
 from ...._hosts import gang, ssh_keys
 from ...._launch import mpi
 from ...shared import run_record
-from ...shared.progress import Progress
+from ...shared.progress import Progress, say_if_killed
 from ...shared.request import Result, RunRequest
 from ...shared.state_dir import StateHome
 from .. import checkpoint_binding, dataset_binding, network
@@ -67,27 +68,30 @@ def start_or_join(
     network.write_verdict(folder, plan.network)
     if lives:
         _join(request, plan, held)
-    if missing:
-        if not lives:
-            prices = {host.name: host.price_usd_per_hour for host in plan.hosts}
-            nodes = run_record.describe_nodes(current.hosts, prices, current.leases)
-            line = {"at": time.time(), "kind": "submitted", "attempt": attempt, "nodes": nodes}
-            files.append_json(folder / "events.jsonl", line)
-        ready = members if not lives else [gang.without_peers(member, members) for member in missing]
-        try:
-            started = _start_missing(request, plan, missing, ready, held, fresh=before is None)
-        except MusterError:
-            _restore_record(folder, before, lives)
-            raise
-        files.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "started", "attempt": attempt})
-        _record_versions(folder, plan)
-    _store_agent_paths(home, plan)
-    if not request.options["wait"]:
-        return build_result(current, folder, changed=bool(started))
-    # Only now: by the time that this is imported, the agents are at work.
-    from .follow import follow_run
+    cluster = request.options["cluster"]
+    with say_if_killed(commands.describe_left(current, commands.STARTING, cluster)):
+        if missing:
+            if not lives:
+                prices = {host.name: host.price_usd_per_hour for host in plan.hosts}
+                nodes = run_record.describe_nodes(current.hosts, prices, current.leases)
+                line = {"at": time.time(), "kind": "submitted", "attempt": attempt, "nodes": nodes}
+                files.append_json(folder / "events.jsonl", line)
+            ready = members if not lives else [gang.without_peers(member, members) for member in missing]
+            try:
+                started = _start_missing(request, plan, missing, ready, held, fresh=before is None)
+            except MusterError:
+                _restore_record(folder, before, lives)
+                raise
+            files.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "started", "attempt": attempt})
+            _record_versions(folder, plan)
+        _store_agent_paths(home, plan)
+        if not request.options["wait"]:
+            request.progress.say(commands.describe_left(current, commands.NOT_FOLLOWED, cluster))
+            return build_result(current, folder, changed=bool(started))
+        # Only now: by the time that this is imported, the agents are at work.
+        from .follow import follow_run
 
-    return follow_run(request, plan, members, folder, current, drilling, changed=bool(started), guard=guard)
+        return follow_run(request, plan, members, folder, current, drilling, changed=bool(started), guard=guard)
 
 
 def _join(request: RunRequest, plan: HostsPlan, held: dict[str, t.Any]) -> None:
@@ -168,7 +172,8 @@ def _describe_continuation(before: RunRecord, differs: t.Sequence[str]) -> str:
         else f"continues from the checkpoint of step {step}"
     )
     changed = f", with another job: {', '.join(differs)}" if differs else ""
-    return f"run {before.run_id} was {before.outcome}, and {start}{changed}"
+    ended = "has" if before.outcome in ("succeeded", "failed") else "was"
+    return f"run {before.run_id} {ended} {before.outcome}, and {start}{changed}"
 
 
 def _is_started(plan: HostsPlan, node: str, before: RunRecord | None) -> bool:

@@ -24,6 +24,7 @@ from ...._kube.api.kinds import KubeObject
 from ...._kube.jobs.spec import ATTEMPT_LABEL, KubePlan
 from ...._kube.objects import status
 from ...shared import cluster_identity, kube_connection, run_record
+from ...shared.progress import say_if_killed
 from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome
 from .. import network, pod_store
@@ -187,10 +188,9 @@ def _start_or_follow(
         submit.repair_owners(client, plan, live, known=bool(before and before.backend_ref and before.backend_ref.uid))
         plan = run.plan(before.generation if before else int(live["metadata"]["labels"][ATTEMPT_LABEL]))
     current = _open_record(run, plan, follows)
-    queue = [f"queue {plan.queue.name}"] if plan.queue else []
     size = f"run {plan.run_id}: {plan.job.nodes} pods × {plan.job.nproc} = world size {plan.job.world_size}"
-    checkpoints = job_checkpoints.describe_folder(plan.job)
-    parts = [size, f"{plan.job.engine} in namespace {plan.namespace}", *queue, *([checkpoints] if checkpoints else [])]
+    details = (f"queue {plan.queue.name}" if plan.queue else "", job_checkpoints.describe_folder(plan.job))
+    parts = [size, f"{plan.job.engine} in namespace {plan.namespace}", *(part for part in details if part)]
     announce(request.progress, parts, _derive(plan, network_plan), network_plan, running=follows)
     if follows:
         reference = submit.build_reference(t.cast(KubeObject, live), plan, context)
@@ -211,14 +211,16 @@ def _start_or_follow(
         supporting.restore(t.cast(KubeObject, live), request.progress)
     # If the controller is killed from here on, the run can still be found, followed and cancelled.
     run_record.write_record(folder, current)
-    if not follows:
-        supporting.keep(kubernetes_plan.build_objects(plan)[:-1])
-        live, current = _submit(run, plan, values, current)
-    if not request.options["wait"]:
-        return build_result(current, folder, changed=not follows)
-    claim.attach(t.cast(KubeObject, live))
-    restore = functools.partial(supporting.restore, t.cast(KubeObject, live), request.progress)
-    return _follow(run, plan, t.cast(KubeObject, live), current, drilling, claim, restore, changed=not follows)
+    with say_if_killed(commands.describe_left(current, commands.STARTING, request.options["cluster"])):
+        if not follows:
+            supporting.keep(kubernetes_plan.build_objects(plan)[:-1])
+            live, current = _submit(run, plan, values, current)
+        if not request.options["wait"]:
+            request.progress.say(commands.describe_left(current, commands.NOT_FOLLOWED, request.options["cluster"]))
+            return build_result(current, folder, changed=not follows)
+        claim.attach(t.cast(KubeObject, live))
+        restore = functools.partial(supporting.restore, t.cast(KubeObject, live), request.progress)
+        return _follow(run, plan, t.cast(KubeObject, live), current, drilling, claim, restore, changed=not follows)
 
 
 def _submit(
@@ -322,10 +324,8 @@ def _follow(
         # An earlier follower has recorded its start: its time limit does not begin anew.
         follower.admitted_at = admission_time(follower.story, parse_time(record.admitted_at))
     try:
-        outcome = follower.run()
-    except KeyboardInterrupt:
-        request.progress.say(commands.describe_unfollowed(plan.run_id))
-        raise
+        with say_if_killed(commands.describe_left(record, commands.UNFOLLOWED, request.options["cluster"])):
+            outcome = follower.run()
     except TransportError as error:
         # The cluster does not let it be followed any more: the run knows nothing of that.
         return build_unfollowed_result(record, folder, changed, error)

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 
 from ansible_collections.muster.training.plugins.module_utils._model import commands
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
 
 
 def test_a_command_survives_a_shell() -> None:
@@ -20,9 +23,16 @@ def test_a_command_survives_a_shell() -> None:
 
 
 def test_the_way_back_to_a_run_that_is_not_followed() -> None:
-    line = commands.describe_unfollowed("net-1", "/i.yml", "a, b")
-    assert line.startswith("Stopped following run net-1; it keeps running on a, b. Follow it again: ansible-playbook")
+    job = to_yaml_names(parse_job({"name": "net", "script": "/t.py"}))
+    record = dataclasses.replace(run_record.new_record("net-1", job, 1000.0), inventory="/i.yml", hosts=("a", "b"))
+    line = commands.describe_left(record, commands.UNFOLLOWED, "default")
+    assert line.startswith(
+        "Run net-1 is no longer followed; it keeps running on a, b. Follow it: ansible-playbook -i /i."
+    )
     assert line.endswith("stop it: ansible-playbook -i /i.yml muster.training.cancel -e muster_run_id=net-1")
+    line = commands.describe_left(dataclasses.replace(record, hosts=()), commands.NOT_FOLLOWED, "lab")
+    assert line.startswith("Run net-1 is not followed; it keeps running. Follow it: ansible-playbook")
+    assert line.endswith("muster.training.cancel -e muster_run_id=net-1 -e muster_cluster=lab")
 
 
 def test_what_a_cancel_leaves() -> None:

@@ -60,3 +60,20 @@ torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connecti
     assert error_line.without_launcher(alone) == alone and error_line.last_error(alone) == "OSError: its own"
     silent = "[default0]:step 1\ntorch.distributed.DistNetworkError: Broken pipe\n"
     assert error_line.without_launcher(silent) == silent
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/usr/bin/python3: can't open file '/run/code/train.py': [Errno 2] No such file or directory",
+        "/opt/venv/bin/python: No module named trainer",
+        "train.py: error: unrecognized arguments: --itres 10",
+        "bash: line 1: nvidia-smi: command not found",
+        "sh: 1: ./run.sh: Permission denied",
+    ],
+)
+def test_what_stopped_a_program_before_it_began(line: str) -> None:
+    assert error_line.last_error(f"usage: train.py [-h]\n{line}\nbye\n") == line
+    assert error_line.last_error(f"[default1]:{line}\nE1124 torch: failed\n") == line
+    both = f"{line}\nTraceback (most recent call last):\nValueError: the reason\n"
+    assert error_line.last_error(both) == "ValueError: the reason"

@@ -12,6 +12,8 @@ import pytest
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import python_environment
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 
+WANTED = ["-i https://me:s3cr3t@index.example.com/simple", "torch"]
+
 
 class Node(NodeClient):
     def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
@@ -24,13 +26,15 @@ class Node(NodeClient):
 )
 def test_one_request(wait: bool, check: bool, background: bool) -> None:
     node = Node("a", lambda command, data: (0, "", ""))
-    options = {"path": "~/e", "requirements": ["torch"], "base_python": "python3", "wait": wait}
-    result = python_environment.ensure_environment(node, options, check)
+    options = {"path": "~/e", "requirements": WANTED, "base_python": "python3", "wait": wait}
+    said: list[str] = []
+    result = python_environment.ensure_environment(node, options, check, said.append)
+    assert said == (["a: installing torch into /e; PyTorch takes minutes"] if background else [])
     assert result == {"changed": True, "python": "/e/bin/python"}
     assert node.asked == {
         "op": "environment",
         "python": "python3",
-        "requirements": ["torch"],
+        "requirements": WANTED,
         "folder": "~/e",
         "check": check,
         "background": background,

@@ -88,3 +88,13 @@ def test_the_folders_of_the_controller(home: StateHome) -> None:
     assert would["freed_bytes"]["controller"] > 0 and home.run_folder("run-3").exists()
     run(home, [], on_controller=True)
     assert [home.run_folder(f"run-{age}").exists() for age in range(4)] == [True, False, False, False]
+
+
+def test_the_checkpoints_that_stay_are_named(home: StateHome) -> None:
+    place = home.run_folder("run-2") / "run.json"
+    record = files.read_json(place)
+    assert record is not None
+    record["job"]["checkpoints"]["path"] = "/mnt/shared"
+    files.write_json(place, record)
+    assert run(home, [])["table"][1:] == ["checkpoints stay in /mnt/shared/run-2"]
+    assert run(home, [], run_ids=["run-1"])["table"][1:] == []

@@ -9,7 +9,7 @@ import dataclasses
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import RunFolder, load_run
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import RunFolder, Usage, load_run
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import build_run_model
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages import figures
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages.plots import Size
@@ -53,3 +53,18 @@ def test_a_pair_is_drawn_with_its_figure_and_the_slowest_is_framed() -> None:
     pairs = [{"a": "n1", "b": "n2", "busbw_gb_s": 3.25}, {"a": "n1", "b": "n3", "busbw_gb_s": 9.0}]
     picture = figures.draw_pairs({"transport": {"pairs": pairs}}, "0")
     assert picture is not None and picture[0].count(">3.25<") == 2 and "var(--bad)" in picture[0]
+
+
+@pytest.mark.parametrize(("nodes", "shaded"), [(2, False), (3, True)])
+def test_a_heat_map_is_drawn_from_three_nodes_on(nodes: int, shaded: bool) -> None:
+    """Two nodes are two lines, and the one bandwidth between them is in the table of pairs."""
+    found = load_run(FIXTURES / "running")
+    begin = build_run_model(found).clock.submitted
+    assert begin is not None
+    samples = tuple(Usage(begin + at, f"n{n}", 30.0 * n, 1.0, None) for n in range(nodes) for at in range(60))
+    drawing = figures.draw_usage(build_run_model(dataclasses.replace(found, usage=samples)))
+    assert drawing is not None and drawing[1] == "CPU"
+    for svg in drawing[0]:
+        assert ("var(--heat-" in svg, "var(--series-" in svg) == (shaded, not shaded)
+    pairs = [{"a": "n0", "b": f"n{n}", "busbw_gb_s": 3.0} for n in range(1, nodes)]
+    assert (figures.draw_pairs({"transport": {"pairs": pairs}}, "0") is not None) == shaded

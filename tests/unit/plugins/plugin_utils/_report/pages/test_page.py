@@ -93,7 +93,45 @@ def test_a_page_is_accessible(pages: dict[str, str], name: str) -> None:
 )
 def test_a_page_says_what_it_must(pages: dict[str, str], name: str, texts: list[str]) -> None:
     for wanted in texts:
-        assert escape(wanted) if not wanted.startswith(">") else wanted in pages[name]
+        assert (wanted if wanted.startswith(">") else escape(wanted)) in pages[name]
+
+
+def test_a_failed_run_shows_its_log_under_the_verdict(pages: dict[str, str]) -> None:
+    page = pages["crash_loop"]
+    places = [page.index(mark) for mark in ('class="verdict t-bad"', 'class="log"', 'class="figures"', "<h2>")]
+    assert places == sorted(places)
+    assert page.index("RuntimeError: mat1 and mat2") < places[2], "its last lines stand before all figures"
+    assert '<a href="../logs/4/node-2.log"' in page
+
+
+def test_run_id_and_commands_are_copied_as_one() -> None:
+    run = load_run(FIXTURES / "crash_loop")
+    page = render_html(dataclasses.replace(run, record={**run.record, "inventory": "/home/me/my hosts.yml"}))
+    assert f'<code class="id">{run.record["run_id"]}</code>' in page and ".id,pre.command code{user-select:all" in page
+    command = (
+        f"ansible-playbook -i '/home/me/my hosts.yml' muster.training.train -e muster_run_id={run.record['run_id']}"
+    )
+    assert escape(command) in page and "INVENTORY" not in page
+
+
+def test_every_number_is_drawn_with_its_unit_and_a_stall_is_hatched() -> None:
+    """One that ends in ``_per_s`` is the throughput; memory and GPU of the nodes are drawn over time."""
+    begin = 1795167000.0
+    at = [begin + step + (120 if step > 30 else 0) for step in range(60)]
+    lines = [
+        {"at": at[step], "step": step + 1, "loss": 2.0 - step / 60, "grad_norm": 2.0, "images_per_s": 50.0}
+        for step in range(60)
+    ]
+    segments, unit = parse_metrics([{"at": begin, "resumed_from_step": 0, "world_size": 2}, *lines], [])
+    usage = parse_usage(
+        {"at": moment, "node": node, "cpu_percent": 5, "memory_gib": 3.5, "gpu_percent": 60}
+        for moment in at
+        for node in "ab"
+    )
+    page = render_html(RunFolder("r", {"state": "running", "submitted_at": begin}, (), segments, unit, usage))
+    for words in ("grad_norm by step", "Throughput in images/s", "GPU use", "Memory in use on each node", "no step"):
+        assert words in page, words
+    assert "<dt>Time with steps</dt><dd>32\N{NO-BREAK SPACE}%" in page and "hatched where no step was made" in page
 
 
 @pytest.mark.parametrize("name", NAMES)

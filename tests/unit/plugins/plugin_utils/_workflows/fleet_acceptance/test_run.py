@@ -183,14 +183,6 @@ def test_check_mode_starts_and_writes_nothing(world: World) -> None:
     assert world.trained == [] and list(world.root.iterdir()) == []
 
 
-def test_an_interrupt_cancels_what_was_started(world: World) -> None:
-    world.end = KeyboardInterrupt()
-    with pytest.raises(KeyboardInterrupt):
-        subject.accept_fleet(world.request(tests=["scaling"]))
-    first, second = world.trained
-    assert second.options["state"] == "cancelled" and second.options["run_id"] == first.options["run_id"]
-
-
 def test_a_test_that_cannot_run_is_a_failure_of_its_own(world: World) -> None:
     world.end = MusterError("no way", "Do this")
     result = subject.accept_fleet(world.request(tests=["resume"]))

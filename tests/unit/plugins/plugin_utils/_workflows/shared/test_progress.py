@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 import time
 import types
 import typing as t
@@ -83,3 +85,26 @@ def test_a_line_cannot_rule_the_terminal(pipe: int, monkeypatch: pytest.MonkeyPa
     progress.Reporter(shown.append).say(hostile)
     lines = [*shown, received(pipe)[0]["line"]]
     assert [line[10:] for line in lines] == ["node-1:  [2J ]0;x a changed: [localhost] 31m"] * 2
+
+
+TASK = """
+import os, sys
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import progress
+progress.keep_last_word()
+if not (pid := os.fork()):
+    with progress.say_if_killed("run net-1 keeps\\nrunning"):
+        if sys.argv[1] == "killed":
+            os.kill(os.getpid(), 9)
+    os._exit(0)
+os.waitpid(pid, 0)
+print("interrupted")
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "printed"), [("killed", "interrupted\nrun net-1 keeps running\n"), ("ended", "interrupted\n")]
+)
+def test_the_last_word_of_a_task_whose_process_was_killed(end: str, printed: str) -> None:
+    """The process that forked it prints it at its own end, and the one that was forked never."""
+    done = subprocess.run([sys.executable, "-c", TASK, end], capture_output=True, text=True, check=True)
+    assert done.stdout == printed and done.stderr == ""

@@ -46,3 +46,10 @@ def test_a_gang_that_shrinks_by_its_own_rule_is_the_same_job() -> None:
     assert describe_changes(recorded(**shrinking), made(nodes=3, **shrinking), "c1") == []
     assert describe_changes(recorded(), made(nodes=3), "c1") == ["nodes (4 recorded, 3 requested)"]
     assert describe_changes(recorded(**shrinking), made(nodes=5, **shrinking), "c1") != []
+
+
+def test_of_long_values_the_difference_is_shown() -> None:
+    args = ["--out", "{checkpoint_dir}", "--data", "/mnt/shared/some/where", "--seed", "17", "--iters"]
+    (found,) = describe_changes(recorded(args=[*args, "100"]), made(args=[*args, "2000", "--more", "x" * 80]), "c1")
+    assert found.startswith('args (…, "17", "--iters", "100"] recorded, …, "17", "--iters", "2000", "--more", "xxxx')
+    assert found.endswith("x… requested)")

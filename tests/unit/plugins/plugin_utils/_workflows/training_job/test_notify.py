@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import pathlib
 import threading
 import typing as t
 
@@ -14,6 +15,8 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import notify
+from ansible_collections.muster.training.tests.support import smtp
+from ansible_collections.muster.training.tests.unit.plugins.module_utils._http.test_tls import make_certificate
 
 ENDED = "1970-01-02T00:00:00.000+00:00"
 BEGAN = 80_000.0
@@ -88,26 +91,31 @@ def test_what_is_not_news(target: dict[str, t.Any], values: dict[str, t.Any]) ->
     assert told(asked, given) == given and hook.requests == []
 
 
-def test_a_mail(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[t.Any] = []
+@pytest.mark.parametrize("tls", ["starttls", "implicit", "none"])
+def test_a_mail(tls: smtp.TLS, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificate = make_certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", certificate[0])
+    server = smtp.MailServer(tls, certificate, ("u", "pa55-w0rd-Zz"))
+    mail = {"to": "me@example.com", "from": "muster@example.com", "host": "127.0.0.1", "port": server.port, "tls": tls}
+    login = {"user": "u", "password": "pa55-w0rd-Zz"}
+    assert "warnings" not in told({"mail": {**mail, **login}}, result(outcome="succeeded"))
+    ((encrypted, to, message),) = server.received
+    assert (encrypted, to) == (tls != "none", "<me@example.com>")
+    assert message["Subject"] == "muster.training: run net-1 succeeded" and message["From"] == "muster@example.com"
+    wrong = told({"mail": {**mail, **login, "password": "0ther-Zz-pa55"}}, result())
+    (warning,) = t.cast("list[str]", wrong["warnings"])
+    assert "the message was not sent" in warning and "the password is wrong" in warning and "0ther" not in warning
+    server.close()
 
-    class Server:
-        def __enter__(self) -> Server:
-            return self
 
-        def __exit__(self, *_args: object) -> None:
-            sent.append("closed")
-
-        def login(self, user: str, password: str) -> None:
-            sent.append((user, password))
-
-        def send_message(self, message: t.Any) -> None:
-            sent.append((message["To"], message["Subject"]))
-
-    monkeypatch.setattr(notify, "_connect", lambda _mail: Server())
-    mail = {"to": "me@example.com", "from": "muster@example.com", "host": "mx", "user": "u", "password": "pa55-w0rd-Zz"}
-    assert "warnings" not in told({"mail": mail}, result(outcome="succeeded"))
-    assert sent == [("u", "pa55-w0rd-Zz"), ("me@example.com", "muster.training: run net-1 succeeded"), "closed"]
+def test_a_mail_server_whose_certificate_is_not_trusted_gets_no_password(tmp_path: pathlib.Path) -> None:
+    server = smtp.MailServer("starttls", make_certificate(tmp_path))
+    mail = {"to": "me@example.com", "from": "muster@example.com", "host": "127.0.0.1", "port": server.port}
+    (warning,) = t.cast(
+        "list[str]", told({"mail": {**mail, "user": "u", "password": "pa55-w0rd-Zz"}}, result())["warnings"]
+    )
+    assert "certificate verify failed" in warning and server.received == []
+    server.close()
 
 
 def test_a_mail_server_that_is_away_is_a_warning() -> None:

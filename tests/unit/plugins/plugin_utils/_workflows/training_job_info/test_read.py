@@ -33,7 +33,8 @@ def test_runs_are_listed_with_the_newest_first(home: StateHome) -> None:
         "no rank of the first one started"
     )
     assert [item["run_id"] for item in training_job_info.read_runs(home, "old-1")["runs"]] == ["old-1"]
-    assert training_job_info.read_runs(StateHome({"path": str(home.root)}, "empty"), None)["runs"] == []
+    empty = training_job_info.read_runs(StateHome({"path": str(home.root)}, "empty"), None)
+    assert empty["runs"] == [] and empty["table"] == [f"no run is recorded in {home.root}/empty"]
 
 
 def test_a_run_that_is_not_there_is_answered_with_those_that_are(home: StateHome) -> None:

@@ -110,7 +110,7 @@ class Gang:
         return [member.remote.name for member in members]
 
     def play(self, plan: HostsPlan, before: RunRecord | None = None, **options: t.Any) -> Dict:
-        given = {"wait": False, "take_over": False, **options}
+        given = {"wait": False, "cluster": "default", "take_over": False, **options}
         request = RunRequest(
             given, ["a", "b"], {"a": {}, "b": {}}, self.home.folder, False, lambda _names: [], self.said
         )
