@@ -53,11 +53,7 @@ def check_cluster(
     :raises MusterError: naming what makes no cluster.
     """
     machines = {host: _as_agent(machine) if host in joining else machine for host, machine in machines.items()}
-    roles = {host: machine.role for host, machine in machines.items()}
-    k3s.check_roles(roles)
-    server = next(host for host, role in roles.items() if role == "server")
-    if not joining and server not in chosen:
-        raise InputError("--limit", f"leaves out {server}, which is the server", f"Add it: --limit '…,{server}'")
+    server = _find_server(machines, None if joining else chosen)
     answers, absent = _ask_all(connect(), machines, {server, *joining} if joining else set(machines))
     up = answers[server]["unit"]["active"] == "active"
     if joining and not up:
@@ -70,13 +66,23 @@ def check_cluster(
         "changed": False,
         "server": server,
         "server_address": next(_find_chosen_address(item) for item in members if item.host == server),
-        "agents": [host for host, role in roles.items() if role == "agent"],
+        "agents": [host for host, machine in machines.items() if machine.role == "agent"],
         "up": up,
         "table": _build_table(present, answers),
         "notes": [*absent, *(line for item in members for line in cluster_checks.describe(item))],
         **_list_objects(meant),
         **_describe_members(members),
     }
+
+
+def _find_server(machines: t.Mapping[str, ClusterMachine], chosen: t.Collection[str] | None) -> str:
+    """Return the host that is the server; ``chosen`` are the hosts of which it must be one, None for any."""
+    roles = {host: machine.role for host, machine in machines.items()}
+    k3s.check_roles(roles)
+    server = next(host for host, role in roles.items() if role == "server")
+    if chosen is not None and server not in chosen:
+        raise InputError("--limit", f"leaves out {server}, which is the server", f"Add it: --limit '…,{server}'")
+    return server
 
 
 def _ask_all(

@@ -101,28 +101,38 @@ class ClusterService:
 
     def ensure_absent(self) -> Result:
         """Remove the objects; the claim stays with its data unless that is to be deleted."""
-        order, labels = self.order, {LABEL: self.order.service.name}
-        home, name = order.home, order.service.name
+        order, (objects, kept) = self.order, self._plan_removal()
+        if not order.check:
+            if kept:
+                self._keep_credentials()
+            for kind, live in objects:
+                meta = live["metadata"]
+                self.client.delete(kind, meta["name"], meta.get("namespace"), uid=str(meta.get("uid") or ""))
+            forget = order.place.delete_data and kept is None
+            deployed.remove_deployed(order.home, order.service.name, forget=forget)
+        return {"changed": bool(objects), "endpoint": None, "place": self.namespace, "kept": kept}
+
+    def _plan_removal(self) -> tuple[list[tuple[str, KubeObject]], str | None]:
+        """Return the objects that go by kind, and where data of the service stays, None where none does."""
+        place, labels = self.order.place, {LABEL: self.order.service.name}
         found = [(kind, self.client.get(kind, self.name, self.namespace)) for kind in _KINDS]
-        wanted = [(kind, live) for kind, live in found if live is not None and _has_labels(live, labels)]
+        objects = [(kind, live) for kind, live in found if live is not None and _has_labels(live, labels)]
         claim = self.client.get("v1/PersistentVolumeClaim", self.claim_name, self.namespace)
-        goes = claim is not None and order.place.delete_data and not order.place.claim and _is_applied(claim)
-        kept = None if goes or claim is None else f"{self.namespace}/{self.claim_name}"
-        if goes and claim is not None:
-            wanted.append(("v1/PersistentVolumeClaim", claim))
-            wanted += self._find_volume(claim)
-            kept = next((_folder_of(live) for kind, live in wanted if kind == "v1/PersistentVolume"), None)
-        if kept and not order.check and deployed.read_credentials(home, name) is None:
-            # Its data can be read with them alone.
+        if claim is None:
+            return objects, None
+        if not place.delete_data or place.claim or not _is_applied(claim):
+            return objects, f"{self.namespace}/{self.claim_name}"
+        volumes = self._find_volume(claim)
+        kept = next((_folder_of(live) for _kind, live in volumes), None)
+        return [*objects, ("v1/PersistentVolumeClaim", claim), *volumes], kept
+
+    def _keep_credentials(self) -> None:
+        """Keep the service's credentials on the controller: its data can be read with them alone."""
+        home, name = self.order.home, self.order.service.name
+        if deployed.read_credentials(home, name) is None:
             credentials = self._read_secret()
             if credentials:
                 deployed.write_credentials(home, name, credentials)
-        for kind, live in [] if order.check else wanted:
-            meta = live["metadata"]
-            self.client.delete(kind, meta["name"], meta.get("namespace"), uid=str(meta.get("uid") or ""))
-        if not order.check:
-            deployed.remove_deployed(home, name, forget=order.place.delete_data and kept is None)
-        return {"changed": bool(wanted), "endpoint": None, "place": self.namespace, "kept": kept}
 
     def _find_volume(self, claim: KubeObject) -> list[tuple[str, KubeObject]]:
         """Return the claim's volume where it was made with it and would stay, bound to a claim that is gone."""
