@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import typing as t
 
 _COMMAND_S = 60
 
@@ -39,3 +40,14 @@ def run(*argv: str, check: bool = True, limit_s: float = _COMMAND_S) -> str:
         said = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()
         raise CommandError(f"{' '.join(argv[:3])} failed: {said[-1][:300]}", said)
     return done.stdout
+
+
+def read_unit(unit: str) -> dict[str, t.Any]:
+    """Return what systemd says of a unit: its ``active`` state, whether it is ``enabled``, and its ``restarts``."""
+    text = run("systemctl", "show", unit, "--property=ActiveState,UnitFileState,NRestarts", check=False)
+    found = dict(line.partition("=")[::2] for line in text.splitlines())
+    return {
+        "active": found.get("ActiveState", ""),
+        "enabled": found.get("UnitFileState") == "enabled",
+        "restarts": int(found.get("NRestarts") or 0),
+    }

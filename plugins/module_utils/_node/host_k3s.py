@@ -21,7 +21,7 @@ import time
 import typing as t
 
 from . import facts_cluster, placed_files
-from .commands import run
+from .commands import read_unit, run
 from .facts_source import FactsSource
 from .placed_files import Recorder, place_of
 
@@ -78,7 +78,7 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
         "joined": place_of(f"{DATA}/agent/client-kubelet.crt", root).exists(),
         "authority": hashlib.sha256(authority.read_bytes()).hexdigest() if authority.exists() else None,
         "driver": facts_cluster.read_driver(FactsSource({"root": root})),
-        "unit": _unit(request["unit"]) if request.get("unit") else None,
+        "unit": read_unit(request["unit"]) if request.get("unit") else None,
     }
     if request.get("machine"):
         from . import host_firewall
@@ -99,7 +99,7 @@ def _read_kubeconfig(root: str) -> str | None:
 
 
 def _bring(request: NodeRequest) -> dict[str, t.Any]:
-    """Bring a file beside its place, or a piece of it."""
+    """Bring files beside their places."""
     return placed_files.bring(_recorder(request), request)
 
 
@@ -126,7 +126,7 @@ def _restart(request: NodeRequest) -> dict[str, t.Any]:
     recorder = _recorder(request)
     record = recorder.read() or {"files": {}}
     wanted = record.get("start_with")
-    same = wanted is not None and record.get("started_with") == wanted and _unit(unit)["active"] == "active"
+    same = wanted is not None and record.get("started_with") == wanted and read_unit(unit)["active"] == "active"
     problem = None if same else _start(unit, float(request["wait_s"]))
     if problem:
         return {"problem": problem}
@@ -143,7 +143,7 @@ def _start(unit: str, wait_s: float) -> str | None:
     end = time.monotonic() + wait_s
     state: dict[str, t.Any] = {}
     while time.monotonic() < end:
-        state = _unit(unit)
+        state = read_unit(unit)
         lines = _read_log(unit, since)
         refused = [line for line in lines if any(text in line for text in _REFUSALS)]
         if state["active"] == "active":
@@ -223,16 +223,6 @@ def _addresses() -> list[dict[str, t.Any]]:
     ]
 
 
-def _unit(unit: str) -> dict[str, t.Any]:
-    text = run("systemctl", "show", unit, "--property=ActiveState,UnitFileState,NRestarts", check=False)
-    found = dict(line.partition("=")[::2] for line in text.splitlines())
-    return {
-        "active": found.get("ActiveState", ""),
-        "enabled": found.get("UnitFileState") == "enabled",
-        "restarts": int(found.get("NRestarts") or 0),
-    }
-
-
 def _find_log_end(unit: str) -> str:
     text = run("journalctl", "--unit", unit, "--lines=1", "--show-cursor", "--no-pager", check=False)
     return text.rpartition("-- cursor: ")[2].strip() if "-- cursor: " in text else ""
@@ -281,8 +271,7 @@ TREES = ("etc/rancher", "etc/rancher/k3s", "etc/rancher/node", "var/lib/rancher"
          "run/flannel", "var/lib/cni", "var/log/pods", "var/log/containers")  # fmt: skip
 _STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "look": _read_state,
-    "fetch": _bring,
-    "piece": _bring,
+    "bring": _bring,
     "discard": placed_files.discard,
     "apply": _apply,
     "restart": _restart,

@@ -21,7 +21,7 @@ import typing as t
 import urllib.parse
 
 from . import placed_files
-from .commands import run
+from .commands import read_unit, run
 from .placed_files import Recorder, place_of
 
 NodeRequest = t.Mapping[str, t.Any]
@@ -46,7 +46,7 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
         "systemd": _systemd_version(),
         "record": recorder.read(),
         "files": {path: recorder.digest_of(path) for path in request["paths"]},
-        "unit": _unit(request["unit"]),
+        "unit": read_unit(request["unit"]),
         "problem_of_service": _find_problem(request["ready"]),
         "foreign": place_of(request["unit_file"], root).exists() and recorder.read() is None,
         "data": data.is_dir() and any(data.iterdir()),
@@ -55,10 +55,9 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def _bring(request: NodeRequest) -> dict[str, t.Any]:
-    """Bring a file beside its place, or a piece of it; ``begin`` names the service."""
-    return placed_files.bring(
-        _recorder({"root": request.get("root", "/"), "service": "", **(request.get("begin") or {})}), request
-    )
+    """Bring a file beside its place; ``begin`` names the service."""
+    about = {"root": request.get("root", "/"), "service": "", **(request.get("begin") or {})}
+    return placed_files.bring(_recorder(about), request)
 
 
 def _apply(request: NodeRequest) -> dict[str, t.Any]:
@@ -75,7 +74,9 @@ def _apply(request: NodeRequest) -> dict[str, t.Any]:
     run("systemctl", "daemon-reload")
     run("systemctl", "enable", "--quiet", request["unit"])
     record = recorder.read() or {}
-    is_started = record.get("started_with") == request["start_with"] and _unit(request["unit"])["active"] == "active"
+    is_started = (
+        record.get("started_with") == request["start_with"] and read_unit(request["unit"])["active"] == "active"
+    )
     # Restarts are counted from here on.
     run("systemctl", "reset-failed", request["unit"], check=False)
     # One that runs and does not serve, such as a service of secrets that was sealed, is started again.
@@ -100,7 +101,7 @@ def _wait_ready(request: NodeRequest) -> str | None:
     end = time.monotonic() + float(request["wait_s"])
     problem: str | None = None
     while time.monotonic() < end:
-        state = _unit(request["unit"])
+        state = read_unit(request["unit"])
         if state["restarts"] >= _RESTARTS:
             said = _last_words(request["unit"])
             run("systemctl", "stop", request["unit"], check=False)
@@ -168,16 +169,6 @@ def _recorder(request: NodeRequest) -> Recorder:
     return Recorder(f"var/lib/muster/service-{request['service']}.json", (), request.get("root", "/"))
 
 
-def _unit(unit: str) -> dict[str, t.Any]:
-    text = run("systemctl", "show", unit, "--property=ActiveState,UnitFileState,NRestarts", check=False)
-    found = dict(line.partition("=")[::2] for line in text.splitlines())
-    return {
-        "active": found.get("ActiveState", ""),
-        "enabled": found.get("UnitFileState") == "enabled",
-        "restarts": int(found.get("NRestarts") or 0),
-    }
-
-
 def _last_words(unit: str) -> str:
     """Return the last line of the service itself, else what systemd says of its unit."""
     for which in ([f"_SYSTEMD_UNIT={unit}"], ["--unit", unit]):
@@ -203,8 +194,7 @@ def _free_bytes(place: pathlib.Path) -> int:
 
 _STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "look": _read_state,
-    "fetch": _bring,
-    "piece": _bring,
+    "bring": _bring,
     "discard": placed_files.discard,
     "apply": _apply,
     "remove": _remove,

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import typing as t
 
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.release_files import PIECE_BYTES
 from ansible_collections.muster.training.tests.e2e.playbook_world import Play, Result
 
 from .. import image
@@ -95,11 +94,6 @@ class Operator:
         self.plays += 1
         log = self.folder / f"play-{self.plays}.log"
         return Play(argv, {**kept, **ours, **(environment or {})}, log, self.folder, 0o022)
-
-    def count_pieces(self, host: str) -> int:
-        """Return in how many pieces the program and the images of a machine are sent from the release's folder."""
-        sizes = [(self.release / name).stat().st_size for name in ("k3s", *self.hosts[host]["k3s_images"])]
-        return sum(-(-size // PIECE_BYTES) for size in sizes)
 
     def kubectl(self, *words: str) -> str:
         """Ask the cluster with the kubeconfig of the state home."""
