@@ -42,9 +42,10 @@ class Operator:
             "k3s_source": str(self.release),
             **{f"gang_scheduling_{name}_source": str(place) for name, place in manifests.items()},
         }
+        agent = {"muster_k3s_role": "agent", "k3s_images": ["pause.tar"]}
         self.hosts: Hosts = {
+            **{node.name: agent for node in lab.nodes},
             SERVER: {"muster_k3s_role": "server", "k3s_images": [f"{name}.tar" for name in machines.IMAGES]},
-            AGENT: {"muster_k3s_role": "agent", "k3s_images": ["pause.tar"]},
         }
         (self.folder / "ansible.cfg").write_text("[defaults]\n")
         self.plays = 0

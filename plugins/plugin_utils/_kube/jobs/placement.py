@@ -125,13 +125,18 @@ def islands_with_room(job: Job, rooms: t.Mapping[str, int]) -> tuple[str, ...]:
 def require_island(job: Job, rooms: t.Mapping[str, int], *, by_queue: bool) -> None:
     """Raise when a gang fits into no island, or into several and the job names none of them.
 
+    A queue of islands admits a single pod to one of them, too: without labels it would wait there for ever.
+
     :raises RefusedError: with the room of each island.
     """
     fitting = islands_with_room(job, rooms)
-    if not fitting and (rooms or (by_queue and _needs_one_island(job, by_queue))):
-        table = (
-            ", ".join(f"{name} has room for {room}" for name, room in rooms.items()) or "no node has an island label"
+    if not fitting and not rooms and _needs_one_island(job, by_queue) and by_queue:
+        raise RefusedError(
+            f"job.nodes: no island has room for {_pod_count(job)} pods (no node has an island label)",
+            "Verify the fabric first (playbook verify_fabric): it labels the nodes",
         )
+    if not fitting and rooms:
+        table = ", ".join(f"{name} has room for {room}" for name, room in rooms.items())
         fix = f"Ask for fewer nodes so that one island has room, {'or ' if by_queue else ''}{FEDERATED}"
         more = "" if by_queue else ", or set job.placement.allow_slow_network: true"
         problem = f"job.nodes: no island has room for {_pod_count(job)} pods ({table}); on several islands: "
@@ -146,7 +151,7 @@ def require_island(job: Job, rooms: t.Mapping[str, int], *, by_queue: bool) -> N
 
 def _needs_one_island(job: Job, by_queue: bool) -> bool:
     """Return whether the gang has to be on one island that the job does not name."""
-    return job.nodes > 1 and not job.placement.island and (by_queue or not job.placement.allow_slow_network)
+    return not job.placement.island and (by_queue or (job.nodes > 1 and not job.placement.allow_slow_network))
 
 
 def _pod_count(job: Job) -> int:
