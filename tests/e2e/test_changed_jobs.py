@@ -82,7 +82,8 @@ def test_a_run_grown_from_one_node_to_five_keeps_its_id_and_its_checkpoint(world
 
     def use(nodes: list[str]) -> None:
         hosts = {name: {**local, "ansible_host": f"127.0.0.{index + 1}"} for index, name in enumerate(nodes)}
-        world.inventory.write_text(json.dumps({"muster_nodes": {"hosts": hosts}}))
+        own = {"muster_cluster": "local"}
+        world.inventory.write_text(json.dumps({"muster_nodes": {"hosts": hosts, "vars": own}}))
 
     def grown(count: int, steps: int) -> dict[str, t.Any]:
         command = [sys.executable, "-I", "-S", "-c", GROWS, str(steps)]
@@ -92,6 +93,7 @@ def test_a_run_grown_from_one_node_to_five_keeps_its_id_and_its_checkpoint(world
     use(names[:1])
     play = world.start(job=grown(1, 1000))
     until(lambda: (world.run_folder() / "metrics.jsonl").exists() or play.process.poll() is not None, "steps")
+    assert play.process.poll() is None, play.output
     until(lambda: len([line for line in world.metrics() if "step" in line]) >= 6, "steps")
     assert world.play("cancel").code == 0
     play.wait()

@@ -358,7 +358,7 @@ def main(argv: list[str]) -> int:
     if request.get("body"):
         request["body"] = sys.stdin.buffer
     answer = answer_request(request)
-    # Whoever sends shall read the answer: it must not find that nobody takes what it still has to send.
+    # The controller reads the answer when all is sent: what a failed operation has left is read to its end.
     while sys.stdin.buffer.read(_UNREAD_BYTES):
         pass
     print(MARK + json.dumps(answer))

@@ -88,7 +88,7 @@ def send_files(
 def push_files(
     remote: NodeClient, op: str, origins: t.Sequence[tuple[str, pathlib.Path]], **first: t.Any
 ) -> dict[str, str]:
-    """Send files beside these paths of the machine, as many in one request as it takes; return what it downloaded.
+    """Send files beside these paths of the machine, as many in one request as it takes; return digests of downloads.
 
     What an earlier transfer has left is replaced. ``first`` goes with the first request.
     """
@@ -100,7 +100,7 @@ def push_files(
 
 
 def _pack(origins: t.Sequence[tuple[str, pathlib.Path]]) -> t.Iterator[tuple[list[dict[str, t.Any]], bytes]]:
-    """Yield what each request carries: ``{path, offset, size}`` of its parts, and these, each packed by itself."""
+    """Yield for each request ``{path, offset, size}`` of its parts, and the parts, each packed by itself."""
     parts: list[dict[str, t.Any]] = []
     body = bytearray()
     for path, origin in origins:
