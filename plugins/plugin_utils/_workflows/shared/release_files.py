@@ -90,7 +90,7 @@ def push_files(
 ) -> dict[str, str]:
     """Send files beside these paths of the machine, as many in one request as it takes; return digests of downloads.
 
-    What an earlier transfer has left is replaced. ``first`` goes with the first request.
+    A file that an earlier transfer has left is replaced. ``first`` goes with the first request.
     """
     digests: dict[str, str] = {}
     for parts, body in _pack(origins):
