@@ -143,7 +143,7 @@ class World:
 
     def saved(self) -> int:
         """Return the step of the checkpoint on the shared disk."""
-        place = self.lab.shared / "run" / "step"
+        place = self.lab.shared / "run" / RUN / "step"
         return int(place.read_text()) if place.exists() else 0
 
 
@@ -206,7 +206,7 @@ def test_a_gang_grows_onto_a_rented_machine_and_onto_its_replacement(world: Worl
     (replacement,) = operator.plain["muster_rented"]["hosts"]
     assert replacement != rented and {SERVER, replacement} <= world.ready(), healed.output
     assert until(lambda: world.saved() > reached + 10, 120), healed.output
-    (world.lab.shared / "run" / "finish").touch()
+    (world.lab.shared / "run" / RUN / "finish").touch()
     end = operator.play("train", muster_job=world.job(2), muster_run_id=RUN)
     assert end.code == 0 and world.run["outcome"] == "succeeded", end.output
     assert world.run["world_size"] == {"asked": 2, "seen": 2}
