@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import typing as t
 
@@ -21,6 +22,24 @@ while step < int(sys.argv[1]):
     with open(os.environ["MUSTER_METRICS_FILE"], "a") as metrics:
         metrics.write(json.dumps({"at": time.time(), "step": step}) + "\\n")
         metrics.write(json.dumps({"at": time.time(), "checkpoint_step": step, "path": str(place)}) + "\\n")
+    time.sleep(0.1)
+"""
+# One checkpoint of all ranks: rank 0 saves it, and every rank begins at it.
+GROWS = """
+import json, os, pathlib, sys, time
+place, first = pathlib.Path(os.environ["MUSTER_CHECKPOINT_DIR"], "step"), os.environ["RANK"] == "0"
+step = int(place.read_text()) if place.exists() else 0
+def say(**values):
+    with open(os.environ["MUSTER_METRICS_FILE"], "a") as metrics:
+        metrics.write(json.dumps({"at": time.time(), **values}) + "\\n")
+say(resumed_from_step=step, world_size=int(os.environ["WORLD_SIZE"]))
+while step < int(sys.argv[1]):
+    step += 1
+    if first:
+        place.with_suffix(".new").write_text(str(step))
+        place.with_suffix(".new").replace(place)
+        say(checkpoint_step=step, path=str(place))
+    say(step=step)
     time.sleep(0.1)
 """
 
@@ -54,6 +73,41 @@ def test_a_run_that_had_ended_says_where_it_continues_and_what_has_changed(world
     assert (
         f"was cancelled, and continues from the checkpoint of step {step}, with another job: command" in result.output
     )
+
+
+def test_a_run_grown_from_one_node_to_five_keeps_its_id_and_its_checkpoint(world: World) -> None:
+    names = [f"node-{number}" for number in range(1, 6)]
+    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    world.inventory = world.root / "five.json"
+
+    def use(nodes: list[str]) -> None:
+        hosts = {name: {**local, "ansible_host": f"127.0.0.{index + 1}"} for index, name in enumerate(nodes)}
+        own = {"muster_cluster": "local"}
+        world.inventory.write_text(json.dumps({"muster_nodes": {"hosts": hosts, "vars": own}}))
+
+    def grown(count: int, steps: int) -> dict[str, t.Any]:
+        command = [sys.executable, "-I", "-S", "-c", GROWS, str(steps)]
+        checkpoints = {"path": str(world.root / "saved"), "grace_s": 1}
+        return world.job(nodes=count, command=command, checkpoints=checkpoints)
+
+    use(names[:1])
+    play = world.start(job=grown(1, 1000))
+    until(lambda: (world.run_folder() / "metrics.jsonl").exists() or play.process.poll() is not None, "steps")
+    assert play.process.poll() is None, play.output
+    until(lambda: len([line for line in world.metrics() if "step" in line]) >= 6, "steps")
+    assert world.play("cancel").code == 0
+    play.wait()
+    step = world.record()["checkpoint"]["step"]
+    use(names)
+    result = world.play(job=grown(5, step + 10))
+    assert result.code == 0, result.output
+    assert f"continues from the checkpoint of step {step}, with another job: command, nodes" in result.output
+    record = world.record()
+    assert record["run_id"] == world.run_id and record["outcome"] == "succeeded"
+    assert record["world_size"] == {"asked": 5, "seen": 5}
+    begun = [(line["world_size"], line["resumed_from_step"]) for line in world.metrics() if "world_size" in line]
+    assert begun[0] == (1, 0) and begun[-1] == (5, step), begun
+    assert (record["attempts"][-1]["first_step"], record["attempts"][-1]["last_step"]) == (step + 1, step + 10)
 
 
 def test_training_longer_is_one_option(world: World) -> None:

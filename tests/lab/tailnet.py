@@ -59,9 +59,9 @@ class Tailnet:
         words = ("preauthkeys", "create", "--user", self.user, "--expiration", "1h", "--tags", "tag:muster")
         return str(json.loads(self._ask(*words).stdout)["key"])
 
-    def names(self) -> list[str]:
-        """Return the names of the machines in the tailnet."""
-        return sorted(str(item["given_name"]) for item in self._nodes())
+    def names(self, online: bool = False) -> list[str]:
+        """Return the names of the machines in the tailnet, or of those that are connected to it now."""
+        return sorted(str(item["given_name"]) for item in self._nodes() if item.get("online") or not online)
 
     def address_of(self, name: str) -> str:
         """Return a machine's address in the tailnet."""

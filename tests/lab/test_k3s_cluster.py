@@ -25,6 +25,8 @@ systemd-run --unit=other --quiet python3 -c 'import socket, time; s = socket.cre
 for turn in $(seq 50); do ss -tln | grep -q :10250 && break; sleep 0.1; done
 """
 BROKEN = r"Package: docker-ce\nStatus: install ok half-installed\n\n"
+# The gates of requests and module runs a host.
+FIRST, AGAIN = 6, 2
 WRONG_TOKEN = f"K10{'0a' * 32}::abcdef.0123456789abcdef"
 
 
@@ -173,10 +175,10 @@ def test_a_wrong_token_is_refused_before_the_agent_is_touched(operator: Operator
     asked = count_requests(operator)
     result = operator.play("cluster", hosts={AGENT: {"k3s_token": WRONG_TOKEN}})
     assert result.code != 0 and len(result.errors) == 1, result.output
-    # The server is up now: seen with the others, VXLAN tried, seen by itself, files placed, started; then the token.
-    first, pieces = count_requests(operator)[SERVER] - asked[SERVER], operator.count_pieces(SERVER)
-    assert first == 5 + pieces + 1, (first, pieces)
-    NOTES.append(f"requests of a server that comes up: {first - 1}, of them {pieces} with files")
+    # The server is up now: seen with the others, VXLAN tried, seen by itself, files sent, placed, started. Then the token.
+    first = count_requests(operator)[SERVER] - asked[SERVER] - 1
+    assert first <= FIRST
+    NOTES.append(f"requests of a server that comes up, with all files: {first}")
     assert "k3s_token: the token is for another cluster" in result.errors[0]
     assert "0123456789abcdef" not in result.output
     assert find_differences(operator, before, AGENT) == []
@@ -201,11 +203,11 @@ def test_the_machines_become_a_cluster(operator: Operator) -> None:
     asked = count_requests(operator)
     result = operator.play("cluster", hosts={AGENT: {"k3s_labels": {"example.com/pool": "a"}}})
     assert result.code == 0, result.output
-    # Seen with the others, seen by itself, files placed, started; beside a server that is up, which makes and ends a token.
+    # Seen with the others, seen by itself, files sent, placed, started; beside a server that is up, which makes and ends
+    # a token.
     first = {name: count - asked[name] for name, count in count_requests(operator).items()}
-    pieces = operator.count_pieces(AGENT)
-    assert first == {SERVER: 4, AGENT: 4 + pieces}, (first, pieces)
-    NOTES.append(f"requests of an agent that joins: {first[AGENT]}, of them {pieces} with files")
+    assert first[SERVER] == 4 and first[AGENT] <= FIRST, first
+    NOTES.append(f"requests of an agent that joins: {first[AGENT]}")
     ready = {
         node["metadata"]["name"]: condition["status"]
         for node in operator.items("nodes")
@@ -256,7 +258,8 @@ def test_again_nothing_is_changed_or_restarted(operator: Operator) -> None:
     result = operator.play("cluster", hosts=labelled)
     assert result.code == 0 and result.changed == 0, result.output
     assert operator.lab.started() == started
-    assert {name: count - asked[name] for name, count in count_requests(operator).items()} == {SERVER: 2, AGENT: 2}
+    second = {name: count - asked[name] for name, count in count_requests(operator).items()}
+    assert max(second.values()) <= AGAIN, second
     NOTES.append(f"cluster.yml again: {result.seconds:.1f} s")
     checked = operator.play("cluster", "--check", hosts=labelled)
     assert checked.code == 0 and checked.changed == 0, checked.output

@@ -53,6 +53,7 @@ JOINED = """
 - import_playbook: muster.training.rent
 - import_playbook: muster.training.join
   vars: {muster_join_hosts: muster_rented}
+- import_playbook: muster.training.verify_fabric
 """
 
 
@@ -77,6 +78,8 @@ class World:
             # They have no GPU to show, so that renting does not look at them; their host keys are known from the lab.
             "ansible_ssh_common_args": operator.plain["muster_nodes"]["vars"]["ansible_ssh_common_args"],
             "team_pod_security": "privileged",
+            # The links of one machine have no figure to expect.
+            "muster_fabric_allow_unproven": True,
             "muster_node_hosts": "muster_nodes:muster_rented",
         }
 
@@ -140,7 +143,7 @@ class World:
 
     def saved(self) -> int:
         """Return the step of the checkpoint on the shared disk."""
-        place = self.lab.shared / "run" / "step"
+        place = self.lab.shared / "run" / RUN / "step"
         return int(place.read_text()) if place.exists() else 0
 
 
@@ -162,6 +165,11 @@ def test_a_gang_grows_onto_a_rented_machine_and_onto_its_replacement(world: Worl
     for playbook in ("cluster", "cluster_jobs"):
         done = operator.play(playbook, muster_job=world.job(1))
         assert done.code == 0, done.output
+    # The queue chooses islands, and who is on one is known when the fabric was looked at.
+    refused = operator.play("train", muster_job=world.job(1), muster_run_id=RUN)
+    assert refused.code != 0 and "no node has an island label" in refused.errors[0], refused.output
+    verified = operator.play("verify_fabric", muster_job=world.job(1))
+    assert verified.code == 0, verified.output
     alone = operator.start("train", muster_job=world.job(1), muster_run_id=RUN)
     assert until(lambda: world.saved() > 10 or alone.process.poll() is not None, 120) and world.saved() > 10, (
         alone.output
@@ -170,7 +178,7 @@ def test_a_gang_grows_onto_a_rented_machine_and_onto_its_replacement(world: Worl
     # One machine more: rented, joined by the role of this collection, and the same run on both.
     place = operator.folder / "rented.yml"
     place.write_text(JOINED)
-    joined = operator.play(str(place))
+    joined = operator.play(str(place), muster_job=world.job(2))
     assert joined.code == 0, joined.output
     world.list_rented()
     (rented,) = operator.plain["muster_rented"]["hosts"]
@@ -198,7 +206,7 @@ def test_a_gang_grows_onto_a_rented_machine_and_onto_its_replacement(world: Worl
     (replacement,) = operator.plain["muster_rented"]["hosts"]
     assert replacement != rented and {SERVER, replacement} <= world.ready(), healed.output
     assert until(lambda: world.saved() > reached + 10, 120), healed.output
-    (world.lab.shared / "run" / "finish").touch()
+    (world.lab.shared / "run" / RUN / "finish").touch()
     end = operator.play("train", muster_job=world.job(2), muster_run_id=RUN)
     assert end.code == 0 and world.run["outcome"] == "succeeded", end.output
     assert world.run["world_size"] == {"asked": 2, "seen": 2}

@@ -9,75 +9,25 @@ K3S_BINARY names a real K3s; without it the stand-in is installed.
 from __future__ import annotations
 
 import json
-import pathlib
 import typing as t
 
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._http.version import USER_AGENT
-from ansible_collections.muster.training.tests.lab import nodes
 from ansible_collections.muster.training.tests.lab.k3s import machines
 from ansible_collections.muster.training.tests.lab.k3s.operator import AGENT, SERVER, Operator
-from ansible_collections.muster.training.tests.lab.k3s.session import find_differences, open_operator
-from ansible_collections.muster.training.tests.lab.kube import images, manifests, plan
-from ansible_collections.muster.training.tests.lab.kube.binaries import Binaries
+from ansible_collections.muster.training.tests.lab.k3s.session import find_differences
+from ansible_collections.muster.training.tests.lab.k3s.site import INTERVAL, PHASES, open_site
 from ansible_collections.muster.training.tests.support.kube_lab import NOTES
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-IMAGE = manifests.image_name(images.TRAINING)
-INTERVAL = 10
 ISLAND = "muster.training/island"
-PHASES = ["preflight", "cluster", "jobs", "fabric", "train", "report"]
-AUDIT = [f"audit-policy-file={machines.AUDIT_POLICY}", f"audit-log-path={machines.AUDIT_LOG}"]
 
 
 @pytest.fixture(scope="module")
 def operator() -> t.Iterator[Operator]:
     """Two machines, booted; the module fails when anything of them is left at its end."""
-    with open_operator() as made:
-        home = made.lab.podman.home
-        archive = images.Archives(home, Binaries(home)).get(images.TRAINING)
-        # All files and images come from a bundle: no machine needs a network.
-        sources = {
-            name: pathlib.Path(made.values.pop(f"gang_scheduling_{name}_source")) for name in ("jobset", "kueue")
-        }
-        folder = machines.make_bundle(made.lab.folder, made.release, sources, (IMAGE, archive))
-        del made.values["k3s_source"]
-        made.hosts = {**made.hosts, SERVER: {**made.hosts[SERVER], "k3s_config": {"kube-apiserver-arg": AUDIT}}}
-        made.values |= {
-            "muster_job": job(),
-            "muster_bundle": str(folder),
-            "storage_claim_host_path": nodes.SHARED,
-            "storage_claim_host_path_shared": True,
-            # Torch of this machine is a folder of the nodes.
-            "team_pod_security": "privileged",
-            # The links of one machine have no figure to expect.
-            "muster_fabric_allow_unproven": True,
-        }
+    with open_site() as made:
         yield made
-
-
-def job() -> dict[str, t.Any]:
-    """Return a job of two pods that train by DDP over gloo, with checkpoints on the claim."""
-    words = {"--steps": 50, "--checkpoint-every": INTERVAL, "--batch-size": 8, "--timeout": 60}
-    words["--data"] = "{run_dir}/data/text/LICENSE"
-    return {
-        "name": "char-lm",
-        "image": IMAGE,
-        "nodes": 2,
-        "code": {"ref": str(ROOT / "examples" / "char_lm")},
-        "script": "train.py",
-        "args": [str(word) for pair in words.items() for word in pair],
-        "datasets": [{"name": "text", "path": str(ROOT / "LICENSE")}],
-        # Both machines are this one: threads that spin while they wait would take the processors from the other rank.
-        "env": {"PYTHONPATH": plan.TORCH, "OMP_NUM_THREADS": "1"},
-        "mounts": [
-            {"name": "torch", "path": plan.TORCH, "host_path": plan.TORCH, "read_only": True},
-            {"name": "checkpoints", "path": "/checkpoints", "pvc": "checkpoints"},
-        ],
-        "checkpoints": {"path": "/checkpoints", "interval_steps": INTERVAL, "grace_s": 5},
-        "resources": {"cpu": 0.5, "memory": "2Gi"},
-    }
 
 
 def written(operator: Operator) -> list[str]:

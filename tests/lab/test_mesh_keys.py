@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import typing as t
@@ -53,6 +54,7 @@ mount -t overlay none -o "lowerdir=/var/lib,upperdir=$0/layers/up,workdir=$0/lay
 mount --bind "$0/units" /etc/systemd/system
 cp "$0/systemctl" "$0/bin/"
 mount --bind "$0/bin" /usr/local/bin && mount --bind "$0/sbin" /usr/local/sbin
+cp /etc/hosts "$0/hosts" && mount --bind "$0/hosts" /etc/hosts
 mount -t tmpfs none /run && mkdir -p /run/systemd/system
 touch "$0/ready"
 exec sleep infinity
@@ -95,6 +97,12 @@ def make_machine(tailnet: Tailnet, name: str) -> dict[str, t.Any]:
     address = tailnet.net.address(name)
     local = {"ansible_connection": "local", "ansible_become": False, "ansible_host": address}
     return {**local, "ansible_python_interpreter": str(place / "python")}
+
+
+def run_on(world: World, name: str, program: str) -> str:
+    """Run a program in the namespaces of a machine, and return what it prints."""
+    argv = [str(world.tailnet.folder / name / "python"), "-c", program]
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
 
 
 @pytest.fixture
@@ -151,8 +159,19 @@ def test_three_machines_join_at_once_with_a_key_each_that_is_made_and_ended(worl
     assert again.code == 0 and again.changed == 0 and len(world.keys.given) == 3, again.output
     NOTES.append(f"mesh.yml, three machines with a key each: {joined.seconds:.1f} s, again {again.seconds:.1f} s")
 
-    left = world.mesh(mesh_state="absent")
-    assert left.code == 0 and all(left.recap[name]["changed"] == 1 for name in world.tailnet.machines), left.output
+    named = {"mesh_names": {"mlflow": others[0]}}
+    predicted = world.mesh("--check", **named)
+    assert predicted.code == 0 and predicted.changed == 3, predicted.output
+    given = world.mesh(**named)
+    assert given.code == 0 and given.changed == 3 and world.mesh(**named).changed == 0, given.output
+    resolve = "import socket; print(socket.gethostbyname('mlflow.mesh'))"
+    asked = [run_on(world, name, resolve) for name in world.tailnet.machines]
+    assert asked == [world.tailnet.address_of(others[0])] * 3, asked
+
+    left = world.mesh(mesh_state="absent", **named)
+    assert left.code == 0 and all(left.recap[name]["changed"] == 2 for name in world.tailnet.machines), left.output
+    hosts = {(world.tailnet.folder / name / "hosts").read_text() for name in world.tailnet.machines}
+    assert hosts == {pathlib.Path("/etc/hosts").read_text()}
     assert not list(world.tailnet.folder.glob("node-*/bin/tailscale")), "the programs are still there"
     assert world.mesh(mesh_state="absent").changed == 0
 
@@ -171,3 +190,21 @@ def test_a_key_from_a_file_joins_one_machine_and_a_refused_one_is_told(world: Wo
     assert refused.code != 0 and len(refused.errors) == 1, refused.output
     assert "the tailnet refused the key" in refused.errors[0] and "x" * 64 not in refused.output
     assert world.keys.given == [] and world.tailnet.names() == [first]
+
+
+def test_a_machine_that_joined_for_a_cluster_that_refuses_it_leaves_the_mesh_again(world: World) -> None:
+    first, second, _third = world.tailnet.machines
+    assert world.mesh("--limit", first).code == 0
+    roles = {first: "server", second: "agent"}
+    hosts = json.loads((world.folder / "inventory.json").read_text())["muster_nodes"]["hosts"]
+    members = {name: {**hosts[name], "muster_k3s_role": role} for name, role in roles.items()}
+    (world.folder / "inventory.json").write_text(json.dumps({"muster_nodes": {"hosts": members}}))
+    # Not one of them can run K3s: they are namespaces of one machine.
+    for playbook, values in (("cluster", {}), ("join", {"muster_join_hosts": second})):
+        refused = world.play(playbook, **values)
+        assert refused.code != 0 and len(refused.errors) == 1, refused.output
+        assert refused.recap[second]["changed"] > 0, refused.output
+        # Who was a member before stays one. The device of the other one is known to headscale, and logged out.
+        eventually(lambda: world.tailnet.names(online=True) == [first], "the machine to be gone")
+        assert not list((world.tailnet.folder / second / "bin").glob("tailscale*")), refused.output
+    assert world.keys.alive() == [] and len(world.keys.given) == 3

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import typing as t
@@ -26,6 +27,7 @@ from ansible_collections.muster.training.tests.support.kube_lab import NOTES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BASE = ROOT / ".config" / "molecule" / "config.yml"
+UFW = re.compile(r"/etc/ufw/|rule -A (INPUT|FORWARD|OUTPUT) -j ufw-")
 IMAGES = {SERVER: ["pause.tar", "coredns.tar"], AGENT: ["pause.tar"]}
 
 
@@ -77,10 +79,9 @@ class Scenarios:
         return done.stdout + done.stderr
 
     def state(self) -> dict[str, list[str]]:
-        """What each machine is, without the files that ufw writes for itself when it is switched on."""
+        """What each machine is, without ufw's own: its files, and the jumps to its chains that stay until the next boot."""
         return {
-            node.name: [line for line in self.lab.state(node.name) if not line.startswith("/etc/ufw/")]
-            for node in self.lab.nodes
+            node.name: [line for line in self.lab.state(node.name) if not UFW.match(line)] for node in self.lab.nodes
         }
 
 

@@ -26,6 +26,7 @@ from . import files, host_blobs, host_log_follow, host_preflight, host_rendezvou
 
 NodeRequest = t.Mapping[str, t.Any]
 MARK = "\x1emuster\x1e"
+_UNREAD_BYTES = 1 << 20
 
 
 def op_info(request: NodeRequest) -> dict[str, t.Any]:
@@ -353,5 +354,12 @@ def main(argv: list[str]) -> int:
         from . import host_supervisor
 
         return host_supervisor.main(argv[2])
-    print(MARK + json.dumps(answer_request(json.load(sys.stdin))))
+    request = json.loads(sys.stdin.buffer.readline())
+    if request.get("body"):
+        request["body"] = sys.stdin.buffer
+    answer = answer_request(request)
+    # The controller reads the answer when all is sent: what a failed operation has left is read to its end.
+    while sys.stdin.buffer.read(_UNREAD_BYTES):
+        pass
+    print(MARK + json.dumps(answer))
     return 0

@@ -99,7 +99,7 @@ def _read_kubeconfig(root: str) -> str | None:
 
 
 def _bring(request: NodeRequest) -> dict[str, t.Any]:
-    """Bring a file beside its place, or a piece of it."""
+    """Bring files beside their places."""
     return placed_files.bring(_recorder(request), request)
 
 
@@ -271,8 +271,7 @@ TREES = ("etc/rancher", "etc/rancher/k3s", "etc/rancher/node", "var/lib/rancher"
          "run/flannel", "var/lib/cni", "var/log/pods", "var/log/containers")  # fmt: skip
 _STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "look": _read_state,
-    "fetch": _bring,
-    "piece": _bring,
+    "bring": _bring,
     "discard": placed_files.discard,
     "apply": _apply,
     "restart": _restart,

@@ -68,7 +68,7 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def _bring(request: NodeRequest) -> dict[str, t.Any]:
-    """Bring the archive of the programs beside its place, or a piece of it."""
+    """Bring the archive of the programs beside its place."""
     return placed_files.bring(_recorder(request), request)
 
 
@@ -223,8 +223,7 @@ def _explain(problem: str) -> str:
 
 _STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "look": _read_state,
-    "fetch": _bring,
-    "piece": _bring,
+    "bring": _bring,
     "discard": placed_files.discard,
     "apply": _apply,
     "start": _start,

@@ -56,10 +56,9 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def _bring(request: NodeRequest) -> dict[str, t.Any]:
-    """Bring a file beside its place, or a piece of it; ``begin`` names the service."""
-    return placed_files.bring(
-        _recorder({"root": request.get("root", "/"), "service": "", **(request.get("begin") or {})}), request
-    )
+    """Bring a file beside its place; ``begin`` names the service."""
+    about = {"root": request.get("root", "/"), "service": "", **(request.get("begin") or {})}
+    return placed_files.bring(_recorder(about), request)
 
 
 def _apply(request: NodeRequest) -> dict[str, t.Any]:
@@ -222,8 +221,7 @@ def _free_bytes(place: pathlib.Path) -> int:
 
 _STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "look": _read_state,
-    "fetch": _bring,
-    "piece": _bring,
+    "bring": _bring,
     "discard": placed_files.discard,
     "apply": _apply,
     "remove": _remove,

@@ -12,7 +12,6 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import hashlib
 import os
@@ -115,21 +114,32 @@ class Recorder:
 
 
 def bring(recorder: Recorder, request: NodeRequest) -> dict[str, t.Any]:
-    """Carry out the step ``fetch`` or ``piece``; with ``begin`` the record is written before the first byte comes."""
+    """Bring files beside their places; with ``begin`` the record is written before the first byte comes.
+
+    ``fetches``: ``{path, url}`` to download. ``parts``: ``{path, offset, size}`` of what follows the request, one part
+    after the other, each packed by itself. The answer has the ``digests`` of what was downloaded.
+    """
     if request.get("begin"):
         about = {name: value for name, value in request["begin"].items() if name != "paths"}
         recorder.begin(request["begin"]["paths"], about)
-    return fetch(request) if request["step"] == "fetch" else store_piece(request)
+    digests = {}
+    for item in request.get("fetches", []):
+        found = fetch(part_of(item["path"], recorder.root), item["url"])
+        if "problem" in found:
+            return found
+        digests[item["path"]] = found["sha256"]
+    for part in request.get("parts", []):
+        store_part(part_of(part["path"], recorder.root), part["offset"], part["size"], request["body"])
+    return {"digests": digests}
 
 
-def fetch(request: NodeRequest) -> dict[str, t.Any]:
+def fetch(part: pathlib.Path, url: str) -> dict[str, t.Any]:
     """Download a file beside its place; the controller decides by its digest whether it may be placed."""
-    part = part_of(request["path"], request.get("root", "/"))
     part.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
     end = time.monotonic() + _DOWNLOAD_S
     try:
-        with urllib.request.build_opener().open(request["url"], timeout=60) as source, part.open("wb") as target:
+        with urllib.request.build_opener().open(url, timeout=60) as source, part.open("wb") as target:
             while data := source.read(_CHUNK):
                 target.write(data)
                 digest.update(data)
@@ -138,24 +148,33 @@ def fetch(request: NodeRequest) -> dict[str, t.Any]:
                     raise OSError(f"was not complete after {_DOWNLOAD_S} s")
     except (OSError, ValueError) as exc:
         part.unlink(missing_ok=True)
-        return {"problem": f"{request['url']} cannot be downloaded: {exc}"}
+        return {"problem": f"{url} cannot be downloaded: {exc}"}
     return {"sha256": digest.hexdigest(), "size": size}
 
 
-def store_piece(request: NodeRequest) -> dict[str, t.Any]:
-    """Add a piece to a file beside its place."""
-    part = part_of(request["path"], request.get("root", "/"))
+def store_part(part: pathlib.Path, offset: int, size: int, body: t.BinaryIO) -> None:
+    """Write a part of a file from ``offset`` on; in ``body`` it has ``size`` bytes.
+
+    :raises OSError: when the body ends before.
+    """
     part.parent.mkdir(parents=True, exist_ok=True)
-    with part.open("r+b" if request["offset"] and part.exists() else "wb") as target:
-        target.truncate(request["offset"])
-        target.seek(request["offset"])
-        target.write(zlib.decompress(base64.b64decode(request["data"])))
-    return {"size": part.stat().st_size}
+    unpack = zlib.decompressobj()
+    with part.open("r+b" if offset and part.exists() else "wb") as target:
+        target.truncate(offset)
+        target.seek(offset)
+        while size:
+            data = body.read(min(size, _CHUNK))
+            if not data:
+                raise OSError(f"{part.name} was cut off")
+            size -= len(data)
+            target.write(unpack.decompress(data))
+        target.write(unpack.flush())
 
 
 def discard(request: NodeRequest) -> dict[str, t.Any]:
-    """Remove a file that was brought and may not be placed."""
-    part_of(request["path"], request.get("root", "/")).unlink(missing_ok=True)
+    """Remove files that were brought and may not be placed."""
+    for path in request["paths"]:
+        part_of(path, request.get("root", "/")).unlink(missing_ok=True)
     return {}
 
 

@@ -47,7 +47,7 @@ import sys
 if sys.version_info < (3, 10):
     sys.exit("muster: Python %d.%d is too old" % sys.version_info[:2])
 import base64, importlib.abc, importlib.util, json, zlib
-head = json.loads(sys.stdin.readline())
+head = json.loads(sys.stdin.buffer.readline())
 sources = json.loads(zlib.decompress(base64.b64decode(head["sources"])))
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name, path=None, target=None):
@@ -92,7 +92,7 @@ def boot_command(python: str | None) -> str:
 def boot_input(request: t.Mapping[str, t.Any]) -> bytes:
     """Return standard input for :func:`boot_command`."""
     whole = bool(request.get("facts") or request.get("checkpoints")) or request.get("op") not in _STARTS
-    return json.dumps({"sources": _pack_sources(whole)}).encode() + b"\n" + json.dumps(request).encode()
+    return json.dumps({"sources": _pack_sources(whole)}).encode() + b"\n" + encode_request(request)
 
 
 def install_request() -> dict[str, t.Any]:
@@ -107,8 +107,8 @@ def installed_command(python: str | None, program: str, reads: bool = False) -> 
 
 
 def encode_request(request: t.Mapping[str, t.Any]) -> bytes:
-    """Return standard input for :func:`installed_command`."""
-    return json.dumps(request).encode()
+    """Return standard input for :func:`installed_command`: one line, which files may follow."""
+    return json.dumps(request).encode() + b"\n"
 
 
 def is_current_version(program: str) -> bool:

@@ -25,7 +25,10 @@ ANSWER_S = 7.0
 _WATCH_S = 10.0
 # Steps of installing programs that take long: a download has 900 s on the node, a removal of K3s ends all pods, an
 # image is unpacked.
-_STEPS_S: t.Final = {"fetch": 960.0, "remove": 600.0, "apply": 300.0, "load_image": 2000.0, "piece": 600.0}
+_STEPS_S: t.Final = {"bring": 600.0, "remove": 600.0, "apply": 300.0, "load_image": 2000.0}
+_FETCH_S = 960.0
+# The slowest line that files of the controller are sent over.
+_BYTES_A_SECOND = 50_000
 _DEADLINES_S = {
     "put": 300.0,
     "install": 120.0,
@@ -74,23 +77,26 @@ class NodeClient:
             raise NodeError(self.name, str(answer["problem"]), str(answer.get("fix") or ""))
         return answer
 
-    def ask(self, op: str, *, deadline_s: float | None = None, **values: t.Any) -> dict[str, t.Any]:
+    def ask(self, op: str, *, deadline_s: float | None = None, body: bytes = b"", **values: t.Any) -> dict[str, t.Any]:
         """Send one request and return the answer, which may hold a ``problem``.
 
         :param deadline_s: seconds to wait for the answer, where the request's own is too long.
+        :param body: what the operation reads after the request, such as files.
         """
         within_s = answer_deadline_s(op, values) if deadline_s is None else deadline_s
         request = {"op": op, "node": self.name, "state_root": self.state_root, **values}
+        if body:
+            request["body"] = True
         if op == "stop" and self.owner:
             # A run that another controller owns is never stopped.
             request["owner"] = self.owner
         if op == "info":
             request["version"] = agent_package.agent_version()
-        answer = self._from_installed(request, within_s) if self.program and op != "install" else None
+        answer = self._from_installed(request, within_s, body) if self.program and op != "install" else None
         if answer is None:
             self.requests += 1
             command = agent_package.boot_command(self.python)
-            output = self.run(command, agent_package.boot_input(request), within_s)
+            output = self.run(command, agent_package.boot_input(request) + body, within_s)
             answer = agent_package.parse_answer(self.name, *output)
         if op == "info":
             self.program = answer.get("program")
@@ -122,11 +128,11 @@ class NodeClient:
             raise result
         return result
 
-    def _from_installed(self, request: t.Mapping[str, t.Any], within_s: float) -> dict[str, t.Any] | None:
+    def _from_installed(self, request: t.Mapping[str, t.Any], within_s: float, body: bytes) -> dict[str, t.Any] | None:
         """Return the installed agent's answer; None when ``info`` finds that it was removed."""
         self.requests += 1
         command = agent_package.installed_command(self.python, str(self.program), reads=request["op"] == "info")
-        output = self.run(command, agent_package.encode_request(request), within_s)
+        output = self.run(command, agent_package.encode_request(request) + body, within_s)
         if request["op"] == "info" and not agent_package.has_answer(output[1]):
             return None
         return agent_package.parse_answer(self.name, *output)
@@ -144,7 +150,9 @@ def answer_deadline_s(op: str, values: t.Mapping[str, t.Any]) -> float:
     if op == "vxlan":
         return float(values.get("wait_s", 0)) + 60.0
     if op in ("k3s", "mesh", "service"):
-        return _STEPS_S.get(str(values.get("step")), 120.0) + float(values.get("wait_s", 0))
+        sent_s: float = sum(part["size"] for part in values.get("parts", ())) / _BYTES_A_SECOND
+        more_s = _FETCH_S * len(values.get("fetches", ())) + sent_s + float(values.get("wait_s", 0))
+        return _STEPS_S.get(str(values.get("step")), 120.0) + more_s
     if op == "s3":
         return _S3_S.get(str(values.get("step")), 180.0)
     if op == "info" and not any(values.get(name) for name in _SLOW_FACTS):

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import typing as t
 
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.release_files import PIECE_BYTES
 from ansible_collections.muster.training.tests.e2e.playbook_world import Play, Result
 
 from .. import image
@@ -43,9 +42,10 @@ class Operator:
             "k3s_source": str(self.release),
             **{f"gang_scheduling_{name}_source": str(place) for name, place in manifests.items()},
         }
+        agent = {"muster_k3s_role": "agent", "k3s_images": ["pause.tar"]}
         self.hosts: Hosts = {
+            **{node.name: agent for node in lab.nodes},
             SERVER: {"muster_k3s_role": "server", "k3s_images": [f"{name}.tar" for name in machines.IMAGES]},
-            AGENT: {"muster_k3s_role": "agent", "k3s_images": ["pause.tar"]},
         }
         (self.folder / "ansible.cfg").write_text("[defaults]\n")
         self.plays = 0
@@ -95,11 +95,6 @@ class Operator:
         self.plays += 1
         log = self.folder / f"play-{self.plays}.log"
         return Play(argv, {**kept, **ours, **(environment or {})}, log, self.folder, 0o022)
-
-    def count_pieces(self, host: str) -> int:
-        """Return in how many pieces the program and the images of a machine are sent from the release's folder."""
-        sizes = [(self.release / name).stat().st_size for name in ("k3s", *self.hosts[host]["k3s_images"])]
-        return sum(-(-size // PIECE_BYTES) for size in sizes)
 
     def kubectl(self, *words: str) -> str:
         """Ask the cluster with the kubeconfig of the state home."""

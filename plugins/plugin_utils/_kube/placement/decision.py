@@ -123,13 +123,18 @@ def island_capacity(job: Job, fits: t.Sequence[NodeFit], one_a_node: bool, *, by
 def find_island_problem(job: Job, rooms: t.Mapping[str, int], *, by_queue: bool) -> RefusedError | None:
     """Return why a gang has no island: it fits into none, or into several and the job names none of them.
 
+    A queue of islands admits a single pod to one of them, too: without labels it would wait there for ever.
+
     :param rooms: for how many pods each island has room.
     """
     fitting = [name for name, room in rooms.items() if room >= _pod_count(job)]
-    if not fitting and (rooms or (by_queue and _needs_one_island(job, by_queue))):
-        table = (
-            ", ".join(f"{name} has room for {room}" for name, room in rooms.items()) or "no node has an island label"
+    if not rooms and by_queue and _needs_one_island(job, by_queue):
+        return RefusedError(
+            f"job.nodes: no island has room for {_pod_count(job)} pods (no node has an island label)",
+            "Verify the fabric first (playbook verify_fabric): it labels the nodes",
         )
+    if not fitting and rooms:
+        table = ", ".join(f"{name} has room for {room}" for name, room in rooms.items())
         fix = f"Ask for fewer nodes so that one island has room, {'or ' if by_queue else ''}{FEDERATED}"
         more = "" if by_queue else ", or set job.placement.allow_slow_network: true"
         problem = f"job.nodes: no island has room for {_pod_count(job)} pods ({table}); on several islands: "
@@ -151,7 +156,7 @@ def takes_whole_node(job: Job, nodes: t.Iterable[KubeObject]) -> bool:
 
 def _needs_one_island(job: Job, by_queue: bool) -> bool:
     """Return whether the gang has to be on one island that the job does not name."""
-    return job.nodes > 1 and not job.placement.island and (by_queue or not job.placement.allow_slow_network)
+    return not job.placement.island and (by_queue or (job.nodes > 1 and not job.placement.allow_slow_network))
 
 
 def _pod_count(job: Job) -> int:

@@ -17,7 +17,7 @@ from ....module_utils._model.image_name import full_name
 from ....module_utils._node import files
 from ..._hosts import bundle
 from ..._hosts.node_client import NodeClient
-from ..shared.release_files import push_file
+from ..shared.release_files import push_files
 
 # Where the archive is while it is imported, on the disk that holds the images.
 _PLACE = "/var/lib/rancher/k3s/agent/muster-image.tar"
@@ -42,6 +42,6 @@ def run(options: t.Mapping[str, t.Any], remote: NodeClient, base: pathlib.Path, 
         return {"changed": False, "image": name, "digest": found["digest"], "archive_sha256": sha256}
     if check:
         return {"changed": True, "image": name, "digest": None, "archive_sha256": sha256}
-    push_file(remote, "k3s", _PLACE, archive)
+    push_files(remote, "k3s", [(_PLACE, archive)])
     digest = remote.call("k3s", step="load_image", path=_PLACE, name=name, sha256=sha256)["digest"]
     return {"changed": True, "image": name, "digest": digest, "archive_sha256": sha256}

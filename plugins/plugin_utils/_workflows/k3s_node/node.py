@@ -20,7 +20,7 @@ from ....module_utils._secrets.secret import Secret
 from ..._hosts import bundle, downloads, k3s_files
 from ..._hosts.node_client import NodeClient
 from ..shared.digest_lock import DigestLock
-from ..shared.release_files import ReleaseFile, find_file, send_file
+from ..shared.release_files import ReleaseFile, find_file, send_files
 from ..shared.state_dir import StateHome
 from . import access, tokens
 
@@ -102,7 +102,7 @@ def ensure_present(remote: NodeClient, order: NodeOrder, server: NodeClient | No
         return result
     unit = {"unit": order.settings.unit, "role": order.settings.role, "cluster": order.home.folder.name}
     begin = {"paths": plan.paths, **unit}
-    placed = [send_file(remote, "k3s", order.lock, item, begin) for item in plan.pieces]
+    placed = send_files(remote, "k3s", order.lock, plan.pieces, begin)
     texts = [{"path": item.path, "mode": item.mode, "text": item.text} for item in plan.texts]
     if plan.joins and server is not None:
         tokens.end_tokens(server, order.home, order.settings.node)

@@ -19,7 +19,7 @@ from ....module_utils._secrets.secret import Secret
 from ..._hosts import downloads
 from ..._hosts.node_client import NodeClient
 from ..shared.digest_lock import DigestLock, find_lock
-from ..shared.release_files import find_file, send_file
+from ..shared.release_files import find_file, send_files
 
 Result = dict[str, t.Any]
 _ARCHIVE = "/var/lib/muster/tailscale.tgz"
@@ -199,7 +199,7 @@ def _install(remote: NodeClient, order: MeshOrder, state: mesh.MeshState) -> Non
     download = downloads.find("tailscale", order.version, mesh.architecture_of(remote.name, state))
     item = find_file(download, _ARCHIVE, 0o600, order.source, order.base, order.lock, check=False)
     paths = [*_PROGRAMS.values(), _UNIT_FILE]
-    archive = send_file(remote, "mesh", order.lock, item, {"paths": paths})
+    (archive,) = send_files(remote, "mesh", order.lock, [item], {"paths": paths})
     placed = [
         {"path": path, "mode": 0o755, "sha256": archive["sha256"], "archive": _ARCHIVE, "member": name}
         for name, path in _PROGRAMS.items()

@@ -23,7 +23,7 @@ from ..._hosts import downloads
 from ..._hosts.node_client import NodeClient
 from ..._services.component import Site, certificate_of, fingerprint
 from ..shared import deployed
-from ..shared.release_files import find_file, send_file
+from ..shared.release_files import find_file, send_files
 from .deploy import DeployOrder, Result, describe
 
 # LoadCredential= came with it.
@@ -159,7 +159,7 @@ def ensure_present(order: DeployOrder, remote: NodeClient, address: str) -> Resu
     if not is_installed:
         begin = {"paths": [parts.program, *(item["path"] for item in texts)], "unit": parts.unit,
                  "cluster": order.home.folder.name, "data": common["data"]}  # fmt: skip
-        archive = send_file(remote, "service", order.lock, item, {**begin, "service": order.service.name})
+        (archive,) = send_files(remote, "service", order.lock, [item], {**begin, "service": order.service.name})
         release = {"version": order.version, "sha256": archive["sha256"]}
         placed.append({"path": parts.program, "mode": 0o755, "sha256": archive["sha256"],
                        "archive": parts.archive, "member": order.component.member})  # fmt: skip

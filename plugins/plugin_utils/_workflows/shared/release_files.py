@@ -8,7 +8,6 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import pathlib
 import typing as t
@@ -19,8 +18,9 @@ from ..._hosts import bundle, downloads
 from ..._hosts.node_client import NodeClient
 from .digest_lock import DigestLock
 
-# Each request starts the agent anew; an archive of gigabytes shall not need a thousand of them.
-PIECE_BYTES = 32 << 20
+# What one request carries, packed: each starts the agent anew, and is held in memory until it is sent.
+REQUEST_BYTES = 128 << 20
+_CHUNK = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,37 +61,61 @@ def find_file(
     return ReleaseFile(download, path, mode, origin, sha256)
 
 
-def send_file(
-    remote: NodeClient, op: str, lock: DigestLock, item: ReleaseFile, begin: t.Mapping[str, t.Any]
-) -> dict[str, t.Any]:
-    """Bring a file beside its place on the machine; return the request that places it.
+def send_files(
+    remote: NodeClient, op: str, lock: DigestLock, items: t.Sequence[ReleaseFile], begin: t.Mapping[str, t.Any]
+) -> list[dict[str, t.Any]]:
+    """Bring files beside their places on the machine; return the requests that place them.
 
-    :param op: the agent's operation whose steps ``piece``, ``fetch`` and ``discard`` do it.
+    :param op: the agent's operation whose steps ``bring`` and ``discard`` do it.
     :param begin: what the record says before the first byte is there: ``paths`` that will be made, and more.
-    :raises RefusedError: when what was downloaded has another digest than the known one; it is removed.
+    :raises RefusedError: when what was downloaded has another digest than the known one; nothing is kept.
     """
-    sha256 = item.sha256
-    if isinstance(item.origin, pathlib.Path):
-        push_file(remote, op, item.path, item.origin, begin=begin)
-    else:
-        sha256 = remote.call(op, step="fetch", path=item.path, url=item.origin, begin=begin)["sha256"]
-        try:
-            lock.hold(item.download, sha256)
-        except Exception:
-            remote.call(op, step="discard", path=item.path)
-            raise
-    return {"path": item.path, "mode": item.mode, "sha256": sha256}
+    if not items:
+        return []
+    own = [(item.path, item.origin) for item in items if isinstance(item.origin, pathlib.Path)]
+    fetches = [{"path": item.path, "url": item.origin} for item in items if not isinstance(item.origin, pathlib.Path)]
+    digests = push_files(remote, op, own, begin=begin, fetches=fetches)
+    try:
+        for item in items:
+            if item.path in digests:
+                lock.hold(item.download, digests[item.path])
+    except Exception:
+        remote.call(op, step="discard", paths=[item.path for item in items])
+        raise
+    return [{"path": item.path, "mode": item.mode, "sha256": digests.get(item.path, item.sha256)} for item in items]
 
 
-def push_file(
-    remote: NodeClient, op: str, path: str, origin: pathlib.Path, begin: t.Mapping[str, t.Any] | None = None
-) -> None:
-    """Send a file beside ``path`` of the machine, in pieces; what an earlier transfer has left is replaced."""
-    with origin.open("rb") as source:
-        offset = 0
-        while (data := source.read(PIECE_BYTES)) or not offset:
-            packed = base64.b64encode(zlib.compress(data, 1)).decode()
-            more = {"begin": begin} if begin and not offset else {}
-            offset = remote.call(op, step="piece", path=path, offset=offset, data=packed, **more)["size"]
-            if not data:
-                break
+def push_files(
+    remote: NodeClient, op: str, origins: t.Sequence[tuple[str, pathlib.Path]], **first: t.Any
+) -> dict[str, str]:
+    """Send files beside these paths of the machine, as many in one request as it takes; return digests of downloads.
+
+    A file that an earlier transfer has left is replaced. ``first`` goes with the first request.
+    """
+    digests: dict[str, str] = {}
+    for parts, body in _pack(origins):
+        digests |= remote.call(op, step="bring", parts=parts, body=body, **first)["digests"]
+        first = {}
+    return digests
+
+
+def _pack(origins: t.Sequence[tuple[str, pathlib.Path]]) -> t.Iterator[tuple[list[dict[str, t.Any]], bytes]]:
+    """Yield for each request ``{path, offset, size}`` of its parts, and the parts, each packed by itself."""
+    parts: list[dict[str, t.Any]] = []
+    body = bytearray()
+    for path, origin in origins:
+        with origin.open("rb") as source:
+            is_over = False
+            while not is_over:
+                offset, start, packer = source.tell(), len(body), zlib.compressobj(1)
+                while len(body) < REQUEST_BYTES and not is_over:
+                    data = source.read(_CHUNK)
+                    body += packer.compress(data)
+                    is_over = not data
+                body += packer.flush()
+                parts.append({"path": path, "offset": offset, "size": len(body) - start})
+                if len(body) >= REQUEST_BYTES:
+                    yield parts, bytes(body)
+                    parts, body = [], bytearray()
+    if parts or not origins:
+        yield parts, bytes(body)

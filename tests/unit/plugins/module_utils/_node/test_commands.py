@@ -22,6 +22,16 @@ def test_failures_are_told_by_the_last_line_of_the_command() -> None:
     assert run("sh", "-c", "echo y; exit 3", check=False) == "y\n"
 
 
+def test_a_unit_is_described_by_systemd(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "systemctl"
+    program.write_text("#!/bin/sh\nprintf 'ActiveState=active\\nUnitFileState=enabled\\nNRestarts=3\\n'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    assert read_unit("x.service") == {"active": "active", "enabled": True, "restarts": 3}
+    program.write_text("#!/bin/sh\nexit 1\n")
+    assert read_unit("x.service") == {"active": "", "enabled": False, "restarts": 0}
+
+
 def test_a_missing_command_and_one_without_an_end() -> None:
     with pytest.raises(OSError, match="^no-such-command is not there$"):
         run("no-such-command")

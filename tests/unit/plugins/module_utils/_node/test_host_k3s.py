@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import base64
 import errno
 import functools
 import hashlib
@@ -14,11 +13,11 @@ import json
 import pathlib
 import threading
 import typing as t
-import zlib
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node import files, host_agent, host_k3s
+from ansible_collections.muster.training.plugins.module_utils._node import files, host_agent, host_k3s, placed_files
+from ansible_collections.muster.training.tests.support.carried import carry
 
 ABOUT = {"unit": "k3s.service", "role": "server", "cluster": "lab"}
 UNIT = {**ABOUT, "start_with": "d1"}
@@ -32,8 +31,11 @@ def ask(root: pathlib.Path, step: str, **values: t.Any) -> dict[str, t.Any]:
 
 
 def piece(root: pathlib.Path, data: bytes, offset: int = 0, **more: t.Any) -> dict[str, t.Any]:
-    packed = base64.b64encode(zlib.compress(data)).decode()
-    return ask(root, "piece", path=PROGRAM, offset=offset, data=packed, **more)
+    return ask(root, "bring", **carry(PROGRAM, data, offset), **more)
+
+
+def brought(root: pathlib.Path) -> int:
+    return placed_files.part_of(PROGRAM, str(root)).stat().st_size
 
 
 def test_a_bare_machine_has_nothing(tmp_path: pathlib.Path) -> None:
@@ -62,10 +64,12 @@ def test_another_kubernetes_is_named(tmp_path: pathlib.Path, path: str, said: st
 def test_files_are_placed_whole_with_their_modes_and_a_record(tmp_path: pathlib.Path) -> None:
     sha256 = hashlib.sha256(CONTENT).hexdigest()
     begin = {"paths": [PROGRAM, "/etc/rancher/k3s/x"], **ABOUT}
-    assert piece(tmp_path, CONTENT[:100], begin=begin)["size"] == 100
+    piece(tmp_path, CONTENT[:100], begin=begin)
+    assert brought(tmp_path) == 100
     record = files.read_json(tmp_path / host_k3s.RECORD)
     assert record["files"] == {PROGRAM: None, "/etc/rancher/k3s/x": None} and record["unit"] == "k3s.service"
-    assert piece(tmp_path, CONTENT[100:], 100)["size"] == len(CONTENT)
+    piece(tmp_path, CONTENT[100:], 100)
+    assert brought(tmp_path) == len(CONTENT)
     wanted = [
         {"path": PROGRAM, "mode": 0o755, "sha256": sha256},
         {"path": "/etc/rancher/k3s/x", "mode": 0o600, "text": "x\n"},
@@ -80,7 +84,8 @@ def test_files_are_placed_whole_with_their_modes_and_a_record(tmp_path: pathlib.
 def test_a_piece_that_comes_again_is_not_added_twice(tmp_path: pathlib.Path) -> None:
     piece(tmp_path, CONTENT[:100])
     piece(tmp_path, CONTENT[100:200], 100)
-    assert piece(tmp_path, CONTENT[100:200], 100)["size"] == 200
+    piece(tmp_path, CONTENT[100:200], 100)
+    assert brought(tmp_path) == 200
 
 
 def test_a_file_with_another_digest_is_not_placed(tmp_path: pathlib.Path) -> None:
@@ -105,13 +110,14 @@ def test_a_download_is_placed_only_by_its_digest(tmp_path: pathlib.Path) -> None
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
-        found = ask(tmp_path, "fetch", path=PROGRAM, url=f"{url}/k3s")
-        missing = ask(tmp_path, "fetch", path="/usr/local/bin/other", url=f"{url}/none")
+        fetches = [{"path": PROGRAM, "url": f"{url}/k3s"}, {"path": "/usr/local/bin/other", "url": f"{url}/none"}]
+        found = ask(tmp_path, "bring", fetches=fetches[:1])
+        missing = ask(tmp_path, "bring", fetches=fetches)
         server.shutdown()
-    assert found == {"sha256": hashlib.sha256(CONTENT).hexdigest(), "size": len(CONTENT)}
+    assert found == {"digests": {PROGRAM: hashlib.sha256(CONTENT).hexdigest()}}
     assert "cannot be downloaded: HTTP Error 404" in missing["problem"]
     assert not (tmp_path / "usr/local/bin/k3s").exists()
-    ask(tmp_path, "discard", path=PROGRAM)
+    ask(tmp_path, "discard", paths=[PROGRAM])
     assert list((tmp_path / "usr/local/bin").iterdir()) == []
 
 
@@ -169,7 +175,7 @@ def test_a_full_disk_is_told_in_one_line_and_the_record_has_what_there_is(
     def fail(*_args: t.Any) -> t.NoReturn:
         raise OSError(errno.ENOSPC, "No space left on device", "/usr/local/bin/.k3s.part")
 
-    monkeypatch.setattr(zlib, "decompress", fail)
+    monkeypatch.setattr(placed_files, "store_part", fail)
     answer = piece(tmp_path, CONTENT, begin={"paths": [PROGRAM], **ABOUT})
     assert answer == {"problem": "/usr/local/bin/.k3s.part: No space left on device"}
     assert files.read_json(tmp_path / host_k3s.RECORD)["files"] == {PROGRAM: None}

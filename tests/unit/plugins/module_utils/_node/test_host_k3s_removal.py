@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import base64
 import pathlib
-import zlib
 
 from ansible_collections.muster.training.plugins.module_utils._node import host_k3s, host_k3s_removal
+from ansible_collections.muster.training.tests.support.carried import carry
 
 UNIT = {"unit": "k3s.service", "role": "server", "cluster": "lab"}
 
@@ -44,9 +43,9 @@ def test_a_machine_is_left_as_it_was_found(tmp_path: pathlib.Path) -> None:
 def test_a_half_done_installation_is_removed_too(tmp_path: pathlib.Path) -> None:
     (tmp_path / "usr/local/bin").mkdir(parents=True)
     before = tree(tmp_path)
-    half = {"path": "/usr/local/bin/k3s", "offset": 0, "data": base64.b64encode(zlib.compress(b"half")).decode()}
+    half = carry("/usr/local/bin/k3s", b"half")
     begin = {"paths": ["/usr/local/bin/k3s"], **UNIT}
-    host_k3s.answer({"step": "piece", "root": str(tmp_path), "begin": begin, **half})
+    host_k3s.answer({"step": "bring", "root": str(tmp_path), "begin": begin, **half})
     assert (tmp_path / "usr/local/bin/.k3s.part").read_text() == "half"
     host_k3s_removal.remove({"root": str(tmp_path)})
     assert [path for path in tree(tmp_path) if not path.startswith("var")] == before

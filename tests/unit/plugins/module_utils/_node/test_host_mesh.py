@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import pathlib
 import typing as t
-import zlib
 
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import files, host_agent, host_mesh, placed_files
+from ansible_collections.muster.training.tests.support.carried import carry
 
 KEY = "tskey-auth-geheim"
 # Stands for tailscale: it notes its arguments and what the key's file holds, and fails when it is told to.
@@ -122,17 +121,10 @@ def test_a_removal_touches_only_what_was_made(node: pathlib.Path) -> None:
 def test_what_was_installed_is_recorded_and_goes_with_its_state(node: pathlib.Path) -> None:
     root = node.parent / "root"
     unit = {"path": "/etc/systemd/system/tailscaled.service", "mode": 0o644, "text": "[Unit]\n"}
-    packed = base64.b64encode(zlib.compress(b"x")).decode()
-    ask(
-        "piece",
-        root=str(root),
-        path="/etc/systemd/system/archive",
-        offset=0,
-        data=packed,
-        begin={"paths": [unit["path"]]},
-    )
+    sent = carry("/etc/systemd/system/archive", b"x")
+    ask("bring", root=str(root), **sent, begin={"paths": [unit["path"]]})
     assert json.loads((root / host_mesh.RECORD).read_text())["files"] == {unit["path"]: None}
-    ask("discard", root=str(root), path="/etc/systemd/system/archive")
+    ask("discard", root=str(root), paths=["/etc/systemd/system/archive"])
     ask("apply", root=str(root), files=[unit], release={"version": "1.0", "sha256": "ab"})
     wanted = [{"path": unit["path"]}]
     assert ask("look", root=str(root), files=wanted)["intact"] is True

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import http.server
 import io
@@ -13,11 +12,11 @@ import pathlib
 import tarfile
 import threading
 import typing as t
-import zlib
 
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import files, host_agent, host_service
+from ansible_collections.muster.training.tests.support.carried import carry
 
 DATA = "/var/lib/private/muster-store"
 READY = {"url": "http://127.0.0.1:9/healthz", "statuses": [200]}
@@ -43,8 +42,7 @@ def archive() -> bytes:
 def install(root: pathlib.Path) -> dict[str, t.Any]:
     data = archive()
     begin = {"paths": [PROGRAM, "/etc/muster/services/store/s3.json"], "service": "store", "unit": COMMON["unit"]}
-    sent = base64.b64encode(zlib.compress(data)).decode()
-    ask(root, "piece", path="/var/lib/muster/store.tgz", offset=0, data=sent, begin=begin)
+    ask(root, "bring", **carry("/var/lib/muster/store.tgz", data), begin=begin)
     assert files.read_json(root / "var/lib/muster/service-store.json")["files"][PROGRAM] is None
     program = {"path": PROGRAM, "mode": 0o755, "sha256": hashlib.sha256(data).hexdigest(),
                "archive": "/var/lib/muster/store.tgz", "member": "weed"}  # fmt: skip

@@ -5,24 +5,22 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import io
 import pathlib
 import tarfile
-import zlib
 
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import placed_files
+from ansible_collections.muster.training.tests.support.carried import carry
 
 PROGRAM = "/usr/local/bin/tool"
 
 
 def bring(root: pathlib.Path, path: str, data: bytes) -> str:
-    packed = base64.b64encode(zlib.compress(data)).decode()
-    request = {"root": str(root), "path": path, "offset": 0, "data": packed}
-    assert placed_files.store_piece(request) == {"size": len(data)}
+    found = placed_files.bring(placed_files.Recorder("record.json", (), str(root)), carry(path, data))
+    assert found == {"digests": {}}
     return hashlib.sha256(data).hexdigest()
 
 
@@ -61,6 +59,19 @@ def test_members_of_an_archive_are_placed_and_it_goes(recorder: placed_files.Rec
     assert (tmp_path / "usr/local/bin/toold").read_bytes() == b"two"
     assert [item.name for item in (tmp_path / "var/lib/muster").iterdir()] == ["tool.json"]
     assert recorder.digest_of(PROGRAM) == {"sha256": hashlib.sha256(b"one").hexdigest(), "mode": 0o755}
+
+
+def test_all_files_of_a_request_come_one_after_the_other(
+    recorder: placed_files.Recorder, tmp_path: pathlib.Path
+) -> None:
+    contents = {"/opt/a": b"one" * 9999, "/opt/b": b"", "/opt/c": b"three"}
+    sent = [carry(path, data) for path, data in contents.items()]
+    parts, body = [sent_part for item in sent for sent_part in item["parts"]], b"".join(i["body"].read() for i in sent)
+    placed_files.bring(recorder, {"parts": parts, "body": io.BytesIO(body), "begin": {"paths": list(contents)}})
+    found = {path: placed_files.part_of(path, recorder.root).read_bytes() for path in contents}
+    assert found == contents and (recorder.read() or {})["files"] == dict.fromkeys(contents)
+    with pytest.raises(OSError, match=r"\.c\.part was cut off"):
+        placed_files.bring(recorder, {"parts": parts, "body": io.BytesIO(body[:-1])})
 
 
 def test_an_archive_of_another_digest_or_without_the_member_places_nothing(

@@ -152,5 +152,7 @@ def test_every_request_has_a_deadline(op: str) -> None:
     assert 7 <= answer_deadline_s(op, values) <= (3600 if op == "environment" else 900)
     assert answer_deadline_s("watch", values) == 18 and answer_deadline_s("info", {"run_id": "r"}) == 7
     assert answer_deadline_s("stop", values) >= 2 * 50
-    assert answer_deadline_s("k3s", {"step": "fetch"}) > placed_files._DOWNLOAD_S
+    fetches = [{"path": "/a"}, {"path": "/b"}]
+    assert answer_deadline_s("k3s", {"step": "bring", "fetches": fetches}) > 2 * placed_files._DOWNLOAD_S
+    assert answer_deadline_s("k3s", {"step": "bring", "parts": [{"size": 128 << 20}]}) > 3000
     assert answer_deadline_s("k3s", {"step": "restart", "wait_s": 300}) >= 330

@@ -98,14 +98,18 @@ def test_a_gang_lies_on_one_island(
     )
 
 
-def test_a_queue_of_islands_wants_nodes_that_lie_on_one() -> None:
-    job = plan(nodes=2, gpus_per_node=8).job
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_queue_of_islands_wants_nodes_that_lie_on_one(count: int) -> None:
+    job = plan(nodes=count, gpus_per_node=8).job
     nodes = [node("a"), node("b")]
     for item in nodes:
         del item["metadata"]["labels"]["muster.training/island"]
     rooms = decision.island_capacity(job, judge_nodes(job, nodes), True, by_queue=True)
-    with pytest.raises(RefusedError, match="no node has an island label"):
+    with pytest.raises(RefusedError, match=f"room for {count} pods .no node has an island label.") as caught:
         require_island(job, rooms, by_queue=True)
+    assert "verify_fabric" in caught.value.fix
+    alone = plan(nodes=1, gpus_per_node=8).job
+    assert decision.island_capacity(alone, judge_nodes(alone, nodes), True, by_queue=False) == {}
 
 
 def test_nodes_that_were_never_verified_are_used() -> None:

@@ -19,6 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._hosts import bund
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.k3s_node import node
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import digest_lock
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.tests.support.carried import as_stream
 
 KUBECONFIG = '{"clusters": [{"name": "default", "cluster": {"server": "https://127.0.0.1:6443"}}]}'
 TOKEN = f"K10{'a1' * 32}::abc123.0123456789abcdef"
@@ -40,7 +41,7 @@ class Machine:
             return self.start()
         if values["step"] == "token":
             return {"token": TOKEN, "absent": True, "deleted": True, "problem": None}
-        answer = host_agent.answer_request({"op": op, "root": str(self.root), "node": self.name, **values})
+        answer = host_agent.answer_request({"op": op, "root": str(self.root), "node": self.name, **as_stream(values)})
         if values["step"] == "look":
             unit = {"active": "active" if self.active else "inactive", "enabled": self.active, "restarts": 0}
             answer |= {"unit": unit, "ability": ABLE, "root": True, "architecture": "x86_64"}
@@ -118,7 +119,7 @@ def test_a_check_predicts_and_writes_nothing(machine: t.Any, order: node.NodeOrd
 
 def test_a_server_comes_up_once(machine: t.Any, order: node.NodeOrder) -> None:
     assert bring_up(machine, order) == [True, False]
-    assert machine.steps == ["look", "piece", "piece", "apply", "restart", "look"]
+    assert machine.steps == ["look", "bring", "apply", "restart", "look"]
     assert (machine.root / "usr/local/bin/k3s").read_bytes() == b"program" * 100
     assert (order.home.folder / "kubeconfig").exists()
     machine.steps.clear()

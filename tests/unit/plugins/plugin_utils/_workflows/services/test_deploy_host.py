@@ -18,6 +18,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._node import host_agent, host_service, placed_files
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import deploy
+from ansible_collections.muster.training.tests.support.carried import as_stream
 from ansible_collections.muster.training.tests.support.run_world import RunWorld
 
 Dict = dict[str, t.Any]
@@ -33,7 +34,7 @@ class Host:
 
     def call(self, op: str, **values: t.Any) -> Dict:
         self.asked.append(str(values["step"]))
-        answer = host_agent.answer_request({"op": op, "root": str(self.root), **values})
+        answer = host_agent.answer_request({"op": op, "root": str(self.root), **as_stream(values)})
         assert not answer.get("problem"), answer
         if values["step"] == "apply":
             # Below a folder nothing is started: what the agent notes when it has.
@@ -113,7 +114,7 @@ def test_a_change_of_the_port_is_sent_without_the_program(world: World) -> None:
     assert world.host.asked == ["look", "apply"]
     (world.host.root / "usr/local/lib/muster/store/weed").write_text("other")
     world.host.asked.clear()
-    assert world.deploy(deploy={"port": 9333})["changed"] and "piece" in world.host.asked
+    assert world.deploy(deploy={"port": 9333})["changed"] and "bring" in world.host.asked
 
 
 def test_it_is_removed_with_or_without_its_data(world: World) -> None:
@@ -167,7 +168,7 @@ def test_an_installation_that_was_cut_off_is_done_again(world: World, monkeypatc
     record = json.loads((world.host.root / "var/lib/muster/service-store.json").read_text())
     assert record["release"] is None
     world.host.asked.clear()
-    assert world.deploy()["changed"] and "piece" in world.host.asked
+    assert world.deploy()["changed"] and "bring" in world.host.asked
     assert not world.deploy()["changed"]
 
 
