@@ -149,7 +149,7 @@ LAMBDA = (
         f"{DOCUMENT}: InstanceActionUnavailableCode vm-has-not-launched; {DSTACK}/pull/2132",
         "instances boot for an hour, and until then terminate answers 400",
         "rent fails and names what it could not end; it is ended once that is possible",
-        (bad("rent", 2), maybe("teardown"), wait(3600), ok("teardown")),
+        (bad("rent", count=2), maybe("teardown"), wait(3600), ok("teardown")),
         lambda life: boot_slowly(life, 3600.0),
     ),
     Reported(
@@ -174,7 +174,7 @@ LAMBDA = (
             bad("teardown"),
             bad("reap"),
             bad("reaper"),
-            bad("rent", 2),
+            bad("rent", count=2),
             CALM,
             ok("teardown"),
         ),
@@ -185,7 +185,7 @@ LAMBDA = (
         f"{DOCUMENT}: ApiErrorInvalidBillingAddress",
         "the first launch works, all later ones answer 400 global/invalid-address",
         "the first instance is given back, the address is named",
-        (bad("rent", "address", 2), ok("reap"), ok("teardown")),
+        (bad("rent", "address", count=2), ok("reap"), ok("teardown")),
         lambda life: life.api.reply("create", error(400, "global/invalid-address", "Bad billing address."), first=2),
     ),
     Reported(
@@ -248,7 +248,7 @@ LAMBDA = (
         f"{DOCUMENT}: ApiErrorQuotaExceeded",
         "the third launch and all later ones answer 403 global/quota-exceeded",
         "two are given back, the quota is named",
-        (bad("rent", "uota", 3), ok("reap"), ok("teardown")),
+        (bad("rent", "uota", count=3), ok("reap"), ok("teardown")),
         lambda life: life.api.reply("create", error(403, "global/quota-exceeded", "Quota exceeded."), first=3),
     ),
     Reported(
