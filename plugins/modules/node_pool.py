@@ -13,8 +13,9 @@ description:
   - With O(state=present) the pool has O(count) usable machines when the module ends, or none that this call took.
     Machines of an earlier call are adopted, missing ones are ordered at the same time, each is looked at over SSH
     before it counts, and unusable ones are deleted and replaced.
-  - With O(state=absent) machines are ended, and proved gone by two listings of their account, seconds apart. It fails
-    while anything of this cluster bills beyond its lease, and, without O(pool) and O(nodes), while the account of a
+  - With O(state=absent) machines are ended, and proved gone by the listings of their account, which have to lack
+    them for a minute or more (as long as a listing of that provider may miss a machine that exists). It fails while
+    anything of this cluster bills beyond its lease, and, without O(pool) and O(nodes), while the account of a
     machine within its lease cannot be seen.
   - What is listed bills, whatever the ledger says of it. A machine that is listed again after it was proved gone is
     ended, and nothing is ordered beside machines of this cluster that the ledger does not have.
@@ -124,7 +125,9 @@ options:
     type: int
     default: 3
   release_timeout_s:
-    description: How long deleting may take, with every listing and call.
+    description:
+      - How long deleting may take, with every listing and call. The proof alone takes a minute (75 seconds at Vast.ai);
+        with less time the machines are deleted all the same, and the module fails because nothing is proved.
     type: int
     default: 900
   nodes:

@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.timestamps 
 from ansible_collections.muster.training.tests.e2e.playbook_world import World, until
 from ansible_collections.muster.training.tests.e2e.rent_world import RentWorld
 from ansible_collections.muster.training.tests.e2e.walk_world import LIMIT_S, Machines, Walk, last_step, read_steps
-from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
+from ansible_collections.muster.training.tests.fakes.runpod import PRICE, FakeRunpod
 
 pytestmark = pytest.mark.usefixtures("sshd_works")
 
@@ -93,7 +93,7 @@ def test_from_rent_over_train_and_heal_to_teardown(walk: RentedWalk) -> None:
     record = json.loads((walk.folder / "run.json").read_text())
     first, second = sorted(record["hosts"])
     rented = {lease.name: lease.token for lease in walk.rent.ledger.leases.values() if lease.machine}
-    assert {stay["id"]: stay["token"] for stay in record["attempts"][0]["nodes"]} == rented
+    assert record["leases"] == rented, "from before the agents start: this controller may have heard of one by now"
     assert first.startswith("lab-h100-0-") and second.startswith("lab-h100-1-")
 
     walk.lose(second)
@@ -106,6 +106,9 @@ def test_from_rent_over_train_and_heal_to_teardown(walk: RentedWalk) -> None:
     record = json.loads((walk.folder / "run.json").read_text())
     assert record["outcome"] == "succeeded" and record["world_size"] == {"asked": 2, "seen": 2}
     assert record["hosts"][0] == first and record["hosts"][1] not in (first, second)
+    # The lost machine, too, which bills until it was lost: nobody has read its part since the controller was killed.
+    stays = {stay["id"]: (stay["token"], stay["price_usd_per_hour"]) for stay in record["attempts"][0]["nodes"]}
+    assert stays == {name: (token, PRICE) for name, token in rented.items()} and record["cost"]["usd"] > 0
     assert record["attempts"][-1]["resumed_from_step"] >= 20
     assert [line["resumed_from_step"] for line in read_steps(walk.folder) if "resumed_from_step" in line][0] == 0
     assert walk.rent.alive == 2 and walk.rent.states == ["joined", "joined", "verified"]

@@ -1,14 +1,20 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Prints what the fault tests counted, from all worker processes, at the end of the run."""
+"""The shop, and what the fault tests counted, from all worker processes, at the end of the run."""
 
 from __future__ import annotations
 
 import collections
+import pathlib
 from collections.abc import Callable, Iterator
 
 import pytest
+
+from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
+from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
+from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
+from ansible_collections.muster.training.tests.faults.shop import Shop
 
 # By file; a test's figures travel with its report, because workers share nothing.
 TOTALS: dict[str, collections.Counter[str]] = {}
@@ -43,3 +49,31 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for name, part in {**rows, "all": total}.items():
         words = [*FIGURES, *sorted(part.keys() - set(FIGURES))]
         terminalreporter.write_line(f"{name}: " + ", ".join(f"{word} {part[word]}" for word in words))
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def api(clock: VirtualClock) -> FakeRunpod:
+    return FakeRunpod(clock, boot_s=10.0)
+
+
+@pytest.fixture
+def other(clock: VirtualClock) -> FakeRunpod:
+    return FakeRunpod(clock, boot_s=10.0)
+
+
+@pytest.fixture
+def cloud(clock: VirtualClock) -> FakeLambda:
+    return FakeLambda(clock, boot_s=10.0)
+
+
+@pytest.fixture
+def shop(
+    tmp_path: pathlib.Path, clock: VirtualClock, api: FakeRunpod, other: FakeRunpod, cloud: FakeLambda
+) -> Iterator[Shop]:
+    with api.loopback() as first, other.loopback() as second, cloud.loopback() as third:
+        yield Shop(tmp_path, {"runpod": first, "b": second, "lambda": third}, clock)

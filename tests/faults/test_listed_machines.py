@@ -7,161 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import json
 import os
-import pathlib
 import typing as t
-from collections.abc import Iterator
 
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
-from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read_ledger
 from ansible_collections.muster.training.tests.fakes.api import Answer, Fault
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
 from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
-from ansible_collections.muster.training.tests.fakes.wire import TOKEN
-from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._workflows.node_pool.pool_accounts import Place
-
-H100 = {"gpu_model": "H100", "gpu_count": 1}
-
-
-class Shop(Place):
-    """A controller with accounts at RunPod and Lambda; ``b`` is another RunPod account."""
-
-    def __init__(self, folder: pathlib.Path, urls: dict[str, str], clock: VirtualClock) -> None:
-        super().__init__(folder, urls["lambda"], "", clock)
-        self.urls |= urls
-
-    def rent(self, provider: str = "runpod", count: int = 1, **options: t.Any) -> dict[str, t.Any]:
-        candidate = {"provider": provider, "image": "ubuntu", **H100, **options.pop("candidate", {})}
-        options.setdefault("providers", self.providers(provider))
-        return self.pool(count=count, candidates=[candidate], **options)
-
-    def end(self, provider: str = "runpod", **options: t.Any) -> dict[str, t.Any]:
-        options.setdefault("providers", self.providers(provider))
-        return self.pool(state="absent", pool=None, **options)
-
-    def reap(self, provider: str = "runpod", **options: t.Any) -> dict[str, t.Any]:
-        return self.end(provider, due_only=True, **options)
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def api(clock: VirtualClock) -> FakeRunpod:
-    return FakeRunpod(clock, boot_s=10.0)
-
-
-@pytest.fixture
-def other(clock: VirtualClock) -> FakeRunpod:
-    return FakeRunpod(clock, boot_s=10.0)
-
-
-@pytest.fixture
-def cloud(clock: VirtualClock) -> FakeLambda:
-    return FakeLambda(clock, boot_s=10.0)
-
-
-@pytest.fixture
-def shop(
-    tmp_path: pathlib.Path, clock: VirtualClock, api: FakeRunpod, other: FakeRunpod, cloud: FakeLambda
-) -> Iterator[Shop]:
-    with api.loopback() as first, other.loopback() as second, cloud.loopback() as third:
-        yield Shop(tmp_path, {"runpod": first, "b": second, "lambda": third}, clock)
-
-
-def named(shop: Shop, key: str, account: str = "acme") -> list[dict[str, t.Any]]:
-    """Return RunPod under a name of the user's, with the key of one of two accounts."""
-    url, token = (shop.urls["runpod"], TOKEN) if key == "a" else (shop.urls["b"], f"{TOKEN}-of-b")
-    return [{"name": "runpod", "account": account, "api_token": token, "api_url": url}]
-
-
-# A machine that was proved gone, and bills.
-
-
-def test_a_refused_order_that_takes_effect_late_is_ended_by_the_reaper(shop: Shop, api: FakeRunpod) -> None:
-    api.fault = Fault("create", "late_refusal")
-    assert shop.rent()["failed"]
-    shop.clock.sleep(300)
-    assert len(api.alive()) == 1
-    result = shop.reap()
-    assert result["clean"] and len(result["leases"]) == 1 and api.alive() == []
-
-
-def test_an_order_that_takes_effect_after_its_proof_is_ended_by_the_reaper(shop: Shop, api: FakeRunpod) -> None:
-    api.faults = [Fault("create", "error_before", nth) for nth in range(1, 9)]
-    assert shop.rent(wait_timeout_s=60)["failed"]
-    (lease, *_others) = read_ledger(shop.state).leases.values()
-    assert lease.state == "verified"
-    api.stranger(lease.name)
-    assert shop.reap()["clean"] and api.alive() == []
-
-
-def test_a_delete_without_effect_behind_a_listing_that_hides_it_is_found_later(shop: Shop, api: FakeRunpod) -> None:
-    shop.rent()
-    (pod,) = api.alive()
-    api.rewrite = lambda name, answer: Answer(200, {"pods": []}) if name == "list" else answer
-    api.faults = [Fault("delete", "no_effect", nth) for nth in range(1, 4)]
-    assert shop.end()["clean"], "two listings and an answer lie in accord"
-    api.rewrite = lambda _name, answer: answer
-    api.faults = []
-    result = shop.reap()
-    assert [item["id"] for item in result["leases"]] == [pod.id] and api.alive() == []
-
-
-def test_a_ledger_that_was_edited_does_not_hide_a_machine(shop: Shop, api: FakeRunpod) -> None:
-    shop.rent()
-    path = shop.state / "ledger.jsonl"
-    last = json.loads(path.read_text().splitlines()[-1])
-    with path.open("a") as stream:
-        stream.write(json.dumps({**last, "event": "verified"}) + "\n")
-    assert shop.reap()["clean"] and api.alive() == []
-
-
-def test_what_was_proved_gone_and_is_listed_fails_an_ending_that_does_not_mean_it(shop: Shop, api: FakeRunpod) -> None:
-    shop.rent()
-    shop.end()
-    (lease,) = read_ledger(shop.state).leases.values()
-    api.stranger(lease.name)
-    result = shop.end(nodes=[])
-    assert result["failed"] and "listed again after it was proved gone" in result["msg"] and len(api.alive()) == 1
-
-
-# Absence in another account.
-
-
-@pytest.mark.parametrize("is_due", [False, True])
-def test_an_empty_account_under_the_same_name_proves_nothing(
-    shop: Shop, api: FakeRunpod, other: FakeRunpod, is_due: bool
-) -> None:
-    shop.rent(providers=named(shop, "a"), lease_s=300)
-    shop.clock.sleep(400)
-    run = shop.reap if is_due else shop.end
-    result = run(providers=named(shop, "b"))
-    assert result["failed"] and not result["leases"] and len(api.alive()) == 1
-    assert "an absence there proves nothing" in result["msg"] and other.alive() == []
-    result = shop.reap(providers=named(shop, "a"))
-    assert result["clean"] and api.alive() == []
-
-
-def test_a_new_key_of_the_same_account_is_known_by_what_it_shows(shop: Shop, api: FakeRunpod) -> None:
-    shop.rent(providers=named(shop, "a"))
-    rotated = [{**named(shop, "a")[0], "api_token": f"{TOKEN}-rotated"}]
-    assert shop.end(providers=rotated)["clean"] and api.alive() == []
-
-
-@pytest.mark.parametrize("which", ["none", "another", "named"])
-def test_a_reaper_that_cannot_see_the_machines_is_red(shop: Shop, which: str) -> None:
-    shop.rent(providers=named(shop, "a") if which == "named" else shop.providers("runpod"), lease_s=86400)
-    providers = {"none": [], "another": [{**named(shop, "b")[0], "account": None}], "named": named(shop, "b")}[which]
-    result = shop.reap(providers=providers)
-    assert result["failed"] and "cannot be seen" in result["msg"]
-
+from ansible_collections.muster.training.tests.faults.shop import Shop
 
 # One listing ends no machine.
 

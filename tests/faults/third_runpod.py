@@ -115,10 +115,10 @@ RUNPOD = (
         "a gap while the pod appears",
         "runpod",
         "https://github.com/transformerlab/transformerlab-app/pull/1680",
-        "a new pod is listed once, then not for half a minute",
+        "a new pod is listed once, then not for 45 seconds",
         "it is awaited",
         (ok("rent", 2), then(lambda life: life.count_orders(2)), ok("teardown")),
-        lambda life: gap(life, 1, 30),
+        lambda life: gap(life, 1, 45),
     ),
     Reported(
         "the container cannot be made",

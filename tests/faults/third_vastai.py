@@ -211,9 +211,9 @@ VASTAI = (
         "destroyed, away, and there again",
         "vastai",
         f"{SKYPILOT}/issues/779",
-        "the first destroy has no effect, and the instance is not listed for four seconds",
+        "the first destroy has no effect, and the instance is not listed for 45 seconds",
         "it is destroyed again",
-        (ok("rent", 2), then(lambda life: hide_once(life, 4)), ok("teardown")),
+        (ok("rent", 2), then(lambda life: hide_once(life, 45)), ok("teardown")),
     ),
     Reported(
         "the position in the listing is ignored",

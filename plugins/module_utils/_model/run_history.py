@@ -33,7 +33,8 @@ class RunHistory:
 
     :ivar attempts: ordered by time. :ivar checkpoint: (step, path) of the newest one. :ivar last: figures of the last
         step. :ivar faults: (time, cause, node) of each. :ivar set_back: when the run lost its placement. :ivar starts:
-        numbers of the first attempts of its starts. :ivar not_resumed: attempts that were reported as not resumed.
+        numbers of the first attempts of its starts, each with the nodes that it was begun on, as far as its event says.
+        :ivar not_resumed: attempts that were reported as not resumed.
     :ivar nan_since: the first step since when the loss is not a number, None while its last value is one.
     :ivar transport: (gang, rank) -> the event that says what carried its traffic. :ivar versions: node -> package ->
         version.
@@ -49,7 +50,7 @@ class RunHistory:
         self.transport: dict[tuple[str, int], Line] = {}
         self.versions: dict[str, dict[str, str]] = {}
         self.base = 1
-        self.starts: set[int] = set()
+        self.starts: dict[int, dict[str, Line]] = {}
         self.not_resumed: set[int] = set()
         self._pending: list[Line] = []
         # The newest lines of metrics: an attempt that becomes known late takes those of its time back.
@@ -79,7 +80,9 @@ class RunHistory:
             self.not_resumed.add(number)
             return
         self.base = number or 1
-        self.starts.add(self.base)
+        nodes = line.get("nodes")
+        given = [item for item in nodes if isinstance(item, dict)] if isinstance(nodes, list) else []
+        self.starts[self.base] = {item["id"]: item for item in given if isinstance(item.get("id"), str)}
 
     def _note_state(self, line: Line, at: float) -> None:
         """Note at the attempt of that time that a node was not ready, or that the run was cancelled."""
@@ -271,6 +274,17 @@ class RunHistory:
     def ranks_seen(self) -> int:
         """Return the number of ranks that started in the newest attempt."""
         return len(self.attempts[-1].ranks) if self.attempts else 0
+
+    def nodes_of(self, attempt: Attempt) -> dict[str, Line]:
+        """Return the nodes of an attempt by name, each with what its start says of it.
+
+        While not all of its ranks were heard of, they are those that its start was begun on: a node that is lost before
+        it was listened to was there all the same.
+        """
+        begun = self.starts.get(max((n for n in self.starts if n <= attempt.n), default=0), {})
+        is_whole = attempt.world_size is not None and len(attempt.ranks) >= attempt.world_size
+        names = attempt.node_names if is_whole else sorted({*attempt.node_names, *begun})
+        return {name: begun.get(name, {}) for name in names}
 
     def losses(self) -> tuple[int | None, float]:
         """Return the sums of what the restarts cost: (steps done again, seconds). Unknown steps are None."""

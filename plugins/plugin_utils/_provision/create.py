@@ -185,10 +185,10 @@ class _CreateEffects:
     def _delete(self, action: DeleteInstance) -> DeletionAnswered:
         instance = action.deletion.instance
         try:
-            existed = self._providers[instance.provider].delete(instance)
+            self._providers[instance.provider].delete(instance)
         except Exception as error:
             return DeletionAnswered(self._scheduler.now(), action.deletion, explain_failure(error))
-        return DeletionAnswered(self._scheduler.now(), action.deletion, existed=existed)
+        return DeletionAnswered(self._scheduler.now(), action.deletion)
 
     def _probe(self, action: ProbeMachine) -> MachineProbed:
         if self._prober is None:

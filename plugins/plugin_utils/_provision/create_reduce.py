@@ -188,9 +188,9 @@ def _note_listing(state: PoolState, event: AccountListed) -> PoolState:
 
 
 def _update_deletions(state: PoolState, event: AccountListed) -> PoolState:
-    """Keep what is being deleted until two listings lack it; what is listed for long is deleted again."""
+    """Keep what is being deleted until listings have lacked it for long; what is listed for long is deleted again."""
     listed = {item.id for item in event.instances}
-    gap_s = {False: ABSENCE_GAP_S, True: max(ABSENCE_GAP_S, state.traits[event.provider].list_lag_s)}
+    gap_s = max(ABSENCE_GAP_S, state.traits[event.provider].list_lag_s)
     kept = []
     for item in state.deletions:
         if item.instance.provider == event.provider and item.acknowledged_at is not None:
@@ -200,7 +200,7 @@ def _update_deletions(state: PoolState, event: AccountListed) -> PoolState:
                 item = _fail_deletion(item, event.at) if again else item
             elif item.absent_at is None:
                 item = dataclasses.replace(item, absent_at=event.requested_at)
-            elif event.requested_at - item.absent_at >= gap_s[item.unknown]:
+            elif event.requested_at - item.absent_at >= gap_s:
                 continue
         kept.append(item)
     return dataclasses.replace(state, deletions=tuple(kept))
@@ -329,7 +329,7 @@ def _mark_passed(state: PoolState, slot: MachineSlot, lease: SlotLease, member: 
 
 def _apply_deletion(state: PoolState, event: DeletionAnswered) -> PoolState:
     answered = event.deletion
-    accepted = dataclasses.replace(answered, acknowledged_at=event.at, unknown=not event.existed)
+    accepted = dataclasses.replace(answered, acknowledged_at=event.at)
     after = _fail_deletion(answered, event.at) if event.problem else accepted
     if after.stuck:
         state = state.with_history(f"{answered.instance.name}: cannot be deleted ({event.problem})")

@@ -124,8 +124,7 @@ class QueuedDeletion:
     """An instance to delete; ``retry_at`` is when the next attempt is due.
 
     It bills ``price`` until it is absent from listings: it was ``acknowledged_at``, and first absent at ``absent_at``.
-    One that is ``unknown`` to its provider must be absent for as long as a listing may miss one that exists; one that
-    is ``stuck`` cannot be deleted by this call.
+    One that is ``stuck`` cannot be deleted by this call.
     """
 
     instance: Instance
@@ -135,7 +134,6 @@ class QueuedDeletion:
     price: float | None = None
     acknowledged_at: float | None = None
     absent_at: float | None = None
-    unknown: bool = False
     stuck: bool = False
 
     @property
@@ -322,12 +320,11 @@ class MachineProbed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeletionAnswered:
-    """A delete call was answered; ``problem`` says why it failed, ``existed`` whether its provider knew the id."""
+    """A delete call was answered; ``problem`` says why it failed."""
 
     at: float
     deletion: QueuedDeletion
     problem: str = ""
-    existed: bool = True
 
 
 CreateEvent = OrderSent | OrderAnswered | AccountListed | MachineProbed | DeletionAnswered

@@ -3,12 +3,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Deletion with proof, as pure functions: what to do next, and what an answer changes.
 
-A lease is verified when every id it ever had was deleted with an answer, and two listings of its own account, at
-least five seconds apart after that (and after every delay that the provider is known for), show neither its token nor
-its ids. Where the answer was that a machine is unknown, or cannot be deleted, the two are as far apart as a listing may
-miss a machine that exists. A listing in between that shows it starts the proof again. An account in which nothing of
-ours was ever seen proves nothing. Ids are deleted once a listing was answered or has failed, so that one that a
-listing shows as another's is left alone.
+A lease is verified when every id it ever had was deleted with an answer, and two listings of its own account after
+that (and after every delay that the provider is known for) show neither its token nor its ids. The two are as far apart
+as a listing may miss a machine that exists: an answer says what was asked for, not what was done, and an id may be
+looked up in the same late copy. An order that never had an id has waited for its effect before; its two are five
+seconds apart. A listing in between that shows it starts the proof again. An account in which nothing of ours was ever
+seen proves nothing. Ids are deleted once a listing was answered or has failed, so that one that a listing shows as
+another's is left alone.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -211,8 +212,16 @@ def _apply_listing(state: DeleteState, event: DeleteListing) -> DeleteState:
         # Also one that is proved already: a machine that is listed again is not gone.
         if termination.lease.provider == name and not termination.is_permanent:
             state = _set_termination(state, _match_listing(state, termination, listing))
-    pause = max(state.traits[name].poll_interval_s, ABSENCE_GAP_S)
-    return dataclasses.replace(state, next_listing_at={**state.next_listing_at, name: listing.requested_at + pause})
+    at = listing.requested_at + _listing_pause(state, name)
+    return dataclasses.replace(state, next_listing_at={**state.next_listing_at, name: at})
+
+
+def _listing_pause(state: DeleteState, provider: str) -> float:
+    """Return how long until an account is listed again: longer where its machines have only to stay absent."""
+    pause = max(state.traits[provider].poll_interval_s, ABSENCE_GAP_S)
+    own = (item for item in state.terminations.values() if item.lease.provider == provider and not item.is_finished)
+    gaps = [_absence_gap(state, item) if item.absent_at else 0.0 for item in own]
+    return max(pause, min(gaps, default=0.0) / 4)
 
 
 def _apply_listing_failure(state: DeleteState, event: DeleteListing) -> DeleteState:
@@ -281,9 +290,8 @@ def _count_absence(state: DeleteState, termination: Termination, asked_at: float
 
 
 def _absence_gap(state: DeleteState, termination: Termination) -> float:
-    if not (termination.lease.machine and termination.denied_ids):
-        return ABSENCE_GAP_S
-    return max(ABSENCE_GAP_S, state.traits[termination.lease.provider].list_lag_s)
+    lag_s = state.traits[termination.lease.provider].list_lag_s if termination.ids else 0.0
+    return max(ABSENCE_GAP_S, lag_s)
 
 
 def _is_same_instance(termination: Termination, instance: Instance) -> bool:
@@ -361,10 +369,8 @@ def _update_after_delete(termination: Termination, event: DeleteAnswered, traits
     # "No such id" proves nothing: a new machine may not be known everywhere yet.
     since = min(event.at, termination.lease.created_at or termination.lease.intent_at)
     absent_from = event.at if event.existed else since + traits.list_lag_s
-    denied_ids = termination.denied_ids - {key} if event.existed else termination.denied_ids | {key}
     return dataclasses.replace(
         termination,
-        denied_ids=denied_ids,
         acknowledged_at={**termination.acknowledged_at, key: event.at},
         retry_at={**termination.retry_at, key: event.at + DELETE_AGAIN_S},
         absent_from=max(termination.absent_from, absent_from),

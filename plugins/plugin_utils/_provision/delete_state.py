@@ -46,8 +46,7 @@ class Termination:
 
     ``acknowledged_at`` maps an id to the time a delete of it was answered. An absence counts from ``absent_from`` on,
     because an order without an answer may still take effect and a new machine may be missing from a listing.
-    ``denied_ids`` are those whose last answer was that they are unknown, or cannot be deleted: what this controller did
-    not end itself must be absent for as long as a listing may miss a machine that exists.
+    ``denied_ids`` are those of which an answer said that they cannot be deleted: their absence counts all the same.
     ``problem`` with ``is_permanent`` means that no retry can help (another account, or credentials that were refused
     ``refusals`` times in a row). ``disputed_ids`` are listed without its token, since ``disputed_since``: they are not
     touched.

@@ -14,6 +14,7 @@ import getpass
 import pathlib
 import typing as t
 
+from ....module_utils._model.quantity import parse_finite
 from ....module_utils._model.resumes import Resume
 from ....module_utils._model.run_attempt import Attempt
 from ....module_utils._model.run_history import RunHistory
@@ -84,12 +85,13 @@ def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: flo
     """Return ``record`` with what the run's history says so far."""
     steps, seconds = story.losses()
     resumes = judge_resumes(record.job, story)
+    prices = {**_former_prices(story), **prices}
     return dataclasses.replace(
         record,
         state=record.state if record.is_ended else _running_state(story),
         first_step_at=record.first_step_at or format_time(story.first_step_at),
         attempts=tuple(
-            _build_attempt(attempt, resumes[attempt.n], prices, record.leases) for attempt in story.attempts
+            _build_attempt(attempt, story, resumes[attempt.n], prices, record.leases) for attempt in story.attempts
         ),
         problems=(
             *((describe_nan(story.nan_since),) if story.nan_since is not None else ()),
@@ -146,8 +148,22 @@ def _running_state(story: RunHistory) -> State:
     return "restarting" if len(story.attempts) > 1 and story.attempts[-1].first_step is None else "running"
 
 
-def _build_attempt(attempt: Attempt, resume: Resume, prices: Prices, tokens: t.Mapping[str, str]) -> RunAttempt:
+def describe_nodes(names: t.Iterable[str], prices: Prices, tokens: t.Mapping[str, str]) -> list[dict[str, object]]:
+    """Return nodes as the event of a start has them: whoever reads the run later may not know them any more."""
+    return [{"id": name, "token": tokens.get(name), "price_usd_per_hour": prices.get(name)} for name in names]
+
+
+def _former_prices(story: RunHistory) -> dict[str, float | None]:
+    """Return what the nodes of all attempts cost by the events of their starts: also of those that are gone by now."""
+    nodes = [item for attempt in story.attempts for item in story.nodes_of(attempt).items()]
+    return {name: parse_finite(given.get("price_usd_per_hour"), minimum=0) for name, given in nodes if given}
+
+
+def _build_attempt(
+    attempt: Attempt, story: RunHistory, resume: Resume, prices: Prices, tokens: t.Mapping[str, str]
+) -> RunAttempt:
     started, ended = format_time(attempt.started_at), format_time(attempt.ended_at)
+    nodes = {name: given.get("token", tokens.get(name)) for name, given in story.nodes_of(attempt).items()}
     return RunAttempt(
         n=attempt.n,
         started_at=started,
@@ -161,7 +177,10 @@ def _build_attempt(attempt: Attempt, resume: Resume, prices: Prices, tokens: t.M
         resumed=resume.resumed,
         ranks=len(attempt.ranks),
         rank_list=tuple(sorted(attempt.ranks)),
-        nodes=tuple(RunNode(name, tokens.get(name), started, ended, prices.get(name)) for name in attempt.node_names),
+        nodes=tuple(
+            RunNode(name, token if isinstance(token, str) else None, started, ended, prices.get(name))
+            for name, token in nodes.items()
+        ),
         logs=tuple(log_file(name) for name in attempt.node_names),
     )
 
@@ -186,15 +205,19 @@ def _node_seconds(name: str, story: RunHistory, started: float, ended: float) ->
     """Return the seconds that a node counts for: from the first attempt with a rank on it to the one without.
 
     Before the first attempt and after the last one the run holds its nodes, too. A node without any rank, as under
-    mpirun or Ray's head, counts for the whole run. An attempt with missing events of some ranks is not counted.
+    mpirun or Ray's head, counts for the whole run. An attempt with missing events of some ranks is not counted, unless
+    the nodes of its start are known.
     """
     most = max((len(item.ranks) for item in story.attempts), default=0)
-    whole = [item for item in story.attempts if len(item.ranks) >= (item.world_size or most)]
-    used = [number for number, item in enumerate(whole) if name in item.ranks.values()]
+    told = [(item, story.nodes_of(item)) for item in story.attempts]
+    whole = [
+        (item, nodes) for item, nodes in told if len(item.ranks) >= (item.world_size or most) or any(nodes.values())
+    ]
+    used = [number for number, (_item, nodes) in enumerate(whole) if name in nodes]
     if used and used[0] > 0:
-        started = max(started, whole[used[0]].started_at)
+        started = max(started, whole[used[0]][0].started_at)
     if used and used[-1] + 1 < len(whole):
-        ended = min(ended, whole[used[-1] + 1].started_at)
+        ended = min(ended, whole[used[-1] + 1][0].started_at)
     away = sum(max(0.0, min(until, ended) - max(since, started)) for since, until in story.unplaced_spans())
     return max(0.0, ended - started - away)
 

@@ -66,7 +66,10 @@ def start_or_join(
         checkpoint_binding.renew(plan.bound, plan.remotes)
     if missing:
         if not lives:
-            files.append_json(folder / "events.jsonl", {"at": time.time(), "kind": "submitted", "attempt": attempt})
+            prices = {host.name: host.price_usd_per_hour for host in plan.hosts}
+            nodes = run_record.describe_nodes(current.hosts, prices, current.leases)
+            line = {"at": time.time(), "kind": "submitted", "attempt": attempt, "nodes": nodes}
+            files.append_json(folder / "events.jsonl", line)
         ready = members if not lives else [gang.without_peers(member, members) for member in missing]
         try:
             started = _start_missing(request, plan, missing, ready, held, fresh=before is None)

@@ -378,3 +378,19 @@ def test_an_attempt_that_made_no_step_keeps_none_of_the_next_ones() -> None:
     story.event({"kind": "worker_started", "at": 20.0, "attempt": 2, "rank": 0, "node": "a", "gang": "h"})
     assert story.attempts[0].first_step is None and story.attempts[0].last_step is None
     assert (story.attempts[1].first_step, story.attempts[1].last_step_at) == (5, 21.0)
+
+
+def test_while_not_all_ranks_were_heard_of_an_attempt_has_the_nodes_of_its_start() -> None:
+    begun = [{"id": "a", "token": "1"}, {"id": "b", "token": "2"}, "b", {"id": 7}]
+    history = fold_lines(
+        [("event", {"kind": "submitted", "attempt": 1, "at": 0.5, "nodes": begun}), started(1, 0, 1.0)]
+    )
+    (attempt,) = history.attempts
+    assert history.nodes_of(attempt) == {"a": begun[0], "b": begun[1]}
+    # Whole: it has those that it ran on, which may be fewer.
+    history.event({**started(1, 1, 1.5)[1], "node": "a"})
+    assert history.nodes_of(attempt) == {"a": begun[0]}
+    # The next start may have others; one whose event names none has those that were heard of.
+    history.event({"kind": "submitted", "attempt": 2, "at": 9.0})
+    history.event(started(2, 0, 10.0)[1])
+    assert history.nodes_of(history.attempts[1]) == {"a": {}}

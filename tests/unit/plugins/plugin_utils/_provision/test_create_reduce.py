@@ -268,13 +268,13 @@ def test_a_machine_that_is_gone_is_replaced() -> None:
     assert "lost 1" in world.kinds()
 
 
-@pytest.mark.parametrize(("answer", "gap_s"), [(None, 5.0), ("404", 60.0)])
-def test_what_its_provider_does_not_know_bills_until_it_is_absent_for_long(answer: str | None, gap_s: float) -> None:
-    """A machine that is unknown to a replica still counts against the caps: another one is not ordered beside it."""
+@pytest.mark.parametrize("answer", [None, "404"])
+def test_what_is_deleted_bills_until_it_is_absent_for_long(answer: str | None) -> None:
+    """Whatever the delete's answer, the machine counts against the caps: another one is not ordered beside it."""
     world = World(SimProvider(VirtualClock(), offers=[h100()], traits=ProviderTraits(list_lag_s=60.0)))
     world.lambda_.states = ["failed"]
     world.lambda_.delete_faults = [answer]
     world.clock.later(1.0, lambda: world.lambda_.machines.clear())
     assert world.create(1, max_total_usd_per_hour=3.0).failure == ""
     first, second = world.lambda_.order_times
-    assert gap_s <= second - first <= gap_s + 30.0
+    assert 60.0 <= second - first <= 90.0

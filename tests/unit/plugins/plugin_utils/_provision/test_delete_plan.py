@@ -35,6 +35,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._provision.delete_
 )
 
 TOKEN = "1f2e3d4c"
+LAG_S = ProviderTraits().list_lag_s
 LEASE = Lease(
     token=TOKEN,
     resource="instance",
@@ -99,7 +100,7 @@ def test_an_id_that_is_listed_as_another_machine_is_not_touched_and_proves_nothi
     (termination,) = state.terminations.values()
     assert "bobs-box" in termination.problem and not termination.is_finished
     assert isinstance(delete_plan.decide(state, 2.0), WaitUntil)
-    state = listed(listed(state, 30.0, bobs), 1.0 + ProviderTraits().list_lag_s, bobs)
+    state = listed(listed(state, 30.0, bobs), 1.0 + LAG_S, bobs)
     (termination,) = state.terminations.values()
     assert termination.is_permanent and not termination.is_verified
 
@@ -116,9 +117,9 @@ def replace_id(key: str) -> Instance:
 
 def test_a_proved_lease_that_is_listed_again_is_not_proved() -> None:
     state = deleted(listed(begin(), 200.0, INSTANCE), 210.0)
-    state = listed(listed(state, 211.0), 217.0)
+    state = listed(listed(state, 211.0), 211.0 + LAG_S)
     assert next(iter(state.terminations.values())).is_verified
-    state = listed(state, 230.0, INSTANCE)
+    state = listed(state, 230.0 + LAG_S, INSTANCE)
     assert not next(iter(state.terminations.values())).is_verified
 
 
@@ -127,18 +128,35 @@ def deny(state: DeleteState, at: float) -> DeleteState:
     return delete_plan.reduce(state, DeleteAnswered(at, deletion, problem="answered 400", is_denied=True))
 
 
-@pytest.mark.parametrize("how", ["unknown", "denied"])
-def test_what_was_not_ended_by_us_must_be_absent_for_longer(how: str) -> None:
+@pytest.mark.parametrize("how", ["done", "unknown", "denied"])
+def test_a_machine_is_gone_when_listings_have_lacked_it_for_as_long_as_they_may_lag(how: str) -> None:
     state = listed(begin(), 200.0)
-    state = deleted(state, 210.0, existed=False) if how == "unknown" else deny(state, 210.0)
-    lag = ProviderTraits().list_lag_s
-    state = listed(listed(state, 220.0), 219.0 + lag)
-    assert not next(iter(state.terminations.values())).is_verified
-    again = listed(state, 221.0 + lag)
+    assert not next(iter(state.terminations.values())).absent_at, "nothing was deleted yet"
+    state = deny(state, 210.0) if how == "denied" else deleted(state, 210.0, existed=how == "done")
+    state = listed(listed(state, 220.0), 219.0 + LAG_S)
+    (termination,) = state.terminations.values()
+    assert len(termination.absent_at) == 1 and not termination.is_verified
+    again = listed(state, 220.0 + LAG_S)
     assert next(iter(again.terminations.values())).is_verified
-    # Listed once in between, it exists.
-    again = listed(listed(state, 220.5, INSTANCE), 221.0 + lag)
+    assert delete_plan.decide(again, 221.0 + LAG_S) == Finish("")
+    # Listed once in between, it exists: the proof starts again.
+    again = listed(listed(state, 219.5 + LAG_S, INSTANCE), 221.0 + LAG_S)
     assert not next(iter(again.terminations.values())).is_verified
+
+
+def test_an_account_is_listed_often_until_its_machines_have_only_to_stay_absent() -> None:
+    state = listed(begin(), 200.0)
+    assert state.next_listing_at == {"lambda": 200.0 + ABSENCE_GAP_S}
+    state = listed(deleted(state, 204.0), 205.0)
+    assert state.next_listing_at == {"lambda": 205.0 + LAG_S / 4}
+    state = listed(state, 205.0 + LAG_S / 4, INSTANCE)
+    assert state.next_listing_at == {"lambda": 205.0 + LAG_S / 4 + ABSENCE_GAP_S}
+
+
+def test_an_order_that_never_had_an_id_is_not_waited_for_again() -> None:
+    lease = dataclasses.replace(LEASE, ids=(), state="failed", settled=True)
+    state = listed(listed(begin(lease), 200.0), 200.0 + ABSENCE_GAP_S)
+    assert next(iter(state.terminations.values())).is_verified
 
 
 def test_a_refusal_that_may_pass_proves_nothing() -> None:
@@ -156,7 +174,7 @@ def test_credentials_that_never_showed_anything_of_ours_prove_nothing() -> None:
             request, [lease], lambda _: True, accounts, {"lambda": ProviderTraits()}, 100.0
         )
         state = deleted(listed(state, 200.0), 210.0, existed=False)
-        state = listed(listed(state, 220.0), 220.0 + ProviderTraits().list_lag_s)
+        state = listed(listed(state, 220.0), 220.0 + LAG_S)
         (termination,) = state.terminations.values()
         assert (termination.is_verified, termination.is_finished) == (is_proved, True)
         assert is_proved or "bbbb" in termination.problem
@@ -173,7 +191,7 @@ def test_an_account_that_knows_the_id_is_the_right_one(existed: bool) -> None:
         {"lambda": ProviderTraits()},
         100.0,
     )
-    state = listed(listed(deleted(listed(state, 200.0), 210.0, existed), 220.0), 230.0)
+    state = listed(listed(deleted(listed(state, 200.0), 210.0, existed), 220.0), 220.0 + LAG_S)
     assert next(iter(state.terminations.values())).is_verified is existed
 
 
@@ -193,16 +211,6 @@ def test_what_is_in_flight_is_not_started_again() -> None:
     assert isinstance(delete_plan.decide(state, 0.0), WaitUntil)
 
 
-def test_absences_count_after_the_delete_and_apart_only() -> None:
-    state = listed(begin(), 200.0)
-    assert not next(iter(state.terminations.values())).absent_at, "nothing was deleted yet"
-    state = listed(listed(deleted(state, 210.0), 211.0), 211.0 + ABSENCE_GAP_S / 2)
-    assert len(next(iter(state.terminations.values())).absent_at) == 1
-    state = listed(state, 211.0 + ABSENCE_GAP_S)
-    assert next(iter(state.terminations.values())).is_verified
-    assert delete_plan.decide(state, 220.0) == Finish("")
-
-
 def test_a_listing_that_shows_it_again_starts_the_proof_again() -> None:
     state = listed(listed(deleted(begin(), 210.0), 211.0), 212.0, INSTANCE)
     termination = next(iter(state.terminations.values()))
@@ -213,7 +221,7 @@ def test_an_unknown_id_of_a_new_machine_is_no_absence_until_the_lag_is_over() ->
     lease = dataclasses.replace(LEASE, created_at=200.0, intent_at=199.0)
     state = listed(deleted(begin(lease), 210.0, existed=False), 220.0)
     assert next(iter(state.terminations.values())).absent_at == ()
-    state = listed(state, 200.0 + ProviderTraits().list_lag_s)
+    state = listed(state, 200.0 + LAG_S)
     assert len(next(iter(state.terminations.values())).absent_at) == 1
 
 

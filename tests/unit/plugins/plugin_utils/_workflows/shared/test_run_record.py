@@ -193,3 +193,31 @@ def test_an_attempt_of_which_not_all_ranks_were_heard_ends_no_nodes_stay() -> No
     told = story(resumed=True)
     told.attempts[1].ranks = {rank: name for rank, name in told.attempts[1].ranks.items() if name == "a"}
     assert run_record.update_record(new(), told, {"b": 3600.0}, T0 + 1000).cost.usd == 1000
+
+
+def test_a_machine_that_was_lost_unheard_stays_in_the_record_and_in_the_cost() -> None:
+    """Its controller was killed before it had read anything of it; the next one knows neither it nor its price."""
+    story_lines = [
+        {
+            "kind": "submitted",
+            "attempt": 1,
+            "at": T0,
+            "nodes": run_record.describe_nodes("ab", PRICES, {"b": "1f2e3d4c"}),
+        },
+        {"kind": "worker_started", "attempt": 1, "rank": 0, "node": "a", "at": T0 + 5, "world_size": 2},
+        {
+            "kind": "submitted",
+            "attempt": 2,
+            "at": T0 + 1800,
+            "nodes": run_record.describe_nodes("ac", {"a": 2.0, "c": 1.0}, {}),
+        },
+        {"kind": "worker_started", "attempt": 2, "rank": 0, "node": "a", "at": T0 + 1800, "world_size": 2},
+        {"kind": "worker_started", "attempt": 2, "rank": 1, "node": "c", "at": T0 + 1800, "world_size": 2},
+    ]
+    told = RunHistory()
+    for line in story_lines:
+        told.event(line)
+    record = run_record.update_record(new(), told, {"a": 2.0, "c": 1.0}, T0 + 3600)
+    stays = [[(node.id, node.token, node.price_usd_per_hour) for node in item.nodes] for item in record.attempts]
+    assert stays == [[("a", None, 2.0), ("b", "1f2e3d4c", 1.6)], [("a", None, 2.0), ("c", None, 1.0)]]
+    assert record.cost.usd == pytest.approx(2.0 + 0.8 + 0.5)

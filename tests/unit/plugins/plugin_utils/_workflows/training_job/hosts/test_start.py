@@ -131,6 +131,8 @@ def test_a_new_run_starts_on_all_nodes(nodes: Gang) -> None:
     assert nodes.calls == [("prepare", "ab", True), ("start", "ab", True)] and nodes.attempts == [1]
     assert result["changed"] is True and result["run"]["state"] == "starting"
     assert nodes.events() == ["submitted", "started", "versions", "versions"]
+    begun = json.loads((nodes.folder / "events.jsonl").read_text().splitlines()[0])["nodes"]
+    assert begun == [{"id": name, "token": None, "price_usd_per_hour": 2.0} for name in "ab"]
     assert files.read_json(nodes.folder / "run.json") == json.loads(json.dumps(result["run"]))
     assert files.read_json(nodes.folder / "fabric.json") == {"schema": 1, "islands": [VERDICT]}
     assert files.read_json(nodes.home.folder / "agents.json") == {"a": "/agent/a", "b": "/agent/b"}
