@@ -242,7 +242,9 @@ placed:
   returned: when O(state=present), not in check mode
   type: int
 price_usd_per_hour:
-  description: What the pool costs in US dollars per hour, null when a price is not known.
+  description:
+    - What bills after the call, in US dollars per hour, with what is not proved gone (RV(not_proved_gone)); null when a
+      price is not known.
   returned: when O(state=present), not in check mode
   type: float
 deadline:

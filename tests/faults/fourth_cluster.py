@@ -55,8 +55,15 @@ CLUSTERS = (
         "runpod_cluster",
         f"{DOCUMENT}: ClusterPodsSummary",
         "a member dies once the cluster was complete",
-        "the second rent does not call it complete; teardown ends the cluster",
-        (ok("rent", 2), then(drop_member), maybe("rent", 2), ok("teardown")),
+        "the second rent does not call it complete: it is given up after its time, and ordered again",
+        (
+            ok("rent", 2),
+            then(drop_member),
+            ok("rent", 2),
+            # A cluster and its two pods, twice.
+            then(lambda life: life.count_orders(6)),
+            ok("teardown"),
+        ),
     ),
     Reported(
         "ranks never come",

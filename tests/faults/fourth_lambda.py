@@ -96,7 +96,7 @@ def lose_and_refuse(life: Life) -> None:
     def before(operation: str) -> None:
         if operation == "list" and life.ours and armed:
             armed.clear()
-            life.api.reply("list", error(401, "global/invalid-api-key"), for_s=1200)
+            life.api.reply("list", error(401, "global/invalid-api-key"), for_s=7200)
 
     life.api.on_call = before
 
@@ -129,8 +129,7 @@ def name_twice(life: Life) -> None:
 def copy_tags(life: Life) -> None:
     """Somebody duplicates our instance in the console: all but the name is copied, the tag with it."""
     ours = life.first
-    made = life.api.make("copy of it", ssh_key_names=["bobs"], tags=list(ours.fields["tags"]), end="active")
-    life.strangers.append(made.id)
+    life.api.make("copy of it", ssh_key_names=["bobs"], tags=list(ours.fields["tags"]), end="active")
 
 
 LAMBDA = (
@@ -220,8 +219,14 @@ LAMBDA = (
         "lambda",
         f"{DOCUMENT}: Instance.name, tags are not required",
         "instances are listed by their id alone",
-        "the ids of the answers are enough to use and to end them",
-        (ok("rent", 2), ok("teardown")),
+        "by an id alone nothing is touched: rent orders no more, fails and names them",
+        (
+            bad("rent", "not touched", count=2),
+            then(lambda life: life.count_orders(2)),
+            bad("teardown", "not touched"),
+            CALM,
+            ok("teardown"),
+        ),
         lambda life: without(life, "name", "hostname", "tags"),
     ),
     Reported(
@@ -331,9 +336,9 @@ LAMBDA = (
         "no answer to a launch, then the key is refused",
         "lambda",
         f"{SKYPILOT}/issues/4605; {SKYPILOT}/issues/8411",
-        "the launch takes effect without an answer, and listings answer 401 for twenty minutes",
+        "the launch takes effect without an answer, and listings answer 401 for two hours",
         "rent fails and names the order that may bill",
-        (bad("rent"), wait(1200), ok("teardown")),
+        (bad("rent", "cannot be listed"), wait(7200), ok("teardown")),
         lose_and_refuse,
     ),
     Reported(
@@ -362,11 +367,11 @@ LAMBDA = (
         name_twice,
     ),
     Reported(
-        "somebody copies our instance, its tags with it",
+        "a second instance bears our tag, under another name",
         "lambda",
         f"{DSTACK}/issues/3453: many share one account",
-        "an instance of somebody else bears our tag, under a name of its own",
-        "it is named, and nothing of the pool is ordered or ended for it beyond ours",
-        (ok("rent", 2), then(copy_tags), maybe("rent", 2), maybe("reap"), maybe("teardown")),
+        "our instance is copied with its tags and renamed",
+        "the tag is ownership (guide_renting): it is ended as the second one of its order, and not paid for",
+        (ok("rent", 2), then(copy_tags), ok("rent", 2), maybe("reap"), ok("teardown")),
     ),
 )

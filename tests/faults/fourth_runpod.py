@@ -251,7 +251,7 @@ RUNPOD = (
         f"{DSTACK}/issues/1886",
         "a community pod is shown in the catalog, a secure one for twice the cap is billed",
         "it is given back, and rent fails",
-        (bad("rent", "price"), ok("teardown")),
+        (bad("rent", "cap of 5.00"), ok("teardown")),
         lambda life: show(life, lambda item: {**item, "cost": 10.1, "cloud": "SECURE"}),
     ),
     Reported(

@@ -49,12 +49,12 @@ def hide_ending(life: Life, seconds: float) -> None:
 
 
 def keep_records(life: Life) -> None:
-    """List deleted instances as deleted for a day."""
+    """List deleted instances as deleted for half an hour."""
     whole = life.api.end
 
     def end(thing: t.Any) -> None:
         whole(thing)
-        thing.hidden_at = life.clock.time() + 86400
+        thing.hidden_at = life.clock.time() + 1800
 
     life.api.end = end
 
@@ -155,7 +155,7 @@ SHADEFORM = (
         "records of deleted instances",
         "shadeform",
         f"{DOCUMENT}: InstanceStatus deleted, deleted_at",
-        "deleted instances are listed as deleted for a day",
+        "deleted instances are listed as deleted for half an hour",
         "they bill nothing: teardown and reap are calm, a new rent works",
         (ok("rent", 2), ok("teardown"), ok("reap"), ok("rent", 2), ok("teardown")),
         keep_records,
@@ -192,8 +192,17 @@ SHADEFORM = (
         "shadeform",
         f"{DOCUMENT}: POST /instances/{{id}}/update",
         "somebody renames the instances and takes their tags away",
-        "their ids are in the ledger: they are used and ended",
-        (ok("rent", 2), then(rename), maybe("rent", 2), maybe("teardown"), CALM, ok("teardown")),
+        "nothing is touched by an id alone, and nothing is ordered beside what may be ours",
+        (
+            ok("rent", 2),
+            wait(300),
+            then(rename),
+            bad("rent", "listed as alice-dev", count=2),
+            then(lambda life: life.count_orders(2)),
+            bad("teardown", "not touched"),
+            CALM,
+            ok("teardown"),
+        ),
     ),
     Reported(
         "renamed after an order without an answer",

@@ -159,7 +159,16 @@ VASTAI = (
         f"{DOCUMENT}: total_instances, instances_found",
         "listings show others' instances alone, total_instances counts ours, and there is no next page",
         "such a listing proves no absence",
-        (ok("rent", 2), wait(300), then(only_others), bad("teardown"), bad("reap"), CALM, ok("teardown")),
+        (
+            ok("rent", 2),
+            wait(300),
+            then(only_others),
+            bad("reap"),
+            bad("rent", count=2),
+            then(lambda life: life.count_orders(2)),
+            # By their known ids they are ended, and then the listing is whole.
+            ok("teardown"),
+        ),
     ),
     Reported(
         "the token of the second page is refused",
@@ -259,7 +268,7 @@ VASTAI = (
         f"{SKYPILOT}, vast/utils.py: possible to charge extra cost on disk",
         "dph_total is listed at three times the cap",
         "it is given back, and rent fails",
-        (bad("rent", "price"), ok("teardown")),
+        (bad("rent", "cap of 5.00"), ok("teardown")),
         lambda life: each(life, lambda row: {**row, "dph_total": 15.0}),
     ),
     Reported(

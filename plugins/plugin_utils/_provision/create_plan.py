@@ -216,12 +216,24 @@ def _may_get_an_offer(state: PoolState, now: float) -> bool:
     )
 
 
+def describe_shown(lease: SlotLease) -> str:
+    """Return how the provider lists a machine that is awaited, for a message; empty where that tells nothing."""
+    instance = lease.instance
+    if instance is None:
+        return ", not listed"
+    if instance.state == "running":
+        is_reachable = all(item.ssh for item in instance.machines)
+        return "" if is_reachable else f", listed as {instance.detail or instance.state} without an address"
+    return f", listed as {instance.detail or instance.state}"
+
+
 def _describe_missing(state: PoolState) -> str:
     words = []
     for slot in state.slots:
         if slot.phase != "ready":
             name = slot.lease.name if slot.lease else f"machine {slot.index}"
             detail = "; ".join(slot.lease.problems) if slot.lease and slot.lease.problems else slot.phase
+            detail += describe_shown(slot.lease) if slot.lease else ""
             blindness = state.explain_blindness(slot.lease.provider) if slot.lease else ""
             words.append(f"{name} ({detail}{blindness})")
     return ", ".join(words)
