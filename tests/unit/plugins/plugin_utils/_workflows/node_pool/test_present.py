@@ -106,6 +106,17 @@ def test_a_gang_that_cannot_be_completed_fails_with_the_reason(place: Place, lam
     assert lambda_api.alive() == []
 
 
+def test_the_price_after_a_failure_is_that_of_what_remains(place: Place, lambda_api: FakeLambda) -> None:
+    assert place.pool(count=1)["price_usd_per_hour"] == pytest.approx(2.99)
+    lambda_api.statuses = ["unhealthy"] * 20
+    lambda_api.reply("delete", lambda_api.error(403, "forbidden"))
+    result = place.pool(count=2, max_replacements=1)
+    assert result["failed"]
+    billed = [item for item in lambda_api.alive() if item not in lambda_api.strangers]
+    assert len(billed) > 1, "what was complete, and what could not be deleted"
+    assert result["price_usd_per_hour"] == pytest.approx(2.99 * len(billed))
+
+
 def test_the_next_candidate_completes_the_gang(place: Place, lambda_api: FakeLambda, shade_api: FakeShadeform) -> None:
     lambda_api.refusals = ["instance-operations/launch/insufficient-capacity"]
     candidates = [{"provider": "lambda"}, {"provider": "shadeform", "gpu_model": "H100", "kind": "vm"}]
