@@ -171,7 +171,7 @@ RUNPOD = (
         ),
     ),
     Reported(
-        "the hour's calls are used up",
+        "the hour's calls are used up before the teardown",
         "runpod",
         f"{DOCUMENT}: RateLimit, RateLimit-Policy",
         "every call answers 429 with Retry-After 3500 and a RateLimit that resets with the hour",
@@ -286,7 +286,7 @@ RUNPOD = (
         ),
     ),
     Reported(
-        "the version of the API is retired",
+        "the version of the API is retired for a day",
         "runpod",
         f"{SKYPILOT}/pull/10846: 410 Gone",
         "every call answers 410",

@@ -24,6 +24,7 @@ from ansible_collections.muster.training.tests.faults import (
     drawn_vastai,
     fourth_cluster,
     fourth_lambda,
+    fourth_more,
     fourth_runpod,
     fourth_shadeform,
     fourth_vastai,
@@ -57,6 +58,7 @@ FOURTH = (
     *fourth_cluster.CLUSTERS,
     *fourth_vastai.VASTAI,
     *fourth_shadeform.SHADEFORM,
+    *fourth_more.MORE,
 )
 ROUNDS = {"first": FIRST, "second": SECOND, "third": THIRD, "fourth": FOURTH}
 FIGURES: collections.Counter[str] = collections.Counter()
