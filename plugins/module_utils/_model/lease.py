@@ -25,6 +25,8 @@ RefusalKind = t.Literal["capacity", "throttled", "rule", "quota", "credentials"]
 CLUSTER_LIMIT = 24
 POOL_LIMIT = 16
 _POOL = re.compile(r"[a-z][a-z0-9]*\Z")
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,254}\Z")
+_USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}\Z")
 # A cluster's members have the cluster's name with a number after it.
 _NAME = re.compile(
     r"(?P<cluster>[a-z0-9-]+)-(?P<pool>[a-z0-9]+)-(?P<index>[0-9]{1,4})-(?P<token>[0-9a-f]{8})(-[0-9]+)?\Z"
@@ -83,6 +85,11 @@ class SshEndpoint:
     host: str
     port: int
     user: str
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether address and user are such: other text of a provider could be an option of ssh."""
+        return bool(_HOST.match(self.host) and _USER.match(self.user))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

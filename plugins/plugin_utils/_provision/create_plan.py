@@ -57,7 +57,7 @@ def decide(state: PoolState, now: float) -> tuple[CreateAction, ...] | WaitUntil
 def failure_reason(state: PoolState, now: float) -> str:
     """Return why the pool can no longer be completed, empty while it can."""
     request = state.request
-    reason = state.failure or find_broken_cap(state) or find_lost_gpus(state)
+    reason = state.failure or find_broken_cap(state) or find_lost_gpus(state) or find_other_size(state)
     if reason or state.is_ready:
         return reason
     if now >= request.timeout_at:
@@ -119,6 +119,19 @@ def find_lost_gpus(state: PoolState) -> str:
             if problems:
                 kept = "it is kept, because it was complete before: remove_nodes deletes it"
                 return f"{lease.name} {problems[0]} ({kept})"
+    return ""
+
+
+def find_other_size(state: PoolState) -> str:
+    """Return which cluster of an earlier call has another number of machines than is wanted: it cannot be changed."""
+    wanted = state.request.machines_per_order
+    for _slot, lease in leased_slots(state):
+        members = lease.instance.members if lease.protected and lease.instance else ()
+        if members and len(members) != wanted and lease.instance and lease.instance.state == "running":
+            kept = "it is kept, because it was complete before: remove_nodes deletes it"
+            return (
+                f"{lease.name} has {len(members)} machines, {wanted} are wanted, and a cluster cannot change ({kept})"
+            )
     return ""
 
 
