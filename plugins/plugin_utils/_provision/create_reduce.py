@@ -232,7 +232,8 @@ def _update_listed_slot(
     state = _note_listed(state, lease, instance, listed)
     price = instance.price_usd_per_hour if instance.price_usd_per_hour is not None else lease.price
     phase = "booting" if slot.phase == "unsettled" else slot.phase
-    if instance.terminal and lease.protected:
+    lacks_members = instance.state != "running" and 0 < len(instance.members) < state.request.machines_per_order
+    if lease.protected and (instance.terminal or lacks_members):
         # A host that is offline for a moment must not cost a run its machine.
         lease = dataclasses.replace(lease, id=instance.id, instance=instance, price=price)
         state = state.with_slot(dataclasses.replace(slot, lease=lease))
