@@ -62,7 +62,7 @@ options:
     type: list
     elements: str
   wait_s:
-    description: How long ending and its proof may take. The proof alone takes half a minute.
+    description: How long ending and its proof may take.
     type: int
     default: 120
 extends_documentation_fragment:

@@ -13,7 +13,6 @@ import itertools
 import os
 import pathlib
 import re
-import shutil
 import typing as t
 from collections.abc import Callable, Iterator
 
@@ -21,9 +20,14 @@ import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.secret_state import SecretState
-from ansible_collections.muster.training.tests.e2e.rent_world import SHORT, SIGNALS, Point, RentWorld, interrupt
+from ansible_collections.muster.training.tests.e2e.rent_world import SHORT
+from ansible_collections.muster.training.tests.e2e.stored_world import (
+    Case,
+    StoredWorld,
+    check_second_controller,
+    check_vanished,
+)
 from ansible_collections.muster.training.tests.fakes.cycle import Server
-from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
 from ansible_collections.muster.training.tests.support.crash_store import StoredLife
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 
@@ -91,64 +95,32 @@ def test_one_that_slept_while_another_rented_changes_nothing_more(make: Callable
     assert (life.ours, life.untrue) == ([], [])
 
 
-class StoredWorld(RentWorld):
-    """Controllers that keep nothing: ``leave`` makes the next one begin with an empty disk."""
-
-    def __init__(self, root: pathlib.Path, kubeconfig: pathlib.Path, namespace: str) -> None:
-        super().__init__(root, lambda clock: FakeRunpod(clock, boot_s=60.0), "runpod")
-        self.setting = {"namespace": namespace, "kubeconfig": str(kubeconfig)}
-
-    def values(self, **extra: t.Any) -> dict[str, t.Any]:
-        setting = {"store": "kubernetes", "path": str(self.root / "state"), "kubernetes": self.setting}
-        return super().values(**{"muster_state": setting, **extra})
-
-    def leave(self) -> None:
-        shutil.rmtree(self.root / "state", ignore_errors=True)
-
-
 @pytest.fixture
 def world(tmp_path: pathlib.Path, api: ApiServer, namespace: str) -> Iterator[StoredWorld]:
-    found = StoredWorld(tmp_path, api.kubeconfig, namespace)
+    kubernetes = {"namespace": namespace, "kubeconfig": str(api.kubeconfig)}
+    found = StoredWorld(tmp_path, {"store": "kubernetes", "kubernetes": kubernetes})
     with found.running():
         yield found
     assert found.api.violations == []
 
 
-@pytest.mark.parametrize(("playbook", "operation", "nth", "side", "name"), CASES, ids=str)
-def test_nothing_is_left_whenever_a_controller_vanishes(
-    world: StoredWorld, playbook: str, operation: str, nth: int, side: str, name: str
-) -> None:
-    if playbook == "teardown":
-        assert world.play("rent").code == 0
-    interrupt(world, playbook, Point(operation, nth, side == "after"), SIGNALS[name], rented_nodes_lease_s=None)
-    world.leave()
-    world.pass_time(3 * 3600 if playbook == "rent" else 0)
-    done = world.play("reap" if playbook == "rent" else "teardown")
-    assert done.code == 0, done.output
-    assert world.alive == 0 and set(world.states) <= {"verified"}
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
+def test_nothing_is_left_whenever_a_controller_vanishes(world: StoredWorld, case: Case) -> None:
+    check_vanished(world, case)
 
 
 def test_a_second_controller_waits_for_the_first(world: StoredWorld) -> None:
-    seen: list[t.Any] = []
-
-    def rent_elsewhere() -> None:
-        other = {"muster_state": {**world.values()["muster_state"], "path": str(world.root / "other")}}
-        seen.append(world.play("rent", **other))
-
-    world.door.point = Point("create", 1, False, rent_elsewhere)
-    assert world.play("rent").code == 0
-    assert seen[0].code != 0 and "is in use by process" in seen[0].output, seen[0].output
-    assert world.alive == 2
-    assert world.play("teardown").code == 0 and world.alive == 0
+    check_second_controller(world)
 
 
 def test_an_ending_needs_no_store(world: StoredWorld, tmp_path: pathlib.Path) -> None:
     """Where the machines are known on this disk, they end while the API server is away; that it is fails the play."""
     assert world.play("rent").code == 0
-    whole = pathlib.Path(world.setting["kubeconfig"]).read_text()
+    kubernetes = world.store_setting["kubernetes"]
+    whole = pathlib.Path(kubernetes["kubeconfig"]).read_text()
     away = tmp_path / "away.kubeconfig"
     away.write_text(re.sub(r"https://127.0.0.1:[0-9]+", "https://127.0.0.1:9", whole))
-    setting = {**world.values()["muster_state"], "kubernetes": {**world.setting, "kubeconfig": str(away)}}
+    setting = world.setting(kubernetes={**kubernetes, "kubeconfig": str(away)})
     reaped = world.play("reap", muster_state=setting)
     assert reaped.code != 0 and world.alive == 2, reaped.output
     ended = world.play("teardown", muster_state=setting)

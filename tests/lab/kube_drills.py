@@ -27,7 +27,8 @@ from ansible_collections.muster.training.tests.lab.kube_plays import (
 )
 from ansible_collections.muster.training.tests.support.kube_lab import KubeLab
 
-STEPS, PACE_S, AT_STEP = 90, 0.1, 35
+# Well before a checkpoint is due: its line must not be lost with the node that printed it.
+STEPS, PACE_S, AT_STEP = 90, 0.1, 28
 OUTAGE_S = 60
 LIMIT_S = 420
 _RUN, _ROLE = "muster.training/run-id", "muster.training/role"
@@ -292,8 +293,8 @@ class Kind:
 KINDS: dict[str, Kind] = {
     "kill_rank": Kind("a rank is killed", kill_rank),
     "kill_pod": Kind("a pod is killed", kill_pod),
-    # Slow enough that steps are left when the loss is acted on, 80 s later.
-    "kill_kubelet": Kind("a kubelet is killed and stays away", kill_kubelet, machines=True, pace_s=1.5),
+    # Slow enough that steps are left when the loss is acted on, 85 s later: the ranks live on until then.
+    "kill_kubelet": Kind("a kubelet is killed and stays away", kill_kubelet, machines=True, pace_s=1.8),
     "kill_node": Kind("a node loses its power", kill_node, machines=True),
     "cut_node": Kind("a node is cut off the network", cut_node, machines=True),
     "delete_node": Kind("a node is deleted", delete_node, machines=True, pace_s=1.5),

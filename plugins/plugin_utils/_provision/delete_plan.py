@@ -6,10 +6,10 @@
 A lease is verified when every id it ever had was deleted with an answer, and two listings of its own account after
 that (and after every delay that the provider is known for) show neither its token nor its ids. The two are as far apart
 as a listing may miss a machine that exists: an answer says what was asked for, not what was done, and an id may be
-looked up in the same late copy. An order that never had an id has waited for its effect before; its two are five
-seconds apart. A listing in between that shows it starts the proof again. An account in which nothing of ours was ever
-seen proves nothing. Ids are deleted once a listing was answered or has failed, so that one that a listing shows as
-another's is left alone.
+looked up in the same late copy. Five seconds are enough for an order that never had an id, which has waited for its
+effect before, and for the keys and devices of a tailnet, which bill nothing. A listing in between that shows it starts
+the proof again. An account in which nothing of ours was ever seen proves nothing. Ids are deleted once a listing was
+answered or has failed, so that one that a listing shows as another's is left alone.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -290,7 +290,8 @@ def _count_absence(state: DeleteState, termination: Termination, asked_at: float
 
 
 def _absence_gap(state: DeleteState, termination: Termination) -> float:
-    lag_s = state.traits[termination.lease.provider].list_lag_s if termination.ids else 0.0
+    lease = termination.lease
+    lag_s = state.traits[lease.provider].list_lag_s if lease.machine and termination.ids else 0.0
     return max(ABSENCE_GAP_S, lag_s)
 
 

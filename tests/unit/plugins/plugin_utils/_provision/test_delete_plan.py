@@ -159,6 +159,14 @@ def test_an_order_that_never_had_an_id_is_not_waited_for_again() -> None:
     assert next(iter(state.terminations.values())).is_verified
 
 
+def test_a_key_that_bills_nothing_is_not_waited_for() -> None:
+    lease = dataclasses.replace(LEASE, resource="auth_key")
+    deletion = QueuedDeletion(dataclasses.replace(INSTANCE, resource="auth_key"), "")
+    state = delete_plan.reduce(listed(begin(lease), 200.0), DeleteAnswered(210.0, deletion, True))
+    state = listed(listed(state, 211.0), 211.0 + ABSENCE_GAP_S)
+    assert next(iter(state.terminations.values())).is_verified
+
+
 def test_a_refusal_that_may_pass_proves_nothing() -> None:
     state = failed(listed(begin(), 200.0), 210.0)
     state = listed(listed(state, 220.0), 1000.0 - 1.0)
