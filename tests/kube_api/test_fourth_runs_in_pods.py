@@ -62,12 +62,12 @@ def test_a_run_that_somebody_stops_at_its_object_is_told(
     """Job, suspend and parallelism: its pods are deleted and none comes; it waits for ever without a word."""
     with followed(api, client, home, namespace, tmp_path) as (_live, following):
         client.patch(JOB, RUN, {"spec": change}, namespace)
-        word = next(iter(change))
-        if word == "suspend":
+        if "suspend" in change:
             now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             condition = {"type": "Suspended", "status": "True", "lastTransitionTime": now, "reason": "JobSuspended"}
             client.patch(JOB, RUN, {"status": {"conditions": [condition]}}, namespace, subresource="status")
-        assert following.says("suspended" if word == "suspend" else "parallelism"), following.lines
+        said = "is suspended" if "suspend" in change else "spec.parallelism is 0"
+        assert following.says(f"Job {namespace}/{RUN}: stopped by a user or another program: {said}"), following.lines
 
 
 def test_a_cancel_that_a_finalizer_holds_up_ends_no_record(
@@ -109,18 +109,16 @@ def test_somebody_elses_object_of_the_same_name_is_not_cancelled(
     client.delete(JOB, RUN, namespace)
 
 
-def test_a_run_that_succeeded_and_whose_pods_are_gone_is_not_told_as_read(
+def test_a_success_whose_pods_are_gone_is_no_proven_one(
     api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path
 ) -> None:
-    """Pod garbage collection, drained nodes: the object knows the end, the output is not there any more."""
+    """Pod garbage collection, drained nodes: the object says Complete, and nothing of its ranks was ever read."""
     started(api, client, home, namespace, tmp_path)
     end_job(client, namespace, "Complete", "CompletionsReached", "Reached expected number of succeeded pods")
-    asked = request(api, tmp_path, wait=True)
-    found = kubernetes_run.run(asked, home, job(namespace))
+    found = kubernetes_run.run(request(api, tmp_path, wait=True), home, job(namespace))
     record = record_of(home)
-    assert (record.outcome, record.last_step) == ("succeeded", None), found
-    said = " ".join([*asked.progress.lines, str(record.detail), str(found.get("warnings"))])
-    assert "output" in said or "logs" in said, said
+    assert found["failed"] and (record.outcome, record.cause) == ("failed", "attendance")
+    assert "0 ranks were seen, 2 are required; no events of its ranks were received" in str(record.detail)
 
 
 def test_a_deadline_that_somebody_set_is_the_cause(
