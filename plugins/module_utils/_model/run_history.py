@@ -278,8 +278,8 @@ class RunHistory:
     def nodes_of(self, attempt: Attempt) -> dict[str, Line]:
         """Return the nodes of an attempt by name, each with what its start says of it.
 
-        While not all of its ranks were heard of, they are those that its start was begun on: a node that is lost before
-        it was listened to was there all the same.
+        While not all of its ranks are known, they are those that its start names: a node that was lost before anything
+        of it was read was there all the same.
         """
         begun = self.starts.get(max((n for n in self.starts if n <= attempt.n), default=0), {})
         is_whole = attempt.world_size is not None and len(attempt.ranks) >= attempt.world_size

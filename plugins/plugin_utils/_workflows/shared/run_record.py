@@ -149,12 +149,12 @@ def _running_state(story: RunHistory) -> State:
 
 
 def describe_nodes(names: t.Iterable[str], prices: Prices, tokens: t.Mapping[str, str]) -> list[dict[str, object]]:
-    """Return nodes as the event of a start has them: whoever reads the run later may not know them any more."""
+    """Return nodes as the event of a start has them, so that a later controller knows those that are gone, too."""
     return [{"id": name, "token": tokens.get(name), "price_usd_per_hour": prices.get(name)} for name in names]
 
 
 def _former_prices(story: RunHistory) -> dict[str, float | None]:
-    """Return what the nodes of all attempts cost by the events of their starts: also of those that are gone by now."""
+    """Return what the nodes of all attempts cost, as the events of their starts say: also those that are gone."""
     nodes = [item for attempt in story.attempts for item in story.nodes_of(attempt).items()]
     return {name: parse_finite(given.get("price_usd_per_hour"), minimum=0) for name, given in nodes if given}
 
