@@ -27,6 +27,7 @@ from ansible_collections.muster.training.tests.faults import (
     fourth_more,
     fourth_runpod,
     fourth_shadeform,
+    fourth_times,
     fourth_vastai,
     third_lambda,
     third_runpod,
@@ -59,6 +60,7 @@ FOURTH = (
     *fourth_vastai.VASTAI,
     *fourth_shadeform.SHADEFORM,
     *fourth_more.MORE,
+    *fourth_times.TIMES,
 )
 ROUNDS = {"first": FIRST, "second": SECOND, "third": THIRD, "fourth": FOURTH}
 FIGURES: collections.Counter[str] = collections.Counter()
