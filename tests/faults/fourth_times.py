@@ -25,10 +25,10 @@ TIMES = (
         "a lease that is over before it is complete",
         "lambda",
         f"{DSTACK}/issues/955: no termination policy",
-        "the lease is half a minute, the machines boot for two",
+        "the lease is five minutes, the machines boot for ten",
         "reap ends them",
-        (maybe("rent", 2, lease_s=30), wait(120), ok("reap"), then(lambda life: alive(life, 0)), ok("teardown")),
-        lambda life: setattr(life.api, "boot_s", 120.0),
+        (maybe("rent", 2, lease_s=300), wait(300), ok("reap"), then(lambda life: alive(life, 0)), ok("teardown")),
+        lambda life: setattr(life.api, "boot_s", 600.0),
     ),
     Reported(
         "a lease that is extended in time",
@@ -102,7 +102,7 @@ TIMES = (
         "runpod",
         f"{DSTACK}/issues/2068",
         "the lease of a pool passes, and it is rented again before anybody has reaped",
-        "what is over is used or ended, never both",
+        "the new deadline holds: what is used is not ended",
         (
             ok("rent", 2, lease_s=600),
             wait(900),
@@ -127,7 +127,7 @@ TIMES = (
         f"{SKYPILOT}, vast/utils.py",
         "offers of 2 USD bill 4.50, below the cap of a machine and above that of the pool",
         "the pool's cap holds",
-        (bad("rent", "max_total_usd_per_hour", count=2, max_total_usd_per_hour=6.0), ok("teardown")),
+        (bad("rent", "price caps", count=2, max_total_usd_per_hour=6.0), ok("teardown")),
         lambda life: each_rental(life, lambda row: {**row, "dph_total": 4.5}),
     ),
     Reported(

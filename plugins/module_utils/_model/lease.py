@@ -176,7 +176,8 @@ class ProviderTraits:
 
     ``create_interval_s``: shortest time between two creates. ``poll_interval_s``: time between two listings.
     ``list_lag_s``: how long a listing may miss a machine that exists. ``settle_s``: how long after a create call
-    without an answer its effect may still appear. ``boot_limit_s``: from create to usable.
+    without an answer its effect may still appear. ``boot_limit_s``: from create to usable. A provider that
+    ``keeps_deadline`` ends a machine itself, when its order said.
     """
 
     create_interval_s: float = 0.0
@@ -184,6 +185,7 @@ class ProviderTraits:
     list_lag_s: float = 60.0
     settle_s: float = 150.0
     boot_limit_s: float = 1200.0
+    keeps_deadline: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -253,7 +253,7 @@ def _build_result(outcome: CreateOutcome, request: PoolRequest, folder: pathlib.
         "history": list(state.history),
         "placed": outcome.order_count,
         "price_usd_per_hour": _total_price(outcome),
-        "deadline": request.deadline,
+        "deadline": outcome.deadline,
         "not_proved_gone": list(proof.billing),
         "diff": {"before": {"nodes": before}, "after": {"nodes": after}},
         **_build_failure(outcome, request),
