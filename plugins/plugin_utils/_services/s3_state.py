@@ -76,8 +76,8 @@ class S3State:
                 return found.version
             if (found.version if found else None) != version:
                 raise StateConflictError(f"{name} in {self.title} was written by another controller")
-            # Nobody wrote it: S3 answers 409 to requests that met each other, and asks for the same one again.
-        raise TransportError(f"muster_state.s3: {self.title} refuses to write {name}, which nobody else has written")
+            # It is as it was: S3 answers 409 to requests that met each other, and asks for the same one again.
+        raise TransportError(f"muster_state.s3: {self.title} refuses to write {name}, which is as it was")
 
     def _prove_conditions(self) -> None:
         """Refuse a store that overwrites where it should refuse: on it, no lock holds.

@@ -125,7 +125,7 @@ def test_writings_that_met_each_other_are_sent_again(
     if times < 3:
         assert store.write("index", b"1", known) == client.objects["team/lab/index"][1]
     else:
-        with pytest.raises(TransportError, match="refuses to write index, which nobody else has written"):
+        with pytest.raises(TransportError, match="refuses to write index, which is as it was"):
             store.write("index", b"1", known)
 
 
