@@ -15,8 +15,8 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import RUN_LABEL
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import pending
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     run as kubernetes_run,
 )
@@ -57,9 +57,16 @@ def end_job(client: Client, namespace: str, condition: str, reason: str, message
 
 @pytest.mark.parametrize("change", [{"suspend": True}, {"parallelism": 0}], ids=["suspended", "no pods wanted"])
 def test_a_run_that_somebody_stops_at_its_object_is_told(
-    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path, change: Dict
+    api: ApiServer,
+    client: Client,
+    home: StateHome,
+    namespace: str,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Dict,
 ) -> None:
     """Job, suspend and parallelism: its pods are deleted and none comes; it waits for ever without a word."""
+    monkeypatch.setattr(pending, "_UNQUEUED_S", 0.5)
     with followed(api, client, home, namespace, tmp_path) as (_live, following):
         client.patch(JOB, RUN, {"spec": change}, namespace)
         if "suspend" in change:
@@ -81,7 +88,8 @@ def test_a_cancel_that_a_finalizer_holds_up_ends_no_record(
     """Finalizers: the object is marked as deleted and stays, as long as a controller that is gone does not answer."""
     started(api, client, home, namespace, tmp_path)
     client.patch(JOB, RUN, {"metadata": {"finalizers": ["example.com/keeps"]}}, namespace)
-    monkeypatch.setattr(cancel, "DELETION_S", 1)
+    # With the half minute that its ranks are given.
+    monkeypatch.setattr(cancel, "DELETION_S", -28)
     found = cancel.cancel(request(api, tmp_path), home, record_of(home))
     try:
         assert found["failed"] and not found["changed"], found
@@ -143,17 +151,3 @@ def test_a_quota_that_lets_no_pod_in_is_told(
     with followed(api, client, home, namespace, tmp_path) as (live, following):
         event(client, {**live, "apiVersion": "batch/v1", "kind": "Job"}, "FailedCreate", message)
         assert following.says("exceeded quota: team"), following.lines
-
-
-def test_a_pod_of_another_run_with_our_label_is_not_deleted_by_hand(
-    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path
-) -> None:
-    """Labels: a copy of our pod, of another name and owner, is somebody's debugging; cancel names what is left."""
-    started(api, client, home, namespace, tmp_path)
-    meta = {"name": "copy-of-it", "namespace": namespace, "labels": {"app": "debug"}}
-    spec = {"nodeName": f"{namespace}-1", "containers": [{"name": "c", "image": "x"}]}
-    client.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
-    assert RUN_LABEL not in meta["labels"]
-    cancel.cancel(request(api, tmp_path), home, record_of(home))
-    assert client.get("v1/Pod", "copy-of-it", namespace) is not None
-    client.delete("v1/Pod", "copy-of-it", namespace, grace_s=0)
