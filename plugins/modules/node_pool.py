@@ -72,6 +72,8 @@ options:
     description:
       - After so many seconds from now the machines are due, whatever became of the job. A reaper ends them, and a
         provider that knows deadlines (Shadeform) ends them itself.
+      - A later call sets the deadline anew for the machines that there are, except at a provider that keeps the first
+        one.
     type: int
   run_id:
     description: The run that the pool is for. It goes into the ledger.
@@ -242,11 +244,13 @@ placed:
   returned: when O(state=present), not in check mode
   type: int
 price_usd_per_hour:
-  description: What the pool costs in US dollars per hour, null when a price is not known.
+  description:
+    - What bills after the call, in US dollars per hour, with what is not proved gone (RV(not_proved_gone)); null when a
+      price is not known.
   returned: when O(state=present), not in check mode
   type: float
 deadline:
-  description: When the leases are due, null without O(lease_s).
+  description: When the first of the leases is due, null when none has a deadline.
   returned: when O(state=present), not in check mode
   type: str
 not_proved_gone:

@@ -22,6 +22,13 @@ from ansible_collections.muster.training.tests.faults import (
     drawn_runpod,
     drawn_shadeform,
     drawn_vastai,
+    fourth_cluster,
+    fourth_lambda,
+    fourth_more,
+    fourth_runpod,
+    fourth_shadeform,
+    fourth_times,
+    fourth_vastai,
     third_lambda,
     third_runpod,
     third_shadeform,
@@ -45,7 +52,17 @@ SECOND = (
 )
 # Drawn once more from other sources, before what the second round had mended was looked at.
 THIRD = (*third_lambda.LAMBDA, *third_runpod.RUNPOD, *third_vastai.VASTAI, *third_shadeform.SHADEFORM)
-ROUNDS = {"first": FIRST, "second": SECOND, "third": THIRD}
+# Drawn by somebody else from the documents, issues and docs, before any of the rules and rounds above was looked at.
+FOURTH = (
+    *fourth_lambda.LAMBDA,
+    *fourth_runpod.RUNPOD,
+    *fourth_cluster.CLUSTERS,
+    *fourth_vastai.VASTAI,
+    *fourth_shadeform.SHADEFORM,
+    *fourth_more.MORE,
+    *fourth_times.TIMES,
+)
+ROUNDS = {"first": FIRST, "second": SECOND, "third": THIRD, "fourth": FOURTH}
 FIGURES: collections.Counter[str] = collections.Counter()
 
 
@@ -87,6 +104,12 @@ def check(tmp_path: pathlib.Path, served: tuple[Server, str], case: Reported) ->
 def test_a_fault_of_the_third_round(tmp_path: pathlib.Path, served: tuple[Server, str], case: Reported) -> None:
     check(tmp_path, served, case)
     FIGURES["cases of the third round"] += 1
+
+
+@pytest.mark.parametrize("case", FOURTH, ids=lambda case: f"{case.product}: {case.name}")
+def test_a_fault_of_the_fourth_round(tmp_path: pathlib.Path, served: tuple[Server, str], case: Reported) -> None:
+    check(tmp_path, served, case)
+    FIGURES["cases of the fourth round"] += 1
 
 
 @pytest.mark.parametrize("cases", ROUNDS.values(), ids=ROUNDS)

@@ -25,6 +25,8 @@ RefusalKind = t.Literal["capacity", "throttled", "rule", "quota", "credentials"]
 CLUSTER_LIMIT = 24
 POOL_LIMIT = 16
 _POOL = re.compile(r"[a-z][a-z0-9]*\Z")
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,254}\Z")
+_USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}\Z")
 # A cluster's members have the cluster's name with a number after it.
 _NAME = re.compile(
     r"(?P<cluster>[a-z0-9-]+)-(?P<pool>[a-z0-9]+)-(?P<index>[0-9]{1,4})-(?P<token>[0-9a-f]{8})(-[0-9]+)?\Z"
@@ -83,6 +85,11 @@ class SshEndpoint:
     host: str
     port: int
     user: str
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether address and user are such: other text of a provider could be an option of ssh."""
+        return bool(_HOST.match(self.host) and _USER.match(self.user))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -169,7 +176,8 @@ class ProviderTraits:
 
     ``create_interval_s``: shortest time between two creates. ``poll_interval_s``: time between two listings.
     ``list_lag_s``: how long a listing may miss a machine that exists. ``settle_s``: how long after a create call
-    without an answer its effect may still appear. ``boot_limit_s``: from create to usable.
+    without an answer its effect may still appear. ``boot_limit_s``: from create to usable. A provider that
+    ``keeps_deadline`` ends a machine itself, when its order said.
     """
 
     create_interval_s: float = 0.0
@@ -177,6 +185,7 @@ class ProviderTraits:
     list_lag_s: float = 60.0
     settle_s: float = 150.0
     boot_limit_s: float = 1200.0
+    keeps_deadline: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

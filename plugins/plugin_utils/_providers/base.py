@@ -252,11 +252,15 @@ def _build_safely(provider: str, raw: JsonObject, build: t.Callable[[JsonObject]
 
 def _ssh_endpoint(host: ProviderHost) -> SshEndpoint | None:
     user = host.record["ssh"]["user"] or "root"
+    public = host.record["addresses"]["public"]
+    endpoint = None
     if host.direct is not None:
         address, port, direct_user = host.direct
-        return SshEndpoint(address, port, direct_user or user)
-    public = host.record["addresses"]["public"]
-    return SshEndpoint(public[0]["address"], 22, user) if public else None
+        endpoint = SshEndpoint(address, port, direct_user or user)
+    elif public and host.record["kind"] != "container":
+        # Port 22 of a container's address is another machine: its host.
+        endpoint = SshEndpoint(public[0]["address"], 22, user)
+    return endpoint if endpoint is not None and endpoint.is_plain else None
 
 
 def post_request(path: str, body: object = None) -> HttpRequest:

@@ -17,6 +17,7 @@ from ...module_utils._model.errors import MusterError, ProviderError
 from ...module_utils._model.lease import Instance, InstanceName, OrderUnsettled, TeardownProof
 from ...module_utils._model.ledger import EventKind, Lease
 from ...module_utils._model.offer import Offer, Order
+from ...module_utils._model.timestamps import parse_time
 from .api import Prober, ProviderApi, Scheduler, await_answer, explain_failure, read_identities
 from .create_adopt import Listings, find_strays, initial_state, pool_leases, rank_offers
 from .create_plan import decide
@@ -64,12 +65,16 @@ class Terms:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CreateOutcome:
-    """The end of provisioning. ``failure`` is empty for a complete pool; ``proof`` covers what was deleted."""
+    """The end of provisioning. ``failure`` is empty for a complete pool; ``proof`` covers what was deleted.
+
+    ``deadline`` is when the first of the leases that remain is due.
+    """
 
     state: PoolState
     failure: str
     proof: TeardownProof
     order_count: int
+    deadline: str | None = None
 
 
 def generate_token(taken: t.Collection[str]) -> str:
@@ -329,12 +334,18 @@ def create_pool(
 
     used = {lease.provider for lease in session.leases.values() if lease.open and is_surplus(lease)}
     used |= state.returned_at
+    deadline = _first_deadline(session, kept_tokens)
     if not used:
-        return CreateOutcome(state, failure, TeardownProof(), effects.order_count)
+        return CreateOutcome(state, failure, TeardownProof(), effects.order_count, deadline)
     deletion = DeleteRequest(request.cluster, scheduler.now() + terms.release_timeout_s)
     apis = {name: providers[name] for name in used & set(providers)}
     proof = delete_leases(deletion, is_surplus, apis, session, scheduler)
-    return CreateOutcome(state, failure, proof, effects.order_count)
+    return CreateOutcome(state, failure, proof, effects.order_count, deadline)
+
+
+def _first_deadline(session: LedgerSession, tokens: t.Collection[str]) -> str | None:
+    known = [lease.deadline for lease in session.leases.values() if lease.token in tokens and lease.deadline]
+    return min(known, key=parse_time, default=None)
 
 
 def _explain_overtaken(failure: str, session: LedgerSession) -> str:
@@ -351,15 +362,22 @@ def _lease_state(session: LedgerSession, slot_lease: SlotLease) -> EventKind:
 def _record_joined(
     request: PoolRequest, providers: ProviderApis, session: LedgerSession, state: PoolState, scheduler: Scheduler
 ) -> None:
-    """Record the complete gang: a later, failed change of the pool does not touch these machines."""
+    """Record the complete gang: a later, failed change of the pool does not touch these machines.
+
+    What was complete before is due when this call says, where the provider does not end it itself before that.
+    """
     accounts = read_identities(providers)
     leases = {lease.token: lease for lease in session.leases.values()}
     for slot in state.slots:
         if slot.lease is not None:
             before = leases[slot.lease.token]
             is_new_credential = accounts[slot.lease.provider].fingerprint not in before.fingerprints
+            is_fixed = before.deadline is not None and state.traits[slot.lease.provider].keeps_deadline
+            event = lease_event(request, accounts, slot.lease, scheduler.now(), "joined")
             if before.state != "joined" or is_new_credential:
-                session.record(lease_event(request, accounts, slot.lease, scheduler.now(), "joined"))
+                session.record(dataclasses.replace(event, deadline=before.deadline) if is_fixed else event)
+            elif request.deadline and not is_fixed:
+                session.record(dataclasses.replace(event, run_id=None, release=None, max_cost_usd=None))
 
 
 def _record_awaited(

@@ -57,7 +57,7 @@ def decide(state: PoolState, now: float) -> tuple[CreateAction, ...] | WaitUntil
 def failure_reason(state: PoolState, now: float) -> str:
     """Return why the pool can no longer be completed, empty while it can."""
     request = state.request
-    reason = state.failure or find_broken_cap(state) or find_lost_gpus(state)
+    reason = state.failure or find_broken_cap(state) or find_lost_gpus(state) or find_other_size(state)
     if reason or state.is_ready:
         return reason
     if now >= request.timeout_at:
@@ -119,6 +119,19 @@ def find_lost_gpus(state: PoolState) -> str:
             if problems:
                 kept = "it is kept, because it was complete before: remove_nodes deletes it"
                 return f"{lease.name} {problems[0]} ({kept})"
+    return ""
+
+
+def find_other_size(state: PoolState) -> str:
+    """Return which cluster of an earlier call has another number of machines than is wanted: it cannot be changed."""
+    wanted = state.request.machines_per_order
+    for _slot, lease in leased_slots(state):
+        members = lease.instance.members if lease.protected and lease.instance else ()
+        if members and len(members) != wanted and lease.instance and lease.instance.state == "running":
+            kept = "it is kept, because it was complete before: remove_nodes deletes it"
+            return (
+                f"{lease.name} has {len(members)} machines, {wanted} are wanted, and a cluster cannot change ({kept})"
+            )
     return ""
 
 
@@ -216,12 +229,24 @@ def _may_get_an_offer(state: PoolState, now: float) -> bool:
     )
 
 
+def describe_shown(lease: SlotLease) -> str:
+    """Return how the provider lists a machine that is awaited, for a message; empty where that tells nothing."""
+    instance = lease.instance
+    if instance is None:
+        return ", not listed"
+    if instance.state == "running":
+        is_reachable = all(item.ssh for item in instance.machines)
+        return "" if is_reachable else f", listed as {instance.detail or instance.state} without an address"
+    return f", listed as {instance.detail or instance.state}"
+
+
 def _describe_missing(state: PoolState) -> str:
     words = []
     for slot in state.slots:
         if slot.phase != "ready":
             name = slot.lease.name if slot.lease else f"machine {slot.index}"
             detail = "; ".join(slot.lease.problems) if slot.lease and slot.lease.problems else slot.phase
+            detail += describe_shown(slot.lease) if slot.lease else ""
             blindness = state.explain_blindness(slot.lease.provider) if slot.lease else ""
             words.append(f"{name} ({detail}{blindness})")
     return ", ".join(words)

@@ -12,7 +12,14 @@ import dataclasses
 
 from ...module_utils._model.lease import Instance, OrderAccepted, OrderRefused, OrderUnsettled
 from ...module_utils._model.offer import Hardware, sold_problems
-from .create_plan import PROBE_INTERVAL_S, available_choices, failure_reason, next_candidate, ordered_hardware
+from .create_plan import (
+    PROBE_INTERVAL_S,
+    available_choices,
+    describe_shown,
+    failure_reason,
+    next_candidate,
+    ordered_hardware,
+)
 from .create_state import (
     AccountListed,
     CreateEvent,
@@ -27,6 +34,7 @@ from .create_state import (
     SlotLease,
 )
 from .delete_state import ABSENCE_GAP_S, DELETE_AGAIN_S
+from .listing_rules import disputed_id
 
 CAPACITY_RETRY_S = 30.0
 THROTTLE_S = 15.0
@@ -57,7 +65,12 @@ def advance(state: PoolState, now: float) -> PoolState:
     for slot in state.slots:
         lease = slot.lease
         if slot.phase == "booting" and lease and now - lease.since > state.traits[lease.provider].boot_limit_s:
-            reason = f"not usable {now - lease.since:.0f} s after it was ordered"
+            waited = (
+                f"for {now - lease.since:.0f} s"
+                if lease.protected
+                else f"{now - lease.since:.0f} s after it was ordered"
+            )
+            reason = f"not usable {waited}{describe_shown(lease)}"
             state = replace_machine(state, slot, reason + state.explain_blindness(lease.provider))
     has_wanted = any(slot.phase == "wanted" for slot in state.slots)
     is_ordering = any(slot.phase == "creating" for slot in state.slots)
@@ -219,7 +232,8 @@ def _update_listed_slot(
     state = _note_listed(state, lease, instance, listed)
     price = instance.price_usd_per_hour if instance.price_usd_per_hour is not None else lease.price
     phase = "booting" if slot.phase == "unsettled" else slot.phase
-    if instance.terminal and lease.protected:
+    lacks_members = instance.state != "running" and 0 < len(instance.members) < state.request.machines_per_order
+    if lease.protected and (instance.terminal or lacks_members):
         # A host that is offline for a moment must not cost a run its machine.
         lease = dataclasses.replace(lease, id=instance.id, instance=instance, price=price)
         state = state.with_slot(dataclasses.replace(slot, lease=lease))
@@ -293,6 +307,11 @@ def _wait_for_machine(
     state = state.with_slot(slot)
     if event.requested_at - since <= state.traits[lease.provider].list_lag_s:
         return state
+    if lease.disputed:
+        # It may be ours and bill, and cannot be deleted: another one beside it would be paid for as well.
+        shown = next(item.name for item in event.instances if item.id == lease.id)
+        failure = f"nothing is ordered in place of {lease.name}: {disputed_id(str(lease.id), shown)}"
+        return dataclasses.replace(state, failure=state.failure or failure)
     return replace_machine(state, slot, reason)
 
 

@@ -22,8 +22,6 @@ from ...module_utils._model.lease import Instance, SshEndpoint
 from ...module_utils._model.offer import Hardware
 from .readiness import PROBE_SCRIPT, MachineRequirements, ProbeReport, judge_probe
 
-_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,254}\Z")
-_USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}\Z")
 _IDENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}\Z")
 _LIMIT_S = 120.0
 
@@ -39,9 +37,7 @@ def ssh_options(folder: pathlib.Path, provider: str, ident: str) -> tuple[str, .
 def checked_endpoint(machine: Instance) -> SshEndpoint | None:
     """Return a machine's SSH endpoint, None where its address, user or id is invalid (and could be an ssh option)."""
     endpoint = machine.ssh
-    if endpoint is None or not (_HOST.match(endpoint.host) and _USER.match(endpoint.user) and _IDENT.match(machine.id)):
-        return None
-    return endpoint
+    return endpoint if endpoint is not None and endpoint.is_plain and _IDENT.match(machine.id) else None
 
 
 def ssh_argv(folder: pathlib.Path, machine: Instance, endpoint: SshEndpoint, identity: str | None) -> list[str]:

@@ -18,6 +18,7 @@ from ...module_utils._secrets.scrubber import scrub
 from .s3_addresses import ObjectPlace, S3Keys
 
 _TIMEOUT_S: t.Final = 20
+_ATTEMPTS: t.Final = 3
 # S3 answers 409 to conditional writes that met each other, and 404 to If-Match of what was deleted.
 _CONFLICTS: t.Final = (404, 409, 412)
 _DEFAULT_REGION: t.Final = "us-east-1"
@@ -60,19 +61,23 @@ class S3State:
 
     def _put(self, name: str, data: bytes, version: str | None) -> str:
         condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
-        try:
-            answer = self._client.put_object(
-                Bucket=self._place.bucket, Key=self._place.key(name), Body=data, **condition
-            )
-            return str(answer["ETag"])
-        except Exception as exc:
-            if _status(exc) not in _CONFLICTS or _code(exc) == "NoSuchBucket":
-                raise self._problem(f"write {name}", exc) from None
-        # An answer that was lost is asked for again by botocore: what is refused then may be our own writing.
-        found = self.read(name)
-        if found is not None and found.data == data:
-            return found.version
-        raise StateConflictError(f"{name} in {self.title} was written by another controller")
+        for _attempt in range(_ATTEMPTS):
+            try:
+                answer = self._client.put_object(
+                    Bucket=self._place.bucket, Key=self._place.key(name), Body=data, **condition
+                )
+                return str(answer["ETag"])
+            except Exception as exc:
+                if _status(exc) not in _CONFLICTS or _code(exc) == "NoSuchBucket":
+                    raise self._problem(f"write {name}", exc) from None
+            # An answer that was lost is asked for again by botocore: what is refused then may be our own writing.
+            found = self.read(name)
+            if found is not None and found.data == data:
+                return found.version
+            if (found.version if found else None) != version:
+                raise StateConflictError(f"{name} in {self.title} was written by another controller")
+            # It is as it was: S3 answers 409 to requests that met each other, and asks for the same one again.
+        raise TransportError(f"muster_state.s3: {self.title} refuses to write {name}, which is as it was")
 
     def _prove_conditions(self) -> None:
         """Refuse a store that overwrites where it should refuse: on it, no lock holds.

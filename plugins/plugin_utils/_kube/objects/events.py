@@ -30,6 +30,7 @@ ProblemCode = t.Literal[
     "pull",
     "volume",
     "queue",
+    "stopped",
     "crash",
     "node",
     "container",
@@ -56,6 +57,7 @@ _RULES: t.Final[tuple[tuple[ProblemCode, str, str], ...]] = (
     ),
 )
 # Problems that usually pass by themselves.
+_QUEUE_LABEL: t.Final = "kueue.x-k8s.io/queue-name"
 _TRANSIENT: t.Final = frozenset({"unschedulable", "queue", "volume", "node"})
 # Warnings of Kubernetes that come in every healthy run.
 _USUAL: t.Final = re.compile(
@@ -73,6 +75,7 @@ _WORDS: t.Final[t.Mapping[ProblemCode, str]] = {
     "pull": "its image is still being pulled",
     "volume": "a volume is missing",
     "queue": "waiting in its queue",
+    "stopped": "stopped by a user or another program",
     "crash": "its container crashes repeatedly",
     "node": "its node is lost or busy",
     "container": "its container cannot be started",
@@ -293,20 +296,24 @@ def find_workload_problem(workload: KubeObject) -> StartProblem | None:
 
 
 def find_unqueued_problem(job: KubeObject, searched: bool = True) -> StartProblem | None:
-    """Return what keeps a suspended job without a Workload from starting, None for one that is not suspended.
+    """Return what keeps a job without a Workload from starting: it is suspended, or its object asks for no pods.
 
     :param searched: whether its Workload was searched for.
     """
-    state = objects_status.read_state(job)
-    if state.phase != "waiting" or not objects_status.is_suspended(job):
+    meta, spec = job.get("metadata") or {}, job.get("spec") or {}
+    name, uid = title(str(job.get("kind")), meta.get("namespace"), meta.get("name")), str(meta.get("uid"))
+    state, is_suspended = objects_status.read_state(job), objects_status.is_suspended(job)
+    if state.phase != "waiting" or not (is_suspended or spec.get("parallelism") == 0):
         return None
-    meta = job.get("metadata") or {}
-    name = title(str(job.get("kind")), meta.get("namespace"), meta.get("name"))
+    if not is_suspended:
+        return StartProblem("stopped", name, "spec.parallelism is 0", 1, True, uid)
+    said = state.reason if state.reason.startswith("is suspended") else "is suspended"
+    if _QUEUE_LABEL not in (meta.get("labels") or {}):
+        return StartProblem("stopped", name, said, 1, True, uid)
     why = "Kueue has not created a Workload for it: check Kueue's logs, it may not support this kind"
     if not searched:
         why = "it waits in a queue that cannot be read from here, or a user has suspended it"
-    line = f"{state.reason if state.reason.startswith('is suspended') else 'is suspended'}; {why}"
-    return StartProblem("queue", name, line, 1, True, str(meta.get("uid")))
+    return StartProblem("queue", name, f"{said}; {why}", 1, True, uid)
 
 
 def _classify(name: str, reason: str, message: str, count: int, uid: str) -> StartProblem:

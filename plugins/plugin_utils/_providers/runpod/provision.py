@@ -131,14 +131,19 @@ def _read_answer(answer: JsonResponse) -> OrderResult | None:
 
 
 def _build_cluster(raw: JsonObject, members: list[Instance]) -> Instance:
-    """Return a cluster as one instance; it is terminal when a member is, because its shape cannot be changed."""
+    """Return a cluster as one instance; it is terminal when a member is, because its shape cannot be changed.
+
+    It runs when all its members do: one that is not listed may be gone.
+    """
     name = text(raw.get("name")) or str(raw["id"])
     parts = parse_instance_name(name)
     ranked = tuple(sorted(members, key=lambda item: item.name))
     prices = [item.price_usd_per_hour for item in ranked if item.price_usd_per_hour is not None]
     # Members that are not listed yet bill, too.
     size = whole(as_mapping(raw.get("compute")).get("podCount")) or 0
-    running = bool(ranked) and all(item.state == "running" for item in ranked)
+    is_whole = bool(ranked) and len(ranked) >= size
+    running = is_whole and all(item.state == "running" for item in ranked)
+    words = sorted({item.detail for item in ranked})
     return Instance(
         provider="runpod",
         id=str(raw["id"]),
@@ -146,7 +151,7 @@ def _build_cluster(raw: JsonObject, members: list[Instance]) -> Instance:
         token=parts.token if parts else next((item.token for item in ranked if item.token), None),
         state="running" if running else "creating",
         resource="cluster",
-        detail=", ".join(sorted({item.detail for item in ranked})),
+        detail=", ".join(words if is_whole else [*words, f"{len(ranked)} of {size} machines are listed"]),
         terminal=any(item.terminal for item in ranked),
         region=text(raw.get("dataCenterId")),
         price_usd_per_hour=sum(prices) if ranked and len(prices) == max(size, len(ranked)) else None,

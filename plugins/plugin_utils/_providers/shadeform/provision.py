@@ -62,7 +62,7 @@ class ShadeformProvider(MachineProvider):
     """One Shadeform account."""
 
     name = "shadeform"
-    traits = ProviderTraits(boot_limit_s=1800.0)
+    traits = ProviderTraits(boot_limit_s=1800.0, keeps_deadline=True)
     capabilities = Capabilities(user_data="script", server_deadline=True)
 
     def __init__(self, access: ProviderConnection, account: str = "") -> None:

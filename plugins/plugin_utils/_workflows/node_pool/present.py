@@ -252,8 +252,8 @@ def _build_result(outcome: CreateOutcome, request: PoolRequest, folder: pathlib.
         "nodes": [] if outcome.failure else [_node_entry(item, folder) for item in _list_machines(state)],
         "history": list(state.history),
         "placed": outcome.order_count,
-        "price_usd_per_hour": _total_price(state),
-        "deadline": request.deadline,
+        "price_usd_per_hour": _total_price(outcome),
+        "deadline": outcome.deadline,
         "not_proved_gone": list(proof.billing),
         "diff": {"before": {"nodes": before}, "after": {"nodes": after}},
         **_build_failure(outcome, request),
@@ -277,8 +277,11 @@ def _list_machines(state: PoolState) -> list[Instance]:
     return [item for slot in state.slots if slot.lease and slot.lease.instance for item in slot.lease.instance.machines]
 
 
-def _total_price(state: PoolState) -> float | None:
-    prices = [slot.lease.price for slot in state.slots if slot.lease]
+def _total_price(outcome: CreateOutcome) -> float | None:
+    """Return the price of what remains: of a failed call only what was complete before, and what may still bill."""
+    leases = [slot.lease for slot in outcome.state.slots if slot.lease]
+    kept = [lease.price for lease in leases if lease.protected or not outcome.failure]
+    prices = [*kept, outcome.proof.residual_usd_per_hour]
     return None if None in prices else round(sum(price for price in prices if price is not None), 6)
 
 

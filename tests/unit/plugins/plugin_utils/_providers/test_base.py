@@ -25,15 +25,17 @@ from ansible_collections.muster.training.plugins.module_utils._model.lease impor
 )
 from ansible_collections.muster.training.plugins.module_utils._model.offer import OfferQuery, is_same_model
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
-from ansible_collections.muster.training.plugins.plugin_utils._providers.base import build_instances
+from ansible_collections.muster.training.plugins.plugin_utils._providers.base import build_instance, build_instances
 from ansible_collections.muster.training.plugins.plugin_utils._providers.connection import ProviderConnection
 from ansible_collections.muster.training.plugins.plugin_utils._providers.lambda_cloud import client as lambda_client
 from ansible_collections.muster.training.plugins.plugin_utils._providers.lambda_cloud.provision import LambdaProvider
 from ansible_collections.muster.training.plugins.plugin_utils._providers.runpod import client as runpod_client
+from ansible_collections.muster.training.plugins.plugin_utils._providers.runpod.mapping import to_host as to_runpod_host
 from ansible_collections.muster.training.plugins.plugin_utils._providers.runpod.provision import RunpodProvider
 from ansible_collections.muster.training.plugins.plugin_utils._providers.shadeform import client as shade_client
 from ansible_collections.muster.training.plugins.plugin_utils._providers.shadeform.provision import ShadeformProvider
 from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai import client as vast_client
+from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.mapping import to_host as to_vast_host
 from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.provision import VastProvider
 from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
 from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
@@ -229,3 +231,21 @@ def test_an_entry_that_cannot_be_read_is_there_with_its_id_and_its_name() -> Non
     instances = build_instances("lambda", t.cast(t.Any, listed), fail)
     assert [(item.id, item.token) for item in instances] == [("i-1", "1f2e3d4c"), ("7", "1f2e3d4c"), ("i-3", None)]
     assert {item.state for item in instances} == {"unknown"}
+
+
+def test_an_endpoint_is_plain_text_or_none() -> None:
+    """What a host's owner writes into a listing must not become an option of ssh, nor another machine's address."""
+    running: t.Any = {"detail": "RUNNING", "terminal": False}
+
+    def pod(**values: object) -> object:
+        direct = {"host": "203.0.113.4", "port": 22001, "username": "root", **values}
+        return build_instance(
+            to_runpod_host({"id": "p", "status": "RUNNING", "ssh": {"direct": direct}}, "a"), **running
+        ).ssh
+
+    assert pod() is not None and pod(host="pod.example.net") is not None and pod(username=None) is not None
+    odd: tuple[dict[str, object], ...] = ({"host": "-lroot"}, {"host": "a b"}, {"username": "root -oX=y"}, {"port": 0})
+    assert [pod(**values) for values in odd] == [None] * 4
+    # Port 22 of a container's public address is its host's.
+    container = {"id": 7, "actual_status": "running", "public_ipaddr": "203.0.113.42", "image_uuid": "pytorch"}
+    assert build_instance(to_vast_host(container, "a"), **running).ssh is None

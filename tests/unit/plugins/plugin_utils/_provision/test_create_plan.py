@@ -7,8 +7,17 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.lease import ProviderTraits
+from ansible_collections.muster.training.plugins.module_utils._model.lease import Instance, ProviderTraits
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Candidate
+from ansible_collections.muster.training.plugins.plugin_utils._provision.create_plan import failure_reason
+from ansible_collections.muster.training.plugins.plugin_utils._provision.create_reduce import reduce
+from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import (
+    AccountListed,
+    MachineSlot,
+    PoolRequest,
+    PoolState,
+    SlotLease,
+)
 from ansible_collections.muster.training.tests.fakes.pool_world import World
 from ansible_collections.muster.training.tests.fakes.sim_provider import SimProvider, h100
 from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
@@ -131,3 +140,37 @@ def test_a_joined_machine_without_its_gpus_is_kept_and_named() -> None:
     assert world.lambda_.deleted == [] and len(world.lambda_.orders) == 2
     machine.record = {"gpu": {"model": "H100", "count": 1, "memory_gib": 80.0}}
     assert world.create(2, candidates=candidates).failure == ""
+
+
+def joined_cluster(wanted: int, listed: int, state: str = "running") -> PoolState:
+    """Return a pool whose cluster was complete with two machines."""
+    name = "lab-h100-0-1f2e3d4c"
+    members = tuple(Instance("runpod", f"p{rank}", f"{name}-{rank}", "1f2e3d4c", "running") for rank in range(listed))
+    cluster = Instance("runpod", "c", name, "1f2e3d4c", state, "cluster", members=members)  # type: ignore[arg-type]
+    lease = SlotLease("1f2e3d4c", name, "runpod", 0.0, 6.0, "c", instance=cluster, protected=True)
+    request = PoolRequest("lab", "h100", wanted, (Candidate(provider="runpod", unit="cluster"),), 3600.0)
+    phase = "ready" if state == "running" else "booting"
+    traits = {"runpod": ProviderTraits(list_lag_s=60.0)}
+    return PoolState(request, (MachineSlot(0, phase, lease),), traits)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("wanted", "listed"), [(3, 2), (1, 2), (2, 3)])
+def test_a_cluster_of_another_size_is_not_called_complete(wanted: int, listed: int) -> None:
+    said = failure_reason(joined_cluster(wanted, listed), 10.0)
+    assert said.startswith(f"lab-h100-0-1f2e3d4c has {listed} machines, {wanted} are wanted") and "is kept" in said
+    assert failure_reason(joined_cluster(listed, listed), 10.0) == ""
+
+
+def test_a_cluster_that_lacks_a_member_for_long_is_given_up_and_not_before() -> None:
+    state = joined_cluster(2, 1, "creating")
+    lease = state.slots[0].lease
+    assert lease is not None and lease.instance is not None
+    for now in (10.0, 60.0, 70.0):
+        state = reduce(state, AccountListed(now, now, "runpod", (lease.instance,)))
+        assert state.slots[0].phase == "booting" and state.deletions == ()
+    gone = reduce(state, AccountListed(71.0, 71.0, "runpod", (lease.instance,)))
+    assert [item.instance.id for item in gone.deletions] == ["c"]
+    whole = joined_cluster(2, 2).slots[0].lease
+    assert whole is not None and whole.instance is not None
+    back = reduce(state, AccountListed(71.0, 71.0, "runpod", (whole.instance,)))
+    assert back.slots[0].phase == "ready" and back.deletions == ()

@@ -222,11 +222,35 @@ def test_patience_with_a_machine_that_answers_ends() -> None:
     assert 160 <= world.clock.time() - start <= 400
 
 
+@pytest.mark.parametrize("joined", [False, True])
+def test_nothing_is_ordered_in_place_of_a_machine_that_cannot_be_recognised(joined: bool) -> None:
+    """Its id is listed under another name: it may be ours and bill, and nothing is deleted by an id alone."""
+    world = World()
+
+    def rename() -> None:
+        for machine in world.lambda_.machines.values():
+            machine.name = "alice-dev"
+
+    if joined:
+        assert world.create(1).failure == ""
+        world.clock.sleep(300)
+        rename()
+    else:
+        world.clock.later(0.5, rename)
+    outcome = world.create(1)
+    assert outcome.failure.startswith(
+        "nothing is ordered in place of lab-h100-0-00000001: lambda-1 is listed as alice-dev"
+    )
+    assert len(world.lambda_.orders) == 1 and world.lambda_.deleted == []
+
+
 def test_a_machine_that_never_boots_is_replaced_at_its_limit() -> None:
     world = World(SimProvider(VirtualClock(), offers=[h100()], traits=ProviderTraits(boot_limit_s=600.0)))
     world.lambda_.states = ["creating"]
-    assert world.create(1).failure == ""
+    outcome = world.create(1)
+    assert outcome.failure == ""
     assert len(world.lambda_.orders) == 2
+    assert " s after it was ordered, listed as creating" in outcome.state.last_problem
 
 
 def test_what_is_awaited_where_nothing_can_be_listed_says_so() -> None:

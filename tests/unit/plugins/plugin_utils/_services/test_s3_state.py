@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import itertools
 import typing as t
 
 import pytest
@@ -101,6 +102,31 @@ def test_a_writing_whose_answer_was_lost_is_ours(monkeypatch: pytest.MonkeyPatch
     store.write("a", b"0", None)
     client.lose = 1
     assert store.write("index", b"1", None) == client.objects["team/lab/index"][1]
+
+
+@pytest.mark.parametrize("version", [None, "known"])
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_writings_that_met_each_other_are_sent_again(
+    monkeypatch: pytest.MonkeyPatch, times: int, version: str | None
+) -> None:
+    """S3 answers 409 then; nobody has written the object, so that no other controller is named."""
+    client = Client()
+    store = opened(monkeypatch, client)
+    known = store.write("index", b"0", None) if version else None
+    store.write("else", b"0", None)
+    real, count = client.put_object, itertools.count()
+
+    def put(**call: t.Any) -> dict[str, str]:
+        if next(count) < times:
+            raise RefusalError("ConditionalRequestConflict", 409)
+        return real(**call)
+
+    monkeypatch.setattr(client, "put_object", put)
+    if times < 3:
+        assert store.write("index", b"1", known) == client.objects["team/lab/index"][1]
+    else:
+        with pytest.raises(TransportError, match="refuses to write index, which is as it was"):
+            store.write("index", b"1", known)
 
 
 def test_a_store_without_conditions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -272,3 +272,24 @@ def test_an_event_is_as_old_as_it_was_last_seen() -> None:
     seen = {**old, "series": {"lastObservedTime": "2026-11-21T10:00:01.000000Z"}}
     assert not events.is_stale(seen, owner) and events.last_seen(seen).startswith("2026-11-21T10:00:01")
     assert events.last_seen(event("x", "y")) == "" and not events.is_stale(event("x", "y"), owner)
+
+
+@pytest.mark.parametrize(
+    ("labels", "spec", "searched", "code", "said"),
+    [
+        ({}, {"suspend": True}, True, "stopped", "is suspended"),
+        ({}, {"parallelism": 0}, True, "stopped", "spec.parallelism is 0"),
+        ({"kueue.x-k8s.io/queue-name": "q"}, {"suspend": True}, True, "queue", "Kueue has not created a Workload"),
+        ({"kueue.x-k8s.io/queue-name": "q"}, {"suspend": True}, False, "queue", "cannot be read from here"),
+        ({}, {"parallelism": 2}, True, None, ""),
+    ],
+)
+def test_a_job_that_is_kept_from_starting_says_by_whom(
+    labels: dict[str, str], spec: dict[str, object], searched: bool, code: str | None, said: str
+) -> None:
+    """Without a queue it waits in none: a user, or another program, has stopped it."""
+    meta = {"name": "r", "namespace": "n", "uid": "u", "labels": labels}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
+    found = events.find_unqueued_problem(job, searched)
+    assert (found and found.code) == code and said in (found.line if found else "")
+    assert found is None or (found.object == "Job n/r" and not found.final)

@@ -100,6 +100,23 @@ def test_runpods_pages_are_all_read() -> None:
         assert len(provider.list_instances()) == 5
 
 
+def test_a_runpod_cluster_that_lacks_a_member_does_not_run() -> None:
+    clock = VirtualClock()
+    api = FakeRunpod(clock, boot_s=0.0)
+    with api.loopback() as url:
+        provider = RunpodProvider(access(url, clock))
+        hardware = {"gpu_count": 1, "unit": "cluster", "ref": {"cloud": "SECURE"}}
+        offer = Offer("runpod", "NVIDIA H100 80GB HBM3", None, "container", 9.0, **hardware)  # type: ignore[arg-type]
+        provider.create(order("runpod", offer=offer, count=2))
+        (whole,) = provider.list_instances()
+        assert (whole.state, whole.detail) == ("running", "RUNNING")
+        member = next(item for item in api.things.values() if item.fields.get("cluster"))
+        member.gone_at = clock.time()
+        (broken,) = provider.list_instances()
+    assert (broken.state, broken.detail, broken.terminal) == ("creating", "RUNNING, 1 of 2 machines are listed", False)
+    assert broken.price_usd_per_hour is None
+
+
 def test_a_runpod_clusters_price_is_that_of_all_its_machines() -> None:
     clock = VirtualClock()
     api = FakeRunpod(clock)

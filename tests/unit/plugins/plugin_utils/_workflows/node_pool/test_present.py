@@ -106,6 +106,42 @@ def test_a_gang_that_cannot_be_completed_fails_with_the_reason(place: Place, lam
     assert lambda_api.alive() == []
 
 
+def test_the_price_after_a_failure_is_that_of_what_remains(place: Place, lambda_api: FakeLambda) -> None:
+    assert place.pool(count=1)["price_usd_per_hour"] == pytest.approx(2.99)
+    lambda_api.statuses = ["unhealthy"] * 20
+    lambda_api.reply("delete", lambda_api.error(403, "forbidden"))
+    result = place.pool(count=2, max_replacements=1)
+    assert result["failed"]
+    billed = [item for item in lambda_api.alive() if item not in lambda_api.strangers]
+    assert len(billed) > 1, "what was complete, and what could not be deleted"
+    assert result["price_usd_per_hour"] == pytest.approx(2.99 * len(billed))
+
+
+def test_a_later_call_sets_the_deadline_anew(place: Place, clock: VirtualClock, lambda_api: FakeLambda) -> None:
+    """What is ready now is not due by what an earlier call said; a call without a lease leaves it."""
+    first = place.pool(lease_s=3600)
+    clock.sleep(3000)
+    again = place.pool(lease_s=3600)
+    assert not again["changed"] and again["deadline"] == format_time(clock.time() + 3600) > first["deadline"]
+    assert place.pool()["deadline"] == again["deadline"]
+    clock.sleep(3000)
+    assert place.pool(state="absent", pool=None, due_only=True)["leases"] == [] and len(lambda_api.alive()) == 2
+    clock.sleep(700)
+    assert len(place.pool(state="absent", pool=None, due_only=True)["leases"]) == 2
+
+
+def test_a_deadline_that_the_provider_keeps_is_not_promised_later(place: Place, clock: VirtualClock) -> None:
+    options = {
+        "providers": place.providers("shadeform"),
+        "candidates": [{"provider": "shadeform", "gpu_model": "H100"}],
+    }
+    first = place.pool(lease_s=3600, **options)
+    clock.sleep(1800)
+    assert place.pool(lease_s=3600, **options)["deadline"] == first["deadline"]
+    more = place.pool(count=3, lease_s=3600, **options)
+    assert len(more["nodes"]) == 3 and more["deadline"] == first["deadline"], "when the first of them is due"
+
+
 def test_the_next_candidate_completes_the_gang(place: Place, lambda_api: FakeLambda, shade_api: FakeShadeform) -> None:
     lambda_api.refusals = ["instance-operations/launch/insufficient-capacity"]
     candidates = [{"provider": "lambda"}, {"provider": "shadeform", "gpu_model": "H100", "kind": "vm"}]

@@ -112,13 +112,17 @@ def test_a_run_that_is_suspended_out_of_sight_says_so(
     """By a queue that this user may not see, or by somebody's hand."""
     monkeypatch.setattr(pending, "_UNQUEUED_S", -1.0)
     told.plan.queue = queue
+    meta = dict(MAIN["metadata"])
     if queue:
+        meta["labels"] = {"kueue.x-k8s.io/queue-name": queue}
         told.heard.put(("error", ("workload", kubernetes_follower.MusterError("may not be read"))))
-    told.heard.put(("main", WatchEvent("MODIFIED", {**MAIN, "spec": {"suspend": True}, "status": {}})))
+    suspended = {**MAIN, "metadata": meta, "spec": {"suspend": True}, "status": {}}
+    told.heard.put(("main", WatchEvent("MODIFIED", suspended)))
     threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
     _, _, progress = follow(tmp_path, told)
     found = [line for line in progress.lines if "JobSet r" in line]
-    assert len(found) == 1 and "a user has suspended it" in found[0]
+    assert len(found) == 1
+    assert ("or a user has suspended it" if queue else "stopped by a user or another program") in found[0]
 
 
 def test_what_ranks_say_when_they_are_told_to_end_is_heard(tmp_path: pathlib.Path, told: Told) -> None:
