@@ -178,7 +178,7 @@ def test_each_command_is_run_or_has_a_reason_why_not() -> None:
 def test_what_is_not_run_here_is_called_by_the_tests_that_are_named(name: str) -> None:
     texts = [(ROOT / place).read_text() for place in re.findall(r"tests/[\w/]+\.py", NOT_HERE[name])]
     lines = [line for command, line in read_commands().items() if name in (command, command.rpartition(".")[0])]
-    called = {playbook for line in lines for playbook in re.findall(r"muster\.training\.(\w+)(?:\s|$)", line)}
+    called = {playbook for line in lines for playbook in re.findall(r"\smuster\.training\.(\w+)(?:\s|$)", line)}
     missing = [playbook for playbook in called if not any(f'"{playbook}"' in text for text in texts)]
     assert lines and not missing, missing
 
