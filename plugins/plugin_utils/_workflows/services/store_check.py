@@ -61,9 +61,10 @@ class BucketCheck:
         writer = self.follows[node]
         write |= {"put": self.sign("PUT", node), "get": self.sign("GET", node), "seed": f"{self.token} {node}"}
         write["done"] = self.sign("PUT", node, "done")
-        read = {"get": self.sign("GET", writer), "done": self.sign("GET", writer, "done")}
-        read |= {"delete": self.sign_deletes(writer)}
-        return {"write": write, "read": {**read, "seed": f"{self.token} {writer}", "writer": writer}}
+        addresses = {"get": self.sign("GET", writer), "done": self.sign("GET", writer, "done")}
+        seed = f"{self.token} {writer}"
+        read = {**addresses, "delete": self.sign_deletes(writer), "seed": seed, "writer": writer}
+        return {"write": write, "read": read}
 
     def build_row(self, vantage: Vantage, node: str, answer: t.Mapping[str, t.Any], wrote: bool) -> Reachability:
         """Return what one node saw of the bucket.
