@@ -20,6 +20,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client i
 from ansible_collections.muster.training.tests.kube_api.test_cluster_jobs import Roles
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 
+IMAGE = "registry.example.com/weed:4.48"
 NODE = "storage-1"
 KINDS = ("v1/Secret", "v1/Service", "apps/v1/StatefulSet")
 
@@ -31,7 +32,7 @@ class Store:
         self.roles, self.client, self.namespace = roles, client, namespace
 
     def play(self, state: str = "present", code: int = 0, **deploy: t.Any) -> str:
-        place = {"namespace": self.namespace, "host_path": "/srv/store", **deploy}
+        place = {"namespace": self.namespace, "host_path": "/srv/store", "image": IMAGE, **deploy}
         service = {"name": "store", "kind": "object_store", "mode": "deploy", "state": state, "deploy": place}
         resources = [{"purpose": "datasets", "ref": "data"}]
         return self.roles.play("object_store", code=code, object_store_service={**service, "resources": resources})

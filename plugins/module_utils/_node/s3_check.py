@@ -45,7 +45,11 @@ def write_probe(request: NodeRequest) -> dict[str, t.Any]:
             "latency_ms": (time.monotonic() - began) * 1000,
             "server_time": _server_time(answer.headers.get("date", "")),
         }
-        return {**found, **_write_and_read(store, request)} if request.get("put") else found
+        if request.get("put"):
+            found |= _write_and_read(store, request)
+            # Only then may another node delete the object.
+            store.send("PUT", request["done"], b"done")
+        return found
     except S3Error as exc:
         return _failure(exc)
     finally:
@@ -53,13 +57,15 @@ def write_probe(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def read_probe(request: NodeRequest) -> dict[str, t.Any]:
-    """Read what another node wrote, delete it, and see that it is gone."""
+    """Read what another node wrote and has read itself (``done``), delete it, and see that it is gone."""
     store = Store(request.get("ca"))
     try:
+        store.send("GET", request["done"])
         body = _read_all(store, request["get"])
         if body != probe_content(request["seed"]):
             return _failure(S3Error(f"reads {len(body)} other bytes than {request['writer']} wrote"))
-        store.send("DELETE", request["delete"])
+        for url in request["delete"]:
+            store.send("DELETE", url)
         gone = store.send("GET", request["get"], headers={"Range": "bytes=0-0"}, allow=(404,))
         if gone.status != 404:
             return _failure(S3Error("a deleted object is still there", "Check versioning and locks of the bucket"))

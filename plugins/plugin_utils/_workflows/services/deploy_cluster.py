@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import typing as t
 
-from ....module_utils._model.errors import NodeError, RefusedError
+from ....module_utils._model.errors import NodeError, RefusedError, TransportError
 from ..._hosts.downloads import Download
 from ..._hosts.registry_images import ImageName, Registry, digest_of
 from ..._kube.api.client import Client
@@ -249,6 +249,8 @@ class ClusterService:
         """Return the image of the pod: the one that is named, else that of the release with its digest.
 
         The registry is asked for the digest once; from then on the lock file has it.
+
+        :raises RefusedError: when it does not answer.
         """
         order = self.order
         if order.place.image:
@@ -258,7 +260,11 @@ class ClusterService:
         digest = order.lock.find_digest(pinned)
         if not digest and not order.check:
             registry = Registry(ImageName.from_text(name))
-            digest = digest_of(registry.manifest(registry.name.reference)[0])
+            try:
+                digest = digest_of(registry.manifest(registry.name.reference)[0])
+            except TransportError as exc:
+                problem = f"{order.option}.image: the digest of {name} is not known, and {exc.message}"
+                raise RefusedError(problem, "Name the image, with its digest, in deploy.image") from exc
             order.lock.hold(pinned, digest)
         return f"{name}@{digest}" if digest else name
 

@@ -44,11 +44,14 @@ class BucketCheck:
     signed_at: float = dataclasses.field(default_factory=time.time)
     token: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex[:12])
 
-    def sign(self, method: str, node: str) -> str:
-        """Return a signed address of the object that a node writes."""
-        return self.signer.sign(
-            method, self.place.bucket, self.place.key(f".muster-check/{self.token}/{node}"), (), _EXPIRES_S
-        )
+    def sign(self, method: str, node: str, kind: str = "probe") -> str:
+        """Return a signed address of the object that a node writes, or of the one that says that it is ``done``."""
+        key = self.place.key(f".muster-check/{self.token}/{kind}/{node}")
+        return self.signer.sign(method, self.place.bucket, key, (), _EXPIRES_S)
+
+    def sign_deletes(self, node: str) -> list[str]:
+        """Return signed addresses that delete all that a node writes."""
+        return [self.sign("DELETE", node, kind) for kind in ("probe", "done")]
 
     def build_request(self, node: str) -> dict[str, t.Any]:
         """Return what a node needs to list the bucket, and to write an object and read that of another node."""
@@ -57,8 +60,11 @@ class BucketCheck:
             return {"write": write}
         writer = self.follows[node]
         write |= {"put": self.sign("PUT", node), "get": self.sign("GET", node), "seed": f"{self.token} {node}"}
-        read = {"get": self.sign("GET", writer), "delete": self.sign("DELETE", writer)}
-        return {"write": write, "read": {**read, "seed": f"{self.token} {writer}", "writer": writer}}
+        write["done"] = self.sign("PUT", node, "done")
+        addresses = {"get": self.sign("GET", writer), "done": self.sign("GET", writer, "done")}
+        seed = f"{self.token} {writer}"
+        read = {**addresses, "delete": self.sign_deletes(writer), "seed": seed, "writer": writer}
+        return {"write": write, "read": read}
 
     def build_row(self, vantage: Vantage, node: str, answer: t.Mapping[str, t.Any], wrote: bool) -> Reachability:
         """Return what one node saw of the bucket.
@@ -224,7 +230,7 @@ def _clean_request(
 ) -> tuple[str, dict[str, t.Any]] | None:
     """Return a node that wrote, and the request that deletes all of a check; None where no node wrote."""
     able = next((node for node in nodes if any(answer.get("wrote") for answer in seen[node])), None)
-    urls = [check.sign("DELETE", node) for check in buckets for node in nodes]
+    urls = [url for check in buckets for node in nodes for url in check.sign_deletes(node)]
     return (able, {"op": "s3", "step": "clean_up", "ca": buckets[0].binding.ca, "delete": urls}) if able else None
 
 

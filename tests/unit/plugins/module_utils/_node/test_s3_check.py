@@ -31,10 +31,11 @@ def visit(
     url = server.address(f"check/{node}")
     check: dict[str, t.Any] = {"write": {"list": f"{server.url}/bucket?list-type=2"}}
     if writes:
-        check["write"] |= {"put": url, "get": url, "seed": node}
+        check["write"] |= {"put": url, "get": url, "seed": node, "done": server.address(f"done/{node}")}
     for writer in reads:
         other = server.address(f"check/{writer}")
-        check["read"] = {"get": other, "delete": other, "seed": writer, "writer": writer}
+        done = server.address(f"done/{writer}")
+        check["read"] = {"get": other, "done": done, "delete": [other, done], "seed": writer, "writer": writer}
     answer = ask("visit", wait_s=wait_s, stores=[{"ca": None, "make": [], "checks": [check]}])
     (store,) = answer["stores"]
     (found,) = store["answers"]
@@ -74,7 +75,7 @@ def test_an_answer_that_is_no_list_of_a_bucket_is_refused(server: object_store.O
 
 
 def test_a_store_that_gives_other_bytes_is_refused(server: object_store.ObjectStore) -> None:
-    server.objects["check/b"] = b"other"
+    server.objects |= {"check/b": b"other", "done/b": b"done"}
     answer = visit(server, "a", "b")
     assert not answer["ok"] and "reads 5 other bytes than b wrote" in answer["failed"]
 
@@ -88,3 +89,10 @@ def test_what_a_check_left_is_deleted(server: object_store.ObjectStore) -> None:
     server.objects["check/a"] = b"left"
     assert ask("clean_up", delete=[server.address("check/a"), server.address("check/b")]) == {"left": 0}
     assert server.objects == {}
+
+
+def test_what_a_node_has_not_read_itself_is_not_deleted_by_another(server: object_store.ObjectStore) -> None:
+    """The object is there, and its writer still reads it."""
+    server.objects["check/b"] = s3_check.probe_content("b")
+    answer = visit(server, "a", "b")
+    assert answer["ok"] and answer["unread"] and "check/b" in server.objects

@@ -76,6 +76,9 @@ def test_the_image_of_the_release_is_pinned_by_the_digest_that_was_seen_first(tm
         host.add_image("chrislusf/seaweedfs", "4.48", ("amd64",))
         asked = len(host.asked)
         assert made.find_image() == f"{name}@{seen}" and len(host.asked) == asked
+    away = dataclasses.replace(order, component=dataclasses.replace(component, image="127.0.0.1:9/weed"))
+    with pytest.raises(RefusedError, match="the digest of 127.0.0.1:9/weed:4.48 is not known, and .*deploy.image"):
+        dataclasses.replace(made, order=away).find_image()
     own = service(tmp_path, Cluster(), image="own.example.com/weed:1")
     assert own.find_image() == "own.example.com/weed:1"
 
