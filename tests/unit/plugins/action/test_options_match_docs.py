@@ -31,8 +31,9 @@ def documented(name: str) -> dict[str, t.Any]:
     about = yaml.safe_load(importlib.import_module(f"{PACKAGE}.modules.{name}").DOCUMENTATION)
     options: dict[str, t.Any] = {}
     for fragment in about["extends_documentation_fragment"]:
-        module = importlib.import_module(f"{PACKAGE}.doc_fragments.{fragment.rpartition('.')[2]}")
-        options |= yaml.safe_load(module.ModuleDocFragment.DOCUMENTATION).get("options", {})
+        place, _dot, part = fragment.removeprefix("muster.training.").partition(".")
+        found = importlib.import_module(f"{PACKAGE}.doc_fragments.{place}").ModuleDocFragment
+        options |= yaml.safe_load(getattr(found, part.upper() or "DOCUMENTATION")).get("options", {})
     return {**options, **about.get("options", {})}
 
 
