@@ -74,7 +74,6 @@ NOT_HERE = {
     "README-1.2": f"{TORCH}: tests/e2e/test_walk_tailnet.py",
     "README-1.3": f"{TORCH}: tests/e2e/test_drills.py",
     "README-1.5": f"{TORCH}: tests/e2e/test_accept.py",
-    "README-1.6": "needs an object store: tests/e2e/test_services.py",
     "README-2": f"{CLUSTER}: tests/lab/test_kube_training.py",
     "README-3": "downloads the collection: tests/unit/tools/test_tool_artifact.py installs its archive",
     "guide_acceptance-0": f"{TORCH}: tests/e2e/test_accept.py; {CLUSTER}: tests/lab/test_kube_accept.py",
