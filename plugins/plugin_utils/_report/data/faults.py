@@ -191,7 +191,9 @@ def _missing_proof(
         yield from _missing_by_counter(segment, reached, promise, repeated, _stride(before, after))
     elif not resumed <= segment.steps[0].step <= resumed + _stride(before, after):
         yield f"the first step afterwards is {segment.steps[0].step}"
-    if resumed is not None and resumed > 0 and saved and resumed not in saved:
+    # A program that was ended between saving a checkpoint and saying so resumes from its very last step.
+    unsaid = resumed == reached.last and resumed is not None and resumed > max(saved, default=0)
+    if resumed is not None and resumed > 0 and saved and resumed not in saved and not unsaid:
         yield f"no checkpoint of step {resumed} was recorded"
     if after.world_size is None:
         yield "the world size after the restart was not reported"

@@ -67,6 +67,13 @@ def test_what_a_resume_lacks(second: list[Line], proof: str, reason: str) -> Non
     assert reason in "; ".join(found.faults[0].reasons)
 
 
+def test_a_program_that_ended_before_it_said_what_it_had_saved_resumes_from_its_last_step() -> None:
+    first = [line for line in steps(1, 1, 30) if line.get("checkpoint_step") != 30]
+    assert any("checkpoint_step" in line for line in first) and len(first) == len(steps(1, 1, 30)) - 1
+    (fault,) = case([start(0, 0), *first, start(9, 30), *steps(10, 31, 40)]).faults
+    assert (fault.proof, fault.resumed_from, fault.steps_lost, fault.reasons) == ("proven", 30, 0, ())
+
+
 def test_a_job_that_may_change_its_size_may_do_so() -> None:
     metrics = [start(0, 0), *steps(1, 1, 27), start(9, 20, 1), *steps(10, 21, 40)]
     found = case(metrics, job={"elastic": {"min": 1, "max": 2}})
