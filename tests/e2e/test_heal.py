@@ -95,8 +95,8 @@ def preempted(weekend: Weekend) -> None:
     ledger.write_text("".join(event.line() for event in past))
 
 
-def heal(weekend: Weekend, *args: str, playbook: str = "heal", **extra: t.Any) -> Play:
-    """Start the heal playbook, or one that heals, too; rented machines are loopback nodes too."""
+def heal(weekend: Weekend, *args: str, **extra: t.Any) -> Play:
+    """Start the heal playbook; rented machines are loopback nodes too."""
     overlay = weekend.train.root / "rented.json"
     local = {
         "ansible_connection": "local",
@@ -113,7 +113,7 @@ def heal(weekend: Weekend, *args: str, playbook: str = "heal", **extra: t.Any) -
         "muster_training_requirements": [],
         **extra,
     }
-    return weekend.train.start(playbook, args=["-i", str(overlay), *args], **values)
+    return weekend.train.start("heal", args=["-i", str(overlay), *args], **values)
 
 
 def test_a_machine_that_its_provider_took_is_replaced(weekend: Weekend) -> None:
@@ -162,26 +162,3 @@ def test_without_terms_the_loss_is_noted_and_the_reason_given(weekend: Weekend) 
     result = heal(weekend, rented_nodes_pool=None).wait(LIMIT_S)
     assert result.code == 2 and "no pool to rent a replacement from" in result.output
     assert weekend.rent.alive == 1 and sorted(weekend.rent.states) == ["joined", "verified"]
-
-
-def test_the_watcher_turns_a_notice_into_a_checkpoint_and_a_replacement(weekend: Weekend) -> None:
-    started(weekend, "replace")
-    notice = {"muster_preempted_nodes": ["node-2"], "muster_watch_s": 60, "muster_train_hosts": "node-1,node-2"}
-    reached = max(line.get("step", 0) for line in lines(weekend))
-    play = heal(weekend, playbook="watch", **notice)
-    until(lambda: max(line.get("step", 0) for line in lines(weekend)) > reached + 20, "new steps", LIMIT_S)
-    until(
-        lambda: weekend.rent.states.count("joined") == 2 and "verified" in weekend.rent.states, "a replacement", LIMIT_S
-    )
-    until(lambda: len([line for line in lines(weekend) if "resumed_from_step" in line]) == 2, "a second start", LIMIT_S)
-    weekend.train.finish()
-    result = play.wait(LIMIT_S)
-    assert result.code == 0 and "Traceback" not in result.output, result.output
-    assert "node-2: " in result.output and weekend.rent.alive == 2, result.output
-    record = json.loads((folder(weekend) / "run.json").read_text())
-    assert record["hosts"][0] == "node-1" and record["hosts"][1].startswith("lab-h100-1-"), record["hosts"]
-    # Nothing between the notice and the end of the first gang is lost: it was asked to save, and saved each step.
-    first = [line["step"] for line in lines(weekend) if "step" in line]
-    begun = [line["resumed_from_step"] for line in lines(weekend) if "resumed_from_step" in line]
-    assert begun[0] == 0 and begun[1] >= reached and len(first) == len(set(first)), (begun, reached)
-    assert record["outcome"] == "succeeded"
