@@ -24,12 +24,14 @@ while step < int(sys.argv[1]):
         metrics.write(json.dumps({"at": time.time(), "checkpoint_step": step, "path": str(place)}) + "\\n")
     time.sleep(0.1)
 """
-# One checkpoint of all ranks: rank 0 saves it, and every rank begins at it.
+# One checkpoint of all ranks: rank 0 saves it, every rank begins at it, and rank 0 says so.
 GROWS = """
 import json, os, pathlib, sys, time
 place, first = pathlib.Path(os.environ["MUSTER_CHECKPOINT_DIR"], "step"), os.environ["RANK"] == "0"
 step = int(place.read_text()) if place.exists() else 0
 def say(**values):
+    if not first:
+        return
     with open(os.environ["MUSTER_METRICS_FILE"], "a") as metrics:
         metrics.write(json.dumps({"at": time.time(), **values}) + "\\n")
 say(resumed_from_step=step, world_size=int(os.environ["WORLD_SIZE"]))
