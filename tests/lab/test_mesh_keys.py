@@ -193,18 +193,21 @@ def test_a_key_from_a_file_joins_one_machine_and_a_refused_one_is_told(world: Wo
 
 
 def test_a_machine_that_joined_for_a_cluster_that_refuses_it_leaves_the_mesh_again(world: World) -> None:
-    first, second, _third = world.tailnet.machines
+    first, second, third = world.tailnet.machines
     assert world.mesh("--limit", first).code == 0
-    roles = {first: "server", second: "agent"}
     hosts = json.loads((world.folder / "inventory.json").read_text())["muster_nodes"]["hosts"]
-    members = {name: {**hosts[name], "muster_k3s_role": role} for name, role in roles.items()}
-    (world.folder / "inventory.json").write_text(json.dumps({"muster_nodes": {"hosts": members}}))
     # Not one of them can run K3s: they are namespaces of one machine.
-    for playbook, values in (("cluster", {}), ("join", {"muster_join_hosts": second})):
+    for playbook, joins, values in (("cluster", second, {}), ("join", third, {"muster_join_hosts": third})):
+        members = {
+            first: {**hosts[first], "muster_k3s_role": "server"},
+            joins: {**hosts[joins], "muster_k3s_role": "agent"},
+        }
+        (world.folder / "inventory.json").write_text(json.dumps({"muster_nodes": {"hosts": members}}))
         refused = world.play(playbook, **values)
         assert refused.code != 0 and len(refused.errors) == 1, refused.output
-        assert refused.recap[second]["changed"] > 0, refused.output
+        assert "muster_nodes: " in refused.errors[0] or "K3s" in refused.errors[0], refused.output
+        assert refused.recap[joins]["changed"] > 0, refused.output
         # Who was a member before stays one. The device of the other one is known to headscale, and logged out.
         eventually(lambda: world.tailnet.names(online=True) == [first], "the machine to be gone")
-        assert not list((world.tailnet.folder / second / "bin").glob("tailscale*")), refused.output
+        assert not list((world.tailnet.folder / joins / "bin").glob("tailscale*")), refused.output
     assert world.keys.alive() == [] and len(world.keys.given) == 3

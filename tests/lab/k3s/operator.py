@@ -35,7 +35,7 @@ class Operator:
         self.plain = json.loads(self.inventory.read_text())
         self.release = machines.release(lab.podman, lab.folder)
         manifests = machines.controllers(lab.podman, lab.folder, SERVER)
-        self.values = {
+        self.values: dict[str, t.Any] = {
             "muster_state": {"path": str(self.folder / "state")},
             "muster_cluster": CLUSTER,
             "k3s_version": machines.VERSION,

@@ -51,7 +51,7 @@ def open_site(size: int = 2) -> t.Iterator[Operator]:
 
 def job(size: int = 2) -> dict[str, t.Any]:
     """Return a job of as many pods that train by DDP over gloo, with checkpoints on the claim."""
-    words = {"--steps": 50, "--checkpoint-every": INTERVAL, "--batch-size": 8, "--timeout": 60}
+    words: dict[str, int | str] = {"--steps": 50, "--checkpoint-every": INTERVAL, "--batch-size": 8, "--timeout": 60}
     words["--data"] = "{run_dir}/data/text/LICENSE"
     return {
         "name": "char-lm",

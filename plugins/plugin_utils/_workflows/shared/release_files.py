@@ -102,20 +102,32 @@ def push_files(
 def _pack(origins: t.Sequence[tuple[str, pathlib.Path]]) -> t.Iterator[tuple[list[dict[str, t.Any]], bytes]]:
     """Yield for each request ``{path, offset, size}`` of its parts, and the parts, each packed by itself."""
     parts: list[dict[str, t.Any]] = []
-    body = bytearray()
+    packed: list[bytes] = []
+    room = REQUEST_BYTES
     for path, origin in origins:
         with origin.open("rb") as source:
             is_over = False
             while not is_over:
-                offset, start, packer = source.tell(), len(body), zlib.compressobj(1)
-                while len(body) < REQUEST_BYTES and not is_over:
-                    data = source.read(_CHUNK)
-                    body += packer.compress(data)
-                    is_over = not data
-                body += packer.flush()
-                parts.append({"path": path, "offset": offset, "size": len(body) - start})
-                if len(body) >= REQUEST_BYTES:
-                    yield parts, bytes(body)
-                    parts, body = [], bytearray()
+                offset = source.tell()
+                data, is_over = _pack_part(source, room)
+                parts.append({"path": path, "offset": offset, "size": len(data)})
+                packed.append(data)
+                room -= len(data)
+                if room <= 0:
+                    # Nothing of it is held here while it is sent.
+                    sent, body = parts, b"".join(packed)
+                    parts, packed, room, data = [], [], REQUEST_BYTES, b""
+                    yield sent, body
     if parts or not origins:
-        yield parts, bytes(body)
+        yield parts, b"".join(packed)
+
+
+def _pack_part(source: t.BinaryIO, room: int) -> tuple[bytes, bool]:
+    """Return what follows in a file, packed, about as much as there is room for, and whether the file is over."""
+    packer, chunks, is_over = zlib.compressobj(1), list[bytes](), False
+    while room > 0 and not is_over:
+        data = source.read(_CHUNK)
+        is_over = not data
+        chunks.append(packer.compress(data))
+        room -= len(chunks[-1])
+    return b"".join([*chunks, packer.flush()]), is_over
