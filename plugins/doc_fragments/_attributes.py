@@ -35,4 +35,13 @@ attributes:
     support: full
 """
 
-    FULL_WITH_DIFF = FULL.replace("none", "full")
+    FULL_WITH_DIFF = r"""
+options: {}
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+"""
