@@ -57,9 +57,7 @@ def is_request_error(error: Exception) -> bool:
 class _DeleteEffects:
     """Calls to accounts and ledger lines while leases are deleted."""
 
-    def __init__(
-        self, accounts: AccountApis, session: LedgerSession, scheduler: Scheduler, report: ReportLine
-    ) -> None:
+    def __init__(self, accounts: AccountApis, session: LedgerSession, scheduler: Scheduler, report: ReportLine) -> None:
         self._accounts = accounts
         self._session = session
         self._scheduler = scheduler
@@ -129,7 +127,7 @@ def _join_names(items: t.Iterable[Termination]) -> str:
 
 
 def _report_short_time(state: DeleteState, report: ReportLine) -> None:
-    """Warn before anything is deleted where no proof can be had in the time that there is: it is deleted all the same."""
+    """Warn, before anything is deleted, where the time is too short for a proof: it is deleted all the same."""
     time_s = state.request.timeout_at - state.started_at
     open_terminations = [item for item in state.terminations.values() if not item.is_permanent]
     for name, items in _group_by_provider(open_terminations).items():
