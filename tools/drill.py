@@ -121,7 +121,9 @@ def page(results: t.Sequence[Dict], names: t.Mapping[str, str]) -> str:
     undone = [title for name, title in names.items() if not groups[name]]
     day = max((item["at"][:10] for item in results), default="no day")
     done = f"Repetitions of each drill: {times}; {len(results) - len(failed)} of {len(results)} passed; last on {day}."
-    done += f" Not done yet: {'; '.join(undone)}." if undone else ""
+    done += f" Not done this time: {'; '.join(undone)}." if undone else ""
+    done += " A drill that is done again takes the place of what it showed before, passed or not."
+    done += " With one repetition p50, p95 and max are the same figure." if 1 in counts else ""
     text = HEAD.format(done=textwrap.fill(done, 120))
     text += _table(rows)
     if failed:

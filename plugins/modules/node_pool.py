@@ -129,7 +129,8 @@ options:
   release_timeout_s:
     description:
       - How long deleting may take, with every listing and call. The proof alone takes a minute (75 seconds at Vast.ai);
-        with less time the machines are deleted all the same, and the module fails because nothing is proved.
+        with less time the machines are deleted all the same, after a warning, and the module fails because nothing is
+        proved.
     type: int
     default: 900
   nodes:

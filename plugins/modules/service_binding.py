@@ -10,8 +10,9 @@ module: service_binding
 version_added: 0.1.0
 short_description: Bind supporting services, checked from every node
 description:
-  - Checks each service from all hosts at once and writes its binding to C(bindings/NAME.json) in the folder of the
-    cluster in the state home. Jobs name bindings; a binding holds references to secrets and no secret.
+  - Checks all services from all hosts at once and writes the binding of each to C(bindings/NAME.json) in the folder of
+    the cluster in the state home. When one is refused, none is bound, and the error names all that failed. Jobs name
+    bindings; a binding holds references to secrets and no secret.
   - The check of an object store lists each bucket, then writes, reads, reads in part, reads what another node wrote,
     and deletes an object of 4 MiB. The controller signs the requests with C(botocore). Nodes get signed addresses for
     15 minutes, and neither keys nor packages. A bucket is never created, and nothing is left in it.

@@ -22,6 +22,8 @@ options:
   service:
     description:
       - One entry of C(muster_services), with C(mode=deploy) and C(deploy). The guide to services lists all keys.
+      - With C(deploy.tls) an object store serves HTTPS with a certificate of its own; the default is HTTP. OpenBao
+        always serves HTTPS.
       - With C(state=absent) what was made is removed. What the service stores stays, with its credentials, unless
         C(deploy.delete_data) is set.
     type: raw

@@ -311,7 +311,8 @@ options:
             description:
               - Folder of a mount of the job in which the pods of a node stage the dataset once for all of them, and
                 later runs find it. The default is a volume of each pod.
-              - Needs the Kubernetes backend.
+              - Needs the Kubernetes backend, O(job.datasets[].binding), O(job.datasets[].mode=stage) and a mount that
+                is not read-only.
             type: str
       mounts:
         description:
@@ -400,9 +401,10 @@ options:
             type: int
           binding:
             description:
-              - The binding of an object store with a bucket for checkpoints, on plain hosts. Complete checkpoints are
-                stored there while the program runs, and fetched before a start on nodes whose copy is older, torn or
+              - The binding of an object store with a bucket for checkpoints. Complete checkpoints are stored there
+                while the program runs, and fetched before a start on nodes or in pods whose copy is older, torn or
                 missing.
+              - Refused for the engines V(mpijob) and V(rayjob).
             type: str
       deepspeed_config:
         description: Content of DeepSpeed's JSON file. Needs O(job.launcher=deepspeed) or O(job.launcher=accelerate).

@@ -74,8 +74,9 @@ class World:
 
     def delete(self, scope: t.Callable[[Lease], bool] = lambda _lease: True, **more: t.Any) -> TeardownProof:
         more.setdefault("timeout_at", self.clock.time() + 1800)
+        report = more.pop("report", lambda _line: None)
         request = DeleteRequest("lab", **more)
-        return delete_leases(request, scope, self.providers, self.session(), InlineScheduler(self.clock))
+        return delete_leases(request, scope, self.providers, self.session(), InlineScheduler(self.clock), report)
 
     @property
     def leases(self) -> dict[tuple[str, str], Lease]:

@@ -339,7 +339,7 @@ def create_pool(
         return CreateOutcome(state, failure, TeardownProof(), effects.order_count, deadline)
     deletion = DeleteRequest(request.cluster, scheduler.now() + terms.release_timeout_s)
     apis = {name: providers[name] for name in used & set(providers)}
-    proof = delete_leases(deletion, is_surplus, apis, session, scheduler)
+    proof = delete_leases(deletion, is_surplus, apis, session, scheduler, report)
     return CreateOutcome(state, failure, proof, effects.order_count, deadline)
 
 

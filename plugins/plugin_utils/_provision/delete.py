@@ -20,6 +20,7 @@ from . import delete_plan
 from .api import AccountApi, Scheduler, await_answer, explain_failure, read_identities
 from .create_state import AccountListed, Finish, ListAccount, QueuedDeletion, WaitUntil
 from .delete_state import (
+    ABSENCE_GAP_S,
     DeleteAction,
     DeleteAnswered,
     DeleteEvent,
@@ -30,10 +31,11 @@ from .delete_state import (
 )
 from .ledger.ledger_events import delete_events, termination_event
 from .ledger.ledger_session import LedgerSession
-from .listing_rules import disputed_id, unknown_account
+from .listing_rules import LeaseKey, disputed_id, unknown_account
 from .reconcile import reconcile
 
 AccountApis = t.Mapping[str, AccountApi]
+ReportLine = t.Callable[[str], None]
 _HOLDING = ("created", "adopted", "joined")
 # For what else carries our name, when the time for the machines themselves is over.
 _LEFTOVERS_S = 10.0
@@ -55,10 +57,12 @@ def is_request_error(error: Exception) -> bool:
 class _DeleteEffects:
     """Calls to accounts and ledger lines while leases are deleted."""
 
-    def __init__(self, accounts: AccountApis, session: LedgerSession, scheduler: Scheduler) -> None:
+    def __init__(self, accounts: AccountApis, session: LedgerSession, scheduler: Scheduler, report: ReportLine) -> None:
         self._accounts = accounts
         self._session = session
         self._scheduler = scheduler
+        self._report = report
+        self._reported: set[LeaseKey] = set()
 
     def decide(self, state: DeleteState, now: float) -> tuple[DeleteAction, ...] | WaitUntil | Finish:
         return delete_plan.decide(state, now)
@@ -73,7 +77,22 @@ class _DeleteEffects:
         after = delete_plan.reduce(state, event)
         for line in delete_events(state, event, after, self._scheduler.now()):
             self._session.record(line)
+        self._report_waits(after)
         return after
+
+    def _report_waits(self, state: DeleteState) -> None:
+        """Report once for each machine that its proof has begun, which takes a minute or more."""
+        begun = [
+            item
+            for key, item in state.terminations.items()
+            if len(item.absent_at) == 1 and key not in self._reported and not _is_quick(state, item)
+        ]
+        self._reported |= {item.key for item in begun}
+        for name, items in _group_by_provider(begun).items():
+            self._report(
+                f"{_join_names(items)}: no longer listed at {name}; proved gone when no listing has shown it for "
+                f"{delete_plan.absence_gap(state, items[0]):.0f} s"
+            )
 
     def tick(self, state: DeleteState, now: float) -> DeleteState:
         return delete_plan.tick(state, now)
@@ -90,6 +109,35 @@ class _DeleteEffects:
                 is_denied=is_request_error(error),
             )
         return DeleteAnswered(self._scheduler.now(), deletion, existed)
+
+
+def _is_quick(state: DeleteState, termination: Termination) -> bool:
+    return delete_plan.absence_gap(state, termination) <= ABSENCE_GAP_S
+
+
+def _group_by_provider(items: t.Iterable[Termination]) -> dict[str, list[Termination]]:
+    groups: dict[str, list[Termination]] = {}
+    for item in items:
+        groups.setdefault(item.lease.provider, []).append(item)
+    return groups
+
+
+def _join_names(items: t.Iterable[Termination]) -> str:
+    return ", ".join(sorted(item.lease.name for item in items))
+
+
+def _report_short_time(state: DeleteState, report: ReportLine) -> None:
+    """Warn, before anything is deleted, where the time is too short for a proof: it is deleted all the same."""
+    time_s = state.request.timeout_at - state.started_at
+    open_terminations = [item for item in state.terminations.values() if not item.is_permanent]
+    for name, items in _group_by_provider(open_terminations).items():
+        gap_s = max(delete_plan.absence_gap(state, item) for item in items)
+        if time_s <= gap_s:
+            report(
+                f"warning: {time_s:.0f} s are too few to prove {_join_names(items)} gone: the listings of {name} have "
+                f"to lack it for {gap_s:.0f} s. It is deleted, and this fails; give a longer release_timeout_s "
+                f"(teardown_timeout_s of the role)"
+            )
 
 
 def list_account(account: AccountApi, scheduler: Scheduler) -> DeleteListing:
@@ -111,17 +159,21 @@ def delete_leases(
     accounts: AccountApis,
     session: LedgerSession,
     scheduler: Scheduler,
+    report: ReportLine = lambda _line: None,
 ) -> TeardownProof:
     """Delete every lease that ``scope`` selects and prove it; return the proof, clean or not.
 
     Never raises for a provider that fails: what is not proved absent is in the proof's ``billing``.
+
+    :param report: gets a line when a proof begins that takes long, and one when there is too little time for it.
     """
     state = _initial_state(request, scope, accounts, session, scheduler.now())
+    _report_short_time(state, report)
     for termination in state.terminations.values():
         if termination.lease.state in _HOLDING and not termination.is_permanent:
             session.record(termination_event(termination, scheduler.now(), "draining", termination.lease.id))
     if not (request.yields and session.is_overtaken):
-        state, _end = reconcile(_DeleteEffects(accounts, session, scheduler), state, scheduler)
+        state, _end = reconcile(_DeleteEffects(accounts, session, scheduler, report), state, scheduler)
     return build_proof(state, _list_leftovers(state, accounts, scheduler))
 
 

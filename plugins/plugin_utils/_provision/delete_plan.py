@@ -220,7 +220,7 @@ def _listing_pause(state: DeleteState, provider: str) -> float:
     """Return how long until an account is listed again: longer where its machines have only to stay absent."""
     pause = max(state.traits[provider].poll_interval_s, ABSENCE_GAP_S)
     own = (item for item in state.terminations.values() if item.lease.provider == provider and not item.is_finished)
-    gaps = [_absence_gap(state, item) if item.absent_at else 0.0 for item in own]
+    gaps = [absence_gap(state, item) if item.absent_at else 0.0 for item in own]
     return max(pause, min(gaps, default=0.0) / 4)
 
 
@@ -280,7 +280,7 @@ def _count_absence(state: DeleteState, termination: Termination, asked_at: float
     answered = termination.acknowledged_at.keys() | termination.denied_ids
     if any(key not in answered for key in termination.ids) or asked_at < termination.absent_from:
         return termination
-    if termination.absent_at and asked_at - termination.absent_at[0] < _absence_gap(state, termination):
+    if termination.absent_at and asked_at - termination.absent_at[0] < absence_gap(state, termination):
         return termination
     provider = termination.lease.provider
     if termination.absent_at and provider not in state.known_accounts:
@@ -289,7 +289,8 @@ def _count_absence(state: DeleteState, termination: Termination, asked_at: float
     return dataclasses.replace(termination, absent_at=(*termination.absent_at, asked_at)[:2], problem="")
 
 
-def _absence_gap(state: DeleteState, termination: Termination) -> float:
+def absence_gap(state: DeleteState, termination: Termination) -> float:
+    """Return how long the listings of an account have to lack a lease that is to be proved gone."""
     lease = termination.lease
     lag_s = state.traits[lease.provider].list_lag_s if lease.machine and termination.ids else 0.0
     return max(ABSENCE_GAP_S, lag_s)

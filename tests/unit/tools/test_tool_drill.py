@@ -42,7 +42,9 @@ def test_the_page_says_how_often_and_what_failed() -> None:
     results = [result("kill_pod", float(number)) for number in (8, 9, 10)]
     text = drill.page([*results, bad], NAMES)
     assert "Repetitions of each drill: 1 to 3; 3 of 4 passed; last on 2026-11-21." in " ".join(text.split())
-    assert "Not done yet: never done." in " ".join(text.split())
+    assert "Not done this time: never done." in " ".join(text.split())
+    assert "With one repetition p50, p95 and max are the same figure." in " ".join(text.split())
+    assert "With one repetition" not in " ".join(drill.page(results, NAMES).split())
     rows = text.partition("left behind")[2]
     assert (
         "* - a pod is killed\n     - 3 of 3\n     - 10\n     - 10\n     - 10\n     - 9\n     - 10\n     - 10\n" in rows

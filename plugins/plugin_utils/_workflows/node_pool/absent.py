@@ -17,7 +17,7 @@ from ....module_utils._model.errors import InputError, MusterError
 from ....module_utils._model.lease import Instance, TeardownProof, parse_cluster_name, parse_pool_name
 from ....module_utils._model.ledger import Lease
 from ....module_utils._node.files import write_json
-from ....module_utils._secrets.scrubber import scrub_value
+from ....module_utils._secrets.scrubber import scrub, scrub_value
 from ..._provision.api import AccountApi, Scheduler, ThreadScheduler
 from ..._provision.delete import delete_leases, preview_deletion
 from ..._provision.delete_state import DeleteRequest
@@ -76,7 +76,9 @@ def ensure_absent(options: Options, context: Context) -> ModuleResult:
         session = LedgerSession(content.events, writer)
         scope, reasons = _select_leases(deletion, session)
         token_problems = end_join_tokens(session, scope, lambda: _open_cluster(options, context), scheduler.now())
-        proof = delete_leases(request, scope, accounts, session, scheduler)
+        proof = delete_leases(
+            request, scope, accounts, session, scheduler, report=lambda line: context.report(scrub(line))
+        )
         added = len(session.events) - len(content.events)
     hygiene = validators.list_of(validators.dictionary)(options.get("hygiene") or [], "hygiene")
     proof = dataclasses.replace(proof, hygiene=hygiene)

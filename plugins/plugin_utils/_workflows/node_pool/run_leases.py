@@ -140,7 +140,7 @@ class RunLeases:
             apis: dict[str, AccountApi] = {name: account for name, account in accounts.items() if name in used}
             request = DeleteRequest(self.home.folder.name, scheduler.now() + timeout_s)
             proof = delete_leases(
-                request, lambda lease: (lease.token, lease.resource) in reasons, apis, session, scheduler
+                request, lambda lease: (lease.token, lease.resource) in reasons, apis, session, scheduler, report
             )
             names = {lease.token: lease.name for lease in session.leases.values()}
         result: ModuleResult = {

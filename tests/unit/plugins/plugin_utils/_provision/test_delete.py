@@ -65,6 +65,45 @@ def test_two_listings_too_close_together_are_one(gap: float, verified: bool) -> 
     assert [claim.is_verified for claim in state.terminations.values()] == [verified]
 
 
+def test_the_minute_of_the_proof_is_told_once_with_what_is_waited_for() -> None:
+    world = rented()
+    names, told = sorted(lease.name for lease in world.leases.values()), list[tuple[float, str]]()
+    assert world.delete(report=lambda line: told.append((world.clock.time(), line))).clean
+    ((at, line),) = told
+    gap_s = world.lambda_.traits.list_lag_s
+    assert line == (
+        f"{', '.join(names)}: no longer listed at lambda; proved gone when no listing has shown it for {gap_s:.0f} s"
+    )
+    assert world.clock.time() - at >= gap_s
+
+
+def test_a_machine_whose_proof_begins_later_has_a_line_of_its_own() -> None:
+    world = rented()
+    world.lambda_.delete_faults = [DENIED]
+    told: list[str] = []
+    assert world.delete(report=told.append).clean
+    names = sorted(lease.name for lease in world.leases.values())
+    assert sorted(line.split(":")[0] for line in told) == names
+
+
+def test_too_little_time_for_a_proof_is_told_before_and_deletes_all_the_same() -> None:
+    world = rented(1)
+    told: list[str] = []
+    proof = world.delete(timeout_at=world.clock.time() + 30, report=told.append)
+    assert not proof.clean and world.lambda_.machines == {}
+    (lease,) = world.leases.values()
+    assert told[0].startswith(f"warning: 30 s are too few to prove {lease.name} gone: the listings of lambda have ")
+    assert "release_timeout_s" in told[0]
+
+
+def test_what_bills_nothing_is_proved_without_a_word() -> None:
+    world = World()
+    world.lines.append(_line(world, "intent", "0000abcd", "lab-h100-0-0000abcd", None))
+    world.lines.append(_line(world, "failed", "0000abcd", "lab-h100-0-0000abcd", None))
+    told: list[str] = []
+    assert world.delete(report=told.append, timeout_at=world.clock.time() + 40).leases and told == []
+
+
 def test_twice_is_success_and_writes_nothing() -> None:
     world = rented()
     world.delete()

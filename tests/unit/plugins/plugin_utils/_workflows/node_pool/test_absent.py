@@ -56,6 +56,15 @@ def test_only_named_nodes_end(place: Place, lambda_api: FakeLambda) -> None:
     assert place.pool(state="absent", pool=None, nodes=[names[0]])["changed"] is False
 
 
+def test_the_user_sees_what_the_last_minute_waits_for(place: Place, lambda_api: FakeLambda) -> None:
+    names = [item["name"] for item in place.pool()["nodes"]]
+    lines: list[str] = []
+    place.context = dataclasses.replace(place.context, report=lines.append)
+    assert place.pool(state="absent", pool=None)["clean"] and lambda_api.alive() == []
+    (line,) = lines
+    assert all(name in line for name in names) and line.endswith("no listing has shown it for 60 s")
+
+
 def test_an_empty_list_of_nodes_ends_nothing(place: Place, lambda_api: FakeLambda) -> None:
     place.pool()
     result = place.pool(state="absent", pool=None, nodes=[])
