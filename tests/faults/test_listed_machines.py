@@ -134,12 +134,18 @@ def test_the_gate_wants_what_was_ordered_where_the_listing_is_silent(shop: Shop,
 def test_an_endless_listing_ends_in_time(shop: Shop, api: FakeRunpod) -> None:
     shop.rent()
     number = iter(range(10**6))
+    beside: list[str] = []
 
     def endless(name: str, answer: Answer) -> Answer:
         if name != "list":
             return answer
         shop.clock.sleep(0.5)
         count = next(number)
+        if count == 20:
+            # Another command beside the one that hangs does not wait for it: it says who is at work.
+            with pytest.raises(MusterError, match=f"the ledger of lab is in use by process {os.getpid()}") as caught:
+                shop.reap()
+            beside.append(caught.value.message)
         pods = [{**item, "id": f"{item['id']}-{count}", "name": "other"} for item in answer.data["pods"][:1]]
         more = {"nextCursor": f"more-{count}", "hasNextPage": True}
         return Answer(200, {"pods": [*answer.data["pods"], *pods], "pagination": more})
@@ -149,6 +155,9 @@ def test_an_endless_listing_ends_in_time(shop: Shop, api: FakeRunpod) -> None:
     result = shop.end(release_timeout_s=300)
     assert result["failed"] and "the listing" in result["msg"]
     assert shop.clock.time() - start <= 300 + 120 + 30 and api.alive() == []
+    assert len(beside) == 1
+    api.rewrite = lambda _operation, answer: answer
+    assert not shop.end().get("failed"), "once it has ended, the ledger is free for the next command"
 
 
 # The ledger lost.

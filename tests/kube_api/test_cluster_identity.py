@@ -64,7 +64,8 @@ def job(namespace: str) -> Job:
 
 
 def request(api: ApiServer, base: pathlib.Path, **options: t.Any) -> RunRequest:
-    given = {"kubeconfig": str(api.kubeconfig), "run_id": RUN, "wait": False, **options}
+    usual = {"cluster": "default", "run_id": RUN, "wait": False}
+    given = {"kubeconfig": str(api.kubeconfig), **usual, **options}
     return RunRequest(given, [], {}, base, False, lambda _names: pytest.fail("no host is asked"), Said())
 
 

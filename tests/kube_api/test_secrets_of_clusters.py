@@ -113,7 +113,9 @@ def test_a_job_on_hosts_reads_a_secret_of_the_cluster(api: ApiServer, client: Cl
 
 
 def deploying(api: ApiServer, home: StateHome, namespace: str, base: pathlib.Path, **changes: t.Any) -> RunRequest:
-    place = {"namespace": namespace, "node": f"{namespace}-1", "claim": "data", **changes.pop("place", {})}
+    image = "registry.example.com/openbao:2.7.2"
+    place = {"namespace": namespace, "node": f"{namespace}-1", "claim": "data", "image": image}
+    place |= changes.pop("place", {})
     service = {"name": "bao", "kind": "secrets", "mode": "deploy", "deploy": place, **changes}
     options = {"service": service, "state_home": {"path": str(home.root)}, "cluster": "default"}
     return request(api, base, **options)
