@@ -32,6 +32,7 @@ _THREADS = 4
 _ROOM = 64 << 20
 _LIST_LIMIT = 32 << 20
 _WAIT_S = 0.2
+_RECORDED: t.Final = ("path", "changed", "digest", "verified", "boot")
 NodeRequest = t.Mapping[str, t.Any]
 
 
@@ -179,10 +180,10 @@ class StagedDataset:
         found = {}
         text = self._record.read_text(errors="replace") if self._record.exists() else ""
         for line in text.splitlines():
-            # The last line of a record may be torn.
+            # The last line of a record may be torn, and other pods write into a folder that they share.
             with contextlib.suppress(ValueError, TypeError, KeyError):
                 item = json.loads(line)
-                found[str(item["path"])] = item
+                found[str(item["path"])] = {name: item[name] for name in _RECORDED}
         return found
 
     def add_record(self, item: t.Mapping[str, t.Any]) -> None:

@@ -155,20 +155,34 @@ def fetch(part: pathlib.Path, url: str) -> dict[str, t.Any]:
 def store_part(part: pathlib.Path, offset: int, size: int, body: t.BinaryIO) -> None:
     """Write a part of a file from ``offset`` on; in ``body`` it has ``size`` bytes.
 
-    :raises OSError: when the body ends before.
+    :raises OSError: when the body ends before, or is no part; nothing of the file is kept then, also on a full disk.
     """
     part.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with part.open("r+b" if offset and part.exists() else "wb") as target:
+            target.truncate(offset)
+            target.seek(offset)
+            for data in _unpack_part(body, size):
+                target.write(data)
+    except (OSError, zlib.error) as exc:
+        part.unlink(missing_ok=True)
+        raise OSError(f"{part.name} cannot be stored: {getattr(exc, 'strerror', None) or exc}") from exc
+
+
+def _unpack_part(body: t.BinaryIO, size: int) -> t.Iterator[bytes]:
+    """Yield what ``size`` bytes of ``body`` hold, in pieces: a few bytes may stand for gigabytes."""
     unpack = zlib.decompressobj()
-    with part.open("r+b" if offset and part.exists() else "wb") as target:
-        target.truncate(offset)
-        target.seek(offset)
-        while size:
-            data = body.read(min(size, _CHUNK))
-            if not data:
-                raise OSError(f"{part.name} was cut off")
-            size -= len(data)
-            target.write(unpack.decompress(data))
-        target.write(unpack.flush())
+    while size:
+        data = body.read(min(size, _CHUNK))
+        if not data:
+            raise OSError("it was cut off")
+        size -= len(data)
+        while data:
+            yield unpack.decompress(data, _CHUNK)
+            data = unpack.unconsumed_tail
+    yield unpack.flush()
+    if not unpack.eof:
+        raise OSError("it was cut off")
 
 
 def discard(request: NodeRequest) -> dict[str, t.Any]:

@@ -10,9 +10,9 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import concurrent.futures
 import email.utils
 import hashlib
+import threading
 import time
 import typing as t
 
@@ -22,6 +22,8 @@ NodeRequest = t.Mapping[str, t.Any]
 _PROBE_BYTES: t.Final = 4 << 20
 _RANGE: t.Final = (1000, 1999)
 _AGAIN_S: t.Final = 0.2
+# Less than the controller waits for an answer: a slow store must not cost the others theirs.
+_VISIT_S: t.Final = 150.0
 
 
 def probe_content(seed: str) -> bytes:
@@ -30,8 +32,12 @@ def probe_content(seed: str) -> bytes:
 
 
 def write_probe(request: NodeRequest) -> dict[str, t.Any]:
-    """Look at the bucket; then, unless it is only read, write an object and read it back."""
+    """Look at the bucket; then, unless it is only read, write an object and read it back.
+
+    A failure has ``left`` where an object may be there all the same.
+    """
     store = Store(request.get("ca"))
+    is_listed = False
     try:
         answer = store.send("GET", request["list"])
         if b"<ListBucketResult" not in answer.body[:2000]:
@@ -40,6 +46,7 @@ def write_probe(request: NodeRequest) -> dict[str, t.Any]:
             return _failure(S3Error(f"the answer is not S3's list of a bucket ({kind})", fix))
         began = time.monotonic()
         answer = store.send("GET", request["list"])
+        is_listed = True
         found: dict[str, t.Any] = {
             "ok": True,
             "latency_ms": (time.monotonic() - began) * 1000,
@@ -51,7 +58,7 @@ def write_probe(request: NodeRequest) -> dict[str, t.Any]:
             store.send("PUT", request["done"], b"done")
         return found
     except S3Error as exc:
-        return _failure(exc)
+        return {**_failure(exc), **({"left": True} if is_listed and request.get("put") else {})}
     finally:
         store.close()
 
@@ -81,11 +88,32 @@ def visit(request: NodeRequest) -> dict[str, t.Any]:
 
     ``stores``: for each its ``ca``, the buckets to ``make`` first, and ``checks``: for each bucket a ``write`` and,
     where objects are written, a ``read`` of what another node writes. ``wait_s``: how long to wait for that one.
-    An answer has ``wrote`` when an object was written, and ``unread`` when what another node writes did not come.
+    An answer has ``wrote`` when an object was written, and ``unread`` when what another node writes did not come. A
+    store that takes too long, or whose address cannot be used at all, fails alone.
     """
-    until = time.monotonic() + float(request["wait_s"])
-    with concurrent.futures.ThreadPoolExecutor(max_workers=min(8, max(1, len(request["stores"])))) as pool:
-        return {"stores": list(pool.map(lambda store: _visit_store(store, until), request["stores"]))}
+    began = time.monotonic()
+    stores: list[dict[str, t.Any]] = [{} for _store in request["stores"]]
+
+    def work(number: int, store: NodeRequest) -> None:
+        try:
+            stores[number] = _visit_store(store, began + float(request["wait_s"]))
+        except (TypeError, ValueError) as exc:
+            failure = S3Error(f"cannot be asked ({type(exc).__name__})", "Check endpoint and ca")
+            stores[number] = _fail_store(store, failure)
+
+    threads = [threading.Thread(target=work, args=pair, daemon=True) for pair in enumerate(request["stores"])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, began + _VISIT_S - time.monotonic()))
+    late = S3Error(f"its check was not over after {_VISIT_S:.0f} s", "Check the network to it, or name fewer buckets")
+    found = zip(list(stores), request["stores"], strict=True)
+    return {"stores": [answer or _fail_store(store, late, left=True) for answer, store in found]}
+
+
+def _fail_store(store: NodeRequest, exc: S3Error, *, left: bool = False) -> dict[str, t.Any]:
+    answer = {**_failure(exc), **({"left": True} if left else {})}
+    return {"made": [], "answers": [answer for _check in store["checks"]]}
 
 
 def _visit_store(store: NodeRequest, until: float) -> dict[str, t.Any]:

@@ -248,7 +248,7 @@ class ClusterService:
     def find_image(self) -> str:
         """Return the image of the pod: the one that is named, else that of the release with its digest.
 
-        The registry is asked for the digest once; from then on the lock file has it.
+        The registry is asked for the digest once; from then on the lock file has it, and the service that runs with it.
 
         :raises RefusedError: when it does not answer.
         """
@@ -257,16 +257,24 @@ class ClusterService:
             return order.place.image
         name = f"{order.component.image}:{order.version}"
         pinned = Download("image", name, "any", "index", "", "")
-        digest = order.lock.find_digest(pinned)
+        digest = order.lock.find_digest(pinned) or self._digest_in_use(name)
         if not digest and not order.check:
             registry = Registry(ImageName.from_text(name))
             try:
                 digest = digest_of(registry.manifest(registry.name.reference)[0])
             except TransportError as exc:
                 problem = f"{order.option}.image: the digest of {name} is not known, and {exc.message}"
-                raise RefusedError(problem, "Name the image, with its digest, in deploy.image") from exc
+                fix = "Name the image in deploy.image: with its digest, or as the Nodes have it where they pull none"
+                raise RefusedError(problem, fix) from exc
             order.lock.hold(pinned, digest)
         return f"{name}@{digest}" if digest else name
+
+    def _digest_in_use(self, name: str) -> str:
+        """Return the digest of an image with which the service runs, empty where it does not run with this one."""
+        live: t.Any = self.client.get("apps/v1/StatefulSet", self.name, self.namespace) or {}
+        spec = ((live.get("spec") or {}).get("template") or {}).get("spec") or {}
+        images = [str(item.get("image")) for item in spec.get("containers") or ()]
+        return next((image.partition("@")[2] for image in images if image.startswith(f"{name}@sha256:")), "")
 
     def _require_parts(self) -> None:
         """Refuse a cluster without the namespace or the claim, or with an object of another's by the same name."""

@@ -228,8 +228,10 @@ def _rank_row(row: Reachability) -> tuple[bool, float]:
 def _clean_request(
     buckets: t.Sequence[BucketCheck], nodes: t.Sequence[str], seen: t.Mapping[str, t.Sequence[t.Mapping[str, t.Any]]]
 ) -> tuple[str, dict[str, t.Any]] | None:
-    """Return a node that wrote, and the request that deletes all of a check; None where no node wrote."""
-    able = next((node for node in nodes if any(answer.get("wrote") for answer in seen[node])), None)
+    """Return a node that wrote, and the request that deletes all of a check; None where no node can have written."""
+    able = next(
+        (node for word in ("wrote", "left") for node in nodes if any(item.get(word) for item in seen[node])), None
+    )
     urls = [url for check in buckets for node in nodes for url in check.sign_deletes(node)]
     return (able, {"op": "s3", "step": "clean_up", "ca": buckets[0].binding.ca, "delete": urls}) if able else None
 

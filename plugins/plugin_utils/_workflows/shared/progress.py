@@ -61,10 +61,14 @@ class LastWord:
 
     def _print(self) -> None:
         if self.line and os.getpid() == self._process:
-            print(self.line, flush=True)
+            # Whoever read the output may be gone.
+            with contextlib.suppress(OSError, ValueError):
+                print(self.line, flush=True)
 
 
 _last_word: LastWord | None = None
+# What this process has said, the innermost last.
+_said: list[str] = []
 
 
 def keep_last_word() -> None:
@@ -79,11 +83,16 @@ def say_if_killed(line: str) -> t.Iterator[None]:
     if _last_word is None:
         yield
         return
-    before, _last_word.line = _last_word.line, one_line(line)
+    _last_word.line = one_line(line)
+    own = _last_word.line
+    _said.append(own)
     try:
         yield
     finally:
-        _last_word.line = before
+        _said.pop()
+        # Another host's task may have said its own meanwhile, which is not this one's to end, nor to bring back.
+        if _last_word.line == own:
+            _last_word.line = _said[-1] if _said else ""
 
 
 class Progress(t.Protocol):

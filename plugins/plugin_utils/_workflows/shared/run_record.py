@@ -85,7 +85,9 @@ def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: flo
     """Return ``record`` with what the run's history says so far."""
     steps, seconds = story.losses()
     resumes = judge_resumes(record.job, story)
-    prices = {**_former_prices(story), **prices}
+    former = _former_prices(story)
+    # A controller that does not know a node's price has not found out that there is none.
+    prices = former | {name: former.get(name) if price is None else price for name, price in prices.items()}
     return dataclasses.replace(
         record,
         state=record.state if record.is_ended else _running_state(story),
@@ -156,7 +158,12 @@ def describe_nodes(names: t.Iterable[str], prices: Prices, tokens: t.Mapping[str
 def _former_prices(story: RunHistory) -> dict[str, float | None]:
     """Return what the nodes of all attempts cost, as the events of their starts say: also those that are gone."""
     nodes = [item for attempt in story.attempts for item in story.nodes_of(attempt).items()]
-    return {name: parse_finite(given.get("price_usd_per_hour"), minimum=0) for name, given in nodes if given}
+    told: dict[str, float | None] = {}
+    for name, given in nodes:
+        if given:
+            price = parse_finite(given.get("price_usd_per_hour"), minimum=0)
+            told[name] = told.get(name) if price is None else price
+    return told
 
 
 def _build_attempt(
@@ -190,10 +197,11 @@ def _sum_cost(record: RunRecord, story: RunHistory, prices: Prices, now: float) 
     started = _seconds(record.admitted_at or record.submitted_at)
     ended = _seconds(record.ended_at) if record.ended_at else now
     dollars = 0.0
+    held = _list_held(story)
     for name, price in prices.items():
         if price is None:
             return RunCost(None, False)
-        dollars += price * _node_seconds(name, story, started, ended) / 3600
+        dollars += price * _node_seconds(name, story, held, started, ended) / 3600
     return RunCost(round(dollars, 4), record.is_ended)
 
 
@@ -201,23 +209,33 @@ def _seconds(stamp: str) -> float:
     return datetime.datetime.fromisoformat(stamp).timestamp()
 
 
-def _node_seconds(name: str, story: RunHistory, started: float, ended: float) -> float:
-    """Return the seconds that a node counts for: from the first attempt with a rank on it to the one without.
+def _list_held(story: RunHistory) -> list[tuple[float, t.Collection[str]]]:
+    """Return of each attempt when it began, and its nodes.
 
-    Before the first attempt and after the last one the run holds its nodes, too. A node without any rank, as under
-    mpirun or Ray's head, counts for the whole run. An attempt with missing events of some ranks is not counted, unless
-    the nodes of its start are known.
+    An attempt with missing events of some ranks is not counted, unless the nodes of its start are known.
     """
     most = max((len(item.ranks) for item in story.attempts), default=0)
     told = [(item, story.nodes_of(item)) for item in story.attempts]
-    whole = [
-        (item, nodes) for item, nodes in told if len(item.ranks) >= (item.world_size or most) or any(nodes.values())
+    return [
+        (item.started_at, nodes)
+        for item, nodes in told
+        if len(item.ranks) >= (item.world_size or most) or any(nodes.values())
     ]
-    used = [number for number, (_item, nodes) in enumerate(whole) if name in nodes]
+
+
+def _node_seconds(
+    name: str, story: RunHistory, held: t.Sequence[tuple[float, t.Collection[str]]], started: float, ended: float
+) -> float:
+    """Return the seconds that a node counts for: from the first attempt with a rank on it to the one without.
+
+    Before the first attempt and after the last one the run holds its nodes, too. A node without any rank, as under
+    mpirun or Ray's head, counts for the whole run.
+    """
+    used = [number for number, (_at, nodes) in enumerate(held) if name in nodes]
     if used and used[0] > 0:
-        started = max(started, whole[used[0]][0].started_at)
-    if used and used[-1] + 1 < len(whole):
-        ended = min(ended, whole[used[-1] + 1][0].started_at)
+        started = max(started, held[used[0]][0])
+    if used and used[-1] + 1 < len(held):
+        ended = min(ended, held[used[-1] + 1][0])
     away = sum(max(0.0, min(until, ended) - max(since, started)) for since, until in story.unplaced_spans())
     return max(0.0, ended - started - away)
 

@@ -180,3 +180,12 @@ def test_a_bucket_is_listed_page_by_page(node: Node) -> None:
     assert last == {"objects": [["p/empty", 0, node.server.etag("p/empty")]], "next": None}
     node.server.listed = b"<html>login</html>"
     assert "not S3's list" in node.ask("list", list=f"{node.server.url}/bucket?prefix=p/")["problem"]
+
+
+def test_a_record_that_others_have_written_into_stops_nobody(node: Node) -> None:
+    node.plan()
+    node.stage()
+    record = node.root / "datasets" / ID / "record.jsonl"
+    with record.open("a") as handle:
+        handle.write('{"path": "big"}\n[1]\n{"path": "empty", "changed":')
+    assert node.plan()["missing"] == []

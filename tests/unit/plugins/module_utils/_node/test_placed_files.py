@@ -8,7 +8,10 @@ from __future__ import annotations
 import hashlib
 import io
 import pathlib
+import resource
 import tarfile
+import tracemalloc
+import zlib
 
 import pytest
 
@@ -70,8 +73,37 @@ def test_all_files_of_a_request_come_one_after_the_other(
     placed_files.bring(recorder, {"parts": parts, "body": io.BytesIO(body), "begin": {"paths": list(contents)}})
     found = {path: placed_files.part_of(path, recorder.root).read_bytes() for path in contents}
     assert found == contents and (recorder.read() or {})["files"] == dict.fromkeys(contents)
-    with pytest.raises(OSError, match=r"\.c\.part was cut off"):
+    with pytest.raises(OSError, match=r"\.c\.part cannot be stored: it was cut off"):
         placed_files.bring(recorder, {"parts": parts, "body": io.BytesIO(body[:-1])})
+
+
+def test_a_few_bytes_that_stand_for_many_are_unpacked_piece_by_piece(tmp_path: pathlib.Path) -> None:
+    packer = zlib.compressobj(1)
+    packed = b"".join(packer.compress(bytes(1 << 20)) for _number in range(64)) + packer.flush()
+    tracemalloc.start()
+    placed_files.store_part(tmp_path / "part", 0, len(packed), io.BytesIO(packed))
+    _now, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (tmp_path / "part").stat().st_size == 64 << 20 and most < 8 << 20
+
+
+@pytest.mark.parametrize("body", [b"no part at all", zlib.compress(b"x" * 99)[:-2]])
+def test_what_is_no_whole_part_is_refused_and_not_kept(body: bytes, tmp_path: pathlib.Path) -> None:
+    with pytest.raises(OSError, match="part cannot be stored: "):
+        placed_files.store_part(tmp_path / "part", 0, len(body), io.BytesIO(body))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_not_kept_full(tmp_path: pathlib.Path) -> None:
+    packed = zlib.compress(bytes(1 << 20))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
+    try:
+        with pytest.raises(OSError, match="part cannot be stored: File too large"):
+            placed_files.store_part(tmp_path / "part", 0, len(packed), io.BytesIO(packed))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_archive_of_another_digest_or_without_the_member_places_nothing(

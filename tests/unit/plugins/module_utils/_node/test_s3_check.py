@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import threading
 import typing as t
 
 import pytest
@@ -96,3 +97,27 @@ def test_what_a_node_has_not_read_itself_is_not_deleted_by_another(server: objec
     server.objects["check/b"] = s3_check.probe_content("b")
     answer = visit(server, "a", "b")
     assert answer["ok"] and answer["unread"] and "check/b" in server.objects
+
+
+def test_a_store_that_cannot_be_asked_or_takes_too_long_fails_alone(
+    server: object_store.ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_check, "_VISIT_S", 0.5)
+    held = threading.Event()
+    whole = s3_check.make_buckets
+    monkeypatch.setattr(s3_check, "make_buckets", lambda asked: whole(asked) if asked["ca"] != "slow" else held.wait(9))
+    urls = {
+        None: f"{server.url}/bucket?list-type=2",
+        "zürich": "https://127.0.0.1:9/b?",
+        "slow": "http://127.0.0.1:9/b?",
+    }
+    stores = [{"ca": ca, "make": [], "checks": [{"write": {"list": url}}]} for ca, url in urls.items()]
+    stores.append({"ca": None, "make": [], "checks": [{"write": {"list": "http://a..b/bucket?"}}]})
+    good, *bad = [store["answers"][0] for store in ask("visit", wait_s=0, stores=stores)["stores"]]
+    held.set()
+    assert good["ok"] and not any(answer["ok"] for answer in bad)
+    assert [answer["failed"] for answer in bad] == [
+        "cannot be asked (TypeError)",
+        "its check was not over after 0 s",
+        "cannot be asked (UnicodeEncodeError)",
+    ]

@@ -47,6 +47,16 @@ class Cluster:
         return None
 
 
+class Running:
+    """A cluster in which a service runs."""
+
+    def __init__(self, live: t.Any) -> None:
+        self.live = live
+
+    def get(self, *_words: t.Any) -> t.Any:
+        return self.live
+
+
 def service(root: pathlib.Path, cluster: Cluster, rented: t.Any = None, **deploy: t.Any) -> ClusterService:
     place = {"namespace": "storage", "image": IMAGE, **deploy}
     about = {"name": "store", "kind": "object_store", "mode": "deploy", "deploy": place}
@@ -79,6 +89,11 @@ def test_the_image_of_the_release_is_pinned_by_the_digest_that_was_seen_first(tm
     away = dataclasses.replace(order, component=dataclasses.replace(component, image="127.0.0.1:9/weed"))
     with pytest.raises(RefusedError, match="the digest of 127.0.0.1:9/weed:4.48 is not known, and .*deploy.image"):
         dataclasses.replace(made, order=away).find_image()
+    # Another controller, without the lock file and where no registry answers, takes that of the service that runs.
+    used = f"127.0.0.1:9/weed:4.48@{seen}"
+    live: t.Any = {"spec": {"template": {"spec": {"containers": [{"image": used}]}}}}
+    running = dataclasses.replace(made, order=away, client=t.cast(t.Any, Running(live)))
+    assert running.find_image() == used
     own = service(tmp_path, Cluster(), image="own.example.com/weed:1")
     assert own.find_image() == "own.example.com/weed:1"
 

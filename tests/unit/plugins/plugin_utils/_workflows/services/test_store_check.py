@@ -13,7 +13,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError, UnreachableError
-from ansible_collections.muster.training.plugins.module_utils._node import host_agent
+from ansible_collections.muster.training.plugins.module_utils._node import host_agent, s3_check
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import on_each_node
 from ansible_collections.muster.training.plugins.plugin_utils._services.s3_addresses import S3Keys, S3Signer
@@ -117,6 +117,16 @@ def test_one_bucket_that_is_missing_fails_the_node_and_leaves_nothing(
     (result,) = Nodes(("a", "b"), vantage).check(store(server.url))
     assert [row.ok for row in result.rows] == [False, False] and "bucket other: " in str(result.rows[0].problem)
     assert server.objects == {}
+
+
+def test_what_was_written_and_cannot_be_read_is_not_left(
+    server: object_store.ObjectStore, vantage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a store that does not answer requests for a part of an object, or behind a cache."""
+    monkeypatch.setattr(s3_check, "_RANGE", (0, s3_check._PROBE_BYTES * 2))
+    (result,) = Nodes(("a", "b"), vantage).check(store(server.url))
+    assert not any(row.ok for row in result.rows) and "(Range)" in str(result.rows[0].problem)
+    assert server.objects == {} and any(method == "PUT" for method, *_ in server.asked)
 
 
 def test_a_store_that_fails_does_not_fail_another(server: object_store.ObjectStore, vantage: str) -> None:

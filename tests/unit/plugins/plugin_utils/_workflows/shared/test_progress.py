@@ -108,3 +108,21 @@ def test_the_last_word_of_a_task_whose_process_was_killed(end: str, printed: str
     """The process that forked it prints it at its own end, and the one that was forked never."""
     done = subprocess.run([sys.executable, "-c", TASK, end], capture_output=True, text=True, check=True)
     assert done.stdout == printed and done.stderr == ""
+
+
+def test_the_last_words_of_two_tasks_that_overlap_end_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is in a process of its own: what one has said is not what another has said before."""
+    word = progress.LastWord()
+    monkeypatch.setattr(progress, "_last_word", word)
+    first, second = progress.say_if_killed("run a goes on"), progress.say_if_killed("run b goes on")
+    said: dict[str, list[str]] = {"a": [], "b": []}
+
+    def step(task: str, act: t.Callable[[], object]) -> str:
+        monkeypatch.setattr(progress, "_said", said[task])
+        act()
+        return word.line
+
+    assert step("a", first.__enter__) == "run a goes on"
+    assert step("b", second.__enter__) == "run b goes on"
+    assert step("a", lambda: first.__exit__(None, None, None)) == "run b goes on"
+    assert step("b", lambda: second.__exit__(None, None, None)) == ""

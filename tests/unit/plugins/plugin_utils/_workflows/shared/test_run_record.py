@@ -209,7 +209,7 @@ def test_a_machine_that_was_lost_unheard_stays_in_the_record_and_in_the_cost() -
             "kind": "submitted",
             "attempt": 2,
             "at": T0 + 1800,
-            "nodes": run_record.describe_nodes("ac", {"a": 2.0, "c": 1.0}, {}),
+            "nodes": run_record.describe_nodes("ac", {"a": None, "c": 1.0}, {}),
         },
         {"kind": "worker_started", "attempt": 2, "rank": 0, "node": "a", "at": T0 + 1800, "world_size": 2},
         {"kind": "worker_started", "attempt": 2, "rank": 1, "node": "c", "at": T0 + 1800, "world_size": 2},
@@ -217,7 +217,8 @@ def test_a_machine_that_was_lost_unheard_stays_in_the_record_and_in_the_cost() -
     told = RunHistory()
     for line in story_lines:
         told.event(line)
-    record = run_record.update_record(new(), told, {"a": 2.0, "c": 1.0}, T0 + 3600)
+    # Another controller that has no price for "a" does not take it away.
+    record = run_record.update_record(new(), told, {"a": None, "c": 1.0}, T0 + 3600)
     stays = [[(node.id, node.token, node.price_usd_per_hour) for node in item.nodes] for item in record.attempts]
     assert stays == [[("a", None, 2.0), ("b", "1f2e3d4c", 1.6)], [("a", None, 2.0), ("c", None, 1.0)]]
     assert record.cost.usd == pytest.approx(2.0 + 0.8 + 0.5)
