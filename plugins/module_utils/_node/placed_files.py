@@ -155,7 +155,7 @@ def fetch(part: pathlib.Path, url: str) -> dict[str, t.Any]:
 def store_part(part: pathlib.Path, offset: int, size: int, body: t.BinaryIO) -> None:
     """Write a part of a file from ``offset`` on; in ``body`` it has ``size`` bytes.
 
-    :raises OSError: when the body ends before, or is no part; nothing of the file is kept then, also on a full disk.
+    :raises OSError: when the body ends before, or is not a part; nothing of the file is kept then, also on a full disk.
     """
     part.parent.mkdir(parents=True, exist_ok=True)
     try:

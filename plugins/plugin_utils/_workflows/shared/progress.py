@@ -61,7 +61,7 @@ class LastWord:
 
     def _print(self) -> None:
         if self.line and os.getpid() == self._process:
-            # Whoever read the output may be gone.
+            # The program that reads the output may have ended.
             with contextlib.suppress(OSError, ValueError):
                 print(self.line, flush=True)
 
