@@ -20,7 +20,7 @@ NAMES = {"include_role": {"name": "muster.training.mesh", "tasks_from": "ensure_
 
 @pytest.mark.parametrize(
     ("names", "is_name"),
-    [({"mlflow": "a"}, True), ({"mlflow\n192.0.2.1 pypi.org": "a"}, False), ({"mlflow": "--help"}, False)],
+    [({"mlflow": "a"}, True), ({"mlflow\n192.0.2.1 example.org": "a"}, False), ({"mlflow": "--help"}, False)],
     ids=["a name", "two lines", "an option"],
 )
 def test_names_of_services_are_names(tmp_path: pathlib.Path, names: dict[str, str], is_name: bool) -> None:
