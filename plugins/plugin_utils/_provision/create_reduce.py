@@ -33,7 +33,7 @@ from .create_state import (
     QueuedDeletion,
     SlotLease,
 )
-from .delete_state import ABSENCE_GAP_S, DELETE_AGAIN_S
+from .delete_state import DELETE_AGAIN_S, machine_absence_gap
 from .listing_rules import disputed_id
 
 CAPACITY_RETRY_S = 30.0
@@ -203,7 +203,7 @@ def _note_listing(state: PoolState, event: AccountListed) -> PoolState:
 def _update_deletions(state: PoolState, event: AccountListed) -> PoolState:
     """Keep what is being deleted until listings have lacked it for long; what is listed for long is deleted again."""
     listed = {item.id for item in event.instances}
-    gap_s = max(ABSENCE_GAP_S, state.traits[event.provider].list_lag_s)
+    gap_s = machine_absence_gap(state.traits[event.provider])
     kept = []
     for item in state.deletions:
         if item.instance.provider == event.provider and item.acknowledged_at is not None:

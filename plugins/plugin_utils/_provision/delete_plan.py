@@ -35,6 +35,7 @@ from .delete_state import (
     DeleteRequest,
     DeleteState,
     Termination,
+    machine_absence_gap,
 )
 from .listing_rules import (
     LeaseKey,
@@ -292,8 +293,8 @@ def _count_absence(state: DeleteState, termination: Termination, asked_at: float
 def absence_gap(state: DeleteState, termination: Termination) -> float:
     """Return how long the listings of an account have to lack a lease that is to be proved gone."""
     lease = termination.lease
-    lag_s = state.traits[lease.provider].list_lag_s if lease.machine and termination.ids else 0.0
-    return max(ABSENCE_GAP_S, lag_s)
+    has_id = lease.machine and termination.ids
+    return machine_absence_gap(state.traits[lease.provider]) if has_id else ABSENCE_GAP_S
 
 
 def _is_same_instance(termination: Termination, instance: Instance) -> bool:

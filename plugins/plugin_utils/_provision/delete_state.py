@@ -25,6 +25,11 @@ REFUSALS = 3
 LISTING_PATIENCE_S = 15.0
 
 
+def machine_absence_gap(traits: ProviderTraits) -> float:
+    """Return how many seconds listings have to lack a machine with an id before it counts as gone."""
+    return max(ABSENCE_GAP_S, traits.list_lag_s)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeleteRequest:
     """Which cluster's leases to delete and until when to try; ``delete_orphans`` is the user's consent.
