@@ -52,7 +52,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Let two nodes go
+- name: Drain two nodes and remove them from the cluster
   muster.training.kube_node:
     names: [gpu-3, gpu-4]
     kubeconfig: ~/.kube/config
@@ -95,7 +95,7 @@ nodes:
       type: list
       elements: str
     refused:
-      description: Pods whose eviction a disruption budget refused until the end, with its message.
+      description: By C(NAMESPACE/NAME) of a pod, why a disruption budget refused its eviction until the end.
       type: dict
     deleted:
       description: Whether its Node was deleted now.

@@ -61,11 +61,11 @@ path:
   returned: success
   type: str
 sha256:
-  description: Its SHA-256.
+  description: The SHA-256 of the file, null in check mode where it is not known yet.
   returned: success
   type: str
 version:
-  description: Its version.
+  description: The version of the file.
   returned: success
   type: str
 """

@@ -37,12 +37,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 bindings:
-  description: The bindings, as they are in their files.
+  description: The bindings, as they are in their files; see RV(muster.training.service_binding#module:bindings).
   returned: success
   type: list
   elements: dict
 matrix:
-  description: For each binding the nodes with what they saw, in one line.
+  description: By name of a binding one line with each node and what it saw.
   returned: success
   type: dict
   sample: {store: "gpu-1 (host): ok 2 ms, 310 MB/s"}

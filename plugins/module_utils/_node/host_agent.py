@@ -5,7 +5,10 @@
 
 The controller sends these sources with its first request (a request that only reads installs nothing), and calls the
 installed copy afterwards; this folder is flat because it travels as one package. Each operation is a function from the
-request to the answer; a refusal is ``{"problem": text}``.
+request to the answer; a refusal is ``{"problem": text}``, with ``fix`` where there is one.
+
+Every request has ``op`` and ``node`` (the inventory name); ``run_id`` names a run, and ``state_root`` another state
+folder. What else an operation takes is in its docstring.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -30,7 +33,19 @@ _UNREAD_BYTES = 1 << 20
 
 
 def op_info(request: NodeRequest) -> dict[str, t.Any]:
-    """Return the facts for the controller's plan; reads only."""
+    """Return what the controller's plan depends on. Reads only, but for ``reserve``.
+
+    Always: the node's basics (host_preflight.py), its live runs, free bytes, and the installed program of ``version``.
+    What a key of the request asks for, each optional:
+
+    - ``run_id``: who owns the run, its units, and of ``blobs`` (SHA-256) the bytes that are here of those not whole.
+      With ``reserve`` (an owner) the run is taken, or a problem says by whom it was.
+    - ``address``: the interface that has it, and all addresses of this node.
+    - ``python``: the interpreter, with the versions of ``packages`` under ``env`` and the syntax of ``script``.
+    - ``tools`` (names): their paths. ``ports`` ([host, port]): what keeps each from being opened.
+    - ``paths``: what keeps each from being written. ``files``: whether each can be read.
+    - ``checkpoints`` (options of the job): whether one is here. ``facts``: all facts of the node (facts.py).
+    """
     state = _state_dir(request)
     answer: dict[str, t.Any] = {"state_dir": str(state), "home": str(files.home_dir()), **host_preflight.read_basics()}
     answer["live_runs"] = host_preflight.list_live_runs(state)
@@ -72,7 +87,7 @@ def op_info(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def op_put(request: NodeRequest) -> dict[str, t.Any]:
-    """Store pieces of blobs."""
+    """Store pieces of blobs: ``pieces`` [{sha256, offset, data, last}]; return those ``refused`` (SHA-256)."""
     return {"refused": host_blobs.store_pieces(files.private_dir(_state_dir(request)), request["pieces"])}
 
 
@@ -97,6 +112,10 @@ def op_prepare(request: NodeRequest) -> dict[str, t.Any]:
     """Take ownership of the run, place its files and, on the first node, start the rendezvous store.
 
     Ends with a connection to the first node's port, so that a prepared gang can reach its rendezvous.
+
+    The request (built in ``_hosts/gang.py``) has ``claim`` (the owner), ``trees``, ``files``, ``secrets``, ``write``
+    (folders to test), ``store`` (a UnitSpec, on the first node), ``meet`` or ``reach`` (host_rendezvous.py), ``shared``
+    (shared_folder.py), and ``fresh``: the run has never run, and its folder goes when this fails.
     """
     run = files.private_dir(_run_dir(request))
     host_log_follow.name_folder(run)
@@ -131,12 +150,12 @@ def _prepare_steps(run: pathlib.Path, request: NodeRequest) -> tuple[str | None,
 
 
 def op_take_over(request: NodeRequest) -> dict[str, t.Any]:
-    """Take a running run over from another controller."""
+    """Take a running run over from another controller; ``claim``: the new owner."""
     return {"problem": _take_ownership(_run_dir(request), request["claim"])}
 
 
 def op_start(request: NodeRequest) -> dict[str, t.Any]:
-    """Start the agent's supervisor, unless the unit is running."""
+    """Start the supervisor of ``spec`` (a UnitSpec), unless the unit is running."""
     run = _run_dir(request)
     shared_folder.forget(run)
     try:
@@ -152,7 +171,11 @@ def op_watch(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def op_stop(request: NodeRequest) -> dict[str, t.Any]:
-    """Stop the run's units, the agent first; with ``forget`` the ownership is given up too."""
+    """Stop the run's units, the agent first; return the pids that could not be ended as ``left``.
+
+    ``owner``: refuse when the run is another's. ``within_s``: how long programs may save. ``forget``: the ownership is
+    given up, too. ``remove``: so is the run's folder.
+    """
     run = _run_dir(request)
     holder = files.read_json(run / "claim.json") or {}
     if request.get("owner") and holder and holder.get("owner") != request["owner"]:

@@ -30,7 +30,7 @@ from . import files, host_preflight
 FOLDER = ".envs"
 _COMPLETE = "complete.json"
 _BASE = (
-    "import json, sys; print(json.dumps([sys.executable, list(sys.version_info[:3]), "
+    "import json, sys; print(json.dumps([list(sys.version_info[:3]), "
     "[p for p in sys.path if p.endswith(('site-packages', 'dist-packages'))]]))"
 )
 _RUN_S = 1700.0
@@ -49,9 +49,9 @@ def answer(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.A
     base = host_preflight.find_python(str(request["python"]))
     if base is None:
         return {"problem": f"{request['python']} does not exist", "fix": "Set muster_training_python or job.python"}
-    found = json.loads(_run([base, "-c", _BASE]))
+    version, site_paths = json.loads(_run([base, "-c", _BASE]))
     wanted = [str(line) for line in request["requirements"]]
-    digest = hashlib.sha256(json.dumps([wanted, base, found[1]]).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(json.dumps([wanted, base, version]).encode()).hexdigest()[:16]
     own = request.get("folder")
     folder = pathlib.Path(own).expanduser() if own else state.parent / FOLDER / digest
     python = str(folder / "bin" / "python")
@@ -68,7 +68,7 @@ def answer(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.A
     with _lock(folder.with_name(f".{folder.name}.lock")):
         if _is_complete(folder, wanted, began if own else 0.0):
             return result
-        problem = _make(folder, base, [] if own else found[2], wanted)
+        problem = _make(folder, base, [] if own else site_paths, wanted)
         if problem:
             return problem
         files.write_json(folder / _COMPLETE, {"requirements": wanted, "base": base, "at": time.time()})

@@ -55,11 +55,16 @@ _REFUSALS = (
 
 
 def answer(request: NodeRequest) -> dict[str, t.Any]:
-    """Carry out one step of the request."""
+    """Carry out one ``step`` of a request; ``root`` replaces ``/``, so that a test can look at what would be placed."""
     return _STEPS[request["step"]](request)
 
 
 def _read_state(request: NodeRequest) -> dict[str, t.Any]:
+    """Return what is here; reads only.
+
+    On request: ``paths`` (digests of placed files), ``unit``, ``machine`` (a role: what could keep this machine out of
+    the cluster), ``facts`` with ``peers``, and ``kubeconfig``, which is a secret.
+    """
     root = request.get("root", "/")
     recorder = _recorder(request)
     record = recorder.read()

@@ -19,7 +19,7 @@ import threading
 import time
 import typing as t
 
-from . import files, host_rank_output, log_patterns
+from . import files, host_rank_output, metric_lines
 
 KEEP_BYTES = 64 << 20
 # What was copied of the ranks' files is in the unit's log: one copy is kept.
@@ -38,7 +38,7 @@ class UnitOutput:
 
     def __init__(self, log: pathlib.Path, run: pathlib.Path, patterns: t.Mapping[str, str]) -> None:
         self._log, self._run = log, run
-        self._patterns = log_patterns.compile_patterns(patterns)
+        self._patterns = metric_lines.compile_patterns(patterns)
         self._kept = log.with_name(_OFFSETS)
         kept = files.read_json(self._kept)
         kept = kept if isinstance(kept, dict) else {}
@@ -98,7 +98,7 @@ class UnitOutput:
         self._offset += cut
         # Lines of ranks that have ended belong to their attempt, however late they are read.
         at = min(time.time(), self._ranks.printed_at or time.time())
-        found = log_patterns.parse_lines(self._patterns, data[:cut].decode(errors="replace"), at)
+        found = metric_lines.parse_lines(self._patterns, data[:cut].decode(errors="replace"), at)
         if found:
             lines = "".join(files.json_line({**line, "printed": True}) for line in found)
             files.append_text(self._run / "metrics.jsonl", lines)

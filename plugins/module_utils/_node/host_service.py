@@ -31,7 +31,11 @@ _RESTARTS = 3
 
 
 def answer(request: NodeRequest) -> dict[str, t.Any]:
-    """Carry out one step of the request."""
+    """Carry out one step for one service.
+
+    All steps have ``service`` (its name), ``unit`` and ``data`` (the folder of what it stores); ``root`` replaces
+    ``/``.
+    """
     return _STEPS[request["step"]](request)
 
 
@@ -56,7 +60,7 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def _bring(request: NodeRequest) -> dict[str, t.Any]:
-    """Bring a file beside its place; ``begin`` names the service."""
+    """Bring a piece of a file beside its place; ``begin`` has the service's name in a request with a body."""
     about = {"root": request.get("root", "/"), "service": "", **(request.get("begin") or {})}
     return placed_files.bring(_recorder(about), request)
 

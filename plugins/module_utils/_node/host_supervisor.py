@@ -26,6 +26,9 @@ import typing as t
 
 from . import checkpoint_care, files, host_output, host_restart_policy, processes, rank_transport, torch_warm, usage
 
+if t.TYPE_CHECKING:
+    from .host_units import UnitSpec
+
 _TICK_S = 1.0
 # A rendezvous store without any agent ends after this long.
 _UNUSED_S = 5.0
@@ -34,7 +37,7 @@ _UNUSED_S = 5.0
 class Supervisor:
     """Starts, watches and ends the process that ``spec`` describes (see ``host_units.py`` for its fields)."""
 
-    def __init__(self, spec: dict[str, t.Any]) -> None:
+    def __init__(self, spec: UnitSpec) -> None:
         self.spec = spec
         self.folder = pathlib.Path(spec["folder"])
         self.events = pathlib.Path(spec["events"])
@@ -153,9 +156,8 @@ class Supervisor:
         environment = {**files.login_environment(), **os.environ}
         environment.update(self.spec["env"])
         environment[processes.MARKER] = self.spec["marker"]
-        environment.update(
-            files.read_json(pathlib.Path(self.spec["secrets"])) or {} if self.spec.get("secrets") else {}
-        )
+        if secrets := self.spec.get("secrets"):
+            environment.update(files.read_json(pathlib.Path(secrets)) or {})
         argv = [str(item) for item in self.spec["argv"]]
         keep: tuple[int, ...] = ()
         if self.listener is not None:
@@ -266,8 +268,8 @@ class Supervisor:
                 os.waitpid(pid, os.WNOHANG)
         self._end_if_replaced()
         self._touch()
-        if self.spec.get("usage"):
-            self.sampler.write(pathlib.Path(self.spec["usage"]), self.spec["node"])
+        if place := self.spec.get("usage"):
+            self.sampler.write(pathlib.Path(place), self.spec["node"])
             self.transport.update()
 
     def _end_if_replaced(self) -> None:
@@ -301,8 +303,8 @@ class Supervisor:
             self.output.close()
         # After a cancel, storing takes no longer than the job may take to stop.
         self.checkpoints.close(self.spec["grace_s"] if self.stopping == "cancelled" else None, self._touch)
-        if self.spec.get("secrets"):
-            pathlib.Path(self.spec["secrets"]).unlink(missing_ok=True)
+        if secrets := self.spec.get("secrets"):
+            pathlib.Path(secrets).unlink(missing_ok=True)
         for file in self.spec.get("secret_files", []):
             pathlib.Path(file).unlink(missing_ok=True)
         value = {"at": time.time(), "exit_code": code, "cause": cause, "crashes": self.crashes, "lost": self.lost}

@@ -3,10 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Starts, stops and inspects supervisors: as transient systemd units where systemd runs, else detached.
 
-A unit's folder is ``<run>/units/<unit>``. Its ``spec.json`` holds: ``run_id node unit marker folder events argv env
-cwd policy max_crashes max_lost launcher_restarts
-fatal_exit_codes wait_for listen secrets secret_files usage timeout_s grace_s
-memory checkpoints warm patterns generation``. Secrets are never in it, only the path of their file.
+A unit's folder is ``<run>/units/<unit>``. Its ``spec.json`` is a :class:`UnitSpec`. Secrets are never in it, only the
+path of their file.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -18,6 +16,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -26,6 +25,59 @@ import typing as t
 from . import files, processes
 
 _RUN_S = 20
+
+
+class Endpoint(t.TypedDict, total=False):
+    """An address and port; ``seconds`` is how long to wait for it."""
+
+    host: str
+    port: int
+    seconds: float
+
+
+class UnitSpec(t.TypedDict, total=False):
+    """What a supervisor starts and watches. Paths are absolute, and on this node.
+
+    ``marker`` is in the environment of all processes of the unit, by which they are found. ``argv`` may hold
+    ``{listen_fd}``, the socket of ``listen``. ``secrets`` is a file with variables (JSON); it and ``secret_files`` are
+    removed when the unit ends.
+    """
+
+    run_id: str
+    node: str
+    unit: t.Literal["agent", "store"]
+    marker: str
+    folder: str
+    events: str
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    # How the unit is restarted (host_restart_policy.py), and how often, for what a program and what a node did.
+    policy: t.Literal["torchrun", "whole", "never", "store"]
+    max_crashes: int
+    max_lost: int
+    launcher_restarts: int
+    fatal_exit_codes: list[int]
+    wait_for: Endpoint | None
+    listen: Endpoint | None
+    secrets: str | None
+    secret_files: list[str]
+    # Where samples of the node's use go.
+    usage: str | None
+    # Seconds from the first start to the end of the job, and from the wish to end to the kill.
+    timeout_s: float | None
+    grace_s: float
+    # Bytes.
+    memory: int | None
+    checkpoints: dict[str, t.Any]
+    # The command of the fork server (torch_warm.py), empty without warm restarts.
+    warm: list[str]
+    # Regular expressions of printed metrics by key (metric_lines.py).
+    patterns: dict[str, str]
+    # Counts the starts of one run: what a former one left does not count.
+    generation: int
+    # Set here: ``system``, ``user`` or ``detached``.
+    manager: str
 
 
 def unit_manager() -> str:
@@ -39,7 +91,7 @@ def unit_manager() -> str:
     return "user" if lingering and pathlib.Path(runtime, "systemd/private").exists() else "detached"
 
 
-def start_unit(spec: dict[str, t.Any], program: pathlib.Path, *, wait: bool = True) -> bool:
+def start_unit(spec: UnitSpec, program: pathlib.Path, *, wait: bool = True) -> bool:
     """Start the supervisor of ``spec`` unless it is running; return whether it was started.
 
     :param program: the installed agent's folder (it holds the package ``muster_node``).
@@ -65,7 +117,11 @@ def start_unit(spec: dict[str, t.Any], program: pathlib.Path, *, wait: bool = Tr
 
 
 def unit_status(folder: pathlib.Path) -> dict[str, t.Any]:
-    """Return ``{alive, state, detail, exit, heartbeat_age_s, crashes, lost, child}`` of a unit."""
+    """Return the state of a unit.
+
+    ``{alive, state, detail, exit, heartbeat_age_s, crashes, lost, child, generation}``: ``exit`` is what ``exit.json``
+    holds, ``child`` the pid of its process; both are None while there is none, as is all of a unit that never started.
+    """
     state = files.read_json(folder / "state.json") or {}
     ending = files.read_json(folder / "exit.json")
     try:
@@ -92,14 +148,14 @@ def stop_unit(folder: pathlib.Path, within_s: float) -> list[int]:
     :returns: pids that could not be ended.
     """
     state = files.read_json(folder / "state.json") or {}
-    spec = files.read_json(folder / "spec.json") or {}
+    spec = _read_spec(folder)
     pid = processes.living_pid(state.get("supervisor"))
     if pid is not None:
         # By this the supervisor tells a cancel from a node that shuts down.
         (folder / "stop").touch()
-        processes.kill_all([pid], 15)
-        _wait_until(lambda: processes.living_pid(state.get("supervisor")) is None, within_s)
-        processes.kill_all([left for left in [processes.living_pid(state.get("supervisor"))] if left])
+        processes.kill_all([pid], signal.SIGTERM)
+        if not _wait_until(lambda: processes.living_pid(state.get("supervisor")) is None, within_s):
+            processes.kill_all([pid])
     if spec.get("manager", "detached") != "detached":
         # systemd would start the killed process again.
         _systemctl(spec, "stop", _unit_name(spec))
@@ -109,6 +165,10 @@ def stop_unit(folder: pathlib.Path, within_s: float) -> list[int]:
     return processes.kill_marked(spec["marker"]) if spec.get("marker") else []
 
 
+def _read_spec(folder: pathlib.Path) -> UnitSpec:
+    return t.cast("UnitSpec", files.read_json(folder / "spec.json") or {})
+
+
 def _has_begun(folder: pathlib.Path) -> bool:
     now = unit_status(folder)
     return now["alive"] or now["exit"] is not None
@@ -116,14 +176,14 @@ def _has_begun(folder: pathlib.Path) -> bool:
 
 def _is_restarting(folder: pathlib.Path) -> bool:
     """Return whether systemd is about to start the unit again after its main process ended."""
-    spec = files.read_json(folder / "spec.json") or {}
+    spec = _read_spec(folder)
     if spec.get("manager", "detached") == "detached":
         return False
     state = _systemctl(spec, "show", "--property=ActiveState", "--value", _unit_name(spec))
     return state in ("active", "activating", "deactivating", "reloading")
 
 
-def _systemctl(spec: dict[str, t.Any], *words: str) -> str:
+def _systemctl(spec: UnitSpec, *words: str) -> str:
     scope = ["--user"] if spec["manager"] == "user" else []
     try:
         done = subprocess.run(
@@ -144,7 +204,7 @@ def _bus_environment() -> dict[str, str]:
     return {"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **os.environ}
 
 
-def _unit_name(spec: dict[str, t.Any]) -> str:
+def _unit_name(spec: UnitSpec) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", f"muster-{spec['run_id']}-{spec['node']}-{spec['unit']}")
 
 
@@ -153,7 +213,7 @@ def _start_detached(argv: list[str], folder: pathlib.Path) -> None:
         subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/")
 
 
-def _systemd_command(spec: dict[str, t.Any], kind: str) -> list[str]:
+def _systemd_command(spec: UnitSpec, kind: str) -> list[str]:
     properties = {
         "Restart": "on-failure",
         "RestartSec": "200ms",
@@ -168,9 +228,9 @@ def _systemd_command(spec: dict[str, t.Any], kind: str) -> list[str]:
         properties.update({"LimitMEMLOCK": "infinity", "LimitNOFILE": "1048576"})
     if spec.get("memory"):
         properties["MemoryMax"] = str(spec["memory"])
-    if spec.get("timeout_s"):
+    if limit_s := spec.get("timeout_s"):
         # A backstop for a supervisor that hangs; it ends the job itself at timeout_s.
-        properties["RuntimeMaxSec"] = str(spec["timeout_s"] + spec["grace_s"] + 60)
+        properties["RuntimeMaxSec"] = str(limit_s + spec["grace_s"] + 60)
     scope = ["--user"] if kind == "user" else []
     options = [f"--property={key}={value}" for key, value in properties.items()]
     head = ["systemd-run", *scope, "--quiet", "--collect", f"--unit={_unit_name(spec)}", "--slice=muster.slice"]

@@ -13,9 +13,6 @@ import dataclasses
 import hashlib
 import os
 import pathlib
-import shutil
-import subprocess
-import tempfile
 import typing as t
 import zlib
 
@@ -24,8 +21,7 @@ from . import gitignore
 from .node_client import PIECE_BYTES, NodeClient
 
 _SKIP = {".git", "__pycache__", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", "node_modules"}
-_READ = 1 << 20
-_GIT_S = 300
+_READ_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,56 +80,21 @@ def read_tree(root: pathlib.Path, option: str, *, is_code: bool = False) -> File
     return FileTree(tuple(files), digest, tuple(ignored))
 
 
-def checkout_git(ref: str, cache: pathlib.Path, option: str) -> tuple[pathlib.Path, str]:
-    """Check out ``URL@REVISION`` below ``cache`` and return (folder, commit)."""
-    url, revision = split_ref(ref)
-    if url.startswith("-") or revision.startswith("-"):
-        raise InputError(option, "must not start with '-'")
-    repository = cache / hashlib.sha256(url.encode()).hexdigest()[:16]
-    repository.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _run_git(["init", "--quiet", "--bare", str(repository)], option)
-    _run_git(["-C", str(repository), "fetch", "--quiet", "--depth=1", url, revision], option)
-    commit = _run_git(["-C", str(repository), "rev-parse", "FETCH_HEAD"], option).strip()
-    folder = cache / commit
-    if not folder.exists():
-        # Under another name until it is whole, so that an interrupted checkout is not used.
-        with tempfile.TemporaryDirectory(prefix=".checkout-", dir=cache) as checkout:
-            _run_git(
-                ["-C", str(repository), f"--work-tree={checkout}", "checkout", "--quiet", "--force", commit, "--", "."],
-                option,
-            )
-            shutil.copytree(checkout, folder.with_name(f".{commit}"), symlinks=True, dirs_exist_ok=True)
-        os.replace(folder.with_name(f".{commit}"), folder)
-    return folder, commit
-
-
-def split_ref(ref: str) -> tuple[str, str]:
-    """Return (URL, revision) of ``URL@REVISION``; an ``@`` in the URL's user part does not start a revision."""
-    scheme, separator, rest = ref.partition("://")
-    if not separator:
-        scheme, rest = "", ref
-    # After the host (URL), or after the colon of user@host:path.
-    start = rest.find("/") if separator else rest.find(":") + 1
-    host, path = rest[: max(start, 0)], rest[max(start, 0) :]
-    path, _unused, revision = path.rpartition("@") if "@" in path else (path, "", "HEAD")
-    return f"{scheme}{separator}{host}{path}", revision or "HEAD"
-
-
 def send_files(
     remote: NodeClient,
     trees: t.Iterable[FileTree],
-    missing: t.Mapping[str, int],
+    received: t.Mapping[str, int],
     free_bytes: int,
-    count: t.Callable[[int], None] = lambda _bytes: None,
+    count_bytes: t.Callable[[int], None] = lambda _bytes: None,
 ) -> int:
-    """Send the blobs that the node lacks (sha256 -> bytes it has) in pieces; return the bytes sent.
+    """Send files that are not whole on the node, in pieces; return the bytes sent.
 
-    :param count: takes the bytes of each request that arrived.
-
-    :raises RefusedError: when the node has no room for them.
+    :param received: for each such file, by its SHA-256, the bytes that the node has of it.
+    :param count_bytes: called after each request with the bytes that arrived by it.
+    :raises RefusedError: when the node has no room for them, or what arrived has another SHA-256.
     """
-    sources = {file.sha256: file for tree in trees for file in tree.files if file.sha256 in missing}
-    need = sum(file.size - missing[sha] for sha, file in sources.items())
+    sources = {file.sha256: file for tree in trees for file in tree.files if file.sha256 in received}
+    need = sum(file.size - received[sha] for sha, file in sources.items())
     if need > free_bytes:
         raise RefusedError(
             f"{remote.name}: {need / 1e9:.2f} GB must be copied and {free_bytes / 1e9:.2f} GB are free",
@@ -141,17 +102,17 @@ def send_files(
         )
     batch: list[dict[str, t.Any]] = []
     size = sent = 0
-    for piece, length in _read_pieces(sources, missing):
+    for piece, length in _read_pieces(sources, received):
         batch.append(piece)
         size += length
         sent += length
         if size >= PIECE_BYTES:
             _put_pieces(remote, batch)
-            count(size)
+            count_bytes(size)
             batch, size = [], 0
     if batch:
         _put_pieces(remote, batch)
-        count(size)
+        count_bytes(size)
     return sent
 
 
@@ -232,28 +193,9 @@ def _read_file(path: pathlib.Path, name: str, option: str) -> SourceFile:
     digest = hashlib.sha256()
     try:
         with open(path, "rb") as handle:
-            while chunk := handle.read(_READ):
+            while chunk := handle.read(_READ_BYTES):
                 digest.update(chunk)
         stat = path.stat()
     except OSError as exc:
         raise InputError(option, f"cannot read {path}: {exc.strerror}") from exc
     return SourceFile(name, digest.hexdigest(), 0o700 if stat.st_mode & 0o100 else 0o600, stat.st_size, path)
-
-
-def _run_git(argv: list[str], option: str) -> str:
-    env = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
-    try:
-        result = subprocess.run(["git", *argv], capture_output=True, text=True, timeout=_GIT_S, check=False, env=env)
-    except (OSError, subprocess.TimeoutExpired) as exc:
-        raise InputError(option, f"git did not answer: {exc.__class__.__name__}") from exc
-    if result.returncode != 0:
-        last = (result.stderr.strip().splitlines() or ["no output"])[-1]
-        # A URL may carry a token; git quotes it in its messages.
-        raise InputError(option, "git failed: " + _without_credentials(last)[:200])
-    return result.stdout
-
-
-def _without_credentials(text: str) -> str:
-    import re
-
-    return re.sub(r"//[^/@\s]+@", "//", text)

@@ -172,7 +172,7 @@ def stop_gang(
 
 
 def unit_spec(job: Job, node: str, run_dir: str, run_id: str, unit: str, **values: t.Any) -> NodeObject:
-    """Return the specification of a unit (its fields are listed in ``_node/host_units.py``)."""
+    """Return the specification of a unit (``UnitSpec`` of ``_node/host_units.py``); ``values`` replace defaults."""
     return {
         "run_id": run_id,
         "node": node,

@@ -47,8 +47,12 @@ def check_cluster(
     services: str,
     joining: t.Collection[str] = (),
 ) -> Result:
-    """Return who is what; ``machines``: by host. ``chosen``: this play's hosts.
+    """Return the module's result: the server, the agents, the Nodes to wait for, and what keeps none of them out.
 
+    :param connect: opens the connections; called once the roles are known to make a cluster.
+    :param machines: all machines of the cluster by host, whatever the play is limited to.
+    :param chosen: this play's hosts.
+    :param pods: the range of the pods, such as ``10.42.0.0/16``; ``services`` that of the services.
     :param joining: hosts that join a cluster that is up; other agents that do not answer are left out then.
     :raises MusterError: naming what makes no cluster.
     """

@@ -124,11 +124,11 @@ def ensure_device(options: Options, context: Context) -> ModuleResult:
         authorized=None if options.get("authorized") is None else options["authorized"] is True,
     )
     _check_routes(device, changes)
-    if changes.any and not context.check:
+    if not changes.is_empty and not context.check:
         api.apply(device.id, changes)
     after = changes.apply_to(device)
     return {
-        "changed": changes.any,
+        "changed": not changes.is_empty,
         "device": after.to_dict(),
         "diff": {"before": device.to_dict(), "after": after.to_dict()},
     }
@@ -136,7 +136,7 @@ def ensure_device(options: Options, context: Context) -> ModuleResult:
 
 def _find_device(api: DeviceApi, options: Options) -> Device | None:
     """Return the device of the options. Of several devices with one name, the one that is online is meant."""
-    devices = api.all()
+    devices = api.list_devices()
     ident = options.get("device_id")
     if ident:
         return next((item for item in devices if item.id == ident), None)
@@ -156,7 +156,7 @@ def _ensure_device_absent(api: DeviceApi, device: Device | None, check: bool) ->
         return {"changed": False, "device": None, "diff": {"before": {}, "after": {}}}
     if not check:
         api.delete(device.id)
-        if any(item.id == device.id for item in api.all()):
+        if any(item.id == device.id for item in api.list_devices()):
             raise RefusedError(f"{device.name} ({device.id}) is still listed after it was deleted", "Run it again")
     return {"changed": True, "device": None, "diff": {"before": device.to_dict(), "after": {}}}
 

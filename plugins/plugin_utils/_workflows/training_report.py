@@ -20,9 +20,13 @@ from .shared.state_dir import StateHome, find_run_folder
 def write_run_report(
     home: StateHome, run_id: str | None, names: t.Sequence[str], out: str | None, check: bool
 ) -> dict[str, object]:
-    """Write the report files and return ``{changed, html, json, junit}`` (paths).
+    """Write the report of a run and return ``{changed, html, json, junit}``: the paths of its files.
 
+    Of a comparison, and of a check, ``html`` is the only path.
+
+    :param run_id: None for the newest run.
     :param names: runs to compare on one page instead.
+    :param out: the folder. The default is ``report`` in the run's folder, or ``compare`` in the cluster's.
     """
     if names:
         return _write_comparison(home, names, out, check)

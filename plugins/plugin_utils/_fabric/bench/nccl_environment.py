@@ -15,8 +15,8 @@ import ipaddress
 import typing as t
 
 from ....module_utils._model.errors import InputError
+from ....module_utils._model.harmful_variables import FORBIDDEN
 from ....module_utils._model.island import Island
-from ....module_utils._model.nccl_variables import FORBIDDEN
 from ....module_utils._model.node import Address, Node
 from ....module_utils._model.node_address import choose_address, find_shared_addresses
 from ....module_utils._model.node_environment import PINNED_NETWORK, TOPOLOGY_FILE, bind_to_interface

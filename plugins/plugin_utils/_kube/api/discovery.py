@@ -72,6 +72,7 @@ class Catalog:
         resource = self._added.get(key) or BUILT_IN.get(key)
         if resource is not None:
             return resource
+        # A definition may have been applied since the list was read.
         for fresh in (False, True):
             for entry in self.entries(fresh=fresh):
                 if (entry.resource.api_version, entry.resource.kind) == key:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Create and delete instances at Lambda Cloud (API 1.8 to 1.10): one instance a call, five launches a minute.
+"""Offers and instances of Lambda Cloud (API 1.8 to 1.10): one instance a create call, five launches a minute.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -48,7 +48,7 @@ from ..parsing import (
     unexpected_answer,
     whole,
 )
-from ..sshkeys import KeyRing, blob
+from ..ssh_keys import KeyRing, blob
 from .client import NAME, LambdaClient, error_detail
 from .mapping import STATES, cpu_arch, gpu_memory_gib, to_host
 

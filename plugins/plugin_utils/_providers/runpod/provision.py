@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Create and delete pods and clusters at RunPod (REST v2): pods, and Instant Clusters whose pods share a fast network.
+"""Offers, pods and clusters of RunPod (REST v2): an Instant Cluster is pods that share a fast network.
 
 A name is not unique there and there are no tags: the token is in the name and, for a machine that is renamed, in the
 environment. ``env`` comes back in every answer, so bodies are never kept.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Create and delete instances through Shadeform (API 1.0), whose server deletes them at their deadline.
+"""Offers and instances of Shadeform (API 1.0), whose server deletes them at their deadline.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -49,7 +49,7 @@ from ..parsing import (
     unexpected_answer,
     whole,
 )
-from ..sshkeys import KeyRing, blob
+from ..ssh_keys import KeyRing, blob
 from .client import NAME, ShadeformClient, error_detail
 from .mapping import STATES, to_host
 

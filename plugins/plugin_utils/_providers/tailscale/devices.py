@@ -61,9 +61,9 @@ class Changes:
         )
 
     @property
-    def any(self) -> bool:
-        """Return whether there is anything to do."""
-        return self != Changes()
+    def is_empty(self) -> bool:
+        """Return whether there is nothing to do."""
+        return self == Changes()
 
     def apply_to(self, device: Device) -> Device:
         """Return the device as it is after the changes."""
@@ -78,20 +78,16 @@ class DeviceApi:
         self._client = client
         self._http = client.http
 
-    def all(self) -> list[Device]:
+    def list_devices(self) -> list[Device]:
         """Return all devices of the tailnet itself, not those that others share into it."""
         return [_parse_device(raw) for raw in self._client.devices() if raw.get("isExternal") is not True]
 
     def apply(self, ident: str, changes: Changes) -> None:
         """Apply the changes. Each call sets a complete value, so that it may be repeated."""
-        calls = (
-            ("authorized", {"authorized": changes.authorized}),
-            ("tags", {"tags": changes.tags}),
-            ("routes", {"routes": changes.routes}),
-        )
-        for word, body in calls:
-            if body[word] is not None:
-                request = post_request(route("/device/{id}/", id=ident) + word, body)
+        for name in ("authorized", "tags", "routes"):
+            value = getattr(changes, name)
+            if value is not None:
+                request = post_request(route("/device/{id}/", id=ident) + name, {name: value})
                 self._http.call(request._replace(idempotent=True))
 
     def delete(self, ident: str) -> bool:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Create and delete instances at Vast.ai: an order takes one offer of one host, a container or a VM, on demand.
+"""Offers and instances of Vast.ai: an order takes one offer of one host, a container or a VM, on demand.
 
 The create call is a PUT that creates an instance each time it is sent. The key in its answer is dropped.
 
@@ -30,13 +30,13 @@ from ..base import (
 )
 from ..connection import TOKEN_VARIABLE, ProviderConnection
 from ..parsing import JsonObject, as_mapping, flag, number, objects, positive, text, whole
-from ..sshkeys import KeyRing, blob
+from ..ssh_keys import KeyRing, blob
 from .client import VastClient, error_detail, read_answer
 from .mapping import memory_gib, to_host
 
 _MIB_PER_GIB = 1024
-_LIMIT = 128
-_DISK_GIB = 50
+_MOST_OFFERS = 128
+_DEFAULT_DISK_GIB = 50
 # States that never become running; a stopped instance was outbid or could not be scheduled, and still bills its disk.
 _TERMINAL = ("exited", "unknown", "offline", "stopped", "frozen")
 # The search wants exact names; these are the variants that people mean by the short ones.
@@ -47,6 +47,7 @@ _VARIANTS = {
     "RTX4090": ("RTX 4090",),
     "RTX5090": ("RTX 5090",),
 }
+# The answer to a key of a team's account: its instances get the key one by one, after they were created.
 _TEAM = "team_ssh_keys_not_supported"
 
 
@@ -69,7 +70,7 @@ class VastProvider(MachineProvider):
         vm = query.kind == "vm" or query.k3s_capable is True
         search: dict[str, t.Any] = {
             "type": "ondemand",
-            "limit": _LIMIT,
+            "limit": _MOST_OFFERS,
             "order": [["dph_total", "asc"]],
             "verified": {"eq": True},
             "rentable": {"eq": True},
@@ -81,7 +82,7 @@ class VastProvider(MachineProvider):
         if query.gpu_count:
             search["num_gpus"] = {"in": [query.gpu_count]}
         if query.gpu_model:
-            search["gpu_name"] = {"in": list(_names(query.gpu_model))}
+            search["gpu_name"] = {"in": list(_list_gpu_names(query.gpu_model))}
         if query.max_price_usd_per_hour is not None:
             search["dph_total"] = {"lte": query.max_price_usd_per_hour}
         answer = self._http.call(json_request("POST", "/bundles/", body=search, idempotent=True))
@@ -96,7 +97,7 @@ class VastProvider(MachineProvider):
         body: dict[str, t.Any] = {
             "image": order.image,
             "label": order.name,
-            "disk": float(order.disk_gib or _DISK_GIB),
+            "disk": float(order.disk_gib or _DEFAULT_DISK_GIB),
             "runtype": "ssh_direct",
             "target_state": "running",
             "cancel_unavail": True,
@@ -107,7 +108,7 @@ class VastProvider(MachineProvider):
         if order.user_data:
             body["onstart"] = order.user_data
         path = route("/asks/{id}/", id=order.offer.ref["ask"])
-        answer = send_order(self._http, json_request("PUT", path, body=body), _read_answer, error_detail, self.clock)
+        answer = send_order(self._http, json_request("PUT", path, body=body), _read_created, error_detail, self.clock)
         if team and isinstance(answer, OrderAccepted) and answer.usable:
             return self._attach(answer, order.ssh_public_key or "")
         return answer
@@ -152,11 +153,11 @@ class VastProvider(MachineProvider):
         return blob(key)
 
 
-def _names(model: str) -> tuple[str, ...]:
+def _list_gpu_names(model: str) -> tuple[str, ...]:
     return _VARIANTS.get(model.upper().replace(" ", "").replace("_", ""), (model.replace("_", " "),))
 
 
-def _read_answer(answer: JsonResponse) -> OrderResult | None:
+def _read_created(answer: JsonResponse) -> OrderResult | None:
     data = as_mapping(answer.data)
     ident, error = text(data.get("new_contract")), text(data.get("error"))
     if ident is not None:

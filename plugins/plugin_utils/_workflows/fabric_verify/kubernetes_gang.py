@@ -202,7 +202,7 @@ class _GangFollower(ClusterFollower):
         return len([phase for phase in phases if phase in ("Running", "Succeeded", "Failed")]) >= wanted
 
     def _give_up(self, detail: str) -> None:
-        self._ending = FoundEnd(RunOutcome("failed", 124, "timeout", detail), reads_s=0.0)
+        self._ending = FoundEnd(RunOutcome("failed", 124, "timeout", detail), quiet_s=0.0)
 
 
 def build_gang_job(

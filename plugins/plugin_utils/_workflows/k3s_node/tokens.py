@@ -63,7 +63,7 @@ def check_token(server: NodeClient, given: Secret) -> None:
 def end_tokens(server: NodeClient | None, home: StateHome, node: str | None = None) -> list[str]:
     """End the tokens that the ledger has as open, of one node or of all; return their ids.
 
-    Without a server, which is gone with its tokens, they are over.
+    :param server: None when it was removed, and its tokens with it: then only the ledger is written.
     """
     ended = []
     for lease in [item for item in read_ledger(home.folder).leases.values() if _matches(item, node)]:
@@ -77,17 +77,10 @@ def end_tokens(server: NodeClient | None, home: StateHome, node: str | None = No
                 continue
             evidence = {"listed": False}
         now = time.time()
-        _append(home, make_end_event(lease, "deleted", now))
-        _append(home, make_end_event(lease, "verified", now, evidence))
+        _append(home, make_event(lease, "deleted", now))
+        _append(home, make_event(lease, "verified", now, evidence=evidence))
         ended.append(lease.id or lease.token)
     return ended
-
-
-def make_end_event(
-    lease: Lease, kind: t.Literal["deleted", "verified"], now: float, evidence: dict[str, t.Any] | None = None
-) -> LedgerEvent:
-    """Return the line of the ledger that a token is deleted, or that this is proved."""
-    return make_event(lease, kind, now, evidence=evidence)
 
 
 def _matches(lease: Lease, node: str | None) -> bool:

@@ -12,10 +12,10 @@ import collections.abc
 import typing as t
 
 from ....module_utils._model.errors import MusterError
-from ....module_utils._model.ledger import Lease
+from ....module_utils._model.ledger import Lease, make_event
 from ....module_utils._model.timestamps import format_time
 from ..._provision.ledger.ledger_session import LedgerSession
-from ..k3s_node.tokens import RESOURCE, make_end_event
+from ..k3s_node.tokens import RESOURCE
 
 if t.TYPE_CHECKING:
     from ..._kube.api.client import Client
@@ -45,8 +45,8 @@ def end_join_tokens(
     for lease in tokens:
         evidence = _find_evidence(lease, client, now, problems)
         if evidence:
-            for kind in ("deleted", "verified"):
-                session.record(make_end_event(lease, kind, now, evidence if kind == "verified" else None))
+            session.record(make_event(lease, "deleted", now))
+            session.record(make_event(lease, "verified", now, evidence=evidence))
     return problems
 
 

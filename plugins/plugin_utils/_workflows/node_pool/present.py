@@ -21,7 +21,7 @@ from ....module_utils._model.timestamps import format_time
 from ....module_utils._secrets.scrubber import remember, scrub, scrub_value
 from ..._providers.base import MachineProvider
 from ..._providers.registry import find_providers
-from ..._providers.sshkeys import public_key
+from ..._providers.ssh_keys import public_key
 from ..._provision.api import Prober, Scheduler, ThreadScheduler
 from ..._provision.create import CreateOutcome, Terms, create_pool, read_pool
 from ..._provision.create_plan import failure_reason, first_orders

@@ -21,7 +21,7 @@ from ....module_utils._model.errors import MusterError, plain_lines
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_history import RunHistory
 from ....module_utils._model.run_record import RunEnd
-from ....module_utils._node import files, log_patterns
+from ....module_utils._node import files, metric_lines
 from ....module_utils._secrets.scrubber import scrub
 from ..._hosts import log_follow
 from ..shared import run_record
@@ -78,7 +78,7 @@ class Follower:
         self.progress, self.save, self.drill, self.stop_reason = progress, save, drill, stop_reason
         self.story = RunHistory()
         self.offsets: dict[str, dict[str, t.Any]] = files.read_json(folder / "offsets.json") or {}
-        self.patterns = log_patterns.compile_patterns(job.metrics.patterns)
+        self.patterns = metric_lines.compile_patterns(job.metrics.patterns)
         self.drilled_at: float | None = None
         # Why a drill that is due has killed nothing yet, and what to do.
         self.drill_problem: tuple[str, str] | None = None
@@ -177,7 +177,7 @@ class Follower:
         """Return metrics without those of printed lines that another node has printed, too."""
         lines = []
         for raw in text.splitlines(keepends=True):
-            line = next(files.parse_json_lines(raw), {}) if log_patterns.MARK in raw else {}
+            line = next(files.parse_json_lines(raw), {}) if metric_lines.MARK in raw else {}
             if line.pop("printed", None) is not None:
                 if not self._is_new(node, line):
                     continue
@@ -190,7 +190,7 @@ class Follower:
         if not self.patterns:
             return
         for raw, at in itertools.zip_longest(text.split("\n"), times):
-            for line in log_patterns.parse_lines(self.patterns, raw or "", log_follow.now() if at is None else at):
+            for line in metric_lines.parse_lines(self.patterns, raw or "", log_follow.now() if at is None else at):
                 if self._is_new(node, line):
                     files.append_json(self.folder / "metrics.jsonl", line)
                     self.story.metric(line)

@@ -13,7 +13,7 @@ import functools
 import pathlib
 import typing as t
 
-from ....module_utils._model import fabric_gate, job_backends, nccl_variables, node_environment
+from ....module_utils._model import fabric_gate, harmful_variables, job_backends, node_environment
 from ....module_utils._model.fabric_gate import VerdictRecord
 from ....module_utils._model.job import Job
 from ....module_utils._model.node_environment import Environment
@@ -104,7 +104,7 @@ def plan_cluster_network(
     :param one_island: whether all pods of the job are placed to one island.
     """
     if job.nodes < 2:
-        return NetworkPlan(warnings=nccl_variables.warn_of_variables(job.env, rdma=None))
+        return NetworkPlan(warnings=harmful_variables.warn_of_variables(job.env, rdma=None))
     verdicts = _select_verdicts(entries, nodes, islands)
     known = given if given is not None else _read_environments(verdicts, nodes)
     covered = {name for entry in verdicts for name in entry["nodes"]}
@@ -162,6 +162,6 @@ def _warn(job: Job, verdicts: t.Sequence[VerdictRecord], known: t.Mapping[str, E
     """Return warnings about the job's own variables of NCCL."""
     rdma = any(entry.get("lane") in ("A", "B") for entry in verdicts) if verdicts else None
     return (
-        *nccl_variables.warn_of_variables(job.env, rdma=rdma),
+        *harmful_variables.warn_of_variables(job.env, rdma=rdma),
         *node_environment.list_overridden(known, job.env),
     )

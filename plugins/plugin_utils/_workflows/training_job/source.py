@@ -17,7 +17,7 @@ import typing as t
 from ....module_utils._model import job_checkpoints
 from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.job import Job, to_yaml_names
-from ..._hosts import file_sync, gang
+from ..._hosts import file_sync, gang, git_checkout
 from ..._launch import environment
 from ..._launch.base import RunContext
 
@@ -66,7 +66,7 @@ def read_source(
     for wanted in _list_trees(job):
         folder = pathlib.Path(base, wanted.ref).expanduser()
         if wanted.source == "git":
-            folder, commit = file_sync.checkout_git(wanted.ref, cache, wanted.option)
+            folder, commit = git_checkout.checkout_git(wanted.ref, cache, wanted.option)
         tree = file_sync.read_tree(folder, wanted.option, is_code=wanted.source == "path")
         if wanted.source:
             code_sha = tree.sha256

@@ -105,7 +105,7 @@ class ClusterFollower(Follower):
                 if self.pending.take_attempts(len(self.story.attempts)):
                     self.rules.take_attempt()
                     self.losses.take_attempt(self.story.attempts[-2] if len(self.story.attempts) > 1 else None)
-                if self._ending and not self._reads_on(self._ending):
+                if self._ending and not self._must_wait(self._ending):
                     return self._finish(self._ending.outcome)
                 self._drill_if_due()
                 self._force_delete()
@@ -181,7 +181,7 @@ class ClusterFollower(Follower):
             self.record_event("log_gap", detail=gap)
         return dataclasses.replace(outcome, detail="; ".join([outcome.detail, *gaps]))
 
-    def _reads_on(self, ending: FoundEnd) -> bool:
+    def _must_wait(self, ending: FoundEnd) -> bool:
         """Return whether something of a run that has ended is still to come: pods, lines, or why a node is silent."""
         if not self._listed:
             # Its pods, and with them their logs, are not known yet.
@@ -189,7 +189,7 @@ class ClusterFollower(Follower):
         alive = {uid: pod for uid, pod in self.pods.items() if not is_over(pod) and uid not in self.forced.forced}
         silent = any(pod["metadata"].get("deletionTimestamp") and pod["spec"].get("nodeName") for pod in alive.values())
         reading = self.sources.is_reading() or self.logs.is_away(self.pods)
-        return ending.reads_on(reading, bool(alive), silent)
+        return ending.must_wait(reading, bool(alive), silent)
 
     def _take_item(self, source: str, value: t.Any) -> None:
         if source == "line":
@@ -371,7 +371,7 @@ class ClusterFollower(Follower):
             self.restore()
         self.hindrances.take(cause)
         if not self.story.attempts and self._ending is None and self.pending.is_final(cause):
-            self._ending = FoundEnd(RunOutcome("failed", 1, cause.code, cause.text), reads_s=0.0)
+            self._ending = FoundEnd(RunOutcome("failed", 1, cause.code, cause.text), quiet_s=0.0)
         if self.pending.is_new(cause):
             self.progress.say(cause.text)
             self.record_event("cluster", detail=cause.text)
@@ -382,7 +382,7 @@ class ClusterFollower(Follower):
         cause = self.hindrances.overdue(lambda item: not queued and keeps_waiting(item, self.pods, begun))
         if cause is not None and self._ending is None:
             detail = self.hindrances.describe(cause)
-            self._ending = FoundEnd(RunOutcome("failed", 1, cause.code, detail), reads_s=0.0)
+            self._ending = FoundEnd(RunOutcome("failed", 1, cause.code, detail), quiet_s=0.0)
 
     def _read_log(self, node: str) -> str:
         return read_tail(self.folder / run_record.log_file(node))

@@ -1,14 +1,12 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Folders by content, checkouts from real git repositories, and transfers that only send what is missing."""
+"""Folders by content, and transfers that only send what is missing."""
 
 from __future__ import annotations
 
 import os
 import pathlib
-import shutil
-import subprocess
 import typing as t
 
 import pytest
@@ -19,8 +17,6 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._node import host_blobs
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import file_sync
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
-
-needs_git = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
 
 
 def write(root: pathlib.Path, files: t.Mapping[str, bytes]) -> pathlib.Path:
@@ -129,93 +125,6 @@ def test_a_file_that_changes_while_it_is_copied_is_told(tmp_path: pathlib.Path) 
     (root / "a").write_bytes(b"new")
     with pytest.raises(RefusedError, match="^n: 1 files arrived damaged or changed while being copied. Run again$"):
         file_sync.send_files(Node(tmp_path / "node"), [tree], {tree.files[0].sha256: 0}, 1 << 30)
-
-
-def git(root: pathlib.Path, *argv: str) -> str:
-    identity = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "init.defaultBranch=main"]
-    return subprocess.run(
-        ["git", *identity, *argv], cwd=root, check=True, capture_output=True, text=True
-    ).stdout.strip()
-
-
-@pytest.fixture
-def repository(tmp_path: pathlib.Path) -> pathlib.Path:
-    root = write(tmp_path / "origin", {"train.py": b"one"})
-    git(root, "init", "--quiet")
-    git(root, "add", ".")
-    git(root, "commit", "--quiet", "-m", "one")
-    git(root, "tag", "v1")
-    write(root, {"train.py": b"two"})
-    git(root, "commit", "--quiet", "-a", "-m", "two")
-    return root
-
-
-@needs_git
-def test_a_revision_is_checked_out_once_below_the_cache(repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    cache = tmp_path / "cache"
-    folder, commit = file_sync.checkout_git(f"file://{repository}@v1", cache, "o")
-    assert (folder / "train.py").read_bytes() == b"one" and commit == git(repository, "rev-parse", "v1")
-    head, newest = file_sync.checkout_git(f"file://{repository}", cache, "o")
-    assert (head / "train.py").read_bytes() == b"two" and newest == git(repository, "rev-parse", "HEAD")
-    assert file_sync.checkout_git(f"file://{repository}@v1", cache, "o") == (folder, commit)
-    assert not (folder / ".git").exists() and folder.stat().st_mode & 0o777 == 0o700
-
-
-@needs_git
-@pytest.mark.parametrize("ref", ["{}@no-such", "{}-no-such-folder"])
-def test_what_git_cannot_do_is_one_line(repository: pathlib.Path, tmp_path: pathlib.Path, ref: str) -> None:
-    with pytest.raises(InputError, match="^job.code.ref: git failed: ") as caught:
-        file_sync.checkout_git("file://" + ref.format(repository), tmp_path / "cache", "job.code.ref")
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("ref", ["--upload-pack=touch x", "https://example.org/x@--output=x"])
-def test_an_option_is_no_repository(tmp_path: pathlib.Path, ref: str) -> None:
-    with pytest.raises(InputError, match="must not start with '-'"):
-        file_sync.checkout_git(ref, tmp_path, "o")
-
-
-def test_a_token_in_a_url_is_never_shown(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tool = tmp_path / "git"
-    tool.write_text(
-        "#!/bin/sh\necho \"fatal: unable to access 'https://me:geheim-42@host.example/x/': 403\" >&2\nexit 128\n"
-    )
-    tool.chmod(0o700)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    with pytest.raises(InputError) as caught:
-        file_sync.checkout_git("https://me:geheim-42@host.example/x", tmp_path / "cache", "o")
-    assert str(caught.value) == "o: git failed: fatal: unable to access 'https://host.example/x/': 403"
-
-
-def test_a_controller_without_git_says_so(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match="git did not answer: FileNotFoundError"):
-        file_sync.checkout_git("https://example.org/x", tmp_path / "cache", "o")
-
-
-@needs_git
-def test_a_branch_with_a_slash_is_a_revision(repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    git(repository, "branch", "feature/x", "v1")
-    folder, _ = file_sync.checkout_git(f"file://{repository}@feature/x", tmp_path / "cache", "o")
-    assert (folder / "train.py").read_bytes() == b"one"
-
-
-@needs_git
-def test_a_checkout_that_was_cut_is_made_again(
-    repository: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = file_sync._run_git
-
-    def cut(argv: list[str], option: str) -> str:
-        if "checkout" in argv:
-            raise InputError(option, "git did not answer: TimeoutExpired")
-        return real(argv, option)
-
-    with monkeypatch.context() as patch, pytest.raises(InputError):
-        patch.setattr(file_sync, "_run_git", cut)
-        file_sync.checkout_git(f"file://{repository}@v1", tmp_path / "cache", "o")
-    folder, _ = file_sync.checkout_git(f"file://{repository}@v1", tmp_path / "cache", "o")
-    assert (folder / "train.py").exists()
 
 
 def test_a_name_that_is_no_text_is_told(tmp_path: pathlib.Path) -> None:

@@ -26,26 +26,28 @@ _SILENT_S = 75.0
 class FoundEnd:
     """How a run ended, and until when its last lines are waited for.
 
-    :param by_engine: its engine says that it ended; otherwise it was told to end, and may do so for ``saves_s``.
-    :param reads_s: for how long nothing may come.
+    :param by_engine: its engine says that it ended; otherwise it was asked to end.
+    :param saves_s: seconds that a run which was asked to end may take to save.
+    :param quiet_s: after so many seconds without a line the rest is given up.
     """
 
     def __init__(
-        self, outcome: RunOutcome, *, by_engine: bool = False, saves_s: float = 0.0, reads_s: float = _QUIET_S
+        self, outcome: RunOutcome, *, by_engine: bool = False, saves_s: float = 0.0, quiet_s: float = _QUIET_S
     ) -> None:
         self.outcome, self._by_engine = outcome, by_engine
         self._began = self._line_at = time.monotonic()
-        self._limit_s = reads_s + saves_s
-        self._reads_s = reads_s
+        self._limit_s = quiet_s + saves_s
+        self._quiet_s = quiet_s
 
     def take_line(self) -> None:
         """Note that a line was read."""
         self._line_at = time.monotonic()
 
-    def reads_on(self, reading: bool, alive: bool, silent: bool) -> bool:
-        """Return whether to wait on.
+    def must_wait(self, reading: bool, alive: bool, silent: bool) -> bool:
+        """Return whether more lines may come.
 
-        :param reading: whether a log is still being read. :param alive: whether a container of the run still runs.
+        :param reading: whether a log is still being read.
+        :param alive: whether a container of the run still runs.
         :param silent: whether a pod is being deleted whose end its node has not confirmed.
         """
         now = time.monotonic()
@@ -54,7 +56,7 @@ class FoundEnd:
             return True
         if not reading or now <= self._began + self._limit_s:
             return reading
-        return self._by_engine and not alive and now <= self._line_at + self._reads_s
+        return self._by_engine and not alive and now <= self._line_at + self._quiet_s
 
 
 def is_over(pod: KubeObject) -> bool:

@@ -10,8 +10,8 @@ import dataclasses
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.harmful_variables import FORBIDDEN
 from ansible_collections.muster.training.plugins.module_utils._model.island import Island
-from ansible_collections.muster.training.plugins.module_utils._model.nccl_variables import FORBIDDEN
 from ansible_collections.muster.training.plugins.module_utils._model.node import (
     Address,
     Addresses,

@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.lease impor
 )
 from ansible_collections.muster.training.plugins.module_utils._model.offer import OfferQuery
 from ansible_collections.muster.training.plugins.plugin_utils._providers.lambda_cloud.provision import LambdaProvider
-from ansible_collections.muster.training.plugins.plugin_utils._providers.sshkeys import key_name
+from ansible_collections.muster.training.plugins.plugin_utils._providers.ssh_keys import key_name
 from ansible_collections.muster.training.tests.fakes.cycle import KEY
 from ansible_collections.muster.training.tests.support.scripted_http import Call
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._providers.orders import (

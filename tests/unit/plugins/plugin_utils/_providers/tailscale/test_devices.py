@@ -14,9 +14,9 @@ DEVICE = Device("n1", "a.example.ts.net", "a", True, True, ("tag:x", "tag:y"), (
 
 def test_only_what_differs_is_a_change_and_order_does_not_count() -> None:
     same = Changes.between(DEVICE, tags=("tag:y", "tag:x"), routes=("10.0.0.0/8",), authorized=True)
-    assert not same.any and same.apply_to(DEVICE) == DEVICE
+    assert same.is_empty and same.apply_to(DEVICE) == DEVICE
     changes = Changes.between(DEVICE, tags=("tag:x",), routes=None, authorized=False)
-    assert changes == Changes(tags=("tag:x",), authorized=False) and changes.any
+    assert changes == Changes(tags=("tag:x",), authorized=False) and not changes.is_empty
 
 
 def test_an_empty_list_is_a_value() -> None:

@@ -37,20 +37,20 @@ def test_logs_of_ended_containers_are_read_for_as_long_as_lines_come(clock: t.An
         clock.at += 19.0
         ending.take_line()
         other.take_line()
-        assert ending.reads_on(True, alive=False, silent=False)
-    assert not other.reads_on(True, alive=True, silent=False)
-    assert not ending.reads_on(False, alive=False, silent=False), "nothing is read any more"
+        assert ending.must_wait(True, alive=False, silent=False)
+    assert not other.must_wait(True, alive=True, silent=False)
+    assert not ending.must_wait(False, alive=False, silent=False), "nothing is read any more"
     clock.at += 21.0
-    assert not ending.reads_on(True, alive=False, silent=False), "nothing has come for long"
+    assert not ending.must_wait(True, alive=False, silent=False), "nothing has come for long"
 
 
 def test_a_run_that_was_told_to_end_has_its_time_to_save_and_no_more(clock: t.Any) -> None:
     ending = FoundEnd(DONE, saves_s=30.0)
     clock.at += 49.0
     ending.take_line()
-    assert ending.reads_on(True, alive=True, silent=False)
+    assert ending.must_wait(True, alive=True, silent=False)
     clock.at += 2.0
-    assert not ending.reads_on(True, alive=True, silent=False) and not ending.reads_on(True, alive=False, silent=True)
+    assert not ending.must_wait(True, alive=True, silent=False) and not ending.must_wait(True, alive=False, silent=True)
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_only_a_crash_may_turn_out_to_be_a_lost_node(
 ) -> None:
     ending = FoundEnd(outcome, by_engine=by_engine)
     clock.at += 74.0
-    assert ending.reads_on(False, alive=True, silent=True) is waits
+    assert ending.must_wait(False, alive=True, silent=True) is waits
     clock.at += 2.0
-    assert not ending.reads_on(False, alive=True, silent=True)
+    assert not ending.must_wait(False, alive=True, silent=True)
 
 
 def test_a_pod_is_over_by_the_word_of_its_node() -> None:

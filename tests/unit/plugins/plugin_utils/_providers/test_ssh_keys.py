@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
-from ansible_collections.muster.training.plugins.plugin_utils._providers.sshkeys import KeyRing, public_key
+from ansible_collections.muster.training.plugins.plugin_utils._providers.ssh_keys import KeyRing, public_key
 from ansible_collections.muster.training.tests.fakes.cycle import KEY
 
 

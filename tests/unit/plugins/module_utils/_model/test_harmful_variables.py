@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.nccl_variables import warn_of_variables
+from ansible_collections.muster.training.plugins.module_utils._model.harmful_variables import warn_of_variables
 
 HARMFUL = [
     ("NCCL_P2P_DISABLE", "1", "host memory"),

@@ -1,0 +1,79 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The code of a job from git: one commit, checked out on the controller, from where it is sent like any folder.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+
+from ...module_utils._model.errors import InputError
+
+_LIMIT_S = 300
+
+
+def checkout_git(ref: str, cache: pathlib.Path, option: str) -> tuple[pathlib.Path, str]:
+    """Check out ``URL@REVISION`` below ``cache`` and return (folder, commit).
+
+    :raises InputError: for ``option``, with git's own last line.
+    """
+    url, revision = split_ref(ref)
+    if url.startswith("-") or revision.startswith("-"):
+        raise InputError(option, "must not start with '-'")
+    repository = cache / hashlib.sha256(url.encode()).hexdigest()[:16]
+    repository.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _run_git(["init", "--quiet", "--bare", str(repository)], option)
+    _run_git(["-C", str(repository), "fetch", "--quiet", "--depth=1", url, revision], option)
+    commit = _run_git(["-C", str(repository), "rev-parse", "FETCH_HEAD"], option).strip()
+    folder = cache / commit
+    if not folder.exists():
+        # Under another name until it is whole, so that an interrupted checkout is not used.
+        with tempfile.TemporaryDirectory(prefix=".checkout-", dir=cache) as checkout:
+            _run_git(
+                ["-C", str(repository), f"--work-tree={checkout}", "checkout", "--quiet", "--force", commit, "--", "."],
+                option,
+            )
+            shutil.copytree(checkout, folder.with_name(f".{commit}"), symlinks=True, dirs_exist_ok=True)
+        os.replace(folder.with_name(f".{commit}"), folder)
+    return folder, commit
+
+
+def split_ref(ref: str) -> tuple[str, str]:
+    """Return (URL, revision) of ``URL@REVISION``; an ``@`` in the URL's user part does not start a revision."""
+    scheme, separator, rest = ref.partition("://")
+    if not separator:
+        scheme, rest = "", ref
+    # After the host (URL), or after the colon of user@host:path.
+    start = rest.find("/") if separator else rest.find(":") + 1
+    host, path = rest[: max(start, 0)], rest[max(start, 0) :]
+    path, _unused, revision = path.rpartition("@") if "@" in path else (path, "", "HEAD")
+    return f"{scheme}{separator}{host}{path}", revision or "HEAD"
+
+
+def _run_git(argv: list[str], option: str) -> str:
+    env = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+    try:
+        result = subprocess.run(["git", *argv], capture_output=True, text=True, timeout=_LIMIT_S, check=False, env=env)
+    except subprocess.TimeoutExpired as exc:
+        raise InputError(option, f"git did not answer within {_LIMIT_S} s", "Check the address") from exc
+    except OSError as exc:
+        reason = (exc.strerror or "failed").lower()
+        raise InputError(option, f"git cannot be run ({reason})", "Install git on the controller") from exc
+    if result.returncode != 0:
+        last = (result.stderr.strip().splitlines() or ["no output"])[-1]
+        # A URL may carry a token; git quotes it in its messages.
+        raise InputError(option, "git failed: " + _without_credentials(last)[:200])
+    return result.stdout
+
+
+def _without_credentials(text: str) -> str:
+    return re.sub(r"//[^/@\s]+@", "//", text)
