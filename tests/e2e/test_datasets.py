@@ -133,7 +133,7 @@ def test_a_mounted_dataset_must_be_on_every_node(services: ServiceWorld) -> None
         ({"prefix": "nams"}, ["job.datasets.text", "no objects begin with 'nams'"]),
         ({"binding": "stor"}, ["did you mean 'store'?"]),
         ({"prefix": "a/../b"}, ["job.datasets.text.prefix", "must not contain '..'"]),
-        ({"path": "x"}, ["job.datasets.text.path", "exclude each other"]),
+        ({"path": "x"}, ["job.datasets.text.path", "cannot be used with binding"]),
         ({"mode": "mount", "path": "/x"}, ["job.datasets.text.binding", "a bucket is not mounted"]),
         ({"read_only": False}, ["job.datasets.text.read_only"]),
     ],

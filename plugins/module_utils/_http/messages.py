@@ -101,7 +101,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         plain = value.isascii() and (value.isprintable() or value.replace("\t", " ").isprintable())
         if not name or not _TOKEN.issuperset(name) or not plain:
-            raise InputError(f"header {name!r}", "has a name or value that cannot be sent")
+            raise InputError(f"header {name!r}", "has characters in its name or value that HTTP does not allow")
 
 
 def json_request(

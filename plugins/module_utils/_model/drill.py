@@ -53,7 +53,7 @@ def parse_drill(value: t.Any, world_size: int, nodes: t.Sequence[str], nproc: in
     """
     drill = f.section(Drill)(value, "drill")
     if (drill.at_step is None) == (drill.after_s is None):
-        raise InputError("drill.at_step", "one of at_step and after_s is required")
+        raise InputError("drill.at_step", "set either at_step or after_s, and not both")
     if drill.seconds is not None and drill.target != "cut":
         raise InputError("drill.seconds", f"has no effect with target: {drill.target}", "Use target: cut")
     rank = drill.rank

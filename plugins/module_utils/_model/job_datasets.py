@@ -75,7 +75,7 @@ def _check_mount(job: Job, dataset: Dataset, option: str) -> None:
 def _check_bound(dataset: Dataset, option: str) -> None:
     if dataset.path is not None:
         raise InputError(
-            f"{option}.path", "and binding exclude each other", "prefix names a folder or an object of the bucket"
+            f"{option}.path", "cannot be used with binding", "In prefix, name a folder or an object of the bucket"
         )
     if ".." in (dataset.prefix or "").split("/"):
         raise InputError(f"{option}.prefix", "must not contain '..'")

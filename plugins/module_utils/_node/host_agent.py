@@ -8,7 +8,7 @@ installed copy afterwards; this folder is flat because it travels as one package
 request to the answer; a refusal is ``{"problem": text}``, with ``fix`` where there is one.
 
 Every request has ``op`` and ``node`` (the inventory name); ``run_id`` names a run, and ``state_root`` another state
-folder. What else an operation takes is in its docstring.
+folder. The docstring of an operation lists its other keys.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -44,7 +44,7 @@ def op_info(request: NodeRequest) -> dict[str, t.Any]:
     - ``python``: the interpreter, with the versions of ``packages`` under ``env`` and the syntax of ``script``.
     - ``tools`` (names): their paths. ``ports`` ([host, port]): what keeps each from being opened.
     - ``paths``: what keeps each from being written. ``files``: whether each can be read.
-    - ``checkpoints`` (options of the job): whether one is here. ``facts``: all facts of the node (facts.py).
+    - ``checkpoints`` (options of the job): whether one is here. ``facts``: all facts of the node, as facts.py has them.
     """
     state = _state_dir(request)
     answer: dict[str, t.Any] = {"state_dir": str(state), "home": str(files.home_dir()), **host_preflight.read_basics()}

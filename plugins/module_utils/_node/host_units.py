@@ -27,7 +27,7 @@ from . import files, processes
 _RUN_S = 20
 
 
-class Endpoint(t.TypedDict, total=False):
+class UnitAddress(t.TypedDict, total=False):
     """An address and port; ``seconds`` is how long to wait for it."""
 
     host: str
@@ -58,8 +58,8 @@ class UnitSpec(t.TypedDict, total=False):
     max_lost: int
     launcher_restarts: int
     fatal_exit_codes: list[int]
-    wait_for: Endpoint | None
-    listen: Endpoint | None
+    wait_for: UnitAddress | None
+    listen: UnitAddress | None
     secrets: str | None
     secret_files: list[str]
     # Where samples of the node's use go.

@@ -57,7 +57,7 @@ def find(name: str, version: str, architecture: str, file: str = "") -> Download
     """
     known = [item for item in entries() if item.name == name and item.architecture in (architecture, "any")]
     if not known:
-        raise InputError(name, f"there is none for {architecture}", f"Known are: {_list_architectures(name)}")
+        raise InputError(name, f"has no download for {architecture}", f"It has some for: {_list_architectures(name)}")
     exact = next((item for item in known if item.version == version and file in ("", item.file)), None)
     if exact:
         return exact

@@ -208,11 +208,11 @@ def _explain(exc: Exception, access: VaultAccess, path: str, option: str) -> Exc
     kind = type(exc).__name__
     if kind in ("Forbidden", "Unauthorized") and "renew" in path:
         # Says nothing of what is to be renewed: that may be valid for long.
-        return RefusedError(f"{option}: the token may not renew it at {access.address}", "Allow it, or get a new token")
+        return RefusedError(f"{option}: the token may not renew its lease at {access.address}", "Allow it in a policy")
     if kind == "Forbidden":
         return InputError(option, f"the token may not read {path} of {access.address}", "Allow it in a policy")
     if kind == "InvalidRequest" and "renew" in path:
-        return InputError(option, f"it has ended, or reached the longest time that {access.address} allows")
+        return InputError(option, f"its lease has ended, or is as long as {access.address} allows")
     if kind == "InvalidPath":
         return InputError(option, f"{path} does not exist in {access.address}", "Check mount and path")
     if kind in ("VaultDown", "VaultNotInitialized"):

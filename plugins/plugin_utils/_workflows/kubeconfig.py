@@ -56,7 +56,7 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool) -> dict[s
     account, namespace = str(options["account"]), str(options["namespace"])
     if int(options["lifetime_s"]) < _LEAST_S:
         raise InputError(
-            "lifetime_s", f"must be {_LEAST_S} at least", "The API server does not issue tokens with a shorter lifetime"
+            "lifetime_s", f"must be at least {_LEAST_S}", "The API server does not issue tokens with a shorter lifetime"
         )
     path = _file_path(options, namespace)
     answer: dict[str, object] = {"path": str(path), "account": account, "namespace": namespace, "expires_at": None}

@@ -87,7 +87,7 @@ def _find_problem(tests: NcclTests, text: str) -> str:
         return "nccl-tests did not print a table"
     if tests.rows and tests.average_gb_s is None and tests.out_of_bounds is None and not tests.concluded:
         return "the output of nccl-tests ends before its summary"
-    return "a row of the table is broken" if tests.broken_rows else ""
+    return "a row of the table that nccl-tests printed cannot be read" if tests.broken_rows else ""
 
 
 def _build_row(row: NcclTestsRow) -> BenchRow | None:

@@ -22,10 +22,10 @@ Delta = tuple[int, int]
 
 
 def _parse_delta(value: object, path: str) -> Delta:
-    """A counter before and after."""
+    """Return a counter before and after the measurement."""
     items = f.list_of(f.integer(0, 2**63))(value, path)
     if len(items) != 2:
-        raise InputError(path, "must be the values before and after")
+        raise InputError(path, "must be a list of two counters, before and after the measurement")
     return items[0], items[1]
 
 

@@ -71,7 +71,8 @@ def find_negative_scaling(throughputs: t.Mapping[int, float]) -> str:
     best_nodes, best = 0, 0.0
     for nodes in sorted(throughputs):
         if best and throughputs[nodes] < best * SCALING_LOSS:
-            return f"{nodes} nodes do {throughputs[nodes]:.4g} per second, {best_nodes} nodes did {best:.4g}"
+            now = f"{nodes} nodes do {throughputs[nodes]:.4g} samples or tokens per second"
+            return f"{now}, {best_nodes} nodes did {best:.4g}"
         if throughputs[nodes] >= best:
             best_nodes, best = nodes, throughputs[nodes]
     return ""

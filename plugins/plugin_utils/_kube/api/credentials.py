@@ -35,7 +35,7 @@ class Credential:
     """The ``Auth`` of the transport: headers, and a renewed credential once after a 401.
 
     ``new_certificate`` is called with the PEM text when an exec plugin returns another client certificate than the one
-    in use. ``cluster`` is what a plugin is told of the cluster if it asks (``provideClusterInfo``).
+    in use. ``cluster`` goes to a plugin that asks for it (``provideClusterInfo``).
     """
 
     def __init__(self, user: KubeUser, clock: Clock = SYSTEM_CLOCK) -> None:

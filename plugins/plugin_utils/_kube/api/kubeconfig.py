@@ -307,7 +307,7 @@ def _impersonation_headers(user: Mapping[str, object]) -> t.Iterator[tuple[str, 
     if not isinstance(groups, list):
         raise InputError("kubeconfig as-groups", "must be a list")
     if len(groups) > 1:
-        raise InputError("kubeconfig as-groups", "more than one group cannot be impersonated")
+        raise InputError("kubeconfig as-groups", "must name one group: several cannot be impersonated")
     for group in groups:
         yield "Impersonate-Group", str(group)
 

@@ -31,7 +31,7 @@ def run(
     kinds = tuple(options.get("prune_kinds") or ())
     prune = Prune({str(key): str(value) for key, value in labels.items()}, kinds) if options.get("prune") else None
     if not objects and prune is None:
-        raise InputError("objects", "there is nothing to apply")
+        raise InputError("objects", "there is nothing to apply", "Give manifests, or prune with prune_labels")
     client = open_client(options, base, tell)
     result = apply(
         client,

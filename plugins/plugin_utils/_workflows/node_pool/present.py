@@ -172,7 +172,7 @@ def _parse_terms(options: Options, base: pathlib.Path) -> Terms:
     line = public_key(key or _read_text(base, file, "ssh_public_key_file"))
     data = str(options.get("user_data") or "")
     if len(data.encode()) > _USER_DATA_LIMIT:
-        raise InputError("user_data", "is larger than a megabyte")
+        raise InputError("user_data", "is larger than a megabyte", "Fetch what is large from a store")
     _remember_script(data)
     timeout_s = validators.decimal(0)(options["release_timeout_s"], "release_timeout_s")
     return Terms(line, data or None, timeout_s)

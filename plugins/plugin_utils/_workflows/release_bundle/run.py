@@ -54,7 +54,7 @@ def run(options: t.Mapping[str, t.Any], sources: t.Sequence[str], base: pathlib.
     versions = {str(name): str(version) for name, version in (options.get("versions") or {}).items()}
     for name in versions:
         if name not in names:
-            raise InputError("versions", f"'{name}' is not downloaded", f"Known are: {', '.join(sorted(names))}")
+            raise InputError("versions", f"'{name}' is not one of the downloads", f"Known: {', '.join(sorted(names))}")
     order = BundleOrder(
         base / pathlib.Path(str(options["path"])).expanduser(),
         find_lock(sources, base, options.get("lock_file")),

@@ -35,6 +35,6 @@ def _open(text: str, cluster: str) -> StateStore:
     if setting.s3 is not None:
         return S3State(setting.s3, read_s3_keys(setting.s3.secret_ref, "muster_state.s3"), cluster)
     if setting.kubernetes is None:
-        raise InputError("muster_state.store", "is not a remote one")
+        raise InputError("muster_state.store", "is local: there is no store to open")
     options = {"kubeconfig": setting.kubernetes.kubeconfig, "context": setting.kubernetes.context}
     return SecretState(open_client(options, pathlib.Path.cwd()), setting.kubernetes.namespace, cluster)

@@ -129,7 +129,7 @@ def open_bound(
     binding = bindings.load_binding(home, name, _OPTION)
     resource = require_resource(binding, "object_store", "checkpoints", _OPTION)
     if "write" not in binding.access_modes:
-        raise InputError(_OPTION, f"'{name}' is only read (access_modes)", "Bind a store that may be written")
+        raise InputError(_OPTION, f"the binding '{name}' is read-only (access_modes)", "Bind one that may be written")
     require_reachable(binding, nodes, vantage, _OPTION)
     return BoundCheckpoints(job, run_id, binding, credentials.open_signer(binding, _OPTION), resource.ref)
 

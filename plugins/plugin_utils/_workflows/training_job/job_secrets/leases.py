@@ -174,8 +174,8 @@ class RunCredentials:
         if held.binding is None and access.address != held.address:
             # Variables name another service since then, whose token is not for this one.
             raise RefusedError(
-                f"{option}: it is at {held.address}, and the token is for {access.address}",
-                "Name that address and its token",
+                f"{option}: {held.address} made it, and the token is for {access.address}",
+                f"Give the address {held.address} and a token for it",
             )
         return dataclasses.replace(access, address=held.address)
 

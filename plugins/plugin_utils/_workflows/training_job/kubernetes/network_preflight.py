@@ -113,7 +113,7 @@ def _wait_for_pods(client: Client, plan: KubePlan, main: KubeObject, progress: P
     if outcome.end == "timeout":
         raise RefusedError(
             f"the network test {plan.namespace}/{wish.name} did not end within {_LIMIT_S:.0f} s: {outcome.summary()}",
-            "Check what its pods wait for",
+            f"Check what its pods wait for: kubectl -n {plan.namespace} describe pods",
         )
     if outcome.end != "done":
         said = _read_errors(client, plan, main) or outcome.summary() or outcome.end

@@ -44,7 +44,7 @@ def test_another_version_has_the_same_kind_of_url_and_no_digest() -> None:
 
 
 def test_an_architecture_without_an_entry_is_refused() -> None:
-    with pytest.raises(InputError, match=r"k3s: there is none for riscv64\. Known are: amd64, arm64"):
+    with pytest.raises(InputError, match=r"k3s: has no download for riscv64\. It has some for: amd64, arm64"):
         downloads.find("k3s", downloads.default_version("k3s"), "riscv64")
 
 

@@ -106,7 +106,7 @@ def test_a_credential_is_made_renewed_and_revoked() -> None:
     with Api(mounts(**answers)) as api:
         asked = access(api.url)
         vault.revoke(asked, lease, "job.x")
-        with pytest.raises(InputError, match="it has ended, or reached the longest time"):
+        with pytest.raises(InputError, match="its lease has ended, or is as long as"):
             vault.renew(asked, lease, "job.x")
         with pytest.raises(RefusedError, match="gives no credential with a lease"):
             vault.issue(asked, "database/creds/x", "job.x", {})

@@ -97,7 +97,7 @@ def options(**more: t.Any) -> dict[str, t.Any]:
 
 
 def test_options_that_cannot_be() -> None:
-    with pytest.raises(InputError, match="lifetime_s: must be 600 at least"):
+    with pytest.raises(InputError, match="lifetime_s: must be at least 600"):
         subject.run(options(lifetime_s=599), pathlib.Path("/"), False)
     with pytest.raises(InputError, match="path: x/y is not absolute"):
         subject.run(options(path="x/y"), pathlib.Path("/"), False)

@@ -67,8 +67,10 @@ def _find_left(client: Client, ref: BackendRef, run_id: str, folder: pathlib.Pat
         live = client.get(ref.kind_name, ref.name, ref.namespace)
         pods = client.list("v1/Pod", ref.namespace, labels=gang_selector(run_id)).items
     except MusterError as error:
-        forget = f"where its cluster no longer exists, delete {folder}"
-        return f"what of it still runs could not be read ({error.message}; {forget})"
+        return (
+            f"its cluster could not be asked which of its pods still run ({error.message}); "
+            f"if that cluster no longer exists, delete {folder}"
+        )
     there = live is not None and (not ref.uid or live["metadata"].get("uid") == ref.uid)
     parts = [f"{ref.kind} {ref.namespace}/{ref.name}"] if there else []
     running = [pod for pod in pods if not is_over(pod)]

@@ -45,7 +45,9 @@ def test_more_nodes_that_do_less_fail_whatever_the_gate() -> None:
     slow = points(document(1, 0.1), document(2, 0.11), document(4, 0.4))
     judged = subject.judge_scaling(slow, passes=0.0, fails=0.0)
     assert judged.outcome == "fail"
-    assert judged.reasons[0].startswith("negative_scaling: 4 nodes do 1000 per second, 2 nodes did 1818")
+    assert judged.reasons[0].startswith(
+        "negative_scaling: 4 nodes do 1000 samples or tokens per second, 2 nodes did 1818"
+    )
     assert "enlarge the batch" in judged.reasons[0]
 
 

@@ -167,7 +167,7 @@ def test_it_is_renewed_before_its_end(work: Work, service: Service) -> None:
 @pytest.mark.parametrize(
     ("lasts", "words"),
     [
-        (InputError("x", "it has ended, or reached the longest time"), "reached the longest time"),
+        (InputError("x", "its lease has ended, or is as long as"), "is as long as"),
         (RefusedError("http://bao: no connection"), "no connection"),
     ],
 )

@@ -46,5 +46,5 @@ def test_a_cluster_that_does_not_answer_leaves_it_open() -> None:
         raise TransportError("connection refused")
 
     found = cancel._find_left(t.cast(t.Any, types.SimpleNamespace(get=away)), REF, "r", pathlib.Path("/state/r"))
-    assert found.startswith("what of it still runs could not be read (connection refused; ")
+    assert found.startswith("its cluster could not be asked which of its pods still run (connection refused); ")
     assert "delete /state/r" in found and issubclass(TransportError, MusterError)
