@@ -84,12 +84,6 @@ class Island:
         """Return whether its collectives travel by RDMA."""
         return self.link in ("ib", "roce")
 
-    @property
-    def slow(self) -> bool:
-        """Return whether a synchronous job here needs a warning: Ethernet below 10 Gb/s, or a mesh."""
-        below = self.nic_rate_gbps is not None and self.nic_rate_gbps < 10
-        return self.lane in ("D", "E") or (self.link == "ethernet" and below)
-
     @classmethod
     def from_dict(cls, value: t.Any, path: str = "island") -> Island:
         """Return the island in ``value``; raise InputError with the dotted path of what cannot be read."""

@@ -386,9 +386,7 @@ def _check_secret_names(job: Job) -> None:
                 f"job.secret_refs.{ref.name}.binding", f"has no effect with from: {ref.source}", "Leave it out"
             )
         if ref.name in job.env:
-            raise InputError(
-                f"job.env.{ref.name}", "is also the name of a secret", "Leave one of them out"
-            )
+            raise InputError(f"job.env.{ref.name}", "is also the name of a secret", "Leave one of them out")
 
 
 def _check_variables(job: Job) -> None:

@@ -43,11 +43,6 @@ class FileTree:
     sha256: str
     ignored: tuple[str, ...] = ()
 
-    @property
-    def bytes(self) -> int:
-        """Total size of the files."""
-        return sum(file.size for file in self.files)
-
     def manifest(self) -> list[dict[str, t.Any]]:
         """Return the manifest as JSON types, for the agent."""
         return [{"path": f.path, "sha256": f.sha256, "mode": f.mode, "size": f.size} for f in self.files]

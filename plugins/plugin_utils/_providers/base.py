@@ -47,13 +47,11 @@ class Capabilities:
     """What a provider supports, so that a request it cannot meet is refused before anything is sent.
 
     ``user_data`` names what the provider runs at first boot: cloud-init, a shell script, or nothing.
-    ``server_deadline`` means that the provider itself deletes a machine at its deadline.
     """
 
     clusters: bool = False
     image_required: bool = False
     user_data: t.Literal["cloud-init", "script", "none"] = "none"
-    server_deadline: bool = False
 
 
 class ProviderAccount(abc.ABC):

@@ -23,18 +23,17 @@ _TO_GBPS: dict[str, float] = {"Gb/sec": 1.0, "MB/sec": 8e-3, "MiB/sec": 8 * 2**2
 _TEST = re.compile(r"^\s*((?:RDMA_(?:Write|Read)|Send|Atomic\w*|Write|Read)[\w ]{0,40} Test)\s*$", re.MULTILINE)
 _DEVICE = re.compile(r"\bDevice\s*:\s*(\S{1,64})")
 _LINK = re.compile(r"\bLink type\s*:\s*(\S{1,20})")
-_HEADER = re.compile(r"#bytes\s+#iterations\s+BW peak\[(\w+/sec)\]\s+BW average\[(\w+/sec)\]")
+_HEADER = re.compile(r"#bytes\s+#iterations\s+BW peak\[\w+/sec\]\s+BW average\[(\w+/sec)\]")
 _ROW = re.compile(r"^\s*(\d{1,15})\s+(\d{1,15})\s+(\S{1,24})\s+(\S{1,24})(?:\s|$)")
 _PROBLEM = re.compile(r"(?:Couldn't|Unable to|Failed|failed|Completion with error|Problems)[^\n]{0,200}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PerftestRow:
-    """One message size in bytes: peak (null when perftest measured none) and average bandwidth in Gb/s."""
+    """One message size in bytes and its average bandwidth in Gb/s."""
 
     size_bytes: int
     iterations: int
-    peak_gbps: float | None
     average_gbps: float | None
 
 
@@ -61,7 +60,7 @@ def parse_perftest(text: str) -> Perftest | None:
     if not header and not (test and _DEVICE.search(text)):
         return None
     problem = None if header else _PROBLEM.search(text)
-    rows = _parse_rows(text[header.end() :], header[1], header[2]) if header else ()
+    rows = _parse_rows(text[header.end() :], header[1]) if header else ()
     return Perftest(
         _first_group(test),
         _first_group(_DEVICE.search(text)),
@@ -80,32 +79,27 @@ def parse_perftest_json(document: object, unit: Unit = "Gb/sec") -> Perftest | N
     for result in results if isinstance(results, list) else [results]:
         if isinstance(result, dict) and "BW_average" in result:
             size = result.get("MsgSize", result.get("msg_size"))
-            row = _build_row(size, result.get("n_iterations"), result.get("BW_peak"), result["BW_average"], unit, unit)
+            row = _build_row(size, result.get("n_iterations"), result["BW_average"], unit)
             rows += [row] if row else []
     return Perftest(_text(info.get("test")), _text(info.get("Device")), _text(info.get("Link_type")), tuple(rows))
 
 
-def _parse_rows(text: str, peak_unit: str, average_unit: str) -> tuple[PerftestRow, ...]:
+def _parse_rows(text: str, average_unit: str) -> tuple[PerftestRow, ...]:
     rows: list[PerftestRow] = []
     for line in text.splitlines()[:10_000]:
         if match := _ROW.match(line):
-            row = _build_row(match[1], match[2], match[3], match[4], peak_unit, average_unit)
+            row = _build_row(match[1], match[2], match[4], average_unit)
             rows += [row] if row else []
         elif rows and line.lstrip().startswith("---"):
             break
     return tuple(rows)
 
 
-def _build_row(
-    size: object, count: object, peak: object, average: object, peak_unit: str, average_unit: str
-) -> PerftestRow | None:
+def _build_row(size: object, count: object, average: object, average_unit: str) -> PerftestRow | None:
     size_bytes, iterations, bandwidth = finite_number(size), finite_number(count), finite_number(average)
     if size_bytes is None or bandwidth is None or average_unit not in _TO_GBPS:
         return None
-    highest = finite_number(peak)
-    # perftest prints a peak of 0 when it did not measure one (-D, --noPeak).
-    peak_gbps = highest * _TO_GBPS[peak_unit] if highest and peak_unit in _TO_GBPS else None
-    return PerftestRow(int(size_bytes), int(iterations or 0), peak_gbps, bandwidth * _TO_GBPS[average_unit])
+    return PerftestRow(int(size_bytes), int(iterations or 0), bandwidth * _TO_GBPS[average_unit])
 
 
 def _first_group(match: re.Match[str] | None) -> str | None:

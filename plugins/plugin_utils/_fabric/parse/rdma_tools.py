@@ -82,12 +82,11 @@ def find_moving_gid_index(tables: t.Sequence[GidTable]) -> tuple[Gid, Gid] | Non
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IbPort:
-    """One port of ibstat: state, physical state, rate in Gb/s (null: unknown) and link layer."""
+    """One port of ibstat: state, rate in Gb/s (null: unknown) and link layer."""
 
     device: str
     port: int
     state: str | None
-    physical_state: str | None
     rate_gbps: float | None
     link_layer: str | None
 
@@ -115,7 +114,6 @@ def _build_port(device: str, port: int, values: dict[str, str]) -> IbPort:
         device,
         port,
         values.get("state") or None,
-        values.get("physical state") or None,
         rate_gbps,
         values.get("link layer") or None,
     )

@@ -63,7 +63,7 @@ class ShadeformProvider(MachineProvider):
 
     name = "shadeform"
     traits = ProviderTraits(boot_limit_s=1800.0, keeps_deadline=True)
-    capabilities = Capabilities(user_data="script", server_deadline=True)
+    capabilities = Capabilities(user_data="script")
 
     def __init__(self, access: ProviderConnection, account: str = "") -> None:
         super().__init__(access, account)

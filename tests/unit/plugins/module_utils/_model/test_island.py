@@ -48,11 +48,3 @@ def test_unknown_facts_are_left_out_but_a_misspelt_override_is_refused() -> None
         IslandOverride.from_dict({"nodes": ["a"], "lan": "A"})
     with pytest.raises(InputError, match="nic_count"):
         ExpectationRow.from_dict({"busbw_gb_s": 1, "source": "me", "nics_count": 8})
-
-
-@pytest.mark.parametrize(
-    ("lane", "link", "rate", "slow"),
-    [("A", "ib", 400, False), ("C", "ethernet", 1, True), ("C", "ethernet", None, False), ("D", "mesh", None, True)],
-)
-def test_slow_islands(lane: t.Any, link: t.Any, rate: float | None, slow: bool) -> None:
-    assert Island("x", ("a", "b"), lane, link, 1, rate).slow is slow

@@ -91,12 +91,11 @@ def test_fabric_hint_of_the_provider_joins_what_addresses_do_not() -> None:
 
 def test_lan_takes_the_slowest_link_and_warns() -> None:
     island = find_islands([node("a", 1), node("b", 2, gbps=1), node("c", 3)])[0]
-    assert (island.name, island.lane, island.link, island.nic_rate_gbps, island.slow) == (
+    assert (island.name, island.lane, island.link, island.nic_rate_gbps) == (
         "lan-1g",
         "C",
         "ethernet",
         1,
-        True,
     )
     assert "1 Gb/s at b is slow for a synchronous job" in island.reasons
 
