@@ -20,7 +20,7 @@ from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
 from ansible_collections.muster.training.tests.lab import image, nodes
 from ansible_collections.muster.training.tests.lab.k3s.operator import CLUSTER, SERVER, Operator
 from ansible_collections.muster.training.tests.lab.k3s.session import open_operator
-from ansible_collections.muster.training.tests.lab.kube import images, manifests
+from ansible_collections.muster.training.tests.lab.kube import images, manifests, plan
 from ansible_collections.muster.training.tests.lab.kube.binaries import Binaries
 
 RUN = "grows"
@@ -92,8 +92,13 @@ class RentedWorld:
             "nodes": count,
             "launcher": "command",
             "command": ["python3", "-c", program],
-            "resources": {"cpu": 1.1, "memory": "128Mi"},
-            "mounts": [{"name": "checkpoints", "path": "/checkpoints", "host_path": nodes.SHARED}],
+            # The test of the fabric has the same image, mounts and resources, and needs torch.
+            "resources": {"cpu": 1.1, "memory": "2Gi"},
+            "env": {"PYTHONPATH": plan.TORCH, "OMP_NUM_THREADS": "1"},
+            "mounts": [
+                {"name": "torch", "path": plan.TORCH, "host_path": plan.TORCH, "read_only": True},
+                {"name": "checkpoints", "path": "/checkpoints", "host_path": nodes.SHARED},
+            ],
             "checkpoints": {"path": "/checkpoints/run", "grace_s": grace_s},
             "placement": {"backend": "kubernetes", "namespace": "training", "allow_slow_network": True},
             "restart": {"on_lost_node": "replace"},
