@@ -102,7 +102,7 @@ class Attempt:
 
     @property
     def _is_preempted(self) -> bool:
-        """Return whether a notice ended it: what came of that, a lost node or a pod that was deleted, is no cause."""
+        """Return whether a notice ended it: what came of that does not count, such as a lost node."""
         if self.notice is None or (self.fault and (self.fault[0] == "drill" or self.fault[1] != self.notice.node)):
             return False
         return self.followed or self.cancelled_at is None
