@@ -175,7 +175,12 @@ def test_a_notice_while_the_run_is_followed_costs_no_step(weekend: Weekend) -> N
     record = json.loads((folder(weekend) / "run.json").read_text())
     stopped_at = record["attempts"][0]["last_step"]
     assert (record["outcome"], record["cause"]) == ("lost", "preempted") and record["attempts"][0]["node"] == "node-2"
-    until(lambda: max(line.get("step", 0) for line in lines(weekend)) > stopped_at + 20, "new steps", LIMIT_S)
+
+    def resumed() -> bool:
+        return max(line.get("step", 0) for line in lines(weekend)) > stopped_at + 20
+
+    until(lambda: resumed() or watch.process.poll() is not None, "new steps", LIMIT_S)
+    assert resumed(), watch.output
     weekend.train.finish()
     result = watch.wait(LIMIT_S)
     assert result.code == 0 and "Traceback" not in result.output, result.output
