@@ -177,7 +177,7 @@ def test_a_notice_while_the_run_is_followed_costs_no_step(weekend: Weekend) -> N
     assert (record["outcome"], record["cause"]) == ("lost", "preempted") and record["attempts"][0]["node"] == "node-2"
 
     def resumed() -> bool:
-        return max(line.get("step", 0) for line in lines(weekend)) > stopped_at + 20
+        return bool(max(line.get("step", 0) for line in lines(weekend)) > stopped_at + 20)
 
     until(lambda: resumed() or watch.process.poll() is not None, "new steps", LIMIT_S)
     assert resumed(), watch.output

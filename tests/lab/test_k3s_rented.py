@@ -164,7 +164,8 @@ def test_a_notice_of_preemption_costs_no_step(world: RentedWorld) -> None:
     assert until(lambda: world.saved() > 0 or watched.process.poll() is not None, 120), watched.output
     saved_after, stopped_at = time.time() - noticed_at, world.saved()
     assert stopped_at > 15, watched.output
-    assert watched.wait(480).code == 0, watched.output
+    healed = watched.wait(480)
+    assert healed.code == 0, healed.output
     assert f"{rented}: EC2 will terminate it at" in watched.output
     world.list_rented()
     (replacement,) = operator.plain["muster_rented"]["hosts"]
@@ -196,5 +197,5 @@ def test_a_notice_of_preemption_costs_no_step(world: RentedWorld) -> None:
     NOTES.append(
         f"preempted: saved {saved_after:.0f} s after the notice at step {stopped_at}, resumed from there, "
         f"{world.run['seconds_lost']:.0f} s between the two steps; the notice, the replacement and the end of the old "
-        f"machine {watched.seconds:.0f} s"
+        f"machine {healed.seconds:.0f} s"
     )

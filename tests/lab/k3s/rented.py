@@ -64,7 +64,8 @@ class RentedWorld:
         all_hosts = operator.plain["muster_nodes"]["hosts"]
         operator.plain["muster_nodes"]["hosts"] = {SERVER: all_hosts[SERVER]}
         own_images = {"k3s_images": ["pause.tar", "training.tar"]}
-        operator.plain["muster_rented"] = {"hosts": {}, "vars": {"ansible_become": True, **own_images}}
+        reached = operator.plain["muster_nodes"]["vars"]
+        operator.plain["muster_rented"] = {"hosts": {}, "vars": {**reached, "ansible_become": True, **own_images}}
         t.cast(FakeRunpod, rent.api).endpoints = [
             (self.lab.node(name).address, 22, image.USER) for name in ("lab-2", "lab-3")
         ]

@@ -57,9 +57,9 @@ def test_the_last_attempt_of_a_stopped_run_ended_by_the_run_s_cause() -> None:
 
 
 def test_an_attempt_shows_the_notice_that_ended_it() -> None:
-    notice = {"at": ZERO + 3, "node": "b", "detail": "EC2 will terminate it"}
+    notice: dict[str, t.Any] = {"at": ZERO + 3, "node": "b", "detail": "EC2 will terminate it"}
     events = [worker_started(0.5, "b", 0, 1), {**notice, "kind": "notice"}, worker_started(9, "c", 0, 2)]
-    ended = {"cause": "preempted", "node": "b"}
+    ended: dict[str, t.Any] = {"cause": "preempted", "node": "b"}
     rows = [{"n": 1, "started_at": ZERO, **ended}, {"n": 2, "started_at": ZERO + 9}]
     told = {**rows[0], "notice": notice}
     for given in ([], rows, [told, rows[1]]):

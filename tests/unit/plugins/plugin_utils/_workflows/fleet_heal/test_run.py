@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, fold_events
 from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time
 from ansible_collections.muster.training.plugins.module_utils._node import files
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import facts
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import run as subject
@@ -65,7 +66,12 @@ def test_a_free_host_takes_the_place_of_a_lost_one(world: World) -> None:
 def test_a_notice_is_written_into_the_history_of_the_run_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.record("wait", **RUNNING)
     stopped: list[t.Any] = []
-    monkeypatch.setattr(subject.gang, "stop_gang", lambda *asked: stopped.append(asked) or ({}, {}))
+
+    def stop_gang(*asked: t.Any) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
+        stopped.append(asked)
+        return {}, {}
+
+    monkeypatch.setattr(gang, "stop_gang", stop_gang)
     place = world.root / "lab" / "runs" / "r" / "events.jsonl"
     given: dict[str, t.Any] = {"notices": {"a": "EC2 will terminate it", "c": "it goes"}}
     world.run("abc", check=True, noticed_at="2026-11-24T12:00:00Z", **given)
@@ -82,7 +88,7 @@ def test_a_notice_is_written_into_the_history_of_the_run_once(world: World, monk
 
 
 def test_who_follows_the_run_gets_the_time_to_stop_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject.gang, "stop_gang", lambda *_asked: ({}, {}))
+    monkeypatch.setattr(gang, "stop_gang", lambda *_asked: ({}, {}))
     monkeypatch.setattr(subject, "LOCK_S", 0.1)
     world.record("wait", **RUNNING)
     held = StateHome({"path": str(world.root)}, "lab").lock("r")
