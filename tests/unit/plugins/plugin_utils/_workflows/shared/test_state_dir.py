@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import state_dir
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import (
     OWN_CLUSTER,
     StateHome,
