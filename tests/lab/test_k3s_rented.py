@@ -158,7 +158,10 @@ def test_a_notice_of_preemption_costs_no_step(world: RentedWorld) -> None:
     assert until(lambda: len(world.read_steps()) > 15 or trained.process.poll() is not None, 180), trained.output
     assert len(world.read_steps()) > 15 and world.saved() == 0, trained.output
 
-    watched = operator.start("watch", muster_run_id=RUN, muster_job=job, muster_watch_s=120)
+    # The fabric is tested while what is left of the gang waits on its node for the replacement: beside it there is room
+    # for a test that asks for less than the job.
+    tested = {**job, "resources": {"cpu": 0.2, "memory": "1Gi"}}
+    watched = operator.start("watch", muster_run_id=RUN, muster_job=tested, muster_watch_s=120)
     time.sleep(10)
     noticed_at = give_notice(world, "lab-2")
     assert until(lambda: world.saved() > 0 or watched.process.poll() is not None, 120), watched.output
