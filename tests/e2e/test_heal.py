@@ -179,7 +179,7 @@ def test_a_notice_while_the_run_is_followed_costs_no_step(weekend: Weekend) -> N
     def resumed() -> bool:
         return bool(max(line.get("step", 0) for line in lines(weekend)) > stopped_at + 20)
 
-    until(lambda: resumed() or watch.process.poll() is not None, "new steps", LIMIT_S)
+    until(lambda: resumed() or watch.process.poll() is not None, "new steps", 2 * LIMIT_S)
     assert resumed(), watch.output
     weekend.train.finish()
     result = watch.wait(LIMIT_S)
