@@ -24,6 +24,8 @@ class ActionModule(WorkflowAction):
         "on_lost_node": {"type": "str", "choices": ["wait", "replace", "shrink", "fail"]},
         "lost_nodes": {"type": "list", "elements": "str", "default": []},
         "preempted_nodes": {"type": "list", "elements": "str", "default": []},
+        "notices": {"type": "dict", "default": {}},
+        "noticed_at": {"type": "str"},
         "patience_s": {"type": "float", "default": 120},
         "rentable": {"type": "bool", "default": False},
         "joinable": {"type": "bool", "default": False},

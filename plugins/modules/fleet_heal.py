@@ -43,6 +43,17 @@ options:
     type: list
     elements: str
     default: []
+  notices:
+    description:
+      - Nodes that will be taken away, and what says so, as M(muster.training.preemption_info) returns them. They count
+        as O(preempted_nodes) do.
+      - The notice and its time are written into the events of the run. A run on hosts that is being followed is then
+        stopped by its follower.
+    type: dict
+    default: {}
+  noticed_at:
+    description: When the notices were read, by which the run's history dates them. The default is now.
+    type: str
   patience_s:
     description: Seconds for which a machine may be silent before it counts as lost; a rented one is then deleted.
     type: float

@@ -53,7 +53,8 @@ EXAMPLES = r"""
 
 - name: Let the programs save and replace the machine
   muster.training.fleet_heal:
-    preempted_nodes: "{{ preemption.notices.keys() | list }}"
+    notices: "{{ preemption.notices }}"
+    noticed_at: "{{ preemption.noticed_at }}"
   run_once: true
 """
 
@@ -63,6 +64,11 @@ notices:
   returned: success
   type: dict
   sample: {"gpu-3": "EC2 will terminate it at 2026-11-23T12:00:00Z"}
+noticed_at:
+  description: When the last question was answered, in UTC.
+  returned: success
+  type: str
+  sample: "2026-11-23T11:58:03Z"
 unanswered:
   description: Hosts that did not answer the last question.
   returned: success

@@ -49,6 +49,23 @@ while not (here / "finish").exists():
 """
 
 
+# The same, but rank 0 saves when it is told to end, and at no other time.
+SAVES_AT_ITS_END = COUNT.replace(
+    """    saved.with_suffix(".new").write_text(str(step))
+    saved.with_suffix(".new").replace(saved)
+    say(step=step)
+""",
+    """    say(step=step)
+    if told:
+        if first:
+            saved.write_text(str(step))
+            say(checkpoint_step=step, path=str(saved))
+        sys.exit(143)
+""",
+)
+SAVES_AT_ITS_END = f"import signal\ntold = []\nsignal.signal(15, lambda *_: told.append(1)){SAVES_AT_ITS_END}"
+
+
 @pytest.fixture
 def weekend(tmp_path: pathlib.Path) -> Iterator[Weekend]:
     found = Weekend(tmp_path)
@@ -68,12 +85,18 @@ def lines(weekend: Weekend) -> list[dict[str, t.Any]]:
     return [json.loads(line) for line in place.read_text().splitlines()] if place.exists() else []
 
 
-def started(weekend: Weekend, policy: str) -> None:
-    """Start a run on both machines and lose its controller once it counts."""
-    argv = [sys.executable, "-I", "-S", "-c", COUNT, str(weekend.train.root)]
-    job = weekend.train.job(command=argv, checkpoints={"grace_s": 1}, restart={"on_lost_node": policy})
+def follow(weekend: Weekend, policy: str, program: str = COUNT, grace_s: int = 1) -> Play:
+    """Start a run on both machines and wait until it counts."""
+    argv = [sys.executable, "-I", "-S", "-c", program, str(weekend.train.root)]
+    job = weekend.train.job(command=argv, checkpoints={"grace_s": grace_s}, restart={"on_lost_node": policy})
     play = weekend.train.start(job=job, **weekend.values)
     until(lambda: any(line.get("step", 0) > 20 for line in lines(weekend)), "some steps", LIMIT_S)
+    return play
+
+
+def started(weekend: Weekend, policy: str) -> None:
+    """Start a run on both machines and lose its controller once it counts."""
+    play = follow(weekend, policy)
     play.kill(signal.SIGKILL)
     play.wait()
 
@@ -95,8 +118,8 @@ def preempted(weekend: Weekend) -> None:
     ledger.write_text("".join(event.line() for event in past))
 
 
-def heal(weekend: Weekend, *args: str, **extra: t.Any) -> Play:
-    """Start the heal playbook; rented machines are loopback nodes too."""
+def heal(weekend: Weekend, *args: str, playbook: str = "heal", **extra: t.Any) -> Play:
+    """Start the heal playbook, or one that calls it; rented machines are loopback nodes too."""
     overlay = weekend.train.root / "rented.json"
     local = {
         "ansible_connection": "local",
@@ -113,7 +136,7 @@ def heal(weekend: Weekend, *args: str, **extra: t.Any) -> Play:
         "muster_training_requirements": [],
         **extra,
     }
-    return weekend.train.start("heal", args=["-i", str(overlay), *args], **values)
+    return weekend.train.start(playbook, args=["-i", str(overlay), *args], **values)
 
 
 def test_a_machine_that_its_provider_took_is_replaced(weekend: Weekend) -> None:
@@ -139,6 +162,34 @@ def test_a_machine_that_its_provider_took_is_replaced(weekend: Weekend) -> None:
     assert record["attempts"][-1]["resumed_from_step"] >= 20, record["attempts"]
     again = heal(weekend).wait(LIMIT_S)
     assert again.code == 0 and again.changed == 0, again.output
+
+
+@pytest.mark.long
+def test_a_notice_while_the_run_is_followed_costs_no_step(weekend: Weekend) -> None:
+    """The follower has the gang save and lets go of the run; the watcher replaces the machine and resumes it."""
+    train = follow(weekend, "replace", SAVES_AT_ITS_END, grace_s=10)
+    named = {"muster_preempted_nodes": ["node-2"], "muster_train_hosts": "node-1:node-2"}
+    watch = heal(weekend, playbook="watch", **named)
+    ended = train.wait(LIMIT_S)
+    assert ended.code == 2 and "node-2 will be taken away: named by the user" in ended.output, ended.output
+    record = json.loads((folder(weekend) / "run.json").read_text())
+    stopped_at = record["attempts"][0]["last_step"]
+    assert (record["outcome"], record["cause"]) == ("lost", "preempted") and record["attempts"][0]["node"] == "node-2"
+
+    def resumed() -> bool:
+        return bool(max(line.get("step", 0) for line in lines(weekend)) > stopped_at + 20)
+
+    until(lambda: resumed() or watch.process.poll() is not None, "new steps", 2 * LIMIT_S)
+    assert resumed(), watch.output
+    weekend.train.finish()
+    result = watch.wait(LIMIT_S)
+    assert result.code == 0 and "Traceback" not in result.output, result.output
+    record = json.loads((folder(weekend) / "run.json").read_text())
+    assert record["hosts"][0] == "node-1" and record["hosts"][1].startswith("lab-h100-1-"), record["hosts"]
+    assert record["outcome"] == "succeeded" and record["world_size"] == {"asked": 2, "seen": 2}
+    assert record["attempts"][0]["notice"]["detail"] == "named by the user" and record["steps_lost"] == 0
+    assert record["attempts"][-1]["resumed_from_step"] == stopped_at, record["attempts"]
+    assert weekend.rent.alive == 2 and sorted(weekend.rent.states) == ["joined", "joined", "verified"]
 
 
 @pytest.mark.long

@@ -261,11 +261,17 @@ def test_pods_may_save_before_a_node_goes_that_was_given_notice(
 
     thread = threading.Thread(target=kubelet, daemon=True)
     thread.start()
-    result = healer.run(preempted_nodes=[pair[1]])
+    result = healer.run(notices={pair[1]: "EC2 will terminate it"}, noticed_at="2026-11-24T12:00:00Z")
     thread.join(30)
     assert [item["kind"] for item in result["actions"]][:3] == ["mark_lost", "drain", "give_back"]
     assert result["done"][1] == f"{pair[1]} left the cluster: 2 pods were evicted, 0 deleted by force"
     assert asked.is_set() and ended == [True] and healer.events() == ["joined", "lost", "verified"]
+    # Who follows the run, its record and the report read it there.
+    noted = [json.loads(line) for line in (healer.root / "lab/runs/r/events.jsonl").read_text().splitlines()]
+    told = {"at": 1795521600.0, "kind": "notice", "node": pair[1], "detail": "EC2 will terminate it"}
+    assert noted == [told]
+    lost = next(line for line in (healer.root / "lab/ledger.jsonl").read_text().splitlines() if '"lost"' in line)
+    assert json.loads(lost)["reason"] == "notice of preemption: EC2 will terminate it"
 
 
 @pytest.mark.parametrize("ahead_s", [150, -150, 7200])

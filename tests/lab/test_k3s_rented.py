@@ -3,38 +3,35 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """An owned server and rented machines: one is rented and joins, the gang grows, the provider takes it, another one comes.
 
-The provider is a fake on loopback, its machines are the lab's: booted bare and reached over SSH. What rents and what
-terminates runs in fast time, as a provider's listing has to be watched for minutes.
+The machines are the lab's. Where a machine has notice that it will be taken away, the watcher has the program save now.
 """
 
 from __future__ import annotations
 
+import datetime
 import json
 import pathlib
+import time
 import typing as t
 
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read_ledger
-from ansible_collections.muster.training.tests.e2e.rent_world import RentWorld
-from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
-from ansible_collections.muster.training.tests.lab import image, nodes
-from ansible_collections.muster.training.tests.lab.k3s.operator import CLUSTER, SERVER, Operator
-from ansible_collections.muster.training.tests.lab.k3s.session import find_differences, open_operator
-from ansible_collections.muster.training.tests.lab.kube import images, manifests
-from ansible_collections.muster.training.tests.lab.kube.binaries import Binaries
+from ansible_collections.muster.training.tests.lab.k3s.operator import SERVER
+from ansible_collections.muster.training.tests.lab.k3s.rented import RUN, RentedWorld, open_rented
+from ansible_collections.muster.training.tests.lab.k3s.session import find_differences
 from ansible_collections.muster.training.tests.lab.kube.stages import until
 from ansible_collections.muster.training.tests.lab.kube_rented import let_age
 from ansible_collections.muster.training.tests.support.kube_lab import NOTES
 
-RUN = "grows"
-# Rank 0 saves each step and says where it began; all end with the last step, or when the file "finish" is there.
-COUNT = """
-import json, os, pathlib, time
+# Rank 0 saves when it is told to end, and at no other time.
+SAVES_AT_ITS_END = """
+import json, os, pathlib, signal, sys, time
 here = pathlib.Path(os.environ["MUSTER_CHECKPOINT_DIR"])
 here.mkdir(parents=True, exist_ok=True)
 saved, first = here / "step", os.environ["RANK"] == "0"
-step = int(saved.read_text()) if saved.exists() else 0
+step, told = int(saved.read_text()) if saved.exists() else 0, []
+signal.signal(signal.SIGTERM, lambda *_: told.append(True))
 def say(**values):
     if first:
         with open(os.environ["MUSTER_METRICS_FILE"], "a") as metrics:
@@ -42,125 +39,42 @@ def say(**values):
 say(resumed_from_step=step, world_size=int(os.environ["WORLD_SIZE"]))
 while not (here / "finish").exists():
     step += 1
-    if first:
-        saved.with_suffix(".new").write_text(str(step))
-        saved.with_suffix(".new").replace(saved)
     say(step=step)
-    say(checkpoint_step=step, path=str(saved))
     time.sleep(0.2)
+    if told:
+        if first:
+            saved.write_text(str(step))
+            say(checkpoint_step=step, path=str(saved))
+        sys.exit(143)
 """
-JOINED = """
-- import_playbook: muster.training.rent
-- import_playbook: muster.training.join
-  vars: {muster_join_hosts: muster_rented}
-- import_playbook: muster.training.verify_fabric
+# The metadata service of EC2, on a machine that will be taken away in two minutes.
+SERVICE = """
+import http.server, json, time
+gone = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 120))
+answers = {
+    ("PUT", "/latest/api/token"): "a token",
+    ("GET", "/latest/meta-data/spot/instance-action"): json.dumps({"action": "terminate", "time": gone}),
+}
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        text = answers.get((self.command, self.path))
+        asked = self.command == "PUT" or self.headers.get("X-aws-ec2-metadata-token") == "a token"
+        self.send_response(200 if text and asked else 404)
+        self.end_headers()
+        self.wfile.write((text or "").encode())
+    do_PUT = do_GET
+http.server.ThreadingHTTPServer(("169.254.169.254", 80), Handler).serve_forever()
 """
-
-
-class World:
-    """An owner with one machine, and a provider that has two more."""
-
-    def __init__(self, operator: Operator, rent: RentWorld) -> None:
-        self.operator, self.rent, self.lab = operator, rent, operator.lab
-        self.before = {node.name: self.lab.state(node.name) for node in self.lab.nodes}
-        all_hosts = operator.plain["muster_nodes"]["hosts"]
-        operator.plain["muster_nodes"]["hosts"] = {SERVER: all_hosts[SERVER]}
-        own_images = {"k3s_images": ["pause.tar", "training.tar"]}
-        operator.plain["muster_rented"] = {"hosts": {}, "vars": {"ansible_become": True, **own_images}}
-        t.cast(FakeRunpod, rent.api).endpoints = [
-            (self.lab.node(name).address, 22, image.USER) for name in ("lab-2", "lab-3")
-        ]
-        operator.values |= {
-            **rent.values(rented_nodes_count=1),
-            "muster_cluster": CLUSTER,
-            "muster_state": operator.values["muster_state"],
-            "rented_nodes_ssh_private_key_file": str(self.lab.folder / "key"),
-            # They have no GPU to show, so that renting does not look at them; their host keys are known from the lab.
-            "ansible_ssh_common_args": operator.plain["muster_nodes"]["vars"]["ansible_ssh_common_args"],
-            "team_pod_security": "privileged",
-            # The links of one machine have no figure to expect.
-            "muster_fabric_allow_unproven": True,
-            "muster_node_hosts": "muster_nodes:muster_rented",
-        }
-
-    @property
-    def run(self) -> dict[str, t.Any]:
-        """The record of the run."""
-        return t.cast("dict[str, t.Any]", json.loads((self.operator.state / "runs" / RUN / "run.json").read_text()))
-
-    def job(self, count: int) -> dict[str, t.Any]:
-        """Return a job of ``count`` pods, each wider than half a machine, with its checkpoints on the shared disk."""
-        return {
-            "name": "gang",
-            "image": manifests.image_name(images.TRAINING),
-            "nodes": count,
-            "launcher": "command",
-            "command": ["python3", "-c", COUNT],
-            "resources": {"cpu": 1.1, "memory": "128Mi"},
-            "mounts": [{"name": "checkpoints", "path": "/checkpoints", "host_path": nodes.SHARED}],
-            "checkpoints": {"path": "/checkpoints/run", "grace_s": 2},
-            "placement": {"backend": "kubernetes", "namespace": "training", "allow_slow_network": True},
-            "restart": {"on_lost_node": "replace"},
-        }
-
-    def list_rented(self) -> None:
-        """Have the inventory list the machines that are in use, as the provider's inventory plugin does."""
-        found = read_ledger(self.operator.state).leases.values()
-        self.operator.plain["muster_rented"]["hosts"] = {
-            lease.name: {
-                "ansible_host": self.find_address(str(lease.id)),
-                "muster_node": {
-                    "id": lease.id,
-                    "name": lease.name,
-                    "provider": "runpod",
-                    "ownership": "rented",
-                    "owner": {"cluster": CLUSTER, "pool": lease.pool, "token": lease.token},
-                },
-            }
-            for lease in found
-            if lease.state == "joined" and lease.resource == "instance"
-        }
-
-    def find_address(self, ident: str) -> str:
-        """Return where the provider says that a machine is."""
-        thing = self.rent.api.find(ident)
-        assert thing is not None
-        return str(thing.fields["endpoint"][0])
-
-    def ready(self) -> set[str]:
-        """Return the Nodes that are ready."""
-        return {
-            node["metadata"]["name"]
-            for node in self.operator.items("nodes")
-            for condition in node["status"]["conditions"]
-            if (condition["type"], condition["status"]) == ("Ready", "True")
-        }
-
-    def read_steps(self) -> list[dict[str, t.Any]]:
-        """Return what rank 0 has said so far."""
-        place = self.operator.state / "runs" / RUN / "metrics.jsonl"
-        return [json.loads(line) for line in place.read_text().splitlines()] if place.exists() else []
-
-    def saved(self) -> int:
-        """Return the step of the checkpoint on the shared disk."""
-        place = self.lab.shared / "run" / RUN / "step"
-        return int(place.read_text()) if place.exists() else 0
 
 
 @pytest.fixture
-def world(tmp_path: pathlib.Path) -> t.Iterator[World]:
+def world(tmp_path: pathlib.Path) -> t.Iterator[RentedWorld]:
     """Three bare machines, of which one is owned, and a provider with the other two."""
-    with open_operator(size=3) as operator:
-        archives = images.Archives(operator.lab.podman.home, Binaries(operator.lab.podman.home))
-        (operator.release / "training.tar").hardlink_to(archives.get(images.TRAINING))
-        server = operator.hosts[SERVER]
-        operator.hosts = {SERVER: {**server, "k3s_images": [*server["k3s_images"], "training.tar"]}}
-        rent = RentWorld(tmp_path, lambda clock: FakeRunpod(clock, boot_s=30.0), "runpod")
-        with rent.running():
-            yield World(operator, rent)
+    with open_rented(tmp_path) as found:
+        yield found
 
 
-def test_a_gang_grows_onto_a_rented_machine_and_onto_its_replacement(world: World) -> None:
+def test_a_gang_grows_onto_a_rented_machine_and_onto_its_replacement(world: RentedWorld) -> None:
     operator = world.operator
     for playbook in ("cluster", "cluster_jobs"):
         done = operator.play(playbook, muster_job=world.job(1))
@@ -175,14 +89,8 @@ def test_a_gang_grows_onto_a_rented_machine_and_onto_its_replacement(world: Worl
         alone.output
     )
 
-    # One machine more: rented, joined by the role of this collection, and the same run on both.
-    place = operator.folder / "rented.yml"
-    place.write_text(JOINED)
-    joined = operator.play(str(place), muster_job=world.job(2))
-    assert joined.code == 0, joined.output
-    world.list_rented()
-    (rented,) = operator.plain["muster_rented"]["hosts"]
-    assert world.ready() == {SERVER, rented}
+    # One machine more, and the same run on both.
+    rented = world.join_one(world.job(2))
     assert operator.play("cancel", muster_run_id=RUN).code == 0
     alone.wait(60)
     reached = world.saved()
@@ -214,8 +122,7 @@ def test_a_gang_grows_onto_a_rented_machine_and_onto_its_replacement(world: Worl
     assert begun[0] == (0, 1) and begun[-1][1] == 2 and begun[-1][0] >= reached, begun
 
     # All that was rented is gone, with proof; the owned machine is as it was.
-    home = {"muster_cluster": CLUSTER, "muster_state": operator.values["muster_state"]}
-    gone = world.rent.play("teardown", **home)
+    gone = world.rent.play("teardown", **world.home)
     assert gone.code == 0 and world.rent.alive == 0, gone.output
     proof = json.loads((operator.state / "teardown.json").read_text())
     assert proof["residual_usd_per_hour"] == 0 and all(len(item["absent_at"]) == 2 for item in proof["leases"])
@@ -224,4 +131,74 @@ def test_a_gang_grows_onto_a_rented_machine_and_onto_its_replacement(world: Worl
     assert find_differences(operator, world.before, SERVER) == []
     NOTES.append(
         f"grown from 1 to 2 at step {begun[1][0]}, replaced at step {begun[-1][0]}; heal {healed.seconds:.0f} s"
+    )
+
+
+def give_notice(world: RentedWorld, node: str) -> float:
+    """Have the metadata service of a machine say that it will be taken away; return when."""
+    world.lab.ask(node, "ip", "address", "add", "169.254.169.254/32", "dev", "lo")
+    at = time.time()
+    world.lab.ask(node, "systemd-run", "--unit=metadata", "python3", "-c", SERVICE)
+    return at
+
+
+def read_time(stamp: str) -> float:
+    return datetime.datetime.fromisoformat(stamp).timestamp()
+
+
+def test_a_notice_of_preemption_costs_no_step(world: RentedWorld) -> None:
+    """Checkpoint now, drain, replacement, resume: with the playbook ``watch`` alone, beside the one that trains."""
+    operator, job = world.operator, world.job(2, SAVES_AT_ITS_END, grace_s=10)
+    for playbook in ("cluster", "cluster_jobs"):
+        done = operator.play(playbook, muster_job=job)
+        assert done.code == 0, done.output
+    rented = world.join_one(job)
+    let_age(operator.state / "ledger.jsonl")
+    trained = operator.start("train", muster_job=job, muster_run_id=RUN)
+    assert until(lambda: len(world.read_steps()) > 15 or trained.process.poll() is not None, 180), trained.output
+    assert len(world.read_steps()) > 15 and world.saved() == 0, trained.output
+
+    # The fabric is tested while what is left of the gang waits on its node for the replacement: beside it there is room
+    # for a test that asks for less than the job.
+    tested = {**job, "resources": {"cpu": 0.2, "memory": "1Gi"}}
+    watched = operator.start("watch", muster_run_id=RUN, muster_job=tested, muster_watch_s=120)
+    time.sleep(10)
+    noticed_at = give_notice(world, "lab-2")
+    assert until(lambda: world.saved() > 0 or watched.process.poll() is not None, 120), watched.output
+    saved_after, stopped_at = time.time() - noticed_at, world.saved()
+    assert stopped_at > 15, watched.output
+    healed = watched.wait(480)
+    assert healed.code == 0, healed.output
+    assert f"{rented}: EC2 will terminate it at" in watched.output
+    world.list_rented()
+    (replacement,) = operator.plain["muster_rented"]["hosts"]
+    assert replacement != rented and world.ready() == {SERVER, replacement}, watched.output
+
+    # The playbook that trains has followed all of it: the gang goes on from the step at which it was told to save.
+    def resumed() -> bool:
+        return len([line for line in world.read_steps() if line.get("step", 0) > stopped_at]) > 10
+
+    assert until(lambda: resumed() or trained.process.poll() is not None, 180) and resumed(), trained.output
+    (world.lab.shared / "run" / RUN / "finish").touch()
+    assert trained.wait(120).code == 0 and world.run["outcome"] == "succeeded", trained.output
+    before, *others = world.run["attempts"]
+    assert before["cause"] == "preempted" and before["node"] == rented, world.run["attempts"]
+    assert before["notice"]["node"] == rented and "EC2 will terminate it" in before["notice"]["detail"]
+    assert noticed_at - 1 <= read_time(before["notice"]["at"]) <= noticed_at + 30
+    assert before["last_step"] == stopped_at == others[-1]["resumed_from_step"], world.run["attempts"]
+    assert world.run["steps_lost"] == 0 and world.run["world_size"] == {"asked": 2, "seen": 2}
+    assert operator.play("report", muster_run_id=RUN).code == 0
+    page = (operator.state / "runs" / RUN / "report" / "report.html").read_text()
+    assert "preempted; notice at" in page and "EC2 will terminate it at" in page
+
+    # The ledger has the old machine as lost by its notice, and its end as proved.
+    leases = {lease.name: lease for lease in read_ledger(operator.state).leases.values() if lease.machine}
+    assert {name: lease.state for name, lease in leases.items()} == {rented: "verified", replacement: "joined"}
+    lost = [json.loads(line) for line in (operator.state / "ledger.jsonl").read_text().splitlines()]
+    assert any(line["event"] == "lost" and "EC2 will terminate it" in line["reason"] for line in lost)
+    assert world.rent.play("teardown", **world.home).code == 0 and world.rent.alive == 0
+    NOTES.append(
+        f"preempted: saved {saved_after:.0f} s after the notice at step {stopped_at}, resumed from there, "
+        f"{world.run['seconds_lost']:.0f} s between the two steps; the notice, the replacement and the end of the old "
+        f"machine {healed.seconds:.0f} s"
     )

@@ -19,10 +19,19 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.tests.lab import image
+from ansible_collections.muster.training.tests.fakes.wire import TOKEN
+from ansible_collections.muster.training.tests.lab import headscale, image
 from ansible_collections.muster.training.tests.lab.k3s import machines
-from ansible_collections.muster.training.tests.lab.k3s.operator import AGENT, SERVER
-from ansible_collections.muster.training.tests.lab.k3s.session import compare, describe_installed, open_machines
+from ansible_collections.muster.training.tests.lab.k3s.operator import AGENT, SERVER, Hosts
+from ansible_collections.muster.training.tests.lab.k3s.session import (
+    State,
+    compare,
+    describe_installed,
+    open_machines,
+    open_operator,
+)
+from ansible_collections.muster.training.tests.lab.k3s.site import open_site
+from ansible_collections.muster.training.tests.lab.tailnet import Minting
 from ansible_collections.muster.training.tests.support.kube_lab import NOTES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -38,17 +47,14 @@ class Scenarios:
         self.lab = lab
         self.inventory = lab.folder / "inventory"
         self.inventory.mkdir()
-        content = json.loads(lab.inventory(image.USER, ansible_become=True).read_text())
-        content["muster_nodes"]["vars"] |= {
-            "k3s_version": machines.VERSION,
-            "k3s_source": str(machines.release(lab.podman, lab.folder)),
-            "k3s_lock_file": str(lab.folder / "lock.json"),
-            "muster_state": {"path": str(lab.folder / "state")},
-            "muster_cluster": "lab",
-            "muster_gang_scheduling": False,
-        }
+
+    def list_machines(self, hosts: Hosts, values: t.Mapping[str, t.Any]) -> None:
+        """Write the inventory; the agent is the machine that joins where one does."""
+        content = json.loads(self.lab.inventory(image.USER, ansible_become=True).read_text())
+        content["muster_nodes"]["vars"] |= values
         for name, own in content["muster_nodes"]["hosts"].items():
-            own |= {"muster_k3s_role": "server" if name == SERVER else "agent", "k3s_images": IMAGES[name]}
+            own |= hosts[name]
+        content["muster_joining"] = {"hosts": {AGENT: {}}}
         (self.inventory / "machines.json").write_text(json.dumps(content))
 
     def step(self, scenario: str, name: str) -> str:
@@ -72,11 +78,24 @@ class Scenarios:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=900,
             check=False,
         )
         assert done.returncode == 0, f"molecule {name} -s {scenario}\n{done.stdout[-6000:]}{done.stderr[-6000:]}"
         return done.stdout + done.stderr
+
+    def started(self) -> list[str]:
+        """The invocations of the units that scenarios install: another one after each start."""
+        show = ("systemctl", "show", "tailscaled.service", "--property=InvocationID", "--value")
+        return [*self.lab.started(), *(self.lab.ask(node.name, *show) for node in self.lab.nodes)]
+
+    def installed(self) -> State:
+        """What machines are, without what the programs on them write as they run."""
+        found = describe_installed(self.lab)
+        return {
+            name: [line for line in lines if not line.startswith("/var/lib/tailscale/")]
+            for name, lines in found.items()
+        }
 
     def state(self) -> dict[str, list[str]]:
         """What each machine is, without ufw's own: its files, and the jumps to its chains that stay until the next boot."""
@@ -90,23 +109,78 @@ def scenarios() -> t.Iterator[Scenarios]:
     """Two machines with everything that a scenario may switch on."""
     with open_machines(image.FIREWALLS) as lab:
         NOTES.append(f"molecule: {machines.binary(lab.folder)[1]} is what the role k3s installs")
-        yield Scenarios(lab)
+        made = Scenarios(lab)
+        hosts = {
+            name: {"muster_k3s_role": "server" if name == SERVER else "agent", "k3s_images": wanted}
+            for name, wanted in IMAGES.items()
+        }
+        values = {
+            "k3s_version": machines.VERSION,
+            "k3s_source": str(machines.release(lab.podman, lab.folder)),
+            "k3s_lock_file": str(lab.folder / "lock.json"),
+            "muster_state": {"path": str(lab.folder / "state")},
+            "muster_cluster": "lab",
+            "muster_gang_scheduling": False,
+        }
+        made.list_machines(hosts, values)
+        yield made
 
 
-@pytest.mark.parametrize("name", ["firewall", "k3s"])
-def test_a_scenario(scenarios: Scenarios, name: str) -> None:
+def go_through(scenarios: Scenarios, name: str, of: t.Collection[str] = (SERVER, AGENT)) -> None:
+    """Take the steps of a scenario; ``of``: the machines that it changes after its preparation."""
+
+    def differences(before: State, now: State) -> list[str]:
+        return compare(before, {node: now[node] for node in of})
+
     bare = scenarios.state()
     scenarios.step(name, "create")
     scenarios.step(name, "prepare")
     before = scenarios.state()
     scenarios.step(name, "check")
-    assert compare(before, scenarios.state()) == []
+    assert differences(before, scenarios.state()) == []
     scenarios.step(name, "converge")
-    converged, started = describe_installed(scenarios.lab), scenarios.lab.started()
-    assert compare(before, scenarios.state()) != []
+    converged, started = scenarios.installed(), scenarios.started()
+    assert differences(before, scenarios.state()) != []
     scenarios.step(name, "idempotence")
-    assert compare(converged, describe_installed(scenarios.lab)) == [] and scenarios.lab.started() == started
+    assert differences(converged, scenarios.installed()) == [] and scenarios.started() == started
     scenarios.step(name, "side-effect")
     assert "failed" not in scenarios.step(name, "verify").partition("short test summary")[2]
     scenarios.step(name, "cleanup")
     assert compare(bare, scenarios.state()) == []
+
+
+@pytest.mark.parametrize(("name", "of"), [("firewall", (SERVER, AGENT)), ("k3s", (SERVER, AGENT)), ("join", (AGENT,))])
+def test_a_scenario(scenarios: Scenarios, name: str, of: t.Collection[str]) -> None:
+    go_through(scenarios, name, of)
+
+
+def test_the_scenario_of_the_mesh() -> None:
+    with open_operator() as operator:
+        made = Scenarios(operator.lab)
+        release = headscale.release(operator.lab, operator.folder)
+        server = headscale.Headscale(operator.lab, SERVER)
+        keys = Minting(server.create_key)
+        with keys.loopback() as url:
+            token = operator.folder / "token"
+            token.write_text(TOKEN)
+            token.chmod(0o600)
+            values = {
+                **operator.values,
+                "mesh_source": str(release),
+                "mesh_version": headscale.VERSION,
+                "mesh_login_server": server.url,
+                "mesh_tags": ["tag:muster"],
+                "mesh_api": {"api_url": url, "api_token_file": str(token)},
+            }
+            made.list_machines(operator.hosts, values)
+            go_through(made, "mesh")
+            assert len(keys.given) == 2 and keys.alive() == [] and server.names() == []
+        server.down()
+
+
+@pytest.mark.torch
+def test_the_scenario_of_site() -> None:
+    with open_site() as operator:
+        made = Scenarios(operator.lab)
+        made.list_machines(operator.hosts, operator.values)
+        go_through(made, "site")

@@ -27,6 +27,14 @@ class RankExit(t.NamedTuple):
     node: str
 
 
+class Notice(t.NamedTuple):
+    """A notice that a machine of the attempt will be taken away: when it was read, and what it says."""
+
+    at: float
+    node: str
+    detail: str
+
+
 @dataclasses.dataclass
 class Attempt:
     """One start of the gang: from its ranks' start to the first fault, or the end. Times are Unix seconds.
@@ -55,6 +63,8 @@ class Attempt:
     followed: bool = False
     # When the cluster said that a node of it was not ready, and its name.
     not_ready: tuple[float, str | None] | None = None
+    # The first notice that one of its machines will be taken away.
+    notice: Notice | None = None
 
     @property
     def failed_rank(self) -> int | None:
@@ -79,6 +89,8 @@ class Attempt:
     @property
     def cause(self) -> str | None:
         """Return the cause of the attempt's end: a fault, a cancel or a crash; None where there was none of them."""
+        if self._is_preempted:
+            return "preempted"
         if self.fault:
             return self.fault[0]
         failure = self.first_failure
@@ -87,6 +99,13 @@ class Attempt:
         if self._lost_a_node:
             return "node_lost"
         return "crash" if failure else None
+
+    @property
+    def _is_preempted(self) -> bool:
+        """Return whether a notice ended it: what came of that does not count, such as a lost node."""
+        if self.notice is None or (self.fault and (self.fault[0] == "drill" or self.fault[1] != self.notice.node)):
+            return False
+        return self.followed or self.cancelled_at is None
 
     @property
     def _lost_a_node(self) -> bool:
@@ -101,6 +120,8 @@ class Attempt:
     @property
     def failed_node(self) -> str | None:
         """Return the node of the fault, else of the rank that failed first."""
+        if self.notice and self._is_preempted:
+            return self.notice.node
         if self.fault:
             return self.fault[1]
         if self.not_ready and self.cause == "node_lost":

@@ -17,7 +17,7 @@ import typing as t
 
 from . import resumes
 from .quantity import parse_finite
-from .run_attempt import Attempt, RankExit
+from .run_attempt import Attempt, Notice, RankExit
 
 Line = t.Mapping[str, object]
 # How far the clock of a node may be ahead of ours.
@@ -32,7 +32,8 @@ class RunHistory:
     """What happened in a run so far. Feed it the lines of its events and metrics, those of its nodes in any order.
 
     :ivar attempts: ordered by time. :ivar checkpoint: (step, path) of the newest one. :ivar last: figures of the last
-        step. :ivar faults: (time, cause, node) of each. :ivar set_back: when the run lost its placement. :ivar starts:
+        step. :ivar faults: (time, cause, node) of each. :ivar set_back: when the run lost its placement. :ivar notices:
+        that machines will be taken away. :ivar starts:
         numbers of the first attempts of its starts, each with the nodes that it was begun on, as far as its event says.
         :ivar not_resumed: attempts that were reported as not resumed.
     :ivar nan_since: the first step since when the loss is not a number, None while its last value is one.
@@ -47,6 +48,7 @@ class RunHistory:
         self.nan_since: int | None = None
         self.faults: list[tuple[float, str, str | None]] = []
         self.set_back: list[float] = []
+        self.notices: list[Notice] = []
         self.transport: dict[tuple[str, int], Line] = {}
         self.versions: dict[str, dict[str, str]] = {}
         self.base = 1
@@ -70,6 +72,9 @@ class RunHistory:
             self._note_state(line, at)
         elif kind == "pod_deleted":
             self._add_deletion(line, at)
+        elif kind == "notice":
+            self.notices.append(Notice(at, str(line.get("node")), str(line.get("detail"))))
+            self._give_notices()
         else:
             self._add_loss(line, at)
 
@@ -83,6 +88,15 @@ class RunHistory:
         nodes = line.get("nodes")
         given = [item for item in nodes if isinstance(item, dict)] if isinstance(nodes, list) else []
         self.starts[self.base] = {item["id"]: item for item in given if isinstance(item.get("id"), str)}
+
+    def _give_notices(self) -> None:
+        """Give each attempt the first notice of its time; attempts may become known after their notices."""
+        for attempt in self.attempts:
+            attempt.notice = None
+        for notice in reversed(self.notices):
+            attempt_then = self.attempt_at(notice.at)
+            if attempt_then is not None:
+                attempt_then.notice = notice
 
     def _note_state(self, line: Line, at: float) -> None:
         """Note at the attempt of that time that a node was not ready, or that the run was cancelled."""
@@ -136,6 +150,7 @@ class RunHistory:
         if at < attempt.started_at:
             attempt.started_at = at
             self._sort()
+        self._give_notices()
         self._move_steps(attempt)
         attempt.ranks[rank] = node
         world_size = line.get("world_size")

@@ -69,7 +69,8 @@ class RunNode:
 class RunAttempt:
     """One life of the gang; ``n`` counts them from 1. ``node`` is where its first failure happened.
 
-    ``resumed`` is false where it began without a checkpoint that was there, null where that is not known.
+    ``resumed`` is false where it began without a checkpoint that was there, null where that is not known. ``notice`` is
+    the first one that a machine of it will be taken away: ``at``, ``node`` and ``detail``.
     """
 
     n: int = f.field(f.integer(0))
@@ -86,6 +87,7 @@ class RunAttempt:
     rank_list: tuple[int, ...] = f.field(f.list_of(f.integer(-(2**31))), ())
     nodes: tuple[RunNode, ...] = f.field(f.list_of(_section(RunNode)), ())
     logs: tuple[str, ...] = f.field(f.list_of(_text), ())
+    notice: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
     extra: t.Mapping[str, object] = f.field(f.dictionary, {})
 
 
@@ -197,10 +199,11 @@ class RunRecord:
         return _section(cls)(value, path)
 
     def to_dict(self) -> dict[str, t.Any]:
-        """Return the record as JSON types. ``drill`` is there only where one was run."""
+        """Return the record as JSON types. ``drill`` and notices are there only where there was one."""
         values = t.cast("dict[str, t.Any]", _to_dict(self))
-        if values["drill"] is None:
-            del values["drill"]
+        for part, key in ((values, "drill"), *((attempt, "notice") for attempt in values["attempts"])):
+            if part[key] is None:
+                del part[key]
         return values
 
     @property

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 import typing as t
 
+from ...module_utils._model.timestamps import format_time
 from .._hosts.node_client import NodeClient, on_each_node
 
 Result = dict[str, t.Any]
@@ -23,8 +24,9 @@ def find_notices(
     interval_s: float,
     sleep: t.Callable[[float], None] = time.sleep,
     clock: t.Callable[[], float] = time.monotonic,
+    now: t.Callable[[], float] = time.time,
 ) -> Result:
-    """Return ``{changed, notices, unanswered}`` as soon as there is a notice, or after ``wait_s`` seconds.
+    """Return ``{changed, notices, noticed_at, unanswered}`` as soon as there is a notice, or after ``wait_s`` seconds.
 
     :param named: nodes for which the user has a notice; nothing is waited for then.
     """
@@ -36,5 +38,6 @@ def find_notices(
         notices = {**found, **notices}
         left = end - clock()
         if notices or left <= 0:
-            return {"changed": False, "notices": notices, "unanswered": sorted(errors)}
+            at = format_time(now())
+            return {"changed": False, "notices": notices, "noticed_at": at, "unanswered": sorted(errors)}
         sleep(min(interval_s, left))

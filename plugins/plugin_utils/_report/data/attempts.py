@@ -33,7 +33,10 @@ class NodeStay:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AttemptView:
-    """One attempt: ``label`` is the record's number, ``segment`` the metrics that were written in it."""
+    """One attempt: ``label`` is the record's number, ``segment`` the metrics that were written in it.
+
+    ``notice`` is what said at ``notice_at`` that one of its machines will be taken away.
+    """
 
     label: str
     start: float | None
@@ -49,6 +52,8 @@ class AttemptView:
     logs: tuple[str, ...] = ()
     ranks: int | None = None
     segment: Segment | None = None
+    notice: str | None = None
+    notice_at: float | None = None
 
     @property
     def is_drilled(self) -> bool:
@@ -166,7 +171,16 @@ def _from_row(row: Line, number: int, history: t.Mapping[int, Attempt]) -> Attem
         nodes=tuple(_read_stays(row, start, end)),
         logs=tuple(parsing.read_texts(row.get("logs"))),
         ranks=parsing.read_integer(row.get("ranks")),
+        **_read_notice(row, attempt),
     )
+
+
+def _read_notice(row: Line, attempt: Attempt | None) -> dict[str, t.Any]:
+    """Return the notice of preemption of an attempt: that of its row, else of its events."""
+    given = parsing.read_mapping(row.get("notice"))
+    if not given and attempt is not None and attempt.notice is not None:
+        given = attempt.notice._asdict()
+    return {"notice": parsing.read_text(given.get("detail"), 200), "notice_at": parsing.read_time(given.get("at"))}
 
 
 def _from_history(attempt: Attempt) -> AttemptView:
@@ -184,6 +198,7 @@ def _from_history(attempt: Attempt) -> AttemptView:
         resumed_from=attempt.resumed_from,
         ranks=len(attempt.ranks),
         nodes=tuple(NodeStay(parsing.read_text(name, 80) or "", start, end, None) for name in attempt.node_names),
+        **_read_notice({}, attempt),
     )
 
 

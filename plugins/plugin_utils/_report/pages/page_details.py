@@ -78,6 +78,7 @@ def build_time_line(model: RunModel) -> Plot | None:
         build_key("|", "checkpoint") if _has_checkpoints(model) else None,
         build_key("×", "process or node lost", "bad") if kinds & {*EXITS, "node_lost"} else None,
         build_key("\N{BLACK DOWN-POINTING TRIANGLE}", "drill", "warn") if "drill" in kinds else None,
+        build_key("\N{BLACK UP-POINTING TRIANGLE}", "notice of preemption", "warn") if "notice" in kinds else None,
         build_key("\N{BLACK SQUARE}", "cancelled", "warn") if "cancelled" in kinds else None,
         build_key("\N{BLACK CIRCLE}", "node back") if "node_back" in kinds else None,
     )
@@ -165,7 +166,10 @@ def _end_words(model: RunModel, attempt: AttemptView) -> str:
     outcomes = {"succeeded": "finished", "running": "running", "cancelled": "cancelled"}
     ended = outcomes.get(model.outcome) or parsing.read_text(model.run.record.get("cause"), 40)
     last = ended if attempt is model.attempts[-1] else None
-    return (attempt.cause or last or "not known").replace("_", " ")
+    words = (attempt.cause or last or "not known").replace("_", " ")
+    if attempt.notice_at is None:
+        return words
+    return f"{words}; notice at {fmt.format_time(attempt.notice_at)}: {attempt.notice}"
 
 
 def _log_paths(paths: t.Sequence[str]) -> str:

@@ -32,9 +32,12 @@ MARKS = {
     "agent_restart": "X",
     "node_lost": "X",
     "drill": "v",
+    "notice": "^",
     "node_back": "o",
     "cancelled": "s",
 }
+# Marks of what was done, or was told before it came.
+_EXPECTED = ("drill", "cancelled", "notice")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -157,9 +160,8 @@ def _draw_marks(ax: Axes, model: RunModel, names: list[str], zero: float) -> Non
     for event in marked_events(model):
         if event.node is None or event.node in names[1:]:
             row = names.index(event.node, 1) if event.node else 0
-            colour = {"node_back": plots.ACCENT, "drill": plots.WARN, "cancelled": plots.WARN}.get(
-                event.kind, plots.BAD
-            )
+            colour = plots.WARN if event.kind in _EXPECTED else plots.BAD
+            colour = plots.ACCENT if event.kind == "node_back" else colour
             ax.plot(
                 [event.at - zero], [row + 0.5], MARKS[event.kind], color=colour, markersize=8, clip_on=False, zorder=5
             )

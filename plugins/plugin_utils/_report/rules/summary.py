@@ -106,7 +106,10 @@ def build_figures(model: RunModel) -> dict[str, object]:
     }
 
 
-_OF_ATTEMPT = ("label", "start", "end", "cause", "node", "rank", "exit_code", "first_step", "last_step")
+_OF_ATTEMPT = (
+    *("label", "start", "end", "cause", "node", "rank", "exit_code", "first_step", "last_step"),
+    *("notice", "notice_at"),
+)
 _OF_FAULT = (
     *("number", "at", "cause", "step", "resumed_from", "steps_lost"),
     *("seconds_lost", "seconds_to_catch_up", "proof"),

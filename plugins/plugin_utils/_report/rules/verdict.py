@@ -116,6 +116,8 @@ def describe_cause(cause: str | None, node: str | None) -> str:
     place = f" on {node}" if node else ""
     if cause == "node_lost":
         return f"the loss of {node}" if node else "the loss of a node"
+    if cause == "preempted" and node:
+        return f"the preemption of {node}"
     if cause in ("crash", "drill"):
         return f"a {cause}{place}"
     return f"{cause.replace('_', ' ')}{place}" if cause else "an unknown cause"

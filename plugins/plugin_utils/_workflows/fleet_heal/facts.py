@@ -128,7 +128,13 @@ def _is_on_kubernetes(home: StateHome, record: t.Mapping[str, t.Any], options: t
 def _read_reported(options: t.Mapping[str, t.Any]) -> dict[str, str]:
     """Return why nodes are taken for lost by the options that name them."""
     lost = {str(name): "named in lost_nodes" for name in options.get("lost_nodes") or []}
-    return lost | {str(name): "its provider gave notice" for name in options.get("preempted_nodes") or []}
+    return lost | {name: f"notice of preemption: {text}" for name, text in read_notices(options).items()}
+
+
+def read_notices(options: t.Mapping[str, t.Any]) -> dict[str, str]:
+    """Return the nodes that will be taken away, and what says so."""
+    named = {str(name): "its provider gave notice" for name in options.get("preempted_nodes") or []}
+    return named | {str(name): str(text) for name, text in (options.get("notices") or {}).items()}
 
 
 def _read_states(

@@ -14,10 +14,11 @@ import dataclasses
 import time
 import typing as t
 
-from ....module_utils._model import heal_plan
+from ....module_utils._model import heal_plan, run_history
 from ....module_utils._model.errors import MusterError, RefusedError
 from ....module_utils._model.heal_plan import HealAction
 from ....module_utils._model.ledger import make_event
+from ....module_utils._model.timestamps import parse_time
 from ....module_utils._node import files
 from ..._hosts import gang
 from ..._kube.api.client import Client
@@ -29,10 +30,13 @@ from ..node_pool import present as node_pool_present
 from ..shared import run_record
 from ..shared.open_ledger import open_ledger
 from ..shared.request import RunRequest
-from ..shared.state_dir import StateHome, load_record
+from ..shared.state_dir import LOCK_S, StateHome, load_record
 from ..training_job.load import drop_template
 from . import facts
 from .facts import SILENT, HealFacts
+
+# Programs may save for the job's grace, and have ended so long after it.
+_STOP_S = 20
 
 
 def heal_fleet(request: RunRequest, context: node_pool_present.Context) -> dict[str, t.Any]:
@@ -100,6 +104,7 @@ def _apply_actions(
 
     In the plan's order, except losses and deletions, which are one transaction each.
     """
+    _record_notices(request, home, state)
     marks = [action for action in actions if action.kind == "mark_lost"]
     if marks:
         _mark_lost(home, state, marks)
@@ -118,8 +123,27 @@ def _apply_actions(
     return done
 
 
+def _record_notices(request: RunRequest, home: StateHome, state: HealFacts) -> None:
+    """Write into the run's events, once, which of its machines will be taken away, what says so, and since when.
+
+    Who follows the run reads it there: on hosts the gang is stopped and may save.
+    """
+    run = state.facts.run
+    if run is None or run.ended:
+        return
+    at = request.options.get("noticed_at")
+    place = home.run_folder(run.run_id) / "events.jsonl"
+    story = run_history.fold(files.parse_json_lines(files.read_text(place)), ())
+    newest = story.attempts[-1] if story.attempts else None
+    for name, text in facts.read_notices(request.options).items():
+        known = any(item.node == name for item in story.notices if newest is None or item.at >= newest.started_at)
+        if name in (newest.node_names if newest else run.names) and not known:
+            noticed = time.time() if at is None else parse_time(at)
+            files.append_json(place, {"at": noticed, "kind": "notice", "node": name, "detail": text})
+
+
 def _drain_node(request: RunRequest, state: HealFacts, name: str) -> str:
-    drained = drain.remove_node(_client(state), name, _grace_s(state) + 20, request.progress.say)
+    drained = drain.remove_node(_client(state), name, _grace_s(state) + _STOP_S, request.progress.say)
     return f"{name} left the cluster: {len(drained.evicted)} pods were evicted, {len(drained.forced)} deleted by force"
 
 
@@ -179,15 +203,19 @@ def _delete_machines(
     return [f"{name} was deleted, with proof" for name in names]
 
 
-def _record_end(home: StateHome, run: heal_plan.FleetRun, lost: t.Sequence[str]) -> None:
+def _record_end(home: StateHome, run: heal_plan.FleetRun, lost: t.Sequence[str], noticed: t.Container[str]) -> None:
     folder, now = home.run_folder(run.run_id), time.time()
     before = load_record(folder)
     if before is None or before.is_ended:
         return
-    for name in lost:
+    gone = [name for name in lost if name not in noticed]
+    for name in gone:
         files.append_json(folder / "events.jsonl", {"at": now, "kind": "node_lost", "node": name})
-    detail = f"{', '.join(lost)} was lost; heal stopped the rest of the gang"
-    ended = run_record.end_record(before, now, outcome="lost", cause="node_lost", detail=detail, exit_code=1)
+    detail = (
+        f"{', '.join(gone or lost)} {'was lost' if gone else 'will be taken away'}; heal stopped the rest of the gang"
+    )
+    cause = "node_lost" if gone else "preempted"
+    ended = run_record.end_record(before, now, outcome="lost", cause=cause, detail=detail, exit_code=1)
     run_record.write_record(folder, ended)
 
 
@@ -197,8 +225,12 @@ def _stop_gang(request: RunRequest, home: StateHome, state: HealFacts, names: t.
     remotes = request.connect([name for name in names if name in request.hostvars])
     for remote in remotes:
         remote.owner = home.owner(create=False)["owner"]
-    with home.lock(run.run_id):
-        _unused, errors = gang.stop_gang(remotes, run.run_id, _grace_s(state) + 20)
-        _record_end(home, run, [node.name for node in state.facts.nodes if heal_plan.loss_reason(node, state.facts)])
+    # Who follows the run stops it, too, and lets go of it, when one of its machines will be taken away.
+    noticed = facts.read_notices(request.options)
+    patience_s = _grace_s(state) + _STOP_S if noticed.keys() & set(run.names) else LOCK_S
+    with home.lock(run.run_id, patience_s):
+        _unused, errors = gang.stop_gang(remotes, run.run_id, _grace_s(state) + _STOP_S)
+        lost = [node.name for node in state.facts.nodes if heal_plan.loss_reason(node, state.facts)]
+        _record_end(home, run, lost, noticed)
     for name, error in errors.items():
         request.progress.say(f"  warning: {name}: {error}")

@@ -189,6 +189,7 @@ def _build_attempt(
             for name, token in nodes.items()
         ),
         logs=tuple(log_file(name) for name in attempt.node_names),
+        notice=attempt.notice and {**attempt.notice._asdict(), "at": format_time(attempt.notice.at)},
     )
 
 

@@ -35,7 +35,7 @@ OWN_CLUSTER = "own_cluster"
 RUN_ID_LIMIT = 63
 
 
-_LOCK_S = 3.0
+LOCK_S = 3.0
 
 
 class StateHome:
@@ -89,7 +89,7 @@ class StateHome:
             identity = place.read_text().strip()
         return {"owner": identity, "controller": controller}
 
-    def lock(self, run_id: str, patience_s: float = _LOCK_S) -> RunLock:
+    def lock(self, run_id: str, patience_s: float = LOCK_S) -> RunLock:
         """Hold the run's lock until the returned object is closed.
 
         :raises RefusedError: when another process holds it, on this controller or on one with the same store.

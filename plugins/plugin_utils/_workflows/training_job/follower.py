@@ -19,6 +19,7 @@ from ....module_utils._model import drill as drills
 from ....module_utils._model import stop_on
 from ....module_utils._model.errors import MusterError, plain_lines
 from ....module_utils._model.job import Job
+from ....module_utils._model.run_attempt import Notice
 from ....module_utils._model.run_history import RunHistory
 from ....module_utils._model.run_record import RunEnd
 from ....module_utils._node import files, metric_lines
@@ -89,6 +90,9 @@ class Follower:
         # A controller that was killed may have kept lines and not yet noted that it had them: they come again.
         self._kept: dict[str, frozenset[str]] = {}
         self._printed: dict[str, _Printed] = {}
+        # The first notice of preemption that has come while this follower was there.
+        self.noticed: Notice | None = None
+        self._events_read = _size_of(folder / "events.jsonl")
         for name, feed in (("events", self.story.event), ("metrics", self.story.metric)):
             kept = files.read_text(folder / f"{name}.jsonl")
             self._kept[name] = frozenset(kept.split("\n")[-_RECENT_LINES:])
@@ -120,6 +124,23 @@ class Follower:
         line = {"at": log_follow.now() if at is None else at, "kind": kind, **values}
         files.append_json(self.folder / "events.jsonl", line)
         self.story.event(line)
+
+    def _take_notices(self) -> None:
+        """Take in and say what heal has written into the run's events meanwhile: that a machine will be taken away."""
+        place = self.folder / "events.jsonl"
+        if _size_of(place) <= self._events_read:
+            return
+        with open(place, "rb") as events:
+            events.seek(self._events_read)
+            new = events.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._events_read += len(whole)
+        known = {(item.at, item.node) for item in self.story.notices}
+        for line in files.parse_json_lines(whole.decode(errors="replace")):
+            if line.get("kind") == "notice" and (line.get("at"), line.get("node")) not in known:
+                self.story.event(line)
+                self.progress.say(f"{line.get('node')} will be taken away: {line.get('detail')}")
+                self.noticed = self.noticed or self.story.notices[-1]
 
     def _is_drill_due(self, now: float) -> bool:
         """Return whether the fault is to be injected now: at its time, and not before a kill could prove a resume."""
@@ -241,6 +262,7 @@ class Follower:
         self._nan_said = since is not None
 
     def _report(self) -> None:
+        self._take_notices()
         self.report_resumes()
         self._warn_of_nan()
         values = self.state()
@@ -278,6 +300,13 @@ class Follower:
         if force or time.monotonic() - self._saved_at > _SAVE_INTERVAL_S:
             self._saved_at = time.monotonic()
             self.save(self)
+
+
+def _size_of(place: pathlib.Path) -> int:
+    try:
+        return place.stat().st_size
+    except OSError:
+        return 0
 
 
 def describe_state(values: t.Mapping[str, t.Any]) -> str:

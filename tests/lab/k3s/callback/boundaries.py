@@ -1,21 +1,66 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Counts the tasks of a play before each begins, and kills ansible-playbook before one of them: nothing is tidied up."""
+"""Counts the tasks of a play before each begins, and kills ansible-playbook before one of them: nothing is tidied up.
+
+A task that no host ran, or whose action only tells Ansible what to do next, leaves the machines, the cluster and the
+state home as they are: being killed before it and after it is the same.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
+import pathlib
 import signal
 import typing as t
 
 from ansible.plugins.callback import CallbackBase
 
 LOG, KILL_AT = "MUSTER_LAB_BOUNDARIES", "MUSTER_LAB_KILL_AT"
+_BUILTIN = [
+    "assert",
+    "debug",
+    "fail",
+    "group_by",
+    "include_role",
+    "include_tasks",
+    "import_role",
+    "import_tasks",
+    "meta",
+    "set_fact",
+]
+INERT = {prefix + name for prefix in ("", "ansible.builtin.") for name in (*_BUILTIN, "validate_argument_spec")}
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A task as it was run: ``acts`` says that it may have changed something outside of ansible-playbook."""
+
+    name: str
+    acts: bool
+
+
+def read_tasks(log: pathlib.Path) -> list[Task]:
+    """Return the tasks of a play in the order in which they began."""
+    tasks: list[Task] = []
+    for line in map(json.loads, log.read_text().splitlines()):
+        if "task" in line:
+            tasks.append(Task(line["task"], False))
+            action = line["action"]
+        elif action not in INERT:
+            tasks[-1] = dataclasses.replace(tasks[-1], acts=True)
+    return tasks
+
+
+def distinct(tasks: t.Sequence[Task]) -> list[int]:
+    """Return the boundaries, counted from 1, that differ: the first one after each task that acts, and the first."""
+    return [1, *(index + 2 for index, task in enumerate(tasks[:-1]) if task.acts)]
 
 
 class CallbackModule(CallbackBase):
-    """One line of the file LOG for each task; the process is gone before the task KILL_AT."""
+    """A line of the file LOG for each task and each host that ran it; the process is gone before the task KILL_AT."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
@@ -34,9 +79,24 @@ class CallbackModule(CallbackBase):
         """Pass the boundary before a handler."""
         self._pass(task)
 
+    def v2_runner_on_ok(self, result: t.Any) -> None:
+        """Note that a host ran the task."""
+        self._log(ran=True)
+
+    def v2_runner_on_failed(self, result: t.Any, ignore_errors: bool = False) -> None:
+        """Note that a host ran the task."""
+        self._log(ran=True)
+
+    def v2_runner_on_unreachable(self, result: t.Any) -> None:
+        """Note that a host was to run the task."""
+        self._log(ran=True)
+
+    def _log(self, **line: t.Any) -> None:
+        with open(os.environ[LOG], "a", encoding="utf-8") as log:
+            log.write(json.dumps(line) + "\n")
+
     def _pass(self, task: t.Any) -> None:
         self.passed += 1
-        with open(os.environ[LOG], "a", encoding="utf-8") as log:
-            log.write(f"{task.get_name()}\n")
+        self._log(task=task.get_name(), action=task.action)
         if self.passed == self.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)

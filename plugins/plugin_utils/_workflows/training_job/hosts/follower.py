@@ -76,7 +76,7 @@ class HostsFollower(Follower):
                     raise MusterError(f"run {self.run_id} is no longer followed: ansible-playbook has ended")
                 if update is not None:
                     self._take(update)
-                outcome = self._outcome() or self._rule_outcome()
+                outcome = self._outcome() or self._notice_outcome() or self._rule_outcome()
                 if outcome:
                     return outcome
                 self._drill_if_due()
@@ -202,6 +202,13 @@ class HostsFollower(Follower):
         if all(node in ended for node in self._deciding_nodes()):
             return RunOutcome("succeeded", 0, "succeeded", "all ranks exited with code 0")
         return None
+
+    def _notice_outcome(self) -> RunOutcome | None:
+        """Return the end of a gang of which a machine will be taken away: it saves now, and heal resumes it."""
+        if self.noticed is None:
+            return None
+        _at, node, detail = self.noticed
+        return RunOutcome("lost", 143, "preempted", f"{node} will be taken away: {detail}", node)
 
     def _failed_outcome(self, ended: t.Mapping[str, UnitEnd]) -> RunOutcome | None:
         bad = [(node, end) for node, end in ended.items() if end.exit_code != 0]

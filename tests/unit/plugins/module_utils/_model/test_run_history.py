@@ -394,3 +394,34 @@ def test_while_not_all_ranks_were_heard_of_an_attempt_has_the_nodes_of_its_start
     history.event({"kind": "submitted", "attempt": 2, "at": 9.0})
     history.event(started(2, 0, 10.0)[1])
     assert history.nodes_of(history.attempts[1]) == {"a": {}}
+
+
+def test_a_notice_is_the_cause_of_all_that_came_of_it() -> None:
+    history = fold_lines([*NODE_A[:3], NODE_B[0]])
+    notice = {"kind": "notice", "at": 14.0, "node": "b", "detail": "EC2 will terminate it"}
+    history.event(notice)
+    history.event({"kind": "pod_deleted", "at": 14.5, "node": "b", "attempt": 1})
+    history.event({"kind": "node_lost", "at": 15.0, "node": "b"})
+    first = history.attempts[0]
+    assert (first.cause, first.failed_node) == ("preempted", "b") and first.notice == (
+        14.0,
+        "b",
+        "EC2 will terminate it",
+    )
+    assert history.lost_nodes == 0
+    history.event(started(2, 0, 20.0)[1])
+    assert history.attempts[1].notice is None and history.attempts[1].cause is None
+    # One that is followed later has the notice before it hears of the attempt.
+    again = RunHistory()
+    for line in (notice, started(1, 0, 10.0)[1], started(2, 0, 20.0)[1]):
+        again.event(line)
+    assert [attempt.cause for attempt in again.attempts] == ["preempted", None]
+
+
+def test_what_had_nothing_to_do_with_a_notice_stays_the_cause() -> None:
+    history = fold_lines([*NODE_A[:3], NODE_B[0]])
+    history.event({"kind": "node_lost", "at": 13.0, "node": "a"})
+    history.event({"kind": "notice", "at": 14.0, "node": "b", "detail": "it goes"})
+    assert (history.attempts[0].cause, history.attempts[0].failed_node) == ("node_lost", "a")
+    history.event({"kind": "drill", "at": 14.5, "node": "b"})
+    assert history.attempts[0].cause == "drill"

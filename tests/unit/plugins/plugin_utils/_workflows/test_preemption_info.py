@@ -41,20 +41,21 @@ class Clock:
 def find(machines: t.Sequence[Machine], wait_s: float, named: t.Sequence[str] = ()) -> tuple[dict[str, t.Any], Clock]:
     clock = Clock()
     given: t.Any = machines
-    found = preemption_info.find_notices(given, named, wait_s, 5, clock.sleep, lambda: clock.now)
+    found = preemption_info.find_notices(given, named, wait_s, 5, clock.sleep, lambda: clock.now, lambda: 1e9)
     return found, clock
 
 
 def test_a_notice_ends_the_wait() -> None:
     machines = [Machine("a"), Machine("b", at=3)]
     found, clock = find(machines, 60)
-    assert found == {"changed": False, "notices": {"b": "it goes"}, "unanswered": []}
+    at = "2001-09-09T01:46:40.000Z"
+    assert found == {"changed": False, "notices": {"b": "it goes"}, "noticed_at": at, "unanswered": []}
     assert clock.sleeps == [5, 5] and machines[0].asked == 3
 
 
 def test_without_one_the_wait_ends_by_itself_and_the_silent_are_named() -> None:
     found, clock = find([Machine("a"), Machine("b", gone=True)], 12)
-    assert found == {"changed": False, "notices": {}, "unanswered": ["b"]}
+    assert (found["notices"], found["unanswered"]) == ({}, ["b"])
     assert clock.sleeps == [5, 5, 2]
 
 

@@ -10,10 +10,16 @@ import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.format import format_time
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import RunFolder, Usage, load_run
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import RunModel, build_run_model
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages import page_details
-from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import FIXTURES
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import (
+    FIXTURES,
+    ZERO,
+    case,
+    worker_started,
+)
 
 
 def model(name: str) -> RunModel:
@@ -48,6 +54,19 @@ def test_the_last_attempt_of_a_stopped_run_ended_by_the_run_s_cause() -> None:
     run = RunFolder("r", {"attempts": rows, "outcome": "failed", "cause": "stalled"})
     table = page_details.build_attempt_table(build_run_model(run))
     assert table is not None and [line[1] for line in table.lines] == ["not known", "stalled"]
+
+
+def test_an_attempt_shows_the_notice_that_ended_it() -> None:
+    notice: dict[str, t.Any] = {"at": ZERO + 3, "node": "b", "detail": "EC2 will terminate it"}
+    events = [worker_started(0.5, "b", 0, 1), {**notice, "kind": "notice"}, worker_started(9, "c", 0, 2)]
+    ended: dict[str, t.Any] = {"cause": "preempted", "node": "b"}
+    rows = [{"n": 1, "started_at": ZERO, **ended}, {"n": 2, "started_at": ZERO + 9}]
+    told = {**rows[0], "notice": notice}
+    for given in ([], rows, [told, rows[1]]):
+        table = page_details.build_attempt_table(case([], events, attempts=given, outcome="succeeded"))
+        assert table is not None and table.lines[1][1] == "finished"
+        # By the record, else by the events.
+        assert table.lines[0][1] == f"preempted; notice at {format_time(ZERO + 3)}: EC2 will terminate it", given
 
 
 def test_of_many_attempts_the_middle_is_left_out() -> None:

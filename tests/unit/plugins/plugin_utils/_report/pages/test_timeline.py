@@ -41,6 +41,12 @@ def test_eventful_nodes_are_shown_first() -> None:
     assert "node-27" in rows
 
 
+def test_a_notice_of_preemption_is_marked_at_its_node() -> None:
+    notice = {"at": 1795167003, "kind": "notice", "node": "a", "detail": "it goes"}
+    found = marked_events(build_run_model(RunFolder("r", {}, parse_events([notice]))))
+    assert [(event.kind, event.node) for event in found] == [("notice", "a")]
+
+
 def test_ranks_that_were_taken_along_are_not_marked() -> None:
     exits = [{"at": 1795167003 + n, "kind": "worker_exit", "node": "ab"[n], "exit_code": (137, 143)[n]} for n in (0, 1)]
     assert [event.node for event in marked_events(build_run_model(RunFolder("r", {}, parse_events(exits))))] == ["a"]

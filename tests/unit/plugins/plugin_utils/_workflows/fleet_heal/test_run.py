@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import threading
 import time
 import typing as t
 
@@ -21,6 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, fold_events
 from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time
 from ansible_collections.muster.training.plugins.module_utils._node import files
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import facts
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import run as subject
@@ -33,6 +35,8 @@ from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._workfl
     silent,
     world,
 )
+
+RUNNING: dict[str, t.Any] = {"state": "running", "outcome": None, "submitted_at": "2026-11-24T10:00:00Z"}
 
 
 def test_without_runs_and_machines_there_is_nothing_to_do(world: World) -> None:
@@ -57,6 +61,41 @@ def test_a_free_host_takes_the_place_of_a_lost_one(world: World) -> None:
     world.record("replace")
     result = world.run("abc", preempted_nodes=["a"])
     assert result["resume"]["hosts"] == ["b", "c"] and result["rent"] == 0
+
+
+def test_a_notice_is_written_into_the_history_of_the_run_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.record("wait", **RUNNING)
+    stopped: list[t.Any] = []
+
+    def stop_gang(*asked: t.Any) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
+        stopped.append(asked)
+        return {}, {}
+
+    monkeypatch.setattr(gang, "stop_gang", stop_gang)
+    place = world.root / "lab" / "runs" / "r" / "events.jsonl"
+    given: dict[str, t.Any] = {"notices": {"a": "EC2 will terminate it", "c": "it goes"}}
+    world.run("abc", check=True, noticed_at="2026-11-24T12:00:00Z", **given)
+    assert not place.exists()
+    world.run("abc", noticed_at="2026-11-24T12:00:00Z", **given)
+    noted = [json.loads(line) for line in place.read_text().splitlines()]
+    assert noted[0] == {"at": 1795521600.0, "kind": "notice", "node": "a", "detail": "EC2 will terminate it"}
+    assert [line["kind"] for line in noted] == ["notice"] and len(stopped) == 1
+    record = json.loads((place.parent / "run.json").read_text())
+    assert (record["outcome"], record["cause"]) == ("lost", "preempted")
+    world.record("wait", **RUNNING)
+    world.run("abc", noticed_at="2026-11-24T12:00:05Z", **given)
+    assert place.read_text().count('"notice"') == 1
+
+
+def test_who_follows_the_run_gets_the_time_to_stop_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gang, "stop_gang", lambda *_asked: ({}, {}))
+    monkeypatch.setattr(subject, "LOCK_S", 0.1)
+    world.record("wait", **RUNNING)
+    held = StateHome({"path": str(world.root)}, "lab").lock("r")
+    with pytest.raises(RefusedError, match="run r is being followed by"):
+        world.run("abc", lost_nodes=["a"])
+    threading.Timer(0.5, held.close).start()
+    assert "the rest of the run was stopped on a, b" in world.run("abc", notices={"a": "it goes"})["done"]
 
 
 def test_a_policy_may_be_given_for_once(world: World) -> None:

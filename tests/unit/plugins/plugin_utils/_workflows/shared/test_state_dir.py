@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import state_dir
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import (
     OWN_CLUSTER,
     StateHome,
@@ -84,13 +83,12 @@ def test_the_owner_is_made_once_and_only_when_something_is_written(tmp_path: pat
     assert (tmp_path / "state" / "owner").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_run_is_followed_by_one_process(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_dir, "_LOCK_S", 0.01)
+def test_a_run_is_followed_by_one_process(tmp_path: pathlib.Path) -> None:
     found = home(tmp_path)
     holder = f"run r-1 is being followed by process {os.getpid()} on this controller. Wait"
     with found.lock("r-1") as handle:
         with pytest.raises(RefusedError, match=holder):
-            found.lock("r-1")
+            found.lock("r-1", 0.01)
         found.lock("r-2").close()
         assert handle.handle.name.endswith("r-1/lock")
     found.lock("r-1").close()

@@ -124,3 +124,24 @@ def test_an_attempt_that_begins_again_is_reported_once(tmp_path: pathlib.Path) -
     ]
     events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert [event["attempt"] for event in events if event["kind"] == "not_resumed"] == [2]
+
+
+def test_a_notice_that_another_process_writes_is_taken_in_once(tmp_path: pathlib.Path) -> None:
+    said: list[str] = []
+    mine = follower(tmp_path, said=said)
+    mine.record_event("worker_started", rank=0, node="a", attempt=1)
+    line = json.dumps({"at": time.time(), "kind": "notice", "node": "a", "detail": "it goes"})
+    with (tmp_path / "events.jsonl").open("a") as events:
+        events.write(f"{line[:9]}")
+        events.flush()
+        mine._take_notices()
+        assert mine.noticed is None
+        events.write(f"{line[9:]}\n")
+    for _again in range(2):
+        mine._take_notices()
+    assert said == ["a will be taken away: it goes"] and len(mine.story.notices) == 1
+    assert mine.noticed is not None and mine.story.attempts[0].cause == "preempted"
+    # Of a run that goes on it says nothing: the machine is gone.
+    later = follower(tmp_path, said=said)
+    later._take_notices()
+    assert later.noticed is None and len(said) == 1 and len(later.story.notices) == 1

@@ -479,3 +479,13 @@ def test_the_errors_of_a_nodes_ranks_are_kept_the_first_one_last(world: World) -
     follower.keep_errors(None)
     follower.keep_errors("of-another-run")
     assert [item["op"] for item in world.killed] == ["read"]
+
+
+def test_a_notice_ends_the_run_so_that_it_saves_now(world: World) -> None:
+    mine = world.follower()
+    with (world.folder / "events.jsonl").open("a") as events:
+        events.write(json.dumps({"at": T0, "kind": "notice", "node": "b", "detail": "EC2 will terminate it"}) + "\n")
+    world.script = [None, None]
+    outcome = mine.run()
+    assert (outcome.outcome, outcome.exit_code, outcome.cause, outcome.node) == ("lost", 143, "preempted", "b")
+    assert outcome.detail == "b will be taken away: EC2 will terminate it" and outcome.detail in world.said
