@@ -108,7 +108,8 @@ _PROGRAM_GROUPS: tuple[tuple[LineRule, ...], ...] = (
     (
         _line_rule(
             "collective_timeout",
-            rb"Watchdog caught collective operation timeout|Timed out waiting \d+ms for (?:recv|send) operation",
+            rb"Watchdog caught collective operation timeout|Timed out waiting \d+ms for (?:recv|send) operation|"
+            rb"Timed out initializing process group",
             "any",
         ),
     ),
@@ -226,7 +227,6 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
         _line_rule("ranks_missing", rb"not enough slots available in the system|\b0/\d+ nodes are available", "any"),
         _line_rule("ranks_missing", rb"was unable to reliably start one or more daemons", "any"),
         _line_rule("ranks_missing", rb"ImagePullBackOff|ErrImagePull|RendezvousTimeoutError", "any"),
-        _line_rule("ranks_missing", rb"Timed out initializing process group", "any"),
         _line_rule("ranks_missing", rb"mismatch in rank count from procs"),
     ),
     (
