@@ -91,7 +91,8 @@ _PROGRAM_GROUPS: tuple[tuple[LineRule, ...], ...] = (
         _line_rule("wrong_architecture", rb"[Ee]xec format error", "any"),
         _line_rule(
             "bad_arguments",
-            rb"^(?:\[[^\]\n]{1,40}\]:? ?)?\S+: error: (?:unrecognized arguments|the following arguments are required|argument )",
+            rb"^(?:\[[^\]\n]{1,40}\]:? ?)?\S+: error: "
+            rb"(?:unrecognized arguments|the following arguments are required|argument )",
             "any",
         ),
         _line_rule("permission_denied", rb"PermissionError: \[Errno 1?[13]\]", "any"),

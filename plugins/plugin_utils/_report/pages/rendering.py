@@ -90,7 +90,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals.update(style_sheet=Markup(style_sheet()), symbols=SYMBOLS)
+    environment.globals.update(style_sheet=Markup(style_sheet()), symbols=SYMBOLS, unknown=UNKNOWN)
     return environment
 
 
