@@ -16,6 +16,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.pages.page
 from ansible_collections.muster.training.tests.e2e.conftest import lacking
 from ansible_collections.muster.training.tests.support import browser, debian, report_runs
 
+FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures" / "report"
+# A run with all that a page can have.
+LARGE = ("gpu64",)
 PAPER = 2
 CONTRAST = 4.5
 # It shows a colour of a picture, whatever that is.
@@ -76,13 +79,13 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[browser.Page]:
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pathlib.Path]:
-    """The pages of five runs, by name."""
+    """The pages of the runs, by name."""
     place = tmp_path_factory.mktemp("reports")
-    made = {}
-    for name in report_runs.NAMES:
-        made[name] = place / f"{name}.html"
-        made[name].write_text(render_html(load_run(report_runs.write_run(name, place))), encoding="utf-8")
-    return made
+    folders = {name: report_runs.write_run(name, place) for name in report_runs.NAMES}
+    folders |= {name: FIXTURES / name for name in LARGE}
+    for name, folder in folders.items():
+        (place / f"{name}.html").write_text(render_html(load_run(folder)), encoding="utf-8")
+    return {name: place / f"{name}.html" for name in folders}
 
 
 def overlapping(texts: list[dict[str, t.Any]]) -> list[str]:
@@ -109,7 +112,7 @@ def contrast(one: list[float], other: list[float]) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("name", report_runs.NAMES)
+@pytest.mark.parametrize("name", (*report_runs.NAMES, *LARGE))
 def test_a_report_on_screens_and_on_paper(page: browser.Page, reports: dict[str, pathlib.Path], name: str) -> None:
     page.open(reports[name])
     for width, dark in ((1200, False), (390, False), (1200, True), (390, True)):

@@ -159,8 +159,8 @@ h2{font-size:12pt}.word{font-size:14pt}.verdict{margin:9px 0}.verdict p:last-chi
 .figures div{padding:4px 10px 4px 0}.log{margin-bottom:9px}th,td{padding:1px 10px 1px 0}.steps li{margin-bottom:4px}
 figure{margin:0 0 4px;max-width:170mm}table,details{margin-bottom:8px}pre{padding:3px 6px}
 .steps p,p{margin-bottom:3px}
-.pair{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));column-gap:12px}figure svg{max-height:42mm}
-.pair figure svg.wide{display:none}.pair figure svg.narrow{display:block;max-height:44mm}footer p{display:inline}
+.pair{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));column-gap:12px}figure svg{max-height:36mm}
+.pair figure svg.wide{display:none}.pair figure svg.narrow{display:block;max-height:38mm}footer p{display:inline}
 .figures+section{margin-top:4px}table{break-inside:avoid}
 .log pre{max-height:calc(8*1.3*8.2pt + 8px);overflow:hidden;display:flex;flex-direction:column-reverse}
 

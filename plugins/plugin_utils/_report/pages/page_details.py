@@ -24,7 +24,7 @@ from ..rules.advice import pick_log
 from ..rules.checks import ReportCheck, build_checks
 from . import figures, series
 from .plots import SERIES
-from .rendering import Cell, Plot, Table, build_key, build_legend, build_mark
+from .rendering import MOST_ROWS, Cell, Plot, Table, build_key, build_legend, build_mark
 from .timeline import EXITS, build_phases, draw_timeline, marked_events
 
 _TONES = {"passed": "ok", "failed": "bad", "unproven": "warn", "skipped": "calm"}
@@ -203,7 +203,7 @@ def build_usage(model: RunModel) -> tuple[list[Plot], Table | None]:
         "Mean of all samples, and the peak in brackets; of the memory, the peak",
         " nnn",
         compact=True,
-        fold=f"Figures of all {len(lines)} nodes" if len(lines) > 12 else None,
+        fold=f"Figures of all {len(lines)} nodes" if len(lines) > MOST_ROWS else None,
     )
     return _usage_plots(model, sorted(by_node)), table
 

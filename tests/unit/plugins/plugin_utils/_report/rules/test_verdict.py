@@ -30,7 +30,11 @@ from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report
 @pytest.mark.parametrize(
     ("name", "word", "sentence"),
     [
-        ("resumed", "Trained \N{MIDDLE DOT} proven 5 of 5", "2 ranks on 2 nodes trained to step 300 in 38 s, through 1 drilled fault"),
+        (
+            "resumed",
+            "Trained \N{MIDDLE DOT} proven 5 of 5",
+            "2 ranks on 2 nodes trained to step 300 in 38 s, through 1 drilled fault",
+        ),
         (
             "crash_loop",
             "Failed",
