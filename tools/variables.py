@@ -39,7 +39,7 @@ MEANINGS = {
     "muster_report_path": "Folder of the report. The default is report in the run's folder.",
     "muster_status_limit": "How many of the newest runs are shown (20).",
     "muster_status_json": "Whether to show the fields of the runs instead of the table.",
-    "muster_status_query": "A JMESPath expression on the records, to show what it selects.",
+    "muster_status_query": "JMESPath on runs and summary, such as ``runs[].run_id``, to show what it selects.",
     "muster_log_lines": "Number of last lines (20).",
     "muster_log_ranks": "Whether to fetch the logs of each rank from plain hosts.",
     "muster_log_follow": "Whether to say each new line until the run has ended.",

@@ -25,6 +25,7 @@ TOGETHER = frozenset(
         "checkpoint_figures",
         "dataset_figures",
         "datasets",
+        "report_page",
         "secrets_of_services",
         "services",
         "shell_blocks",

@@ -19,6 +19,8 @@ _BEFORE = re.compile(
     r"^\S+: (?:line \d+: |\d+: )?(?:can't open file .+|No module named .+|error: .+"
     r"|\S+: (?:command not found|not found|No such file or directory|Permission denied))$"
 )
+# PyTorch says in one line that NCCL failed, and NCCL's own words after these.
+_NCCL_SAYS = re.compile(r"^.*\bLast error:[ \t]*\n(.+)$", re.MULTILINE)
 _OTHERS = ("torch.distributed.elastic.", "subprocess.CalledProcessError")
 
 
@@ -29,7 +31,19 @@ def last_error(text: str) -> str | None:
     Without a traceback it is what the program was refused with: a file that is not there, an unknown argument.
     """
     own = rank_lines(text)
-    return _last_error(own) or _last_error(text) or _last_match(own or text, _BEFORE)
+    found = _last_error(own) or _last_error(text)
+    if found and "NCCL error" in found:
+        return _shorten(": ".join([found, *_nccl_words(own or text)]))
+    return found or _last_match(own or text, _BEFORE)
+
+
+def _nccl_words(text: str) -> list[str]:
+    """Return what NCCL said last of its error, where PyTorch repeats it."""
+    return [_PREFIX.sub("", line).strip() for line in _NCCL_SAYS.findall(text)[-1:]]
+
+
+def _shorten(line: str) -> str:
+    return line if len(line) <= _LIMIT else line[: _LIMIT - 1] + "…"
 
 
 def rank_lines(text: str) -> str:
@@ -51,5 +65,5 @@ def _last_match(text: str, pattern: re.Pattern[str]) -> str | None:
     for raw in reversed(text.splitlines()):
         line = _PREFIX.sub("", raw).strip()
         if pattern.match(line) and not line.startswith(_OTHERS):
-            return line if len(line) <= _LIMIT else line[: _LIMIT - 1] + "…"
+            return _shorten(line)
     return None

@@ -137,7 +137,8 @@ _TABLE = (
         "stalled",
         "secondary",
         "No step was finished for a long time, and no cause was found",
-        "Read the ranks' stacks (py-spy dump) and set TORCH_FR_BUFFER_SIZE and NCCL_DEBUG=INFO for the next run",
+        "Read the ranks' stacks (py-spy dump) while they stand, and set TORCH_FR_BUFFER_SIZE and NCCL_DEBUG=INFO for "
+        "the next run",
     ),
     CauseInfo(
         "slowed_down",

@@ -85,8 +85,16 @@ _PROGRAM_GROUPS: tuple[tuple[LineRule, ...], ...] = (
             rb"version `\w+_[\d.]+' not found)",
             "any",
         ),
+        _line_rule("cuda_toolkit_missing", rb"CUDA_HOME (?:does not exist|environment variable is not set)", "any"),
         _line_rule("module_missing", rb"ModuleNotFoundError: |ImportError: No module named", "any"),
         _line_rule("syntax_error", rb"(?:SyntaxError|IndentationError|TabError): ", "any"),
+        _line_rule("wrong_architecture", rb"[Ee]xec format error", "any"),
+        _line_rule(
+            "bad_arguments",
+            rb"^(?:\[[^\]\n]{1,40}\]:? ?)?\S+: error: "
+            rb"(?:unrecognized arguments|the following arguments are required|argument )",
+            "any",
+        ),
         _line_rule("permission_denied", rb"PermissionError: \[Errno 1?[13]\]", "any"),
     ),
     (_line_rule("port_in_use", rb"EADDRINUSE|(?<!bind failed: )[Aa]ddress already in use", "any"),),
@@ -101,7 +109,8 @@ _PROGRAM_GROUPS: tuple[tuple[LineRule, ...], ...] = (
     (
         _line_rule(
             "collective_timeout",
-            rb"Watchdog caught collective operation timeout|Timed out waiting \d+ms for (?:recv|send) operation",
+            rb"Watchdog caught collective operation timeout|Timed out waiting \d+ms for (?:recv|send) operation|"
+            rb"Timed out initializing process group",
             "any",
         ),
     ),
@@ -222,6 +231,7 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
         _line_rule("ranks_missing", rb"mismatch in rank count from procs"),
     ),
     (
+        _line_rule("download_refused", rb"GatedRepoError|access a gated repo|\b40[13] Client Error", "any"),
         # A server on the internet is not the rendezvous.
         _line_rule("download_failed", rb"HTTPS?ConnectionPool\(host=|[Mm]ax retries exceeded with url", "any"),
         _line_rule("download_failed", rb"couldn't connect to 'https?://|Failed to resolve 'https?://", "any"),

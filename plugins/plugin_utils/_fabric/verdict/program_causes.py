@@ -67,6 +67,29 @@ PROGRAM_CAUSES = (
         "remove others from LD_LIBRARY_PATH",
     ),
     CauseInfo(
+        "cuda_toolkit_missing",
+        "fatal",
+        "A package compiles CUDA code, and the CUDA toolkit is not there",
+        "Install the toolkit (nvcc) of torch's CUDA version and set CUDA_HOME in job.env, or install the package with "
+        "its extensions already built",
+        in_pods="Use an image with the toolkit (nvcc) of torch's CUDA version (a -devel image) and CUDA_HOME, or with "
+        "the package's extensions already built",
+    ),
+    CauseInfo(
+        "wrong_architecture",
+        "fatal",
+        "The program is built for another processor (exec format error)",
+        "Use a build for the node's architecture (uname -m: x86_64 or aarch64); a script needs its #! line",
+        in_pods="Use an image for the node's architecture (arm64 or amd64), or nodes of the image's platform",
+    ),
+    CauseInfo(
+        "bad_arguments",
+        "fatal",
+        "The program does not take its arguments",
+        "Correct job.args after its usage line; a --local-rank that it does not know comes from an old launcher: read "
+        "LOCAL_RANK from the environment instead",
+    ),
+    CauseInfo(
         "module_missing",
         "fatal",
         "A Python package is missing",
@@ -107,6 +130,13 @@ PROGRAM_CAUSES = (
         "A download failed: the node does not reach the server",
         "Open the way to the server or set a proxy (job.env), or bring the files along (job.datasets) and use them "
         "offline (HF_HUB_OFFLINE=1)",
+    ),
+    CauseInfo(
+        "download_refused",
+        "fatal",
+        "A server refused a download: it wants a token that may read it",
+        "Accept the model's conditions with your account and give the job its token (job.secret_refs, as HF_TOKEN), or "
+        "bring the files along (job.datasets) and use them offline (HF_HUB_OFFLINE=1)",
     ),
     CauseInfo(
         "unused_parameters",

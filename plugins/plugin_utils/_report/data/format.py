@@ -70,7 +70,9 @@ def format_tick(value: float, step: float = 0.0) -> str:
     if abs(value) < 0.001 and step < 0.0005:
         if not value:
             return "0"
-        return f"{value:.0e}".replace("e-0", "e-")
+        # As many digits as tell two ticks apart.
+        digits = max(0, math.floor(math.log10(abs(value))) - math.floor(math.log10(step) + 1e-9)) if step else 0
+        return f"{value:.{digits}e}".replace("e-0", "e-")
     if 1e-6 <= step < 1000:
         decimals = next(count for count in range(8) if round(step * 10**count, 6) % 1 == 0 or count == 7)
         return f"{value:.{decimals}f}"

@@ -82,7 +82,8 @@ a{color:var(--accent)}
 .log{margin:0 0 30px}.log pre{white-space:pre-wrap;overflow-wrap:anywhere}.log p{margin:0 0 6px}
 pre.command+pre.command{margin-top:8px}
 .terms+pre.command{margin-top:14px}.extras{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));column-gap:24px}
-.extras figure{margin-bottom:14px}.extras figure svg.wide{display:none}.extras figure svg.narrow{display:block}
+.extras figure{margin-bottom:14px;max-width:360px}
+.extras figure svg.wide{display:none}.extras figure svg.narrow{display:block}
 .caveat{margin:8px 0 0;font-size:14px}
 .verdict{margin:28px 0 30px;padding:2px 0 4px 20px;border-left:4px solid var(--tone)}
 .word{font-size:25px;color:var(--tone);margin:0 0 4px}
@@ -133,35 +134,38 @@ _NARROW = """
 main{padding:22px 16px 48px}h1{font-size:27px}.verdict{padding-left:14px;margin:22px 0}
 .word{font-size:23px}.verdict p:last-child{font-size:16.5px}
 .figures{grid-template-columns:repeat(2,1fr)}.figures dd{font-size:18.5px}
-.terms{grid-template-columns:1fr}.terms div{grid-template-columns:118px minmax(0,1fr)}
+.terms{grid-template-columns:1fr}.terms div{grid-template-columns:118px minmax(0,1fr);column-gap:8px}
 figure svg.wide{display:none}figure svg.narrow{display:block}
 table:not(.compact),table:not(.compact) :is(tbody,tr,td){display:block;width:100%}caption{display:block}
-table:not(.compact) thead{position:absolute;clip-path:inset(50%);height:1px;overflow:hidden}
-table:not(.compact) tr{border-top:1px solid var(--muted);padding:7px 0}
-table:not(.compact) td{border:0;padding:1px 0;display:grid;grid-template-columns:118px minmax(0,1fr)}
-table:not(.compact) td::before{content:attr(data-label);color:var(--muted)}
+table:not(.compact) thead{display:none}
+table:not(.compact) tr{border-top:1px solid var(--muted);padding:7px 0;display:flex;flex-wrap:wrap;column-gap:16px;
+align-items:baseline}
+table:not(.compact) td{border:0;padding:1px 0;width:auto}table:not(.compact) td.none{display:none}
+table:not(.compact) td::before{content:attr(data-label) " ";color:var(--muted)}
 table:not(.compact) .num{text-align:left;white-space:normal}
-table.list td{display:block}table.list td::before{content:none}table.list td:last-child{color:var(--muted)}
-table.list tr{display:flex!important;flex-wrap:wrap;column-gap:8px;align-items:baseline}
-table.list td{width:auto!important}table.list td:nth-child(2){order:-1}table.list td:last-child{flex-basis:100%}
-.extras{grid-template-columns:1fr}
+table.list td::before{content:none!important}table.list td:last-child{color:var(--muted);flex-basis:100%}
+table.list tr{column-gap:8px}table.list td:nth-child(2){order:-1}
+.extras{grid-template-columns:1fr}.extras figure{max-width:none}
 .compact caption{display:table-caption}.compact th,.compact td{padding-right:8px}
 """
 _PRINT = """
 @page{margin:9mm 11mm}body{font-size:10.5pt;background:none}main{max-width:none;padding:0}
 section{display:block;margin-top:22px}section>h2{margin-bottom:8px}h2,h3,caption{break-after:avoid}
 figure,tr,.verdict,.figures,.steps li{break-inside:avoid}details:not([open]){display:none}
-main,.figures dt,table,figcaption,caption,.terms,p,pre,code,li{font-size:8.2pt;line-height:1.3}h1{font-size:17pt}
+main,dt,table,th,figcaption,caption,small,.figures small,.caveat,.kicker,footer,p,pre,code,li,summary{font-size:8.2pt;
+line-height:1.3}.figures dt{font-size:8.2pt}h1{font-size:17pt}p{max-width:none}.caveat{margin:2px 0}
 h2{font-size:12pt}.word{font-size:14pt}.verdict{margin:9px 0}.verdict p:last-child{font-size:10pt}
 .figures dd{font-size:12pt}
 .figures div{padding:4px 10px 4px 0}.log{margin-bottom:9px}th,td{padding:1px 10px 1px 0}.steps li{margin-bottom:4px}
-figure{margin:0 0 4px;max-width:150mm}table,details{margin-bottom:8px}pre{padding:3px 6px}
+figure{margin:0 0 4px;max-width:170mm}table,details{margin-bottom:8px}pre{padding:3px 6px}
 .steps p,p{margin-bottom:3px}
-.pair{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));column-gap:12px}figure svg{max-height:30mm}
-.pair figure svg.wide{display:none}.pair figure svg.narrow{display:block}footer p{display:inline}
-.figures+section{margin-top:4px}.log pre{max-height:26mm;overflow:hidden;display:flex;flex-direction:column-reverse}
+.pair{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));column-gap:12px}figure svg{max-height:36mm}
+.pair figure svg.wide{display:none}.pair figure svg.narrow{display:block;max-height:38mm}footer p{display:inline}
+.figures+section{margin-top:4px}table{break-inside:avoid}
+.log pre{max-height:calc(8*1.3*8.2pt + 8px);overflow:hidden;display:flex;flex-direction:column-reverse}
 
-section{margin-top:5px;padding-top:3px}section>h2{margin-bottom:2px}footer{margin-top:5px;padding-top:3px}.extras{grid-template-columns:repeat(3,minmax(0,1fr))}
+section{margin-top:5px;padding-top:3px}section>h2{margin-bottom:2px}footer{margin-top:5px;padding-top:3px}
+.extras{grid-template-columns:repeat(3,minmax(0,1fr))}.extras figure{margin-bottom:2px}
 .terms div{padding:0}pre.command+pre.command{display:none}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;border:1px solid var(--rule)}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}

@@ -22,14 +22,15 @@ from ..data.load import Log, SitePhase, Usage
 from ..data.run_model import RunModel
 from ..rules.advice import pick_log
 from ..rules.checks import ReportCheck, build_checks
-from . import figures
+from . import figures, series
 from .plots import SERIES
-from .rendering import Cell, Plot, Table, build_key, build_legend, build_mark
+from .rendering import MOST_ROWS, Cell, Plot, Table, build_key, build_legend, build_mark
 from .timeline import EXITS, build_phases, draw_timeline, marked_events
 
 _TONES = {"passed": "ok", "failed": "bad", "unproven": "warn", "skipped": "calm"}
 _FABRIC_TONES = {"pass": "ok", "warn": "warn", "fail": "bad"}
 _BLOCK = "\N{LOWER SEVEN EIGHTHS BLOCK}"
+_MEDIAN = ", running median with each step behind it"
 MOST_CHECKS = 16
 MOST_EXTRAS = 8
 
@@ -102,7 +103,7 @@ def build_curves(model: RunModel) -> list[Plot]:
     loss, rate = figures.draw_loss(model), figures.draw_throughput(model)
     if loss:
         legend = build_legend(
-            build_key("\N{EM DASH}", "loss"),
+            build_key("\N{EM DASH}", f"loss{_MEDIAN if series.is_smoothed(model.counted) else ''}"),
             build_key(_BLOCK, "steps done again", "heat-2") if any(model.lost) else None,
             build_key("×", "fault", "bad") if model.faults else None,
             build_key("\N{WHITE CIRCLE}", "resumed from here") if model.faults else None,
@@ -116,7 +117,8 @@ def build_curves(model: RunModel) -> list[Plot]:
             "as the program reported it" if model.throughput is not None else "computed from the times of the steps"
         )
         hatched = ", hatched where no step was made" if model.faults or model.stalls else ""
-        plots.append(Plot(*rate, f"Throughput in {model.unit}, {source}{hatched}."))
+        median = _MEDIAN if series.is_smoothed(model.counted) else ""
+        plots.append(Plot(*rate, f"Throughput in {model.unit}, {source}{hatched}{median}."))
     return plots
 
 
@@ -205,7 +207,7 @@ def build_usage(model: RunModel) -> tuple[list[Plot], Table | None]:
         "Mean of all samples, and the peak in brackets; of the memory, the peak",
         " nnn",
         compact=True,
-        fold=f"Figures of all {len(lines)} nodes" if len(lines) > 12 else None,
+        fold=f"Figures of all {len(lines)} nodes" if len(lines) > MOST_ROWS else None,
     )
     return _usage_plots(model, sorted(by_node)), table
 

@@ -15,7 +15,7 @@ from ..data import format as fmt
 from ..data import parsing
 from ..data.run_model import RunModel
 from ..rules.summary import build_job_figures
-from .rendering import Cell, Table, add_note
+from .rendering import MOST_ROWS, Cell, Table, add_note
 
 
 def describe_caveat(model: RunModel) -> str | None:
@@ -170,7 +170,7 @@ def build_cost_table(model: RunModel) -> Table | None:
         "Time in attempts at the price of the whole node; what a provider bills between attempts is not included",
         " nnn",
         compact=True,
-        fold=f"All {len(lines)} nodes" if len(lines) > 12 else None,
+        fold=f"All {len(lines)} nodes" if len(lines) > MOST_ROWS else None,
     )
 
 

@@ -28,6 +28,8 @@ SYMBOLS = {
     "live": "\N{BLACK RIGHT-POINTING TRIANGLE}",
     "calm": "\N{BLACK SQUARE}",
 }
+# A table with a row for each node is folded from more rows on: on two sheets of paper there is no room for it.
+MOST_ROWS = 4
 # Markup is a subclass of str.
 Cell = str | None
 
@@ -90,7 +92,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals.update(style_sheet=Markup(style_sheet()), symbols=SYMBOLS)
+    environment.globals.update(style_sheet=Markup(style_sheet()), symbols=SYMBOLS, unknown=UNKNOWN)
     return environment
 
 

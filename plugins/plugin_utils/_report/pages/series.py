@@ -59,9 +59,18 @@ def downsample(points: t.Sequence[Point], most: int) -> Curve:
     return Curve(tuple(line), tuple(band))
 
 
+# A series of fewer points is short: there is nothing to smooth.
+_LONG = 100
+
+
+def is_smoothed(parts: t.Iterable[t.Sequence[object]]) -> bool:
+    """Return whether the picture of a series shows its running median."""
+    return any(len(part) >= _LONG for part in parts)
+
+
 def running_median(points: t.Sequence[Point]) -> list[Point]:
     """Return the median of each point and its neighbours, a fiftieth of the series wide; nothing for a short series."""
-    half = len(points) // 100
+    half = len(points) // _LONG
     if half < 1:
         return []
     heights = [y for _x, y in points]

@@ -18,7 +18,7 @@ from ..data import parsing
 from ..data.attempts import AttemptView
 from ..data.load import Log
 from ..data.run_model import RunModel
-from .verdict import STOPS
+from .verdict import STOPS, split_detail
 
 # Signals and sysexits as shells, the kernel's OOM killer and the collection's examples use them.
 _CODES = {
@@ -93,17 +93,20 @@ def _advise_failure(model: RunModel) -> t.Iterator[Advice]:
     last = model.attempts[-1]
     meaning = explain_exit(last.exit_code)
     log = pick_log(model, last)
+    fix = split_detail(model)[1]
+    if fix:
+        yield Advice(f"{fix.rstrip('.')}.")
     if log:
         # The verdict has the reason already.
         told = log.error and log.error[:60] in str(model.run.record.get("detail"))
         error = f" Its last error: {log.error}" if log.error and not told else " Its last lines are shown above."
         whose = "lost node" if model.outcome == "lost" else "failed process"
         whose = "run" if model.run.record.get("cause") in STOPS else whose
-        yield Advice(f"Read the log of the {whose}.{error}", path=log.path)
+        yield Advice(f"Read the log of the {whose}.{error}", path=log.path, is_later=bool(fix))
     else:
         command = _play(model, "logs", named=True)
         yield Advice("No log was collected: fetch them while the nodes exist.", command)
-    if meaning and model.run.record.get("cause") not in STOPS:
+    if meaning and not fix and model.run.record.get("cause") not in STOPS:
         yield Advice(f"Exit code {last.exit_code} usually means: {meaning}.")
     ends = {attempt.last_step for attempt in model.attempts}
     if len(model.attempts) > 2 and len(ends) == 1:

@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing as t
 
 from ..data import format as fmt
@@ -55,10 +56,11 @@ def judge_run(model: RunModel) -> RunVerdict:
     claims = [check for check in build_checks(model) if check.status in ("passed", "failed", "unproven")]
     unproven = [check for check in claims if check.status != "passed"]
     sentence = f"{statement}{_fault_words(model)}.{_recorded_cause(model)}"
-    if model.outcome == "succeeded" and unproven:
-        word = f"{word}, proven {len(claims) - len(unproven)} of {len(claims)}"
+    if model.outcome == "succeeded":
+        word = "Trained" if model.last_step is not None else word
+        word = f"{word} \N{MIDDLE DOT} proven {len(claims) - len(unproven)} of {len(claims)}"
         tone = "warn" if any(check.status == "failed" for check in unproven) else tone
-        sentence += f" {_unproven_words(unproven)}"
+        sentence += f" {_unproven_words(unproven)}" if unproven else ""
     if model.run.record.get("cause") == "stalled":
         word = "Stalled"
     if model.nan_since is not None:
@@ -124,10 +126,16 @@ def describe_cause(cause: str | None, node: str | None) -> str:
 
 
 def _recorded_cause(model: RunModel) -> str:
-    """Return the record's own line about a bad end."""
+    """Return the record's own line about a bad end, without what it says to do."""
+    reason = split_detail(model)[0]
+    return f" Recorded cause: {reason.rstrip('.')}." if reason else ""
+
+
+def split_detail(model: RunModel) -> tuple[str, str]:
+    """Return why a run ended badly by its record, and the sentences behind that, which say what to do about it."""
     value = model.run.record.get("detail") if model.outcome in ("failed", "lost") else None
-    detail = fmt.shorten(parsing.read_text(value, 2000) or "", _MOST_REASON)
-    return f" Recorded cause: {detail.rstrip('.')}." if detail else ""
+    reason, *advice = re.split(r"\. (?=[A-Z])", parsing.read_text(value, 2000) or "", maxsplit=1)
+    return fmt.shorten(reason, _MOST_REASON), "".join(advice)
 
 
 def _fault_words(model: RunModel) -> str:

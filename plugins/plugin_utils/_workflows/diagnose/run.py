@@ -24,7 +24,7 @@ from ....module_utils._secrets.scrubber import scrub
 from ..._fabric.diagnosis.file import FileDiagnosis
 from ..._fabric.diagnosis.live import NodeObservation, RunDiagnosis, RunObservation
 from ..._fabric.diagnosis.live_rules import diagnose_live, diagnose_text
-from ..._hosts.node_client import NodeClient, find_answering, on_each_node
+from ..._hosts.node_client import NodeClient, on_each_node
 from ..shared.progress import Reporter
 from ..shared.state_dir import StateHome, names_cluster, read_record
 from .logs import write_if_changed
@@ -99,7 +99,8 @@ class HostInfo:
 
     @classmethod
     def read(cls, remote: NodeClient) -> HostInfo:
-        """Ask a host for its facts and runs."""
+        """Ask a host for its facts and runs: first, in seconds, whether it is there, for facts take as drivers need."""
+        remote.call("info")
         report = NodeReport.from_dict(remote.call("info", facts=True))
         node = Node.from_dict({**report.facts, "name": remote.name}, f"{remote.name}.facts")
         return cls(node, tuple(run.run_id for run in report.live_runs))
@@ -114,10 +115,7 @@ def run(request: DiagnoseRequest) -> dict[str, object]:
     if not names:
         raise RefusedError("no host of the run is in the inventory", "Name its hosts: muster_train_hosts")
     remotes = request.connect(names)
-    # Facts take as long as a node's drivers need: first, in seconds, which nodes are there.
-    present, silent = find_answering(remotes)
-    infos, errors = on_each_node(present, HostInfo.read)
-    errors.update(silent)
+    infos, errors = on_each_node(remotes, HostInfo.read)
     run_id = request.run_id or _find_live_run(infos) or (record.run_id if record else None)
     if run_id is None:
         raise _no_run_error(names, errors)

@@ -10,6 +10,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import contextlib
 import email.message
 import json
 import smtplib
@@ -45,8 +46,11 @@ def check_target(value: t.Any) -> dict[str, t.Any]:
             raise InputError(f"notify.{key}", "is not an option", "Known are: webhook, mail, on")
     if given.get("webhook"):
         Secret(given["webhook"], "notify.webhook")
-        # Without the rest of the address its path still is the secret.
-        Secret(_split_webhook(given["webhook"])[0].path or "/no-path", "notify.webhook")
+        base, query = _split_webhook(given["webhook"])
+        for part in (base.path, *(text for _name, text in query)):
+            # Without the rest of the address its path or a token still is the secret; a short part is none.
+            with contextlib.suppress(InputError):
+                Secret(part, "notify.webhook")
     if given.get("mail"):
         mail = validators.dictionary(given["mail"], "notify.mail")
         missing = [key for key in ("to", "from", "host") if not mail.get(key)]

@@ -41,7 +41,8 @@ def ensure_environments(
         return remote.call("environment", python=python, requirements=lines, check=request.check)
 
     request.progress.say(
-        f"job.requirements: {len(lines)} lines for {len(hosts)} hosts, installed where they are missing"
+        f"job.requirements: {len(lines)} {'line' if len(lines) == 1 else 'lines'} for {len(hosts)} "
+        f"{'host' if len(hosts) == 1 else 'hosts'}, installed where missing"
     )
     answers, errors = on_each_node(request.connect(list(by_name)), ask)
     if errors:

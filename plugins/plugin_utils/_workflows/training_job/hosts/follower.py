@@ -147,13 +147,19 @@ class HostsFollower(Follower):
             return
         with contextlib.suppress(MusterError):
             answer = remote.call("read", run_id=self.run_id, pattern="ranks/**/stderr.log", limit=_ERROR_BYTES)
-            began = self.story.attempts[-1].started_at - 1 if self.story.attempts else 0.0
+            began = self._failed_attempt_began() - 1
             newest = [file for file in answer["files"] if file["modified_at"] >= began]
             newest.sort(key=lambda file: -float(file["modified_at"]))
             text = scrub("\n".join(str(file["text"]) for file in newest))
             place = error_file(self.folder, remote.name)
             files.private_dir(place.parent)
             files.write_atomic(place, text.encode("utf-8", "replace"))
+
+    def _failed_attempt_began(self) -> float:
+        """Return when the newest attempt with a failed rank began: the launcher may have begun the next one since."""
+        attempts = self.story.attempts
+        failed = [attempt for attempt in attempts if attempt.first_failure] or attempts
+        return failed[-1].started_at if failed else 0.0
 
     def has_attempt(self, generation: int) -> bool:
         """Return whether what the nodes say is of the start that has this number, and not of one before."""

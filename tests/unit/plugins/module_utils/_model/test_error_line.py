@@ -77,3 +77,14 @@ def test_what_stopped_a_program_before_it_began(line: str) -> None:
     assert error_line.last_error(f"[default1]:{line}\nE1124 torch: failed\n") == line
     both = f"{line}\nTraceback (most recent call last):\nValueError: the reason\n"
     assert error_line.last_error(both) == "ValueError: the reason"
+
+
+def test_the_words_of_nccl_follow_those_of_torch() -> None:
+    torch = "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1287, invalid usage"
+    nccl = "Duplicate GPU detected : rank 3 and rank 2 both on CUDA device e2000"
+    for prefix in ("", "[rank3]: "):
+        lines = [torch, "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.", "Last error:", nccl]
+        text = "".join(f"{prefix}{line}\n" for line in lines)
+        assert error_line.last_error(text) == f"{torch}: {nccl}"
+    assert error_line.last_error(f"{torch}\nbye\n") == torch
+    assert error_line.last_error(f"Last error:\n{nccl}\nValueError: its own\n") == "ValueError: its own"

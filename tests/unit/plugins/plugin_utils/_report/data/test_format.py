@@ -58,6 +58,7 @@ def test_axis_numbers_share_their_decimals() -> None:
     assert [fmt.format_tick(value, 0.6) for value in (2.4, 3.0, 3.6000000000000005)] == ["2.4", "3.0", "3.6"]
     assert [fmt.format_tick(value, 2.5) for value in (0, 2.5, 5)] == ["0.0", "2.5", "5.0"]
     assert [fmt.format_tick(value, 1e-4) for value in (0, 1e-4, 2e-4)] == ["0", "1e-4", "2e-4"]
+    assert [fmt.format_tick(value, 1e-5) for value in (2.9e-4, 3e-4)] == ["2.9e-4", "3.0e-4"]
     assert [fmt.format_tick(value, 50) for value in (0, 50)] == ["0", "50"]
     assert [fmt.format_tick(value) for value in (0, 950, 1500, 2e6)] == ["0", "950", "1.5k", "2M"]
 

@@ -69,7 +69,14 @@ def test_a_page_is_accessible(pages: dict[str, str], name: str) -> None:
     [
         (
             "resumed",
-            ["Succeeded", "on loopback of one machine", "tokens/s", "attempt 1", ">drill<", "1 resume proven"],
+            [
+                "Trained · proven 5 of 5",
+                "on loopback of one machine",
+                "tokens/s",
+                "attempt 1",
+                ">drill<",
+                "1 resume proven",
+            ],
         ),
         ("crash_loop", ["Failed", "mat1 and mat2 shapes cannot be multiplied", "× 1–3", "logs/4/node-2.log"]),
         ("cancelled", ["Cancelled", "muster_run_id=char-lm-cancelled"]),

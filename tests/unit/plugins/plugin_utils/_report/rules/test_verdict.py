@@ -30,7 +30,11 @@ from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report
 @pytest.mark.parametrize(
     ("name", "word", "sentence"),
     [
-        ("resumed", "Succeeded", "2 ranks on 2 nodes trained to step 300 in 38 s, through 1 drilled fault"),
+        (
+            "resumed",
+            "Trained \N{MIDDLE DOT} proven 5 of 5",
+            "2 ranks on 2 nodes trained to step 300 in 38 s, through 1 drilled fault",
+        ),
         (
             "crash_loop",
             "Failed",
@@ -40,7 +44,7 @@ from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report
         ("running", "Running", "3 ranks on 3 nodes are at step 96 after 39 s."),
         (
             "gpu64",
-            "Succeeded",
+            "Trained \N{MIDDLE DOT} proven 5 of 5",
             "64 ranks on 8 nodes trained to step 6,000 in 2 h 37 min, through 1 fault (resume proven",
         ),
         ("nulls", "Unknown", "The record does not say how the job ended."),
@@ -56,7 +60,7 @@ def test_a_success_with_open_claims_says_so() -> None:
     found = run("resumed")
     record = {**found.record, "world_size": {"asked": None, "seen": None}, "derived": {}}
     verdict = judge_run(build_run_model(dataclasses.replace(found, record=record)))
-    assert (verdict.word, verdict.tone) == ("Succeeded, proven 4 of 5", "ok")
+    assert (verdict.word, verdict.tone) == ("Trained \N{MIDDLE DOT} proven 4 of 5", "ok")
     assert verdict.sentence.endswith("Not proven: all ranks took part.")
 
 

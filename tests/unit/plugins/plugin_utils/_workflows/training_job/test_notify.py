@@ -14,6 +14,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._secrets.scrubber import scrub
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import notify
 from ansible_collections.muster.training.tests.support import smtp
 from ansible_collections.muster.training.tests.unit.plugins.module_utils._http.test_tls import make_certificate
@@ -137,3 +138,13 @@ def test_a_mail_server_that_is_away_is_a_warning() -> None:
 def test_a_wrong_target_is_refused_before_the_run(target: dict[str, t.Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         notify.check_target(target)
+
+
+@pytest.mark.parametrize("url", ["https://chat.example/", "https://chat.example", "http://127.0.0.1:8931/hook?t=ab"])
+def test_a_short_path_is_no_secret_and_no_mistake(url: str) -> None:
+    assert notify.check_target({"webhook": url}) == {"webhook": url}
+
+
+def test_a_token_of_a_webhook_is_hidden_alone_too() -> None:
+    notify.check_target({"webhook": "https://chat.example/hook?token=Zq81-walnut-harbour"})
+    assert "walnut" not in scrub("the server did not like Zq81-walnut-harbour")

@@ -489,3 +489,20 @@ def test_a_notice_ends_the_run_so_that_it_saves_now(world: World) -> None:
     outcome = mine.run()
     assert (outcome.outcome, outcome.exit_code, outcome.cause, outcome.node) == ("lost", 143, "preempted", "b")
     assert outcome.detail == "b will be taken away: EC2 will terminate it" and outcome.detail in world.said
+
+
+def test_the_error_of_a_failed_attempt_is_kept_though_the_launcher_began_the_next_one(world: World) -> None:
+    """It starts the gang again by itself, and on a busy machine the follower hears of the failure after that."""
+    follower = world.follower()
+    for at, kind, values in (
+        (T0, "worker_started", {"attempt": 1}),
+        (T0 + 5, "worker_exit", {"attempt": 1, "exit_code": 1}),
+        (T0 + 9, "worker_started", {"attempt": 2}),
+        (T0 + 10, "worker_exit", {"attempt": 2, "exit_code": 143}),
+    ):
+        follower.record_event(kind, at, rank=0, node="a", **values)
+    world.kill_answer = {
+        "files": [{"text": "", "modified_at": T0 + 10}, {"text": "ValueError: the reason", "modified_at": T0 + 5}]
+    }
+    follower.keep_errors("a")
+    assert (world.folder / "logs" / "a.err").read_text().rstrip().endswith("ValueError: the reason")
