@@ -185,3 +185,31 @@ def test_a_line_of_the_log_is_shown_without_its_frame() -> None:
     line = 'time="2026-01-01T00:00:00Z" level=error msg="Failed to \\"x\\""'
     assert host_k3s._words([line]) == 'Failed to "x"'
     assert host_k3s._words([]) == "it said nothing"
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [("server/db/etcd/member", "etcd"), ("server/db/state.db", "sqlite"), ("server/db/etcd", ""), ("agent", "")],
+)
+def test_where_a_server_keeps_the_cluster_is_seen(tmp_path: pathlib.Path, path: str, found: str) -> None:
+    (tmp_path / host_k3s.DATA / path).mkdir(parents=True)
+    assert ask(tmp_path, "look")["datastore"] == found
+
+
+def test_the_server_that_a_machine_joins_is_read_from_its_configuration(tmp_path: pathlib.Path) -> None:
+    assert ask(tmp_path, "look")["joins_at"] == ""
+    place = tmp_path / host_k3s.CONFIG
+    place.parent.mkdir(parents=True)
+    place.write_text("# ours\nnode-name: a\nserver: https://192.0.2.1:6443\ntoken-file: /x\n")
+    assert ask(tmp_path, "look")["joins_at"] == "https://192.0.2.1:6443"
+
+
+def test_a_server_that_leaves_is_not_started_again_until_it_stays(tmp_path: pathlib.Path) -> None:
+    place = tmp_path / host_k3s.LEAVES
+    assert ask(tmp_path, "leave") == {"changed": False} and not place.exists()
+    ask(tmp_path, "apply", files=[], **UNIT)
+    assert ask(tmp_path, "leave") == {"changed": True} and "Restart=no" in place.read_text()
+    assert ask(tmp_path, "leave") == {"changed": False}
+    host_k3s.stay(str(tmp_path))
+    assert not place.parent.exists()
+    host_k3s.stay(str(tmp_path))
