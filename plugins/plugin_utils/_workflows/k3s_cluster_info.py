@@ -116,7 +116,7 @@ def _ask_all(
     answers, errors = on_each_node(remotes, lambda remote: _ask(remote, machines[remote.name]))
     without = not any(host in answers for host in servers)
     in_the_way = {host: error for host, error in errors.items() if host in needed or (without and host in servers)}
-    lost = [host for host in in_the_way if host in servers]
+    lost = [host for host in servers if host in in_the_way]
     running = [host for host in servers if host in answers and answers[host]["unit"]["active"] == "active"]
     if lost and running:
         raise _describe_loss(lost, running, most_telling_error({host: errors[host] for host in lost}))
@@ -129,7 +129,7 @@ def _describe_loss(lost: t.Sequence[str], running: t.Sequence[str], error: Muste
     """Return the error for servers that are gone while others run: which ones, and how to go on without them."""
     one, without = len(lost) == 1, ":".join(f"!{host}" for host in lost)
     named = f"{', '.join(lost)} {'is' if one else 'are'} gone of the servers, {', '.join(running)} {_verb(running)}"
-    back = f"Bring {'it' if one else 'them'} back, or go on without: --limit 'all:{without}'"
+    back = f"Bring {'it' if one else 'them'} back, or leave {'it' if one else 'them'} out: --limit 'all:{without}'"
     return RefusedError(f"{named}: {error}", back)
 
 

@@ -246,7 +246,7 @@ def test_a_server_that_is_gone_is_named_with_the_way_to_go_on(monkeypatch: pytes
     monkeypatch.setitem(globals(), "ROLES", THREE)
     with pytest.raises(RefusedError) as raised:
         check_servers(a=GONE)
-    said = "a is gone of the servers, b, c run: a: no route. Bring it back, or go on without: --limit 'all:!a'"
+    said = "a is gone of the servers, b, c run: a: no route. Bring it back, or leave it out: --limit 'all:!a'"
     assert str(raised.value) == said
     with pytest.raises(RefusedError, match="a, b are gone of the servers, c runs: "):
         check_servers(a=GONE, b=GONE)
