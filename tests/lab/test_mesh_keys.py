@@ -40,7 +40,6 @@ case "$*" in
 esac
 exit 0
 """
-EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples" / "char_lm"
 REACH = """
 import json, sys
 from ansible_collections.muster.training.plugins.module_utils._node import host_reachability
@@ -212,34 +211,3 @@ def test_a_machine_that_joined_for_a_cluster_that_refuses_it_leaves_the_mesh_aga
         eventually(lambda: world.tailnet.names(online=True) == [first], "the machine to be gone")
         assert not list((world.tailnet.folder / joins / "bin").glob("tailscale*")), refused.output
     assert world.keys.alive() == [] and len(world.keys.given) == 3
-
-
-@pytest.mark.torch
-def test_a_gang_over_mesh_and_lan_is_refused_with_its_seconds_and_the_ways_out(world: World) -> None:
-    """Two machines share a LAN, the third one reaches them by the tailnet alone, directly and then by the relay."""
-    first, second, apart = world.tailnet.machines
-    assert world.mesh().code == 0
-    cut(world, apart, "tcp")
-    python = {"muster_training_python": os.environ["MUSTER_TORCH_PYTHON"], "muster_fabric_allow_unproven": True}
-    verified = world.play("verify_fabric", **python)
-    print(verified.output)
-    print((world.folder / "state/lab/fabric.json").read_text())
-    job = {
-        "name": "gang",
-        "nodes": 3,
-        "script": "train.py",
-        "code": {"ref": str(EXAMPLE)},
-        "batch": {"parameters": 10**9},
-    }
-    result = world.play("train", muster_job=job, **python)
-    print(result.output)
-    assert 0
-
-
-def cut(world: World, apart: str, protocol: str) -> None:
-    """Let nothing of a protocol pass between a machine's own address and those of the others."""
-    for name in world.tailnet.machines:
-        others = [apart] if name != apart else [other for other in world.tailnet.machines if other != apart]
-        for other in others:
-            to = world.tailnet.net.address(other)
-            world.tailnet.run(name, "ip", "rule", "add", "pref", "1", "ipproto", protocol, "to", to, "prohibit")

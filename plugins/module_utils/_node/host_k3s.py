@@ -55,6 +55,8 @@ _REFUSALS = (
     "Node password rejected",
     "certificate signed by unknown authority",
 )
+# Of a server that joins while etcd still takes in the one before: K3s ends, and systemd starts it again.
+_PASSING = ("etcdserver: unhealthy cluster", "etcdserver: too many learner members", "not enough started members")
 
 
 def answer(request: NodeRequest) -> dict[str, t.Any]:
@@ -170,7 +172,8 @@ def _start(unit: str, wait_s: float) -> str | None:
         refused = [line for line in lines if any(text in line for text in _REFUSALS)]
         if state["active"] == "active":
             return None
-        if len(refused) >= 3 or state["restarts"] >= 2:
+        patience = 8 if any(text in line for line in lines for text in _PASSING) else 2
+        if len(refused) >= 3 or state["restarts"] >= patience:
             shown = refused or [line for line in lines if "level=fatal" in line or "level=error" in line] or lines
             run("systemctl", "stop", unit, check=False)
             return f"{unit} is stopped again, it does not start: {_words(shown[-1:])}"

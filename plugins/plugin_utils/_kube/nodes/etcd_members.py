@@ -34,7 +34,8 @@ def refuse_loss(client: Client, node: KubeObject) -> None:
     """
     if _is_server(node):
         found = client.list("v1/Node", None, labels=f"{LABEL}=true").items
-        there = [item for item in found if _find_note(item, REMOVED) != _find_note(item, NAME)]
+        # K3s takes the name of a member away with the member.
+        there = [item for item in found if _find_note(item, NAME)]
         members = {str(item["metadata"]["name"]): out_of_service.readiness(item, None)[0] for item in there}
         k3s_servers.check_removal(members, [str(node["metadata"]["name"])])
 

@@ -98,7 +98,7 @@ def _serve(options: t.Mapping[str, t.Any], parts: Parts, name: str, address: str
             made.store = _member(options, made, name, address)
         password = made.keys(agent.token_of(options))
         made.start(parts)
-    except (ValueError, OSError, RuntimeError) as exc:
+    except (ValueError, OSError) as exc:
         flags.refuse(str(exc))
     server.serve(made, password)
     own = {**options, "server": f"https://{address}:{made.port}", "token": f"K10{made.digest}::server:{password}"}

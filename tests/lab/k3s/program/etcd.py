@@ -27,7 +27,6 @@ REMOVE, REMOVED, NAME, ADDRESS = (
     f"{_NOTE}{word}" for word in ("remove", "removed-node-name", "node-name", "node-address")
 )
 _ROLES = {"node-role.kubernetes.io/etcd": "true", "node-role.kubernetes.io/control-plane": "true"}
-_AGAIN_S = 120
 Ask = t.Callable[..., tuple[int, t.Any]]
 Dict = dict[str, t.Any]
 
@@ -146,25 +145,18 @@ class Member:
         return False
 
     def _add(self) -> dict[str, str]:
-        """Have this server added as a learner; return all members by name with their URLs."""
-        end = time.monotonic() + _AGAIN_S
-        while True:
-            try:
-                there = self.list_members(self.peers[0])
-                mine = [item for item in there if item["peerURLs"] == [self._peer_url]]
-                if any(item.get("name") for item in mine):
-                    raise RuntimeError("duplicate node name found, please use a unique name for this node")
-                if not mine:
-                    self._call(self.peers[0], "cluster/member/add", {"peerURLs": [self._peer_url], "isLearner": True})
-                    there = self.list_members(self.peers[0])
-                log("info", f"Adding member {self.name}={self._peer_url} to etcd cluster")
-                others = {item["name"]: item["peerURLs"][0] for item in there if item["peerURLs"] != [self._peer_url]}
-                return {**others, self.name: self._peer_url}
-            except (OSError, ValueError, KeyError, http.client.HTTPException) as exc:
-                log("info", f"Failed to add member, waiting: {exc}")
-                if time.monotonic() > end:
-                    raise ValueError(f"failed to join etcd cluster: {exc}") from exc
-                time.sleep(1)
+        """Have this server added as a learner; return all members by name with their URLs. K3s ends when it fails."""
+        try:
+            there = self.list_members(self.peers[0])
+            mine = [item for item in there if item["peerURLs"] == [self._peer_url]]
+            if any(item.get("name") for item in mine):
+                raise ValueError("duplicate node name found, please use a unique name for this node")
+            log("info", f"Adding member {self.name}={self._peer_url} to etcd cluster")
+            if not mine:
+                self._call(self.peers[0], "cluster/member/add", {"peerURLs": [self._peer_url], "isLearner": True})
+        except (OSError, ValueError, KeyError, http.client.HTTPException) as exc:
+            raise ValueError(f"ETCD join failed: {exc}") from exc
+        return {**{item["name"]: item["peerURLs"][0] for item in there if item not in mine}, self.name: self._peer_url}
 
     def _is_voter(self) -> bool:
         """Return whether this member has a vote; one that was alone so far names its own address to others first."""
@@ -220,7 +212,8 @@ class Member:
             name = notes.get(NAME)
             if name and notes.get(REMOVE, "").lower() == "true" and notes.get(REMOVED) != name:
                 self._remove(name, members)
-                ask("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"annotations": {REMOVED: name}}})
+                gone = {REMOVED: name, NAME: None, ADDRESS: None}
+                ask("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"annotations": gone}})
         now = {notes[NAME] for notes in noted.values() if NAME in notes}
         for name in self.seen - now:
             self._remove(name, members)

@@ -213,3 +213,39 @@ def test_a_server_that_leaves_is_not_started_again_until_it_stays(tmp_path: path
     host_k3s.stay(str(tmp_path))
     assert not place.parent.exists()
     host_k3s.stay(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("said", "restarts", "starts"),
+    [
+        ('level=fatal msg="ETCD join failed: etcdserver: unhealthy cluster"', 3, True),
+        ('level=fatal msg="ETCD join failed: etcdserver: unhealthy cluster"', 8, False),
+        ('level=fatal msg="Error: no such option"', 2, False),
+    ],
+)
+def test_a_server_is_given_time_while_etcd_takes_in_the_one_before(
+    monkeypatch: pytest.MonkeyPatch, said: str, restarts: int, starts: bool
+) -> None:
+    """K3s ends and is started again ``restarts`` times before it would run."""
+    stopped: list[tuple[str, ...]] = []
+    states = [{"active": "activating", "restarts": count} for count in range(1, restarts + 1)]
+    states.append({"active": "active", "restarts": restarts})
+    monkeypatch.setattr(host_k3s, "read_unit", lambda _unit: states.pop(0))
+    monkeypatch.setattr(host_k3s, "run", lambda *words, **_options: stopped.append(words) or "")
+    monkeypatch.setattr(host_k3s, "_read_log", lambda _unit, _since: [said])
+    monkeypatch.setattr(host_k3s.time, "sleep", lambda _seconds: None)
+    problem = host_k3s._start("k3s.service", 60.0)
+    assert (problem is None) is starts
+    assert (("systemctl", "stop", "k3s.service") in stopped) is not starts
+
+
+def test_a_server_has_joined_when_its_member_has_a_vote(monkeypatch: pytest.MonkeyPatch) -> None:
+    def node(status: str) -> str:
+        return json.dumps({"status": {"conditions": [{"type": "EtcdIsVoter", "status": status}]}})
+
+    answers = ["The connection to the server was refused", node("False"), node("True")]
+    monkeypatch.setattr(host_k3s, "run", lambda *_words, **_options: answers.pop(0) if len(answers) > 1 else answers[0])
+    monkeypatch.setattr(host_k3s.time, "sleep", lambda _seconds: None)
+    end = host_k3s.time.monotonic() + 60
+    assert host_k3s._await_vote("k3s.service", "lab-2", end) is None
+    assert "has no vote yet" in str(host_k3s._await_vote("k3s.service", "lab-2", end - 120))

@@ -22,19 +22,27 @@ def server(name: str, ready: str = "True", **notes: str) -> dict[str, t.Any]:
     return {"kind": "Node", "metadata": meta, "status": {"conditions": [{"type": "Ready", "status": ready}]}}
 
 
+def removed(name: str, member: str) -> dict[str, t.Any]:
+    """A Node whose member K3s has taken out: it has the name of what it was, and no name of what it is."""
+    node = server(name, "Unknown", **{members.REMOVED: member})
+    del node["metadata"]["annotations"][members.NAME]
+    return node
+
+
 def listed(*nodes: t.Any) -> Call:
     return Call("GET", NODES, answer={"items": list(nodes)})
 
 
 def test_a_node_that_is_no_server_is_not_asked_about() -> None:
     plain = {"metadata": {"name": "gpu-3"}}
-    with Script() as script:
-        members.refuse_loss(scripted_client(script), plain)
-        assert members.remove_member(scripted_client(script), plain) is False
+    for node in (plain, removed("c", "c-1")):
+        with Script() as script:
+            members.refuse_loss(scripted_client(script), node)
+            assert members.remove_member(scripted_client(script), node) is False
 
 
 def test_a_member_is_marked_and_waited_for() -> None:
-    gone = server("c", **{members.REMOVED: "c-1"})
+    gone = removed("c", "c-1")
     body = {"metadata": {"annotations": {members.REMOVE: "true"}}}
     calls = [
         listed(server("a"), server("b"), server("c")),
@@ -57,7 +65,7 @@ def test_a_majority_that_would_be_lost_is_refused_before_anything_is_sent() -> N
 
 
 def test_one_that_has_been_taken_out_is_no_member_any_more() -> None:
-    out = server("b", "Unknown", **{members.REMOVED: "b-1"})
+    out = removed("b", "b-1")
     with Script(listed(server("a"), out, server("c"))) as script:
         members.refuse_loss(scripted_client(script), server("c"))
 
