@@ -127,7 +127,7 @@ def ensure_running(remote: NodeClient, order: NodeOrder, server: NodeClient | No
     if check:
         return {"changed": True}
     is_server = order.settings.role == "server"
-    asked = {"unit": order.settings.unit, "wait_s": order.wait_s, "kubeconfig": is_server}
+    asked: Result = {"unit": order.settings.unit, "wait_s": order.wait_s, "kubeconfig": is_server}
     member = order.settings.node if order.settings.has_etcd else ""
     try:
         answer = remote.ask("k3s", step="restart", member=member, **asked)
