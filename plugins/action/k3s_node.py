@@ -54,14 +54,5 @@ class ActionModule(WorkflowAction):
         if options["state"] == "leaving":
             others = options["servers"]
         remotes = self.connect(variables)([own, *(name for name in dict.fromkeys(others) if name != own)])
-        hostvars = variables["hostvars"]
-        options["api_addresses"] = [
-            _find_address(name, hostvars[name]) for name in options["servers"] if name in hostvars
-        ]
         sources = variables.get("ansible_inventory_sources") or []
-        return request.run(options, remotes, sources, self.base, self.check)
-
-
-def _find_address(host: str, variables: t.Mapping[str, t.Any]) -> str:
-    """Return where the controller reaches the API of a server."""
-    return str(variables.get("k3s_api_address") or variables.get("ansible_host") or host)
+        return request.run(options, remotes, sources, self.base, self.check, variables["hostvars"])

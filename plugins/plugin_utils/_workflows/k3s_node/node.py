@@ -187,11 +187,14 @@ def _settle(order: NodeOrder, facts: t.Mapping[str, t.Any]) -> k3s_files.K3sSett
 
 
 def _find_token(order: NodeOrder, server: NodeClient) -> Secret:
-    """Return the token by which a machine joins: the user's, the servers' one, or one of its own."""
-    node = order.settings.node
-    if order.token is not None:
+    """Return the token by which a machine joins: the user's, the servers' one, or one of its own.
+
+    One for agents lets no server join.
+    """
+    node, is_server = order.settings.node, order.settings.role == "server"
+    if order.token is not None and (not is_server or "::server:" in order.token.reveal()):
         return order.token
-    if order.settings.role == "server":
+    if is_server:
         return tokens.read_server_token(server, order.home, node)
     tokens.end_tokens(server, order.home, node)
     return tokens.create_token(server, order.home, node, order.token_ttl_s)

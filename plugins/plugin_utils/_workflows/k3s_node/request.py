@@ -8,6 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import re
 import typing as t
@@ -32,10 +33,16 @@ def run(
     sources: t.Sequence[str],
     base: pathlib.Path,
     check: bool,
+    hostvars: t.Mapping[str, t.Mapping[str, t.Any]],
 ) -> node.Result:
-    """Return the result of ``k3s_node``; ``remotes``: the machine and, where it is named, the server, or the others."""
+    """Return the result of ``k3s_node``; ``remotes``: the machine and, where it is named, the server, or the others.
+
+    :param hostvars: variables by host, for where the controller reaches the servers.
+    """
     remote, server = remotes[0], (remotes[1] if len(remotes) > 1 else None)
     order = read_order(options, remote.name, sources, base)
+    servers = [str(name) for name in options.get("servers") or [] if name in hostvars]
+    order = dataclasses.replace(order, api_addresses=tuple(_find_address(name, hostvars[name]) for name in servers))
     if options["state"] == "absent":
         return node.ensure_absent(remote, order, check)
     if options["state"] == "leaving":
@@ -67,10 +74,13 @@ def read_order(
         api_address=str(options.get("api_address") or host),
         runtime=str(options.get("default_runtime") or "auto"),
         addresses=tuple(options.get("server_addresses") or ()),
-        api_addresses=tuple(options.get("api_addresses") or ()),
         stays=bool(set(options.get("servers") or ()) - {host, *(options.get("leaving") or ())}),
         wait_s=validators.integer(1)(options["wait_s"], "wait_s"),
     )
+
+
+def _find_address(host: str, variables: t.Mapping[str, t.Any]) -> str:
+    return str(variables.get("k3s_api_address") or variables.get("ansible_host") or host)
 
 
 def _settings(options: t.Mapping[str, t.Any], host: str) -> k3s_files.K3sSettings:
