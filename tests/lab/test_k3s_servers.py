@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 import typing as t
 
@@ -41,7 +42,7 @@ def operator() -> t.Iterator[Operator]:
         yield made
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def before(operator: Operator) -> dict[str, list[str]]:
     """What the machines were before anything was done."""
     return {name: operator.lab.state(name) for name in SERVERS}
@@ -59,6 +60,14 @@ def conditions(operator: Operator, kind: str) -> dict[str, str]:
         for item in node["status"]["conditions"]
         if item["type"] == kind
     }
+
+
+def are_ready(operator: Operator) -> bool:
+    """Return whether the API answers and tells that all servers are ready."""
+    try:
+        return conditions(operator, "Ready") == dict.fromkeys(SERVERS, "True")
+    except (AssertionError, subprocess.TimeoutExpired):
+        return False
 
 
 def named_server(operator: Operator) -> str:
@@ -135,7 +144,7 @@ def test_the_server_that_the_kubeconfig_names_dies_and_another_one_is_named(oper
         eventually(lambda: conditions(operator, "Ready")[SERVER] != "True", "the control plane to miss it", 120)
     finally:
         operator.lab.plug_in(SERVER)
-    eventually(lambda: conditions(operator, "Ready") == dict.fromkeys(SERVERS, "True"), "all servers to be ready", 180)
+    eventually(lambda: are_ready(operator), "all servers to be ready", 180)
     back = operator.play("cluster")
     assert back.code == 0 and back.changed == 0, back.output
 
@@ -165,7 +174,7 @@ def test_a_job_trains_on_while_a_server_loses_its_power(operator: Operator) -> N
         assert gone.code != 0 and any("lab-3 is gone of the servers" in line for line in gone.errors), gone.output
     finally:
         operator.lab.plug_in(THIRD)
-    eventually(lambda: conditions(operator, "Ready") == dict.fromkeys(SERVERS, "True"), "the server to be back", 180)
+    eventually(lambda: are_ready(operator), "the server to be back", 180)
     again = operator.play("site")
     assert again.code == 0 and again.changed == 0, again.output
     NOTES.append(f"three servers, one cut while a job trains: site {result.seconds:.0f} s, again {again.seconds:.1f} s")
@@ -185,7 +194,7 @@ def test_a_server_that_the_majority_needs_is_not_removed(operator: Operator) -> 
     finally:
         operator.lab.plug_in(SERVER)
         operator.lab.plug_in(SECOND)
-    eventually(lambda: conditions(operator, "Ready") == dict.fromkeys(SERVERS, "True"), "all servers to be ready", 180)
+    eventually(lambda: are_ready(operator), "all servers to be ready", 180)
     assert sorted(nodes_of(operator)) == members
 
 
@@ -203,7 +212,7 @@ def test_a_server_leaves_etcd_first_and_comes_back(operator: Operator, before: d
         eventually(lambda: asked_in_vain(operator), "etcd to have no majority", 60)
     finally:
         operator.lab.plug_in(SECOND)
-    eventually(lambda: set(conditions(operator, "Ready").values()) == {"True"}, "both servers to be ready", 180)
+    eventually(lambda: not asked_in_vain(operator), "etcd to have a majority again", 180)
     back = operator.play("cluster")
     assert back.code == 0, back.output
     assert conditions(operator, "EtcdIsVoter") == dict.fromkeys(SERVERS, "True")
