@@ -244,8 +244,16 @@ def test_a_server_has_joined_when_its_member_has_a_vote(monkeypatch: pytest.Monk
         return json.dumps({"status": {"conditions": [{"type": "EtcdIsVoter", "status": status}]}})
 
     answers = ["The connection to the server was refused", node("False"), node("True")]
-    monkeypatch.setattr(host_k3s, "run", lambda *_words, **_options: answers.pop(0) if len(answers) > 1 else answers[0])
+    asked: list[tuple[str, ...]] = []
+
+    def run(*words: str, **_options: object) -> str:
+        asked.append(words)
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    monkeypatch.setattr(host_k3s, "run", run)
     monkeypatch.setattr(host_k3s.time, "sleep", lambda _seconds: None)
     end = host_k3s.time.monotonic() + 60
     assert host_k3s._await_vote("k3s.service", "lab-2", end) is None
+    # Without a look at all kinds, which kubectl would keep below root's home.
+    assert {words[1:] for words in asked} == {("kubectl", "get", "--raw", "/api/v1/nodes/lab-2")}
     assert "has no vote yet" in str(host_k3s._await_vote("k3s.service", "lab-2", end - 120))
