@@ -15,11 +15,15 @@ class ActionModule(WorkflowAction):
     """Sends a few requests over the host's connection; an agent's token comes over the server's."""
 
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
-        "state": {"type": "str", "choices": ["present", "restarted", "absent"], "default": "present"},
+        "state": {"type": "str", "choices": ["present", "restarted", "leaving", "absent"], "default": "present"},
         "role": {"type": "str", "choices": ["server", "agent"], "required": True},
         "node_name": {"type": "str"},
         "server": {"type": "str"},
         "server_address": {"type": "str"},
+        "server_addresses": {"type": "list", "elements": "str", "default": []},
+        "embedded_etcd": {"type": "bool", "default": False},
+        "servers": {"type": "list", "elements": "str", "default": []},
+        "leaving": {"type": "list", "elements": "str", "default": []},
         "api_address": {"type": "str"},
         "version": {"type": "str"},
         "source": {"type": "str"},
@@ -45,7 +49,10 @@ class ActionModule(WorkflowAction):
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""
-        names = [str(variables["inventory_hostname"]), *([options["server"]] if options["server"] else [])]
-        remotes = self.connect(variables)(names)
+        own = str(variables["inventory_hostname"])
+        others = [options["server"]] if options["server"] else []
+        if options["state"] == "leaving":
+            others = options["servers"]
+        remotes = self.connect(variables)([own, *(name for name in dict.fromkeys(others) if name != own)])
         sources = variables.get("ansible_inventory_sources") or []
-        return request.run(options, remotes, sources, self.base, self.check)
+        return request.run(options, remotes, sources, self.base, self.check, variables["hostvars"])

@@ -11,13 +11,15 @@ version_added: 0.1.0
 short_description: Check that machines can make a K3s cluster
 description:
   - Reads C(muster_k3s_role) of the hosts, looks at all of them at once, and refuses by name what makes no cluster.
-    There must be one server, no two machines of one name or one machine id, no Kubernetes of another tool, and ranges
+    There must be one server or an odd number of them, on one network and with the same options where K3s wants that, no
+    two machines of one name or one machine id, no Kubernetes of another tool, and ranges
     of pods and Services that overlap neither each other nor a network of a machine, a mesh included.
   - A machine must be able to run K3s (systemd, its own cgroup tree, capabilities), be managed as root, have memory,
     disk and free ports, a clock that is right, folders that can be written, the interface and address that are asked
     for, and no driver or container packages that are half-installed. Where its network between pods goes over a mesh,
     K3s must be new enough for it.
-  - Changes nothing. A server that C(--limit) leaves out is refused.
+  - Changes nothing. A machine outside C(--limit) that does not answer is left out, with a line in RV(notes). A limit
+    without any server is refused.
 options:
   hosts:
     description: The hosts of the cluster, all of them, whatever C(--limit) says.
@@ -26,8 +28,8 @@ options:
     required: true
   joining:
     description:
-      - Hosts of O(hosts) that join a cluster that is up. One without C(muster_k3s_role) is an agent. The server must be
-        running, whatever C(--limit) says; other agents that do not answer are left out, with a line in RV(notes).
+      - Hosts of O(hosts) that join a cluster that is up. One without C(muster_k3s_role) is an agent. A server must be
+        running, whatever C(--limit) says; other machines that do not answer are left out, with a line in RV(notes).
     type: list
     elements: str
     default: []
@@ -55,7 +57,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 server:
-  description: The host that is the server.
+  description: The host that is the server; of several, the one that others join. It runs, where any does.
   returned: success
   type: str
 server_address:
@@ -64,13 +66,28 @@ server_address:
     one. Else empty.
   returned: success
   type: str
+servers:
+  description: The hosts that are servers and answer.
+  returned: success
+  type: list
+  elements: str
+server_addresses:
+  description: The addresses by which machines of the cluster reach the servers. Empty when one of them does not answer.
+  returned: success
+  type: list
+  elements: str
+standing:
+  description: Servers on which K3s is stopped and that have to be started together, as the others are no majority.
+  returned: success
+  type: list
+  elements: str
 agents:
   description: The hosts that are agents.
   returned: success
   type: list
   elements: str
 up:
-  description: Whether K3s is running on the server.
+  description: Whether K3s is running on a server.
   returned: success
   type: bool
 table:

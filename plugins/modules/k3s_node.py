@@ -14,6 +14,8 @@ description:
     what differs is sent. K3s' install script is never run.
   - An agent joins with a token of its own that expires after minutes and is deleted when the agent has joined. Each
     token has a line in the ledger of the state home.
+  - Further servers join with the token of the cluster, which has no end. That a server has it is in the ledger until
+    the server is removed.
   - The administrator's kubeconfig is written to C(kubeconfig) in the folder of the cluster in the state home,
     with mode 0600.
   - With O(state=absent) everything is removed that was installed, and what K3s has made, including pods, mounts, links
@@ -25,8 +27,11 @@ options:
       - V(present) installs K3s and enables the unit. V(restarted) starts or restarts the unit, unless it is running
         with what V(present) has installed, and waits until the machine is in the cluster. The role C(k3s) does that in
         a handler when V(present) has changed something.
+      - V(leaving) is for one of several servers that is to be removed while the others stay, before its Node is deleted
+        with M(muster.training.kube_node). It is refused when those that stay would have no majority. K3s is not started
+        again by itself from then on, which would have it join once more, and the kubeconfig names another server.
     type: str
-    choices: [present, restarted, absent]
+    choices: [present, restarted, leaving, absent]
     default: present
   role:
     description: The part of the machine in the cluster.
@@ -37,11 +42,38 @@ options:
     description: The name of its Node. The default is the name of the host in the inventory.
     type: str
   server:
-    description: The host of the inventory that is the server. Required for an agent, except with O(state=absent).
+    description:
+      - The host of the inventory that is the server. Required for an agent, except with O(state=absent). A server for
+        which it is another host joins it as one of several, with the servers' own token.
     type: str
   server_address:
-    description: The address by which an agent reaches the server. The default is O(server).
+    description: The address by which the machine reaches O(server). The default is O(server).
     type: str
+  server_addresses:
+    description:
+      - The addresses of all servers. A machine that has joined by one of them stays with it, as K3s knows all servers
+        then. Empty where one is not known, then it stays with the one that it has.
+    type: list
+    elements: str
+    default: []
+  embedded_etcd:
+    description:
+      - Whether the cluster has several servers. Then the one that is O(server) begins with embedded etcd, and K3s moves
+        what it has in SQLite into it.
+    type: bool
+    default: false
+  servers:
+    description:
+      - The hosts of the inventory that are servers. The kubeconfig stays as it is while it names one of them; for
+        O(state=leaving) and O(state=absent) they are all servers of the cluster.
+    type: list
+    elements: str
+    default: []
+  leaving:
+    description: For O(state=leaving) and O(state=absent), those of O(servers) that leave by the same command.
+    type: list
+    elements: str
+    default: []
   api_address:
     description: The address by which the controller reaches the server, for the kubeconfig.
     type: str
@@ -151,7 +183,11 @@ files:
   type: list
   elements: str
 joins:
-  description: Whether the machine is an agent that has not joined yet.
+  description: Whether the machine is an agent, or a further server, that has not joined yet.
   returned: O(state=present)
   type: bool
+problem:
+  description: What was not done, null when all of it was.
+  returned: O(state=leaving)
+  type: str
 """

@@ -14,6 +14,8 @@ description:
     end within O(drain_timeout_s) are force-deleted and named, then its Node is deleted, and with it the password that
     K3s keeps and that would refuse a new node of the same name. Pods of DaemonSets are not evicted.
   - Pods of a node whose kubelet does not answer are force-deleted at once, as it cannot confirm that they ended.
+  - A Node that is a server of K3s with embedded etcd is taken out of etcd first, by the annotation
+    C(etcd.k3s.cattle.io/remove). The removal is refused when the servers that stay would have no majority.
   - Nodes are drained at the same time. A node that does not exist is not an error.
   - By the ledger of the state home, a rented machine had its last run on some cluster. When that is another one than
     the kubeconfig's, nothing is changed; nodes of the same name may be others. O(cluster_id) confirms the
@@ -99,6 +101,9 @@ nodes:
       type: dict
     deleted:
       description: Whether its Node was deleted now.
+      type: bool
+    etcd_member_removed:
+      description: Whether its member of etcd was removed now.
       type: bool
     password_deleted:
       description: Whether the password that K3s kept was deleted now.

@@ -141,6 +141,11 @@ path:
       answers, and without O(peers).
   returned: success
   type: str
+names:
+  description: The names of services that the role C(mesh) has written into C(/etc/hosts).
+  returned: success
+  type: list
+  elements: str
 login_server:
   description: The control server of its tailnet.
   returned: success

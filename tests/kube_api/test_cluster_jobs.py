@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
+from ansible_collections.muster.training.plugins.plugin_utils._kube.nodes import capacity
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 
@@ -133,6 +134,38 @@ def test_a_shared_folder_becomes_a_claim_of_its_own_volume_once(
     claim = spec_of(client, "v1/PersistentVolumeClaim", "checkpoints", namespace)
     assert (claim["volumeName"], claim["storageClassName"]) == (f"{namespace}-checkpoints", "")
     assert changed(roles.play("storage_claim", storage_claim_namespace=namespace, **values)) == 0
+
+
+# What charts and K3s install: the class, who provides it, and whether all nodes can write one of its volumes.
+CLASSES = {
+    "ceph-block": ("rook-ceph.rbd.csi.ceph.com", False),
+    "ceph-filesystem": ("rook-ceph.cephfs.csi.ceph.com", True),
+    "juicefs-sc": ("csi.juicefs.com", True),
+    "local-path": ("rancher.io/local-path", False),
+    "longhorn": ("driver.longhorn.io", True),
+    "nfs-csi": ("nfs.csi.k8s.io", True),
+}
+
+
+def test_which_storage_all_nodes_can_write_is_known_by_who_provides_it(
+    roles: Roles, client: Client, namespace: str, two_nodes: None
+) -> None:
+    """All at once, as real objects; those of one node go last, and alone they are refused by name."""
+    apply(client, [storage_class(name, provisioner) for name, (provisioner, _shared) in CLASSES.items()])
+    try:
+        found = capacity.read_storage(client.list("storage.k8s.io/v1/StorageClass", None).items)
+        own = [item for item in found if item.name in CLASSES]
+        assert {item.name: (item.provisioner, item.shared) for item in own} == CLASSES
+        assert [item.shared for item in own] == [True] * 4 + [False] * 2
+        for name, (_provisioner, shared) in CLASSES.items():
+            if shared:
+                client.delete("storage.k8s.io/v1/StorageClass", name)
+        output = roles.play("storage_claim", code=2, storage_claim_namespace=namespace)
+        assert "the StorageClass ceph-block is of each node's own, and 2 nodes need one" in output
+    finally:
+        for name in CLASSES:
+            client.delete("storage.k8s.io/v1/StorageClass", name)
+    assert client.list("v1/PersistentVolumeClaim", namespace).items == []
 
 
 def test_a_class_that_all_nodes_can_write_is_preferred_to_the_default(

@@ -30,6 +30,25 @@ _NAT = ("INPUT", "-i", "eth0", "-m", "conntrack", "--ctstate", "NEW", "-j", "DRO
 _OPEN = ("INPUT", "-i", "eth0", "-p", "tcp", "-m", "multiport", "--dports", "22,6443", "-j", "ACCEPT")
 # 1280 of the mesh's interface, less the 50 of VXLAN.
 MTU = 1230
+# One question to the cluster's DNS, in the network of a pod: the addresses that it answers.
+ASK = """
+import json, socket, struct, sys
+name = b"".join(bytes([len(part)]) + part.encode() for part in sys.argv[1].split(".")) + bytes(1)
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+    out.settimeout(5)
+    out.sendto(struct.pack(">6H", 7, 256, 1, 0, 0, 0) + name + struct.pack(">2H", 1, 1), ("10.43.0.10", 53))
+    answer = out.recv(4096)
+place, found = 12 + len(name) + 4, []
+for _turn in range(struct.unpack(">H", answer[6:8])[0]):
+    while answer[place] and answer[place] < 192:
+        place += answer[place] + 1
+    place += 2 if answer[place] >= 192 else 1
+    kind, _class, _ttl, size = struct.unpack(">2HIH", answer[place : place + 10])
+    place += 10 + size
+    if kind == 1:
+        found.append(socket.inet_ntoa(answer[place - 4 : place]))
+print(json.dumps(found))
+"""
 
 
 class World(t.NamedTuple):
@@ -172,7 +191,35 @@ def test_pods_reach_each_other_through_the_mesh_with_its_mtu(world: World) -> No
         assert " dev flannel.1 " in route and "dev tailscale0" in world.ask(
             here, "ip", "-d", "link", "show", "flannel.1"
         )
+
+
+def test_pods_know_the_names_of_services_while_they_are_given(world: World) -> None:
+    """CoreDNS is the real one, mounted as in K3s' manifest; the kubelet renews what it mounts within a minute or two."""
+    ours = {"muster_node_hosts": CLUSTER_HOSTS, "mesh_tags": ["tag:muster"], "mesh_login_server": world.server.url}
+    named = {**ours, "mesh_names": {"mlflow": AGENT}}
+    given = world.operator.play("cluster", **named)
+    assert given.code == 0, given.output
+    # The name of a host, and of a Service: all that pods knew before they still know.
+    eventually(lambda: look_up(world, "mlflow.mesh") == [world.mesh_address(AGENT)], "pods to know the name", 180)
+    assert look_up(world, "kubernetes.default.svc.cluster.local") == ["10.43.0.1"]
+    again = world.operator.play("cluster", **named)
+    assert again.code == 0 and again.changed == 0, again.output
+    assert "mlflow.mesh" in world.ask(SERVER, "cat", "/etc/hosts")
+    taken = world.operator.play("cluster", **ours)
+    assert taken.code == 0, taken.output
+    for name in (SERVER, AGENT):
+        assert "mesh" not in world.ask(name, "cat", "/etc/hosts")
+    eventually(lambda: look_up(world, "mlflow.mesh") == [], "pods to know the name no more", 180)
+    after = world.operator.play("cluster", **ours)
+    assert after.code == 0 and after.changed == 0, after.output
     world.operator.kubectl("delete", "pods", "-n", "default", "--all", "--grace-period=1")
+
+
+def look_up(world: World, name: str) -> list[str]:
+    """Return the addresses that CoreDNS tells a pod on the agent of a name."""
+    pid = world.ask(AGENT, "pidof", "pause").split()[0]
+    answer = world.ask(AGENT, *enter(pid), "python3", "-I", "-c", ASK, name)
+    return [str(address) for address in json.loads(answer)]
 
 
 def test_a_machine_leaves_cluster_and_mesh_and_joins_both_again(world: World) -> None:

@@ -168,7 +168,15 @@ def test_three_machines_join_at_once_with_a_key_each_that_is_made_and_ended(worl
     asked = [run_on(world, name, resolve) for name in world.tailnet.machines]
     assert asked == [world.tailnet.address_of(others[0])] * 3, asked
 
-    left = world.mesh(mesh_state="absent", **named)
+    # Names that are given no longer are taken away, and nothing is written again after that.
+    taken = world.mesh()
+    assert taken.code == 0 and taken.changed == 3 and world.mesh().changed == 0, taken.output
+    assert {(world.tailnet.folder / name / "hosts").read_text() for name in world.tailnet.machines} == {
+        pathlib.Path("/etc/hosts").read_text()
+    }
+    assert world.mesh(**named).changed == 3
+
+    left = world.mesh(mesh_state="absent")
     assert left.code == 0 and all(left.recap[name]["changed"] == 2 for name in world.tailnet.machines), left.output
     hosts = {(world.tailnet.folder / name / "hosts").read_text() for name in world.tailnet.machines}
     assert hosts == {pathlib.Path("/etc/hosts").read_text()}

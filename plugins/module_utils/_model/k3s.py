@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which machines make a K3s cluster: one server and any number of agents, told apart, in ranges of their own.
+"""Which machines make a K3s cluster: one server, or an odd number, and any number of agents, in ranges of their own.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -13,7 +13,7 @@ import dataclasses
 import ipaddress
 import typing as t
 
-from . import cluster_checks
+from . import cluster_checks, k3s_servers
 from .checks import raise_first_failure
 from .errors import InputError
 from .node_facts import find_mesh_range
@@ -27,7 +27,8 @@ class K3sMember:
     """A machine of the cluster: inventory name, role, name of its Node, what was read on it, what it shall have.
 
     ``authority`` is the digest of a server's own CA, or of the one that an agent has joined. ``machine`` is empty where
-    only an installation is decided.
+    only an installation is decided. ``datastore``: what a server has, ``etcd`` or ``sqlite``, else empty; ``active``:
+    whether K3s runs; ``settings``: options of K3s that all servers must have alike; ``was``: the part that it has now.
     """
 
     host: str
@@ -46,6 +47,11 @@ class K3sMember:
     version: str = ""
     node_ip: str = ""
     flannel_iface: str = ""
+    datastore: str = ""
+    active: bool = False
+    was: str = ""
+    site: str = ""
+    settings: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def from_answer(cls, host: str, role: str, node: str, answer: t.Mapping[str, t.Any], **asked: t.Any) -> K3sMember:
@@ -63,6 +69,9 @@ class K3sMember:
             bool(answer["root"]),
             answer["record"] is not None,
             answer["authority"],
+            datastore=answer.get("datastore") or "",
+            active=(answer.get("unit") or {}).get("active") == "active",
+            was=(answer["record"] or {}).get("role", ""),
             **asked,
         )
 
@@ -90,13 +99,8 @@ def check_roles(roles: t.Mapping[str, str]) -> None:
         raise InputError(option, "the inventory has no server", "Set server on one machine and agent on the others")
     if len(servers) % 2 == 0:
         names = ", ".join(servers)
-        raise InputError(
-            option, f"{len(servers)} servers ({names}) have no majority when one is lost", "Set server on one machine"
-        )
-    if len(servers) > 1:
-        names = ", ".join(servers)
-        problem = f"{len(servers)} servers ({names}) need an embedded etcd, which is not set up by this collection"
-        raise InputError(option, problem, "Set server on one machine and agent on the others")
+        problem = f"{len(servers)} servers ({names}) have no majority when half of them are lost"
+        raise InputError(option, problem, "Set server on one machine, or on three or five")
 
 
 def check_members(members: t.Sequence[K3sMember], pods: str, services: str) -> None:
@@ -115,8 +119,10 @@ def check_members(members: t.Sequence[K3sMember], pods: str, services: str) -> N
                 else "Remove /etc/machine-id on the copies and run systemd-machine-id-setup"
             )
             raise InputError("muster_nodes", f"{', '.join(hosts)} {what} {value}", fix)
+    _check_parts(members)
     raise_first_failure([check for item in members for check in cluster_checks.check_machine(item)])
     check_ranges(members, pods, services)
+    k3s_servers.check_servers([item for item in members if item.role == "server"])
     _check_authority(members)
 
 
@@ -139,8 +145,16 @@ def check_ranges(members: t.Sequence[K3sMember], pods: str, services: str) -> No
                     )
 
 
+def _check_parts(members: t.Sequence[K3sMember]) -> None:
+    """Refuse a machine that has the other part in the cluster: K3s does not change it where it is."""
+    for item in members:
+        if item.was and item.was != item.role:
+            fix = f"Let it leave as {item.was} (cluster_absent --limit {item.host}), then run again"
+            raise InputError("muster_k3s_role", f"{item.host} is installed as {item.was}, not as {item.role}", fix)
+
+
 def _check_authority(members: t.Sequence[K3sMember]) -> None:
-    """Refuse agents that trust another cluster's CA than the server's: they would try to join for ever."""
+    """Refuse agents that trust another cluster's CA than the servers': they would try to join for ever."""
     own = {item.authority for item in members if item.role == "server"} - {None}
     for item in members:
         if own and item.role == "agent" and item.authority and item.authority not in own:

@@ -29,6 +29,9 @@ NodeRequest = t.Mapping[str, t.Any]
 RECORD = "var/lib/muster/k3s.json"
 DATA = "var/lib/rancher/k3s"
 PROGRAM = "usr/local/bin/k3s"
+CONFIG = "etc/rancher/k3s/config.yaml.d/50-muster.yaml"
+# While a server leaves: K3s ends by itself then, and would join again when it is started again.
+LEAVES = "run/systemd/system/k3s.service.d/90-muster-leaves.conf"
 # What another Kubernetes leaves where this one would be.
 FOREIGN = {
     "K3s": (
@@ -52,6 +55,8 @@ _REFUSALS = (
     "Node password rejected",
     "certificate signed by unknown authority",
 )
+# Of a server that joins while etcd still takes in the one before: K3s ends, and systemd starts it again.
+_PASSING = ("etcdserver: unhealthy cluster", "etcdserver: too many learner members", "not enough started members")
 
 
 def answer(request: NodeRequest) -> dict[str, t.Any]:
@@ -81,6 +86,8 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
         "foreign": [] if record else _foreign(root),
         "files": {path: recorder.digest_of(path) for path in request.get("paths", [])},
         "joined": place_of(f"{DATA}/agent/client-kubelet.crt", root).exists(),
+        "datastore": _find_datastore(root),
+        "joins_at": _find_server(root),
         "authority": hashlib.sha256(authority.read_bytes()).hexdigest() if authority.exists() else None,
         "driver": facts_cluster.read_driver(FactsSource({"root": root})),
         "unit": read_unit(request["unit"]) if request.get("unit") else None,
@@ -97,6 +104,18 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
     if request.get("kubeconfig"):
         found["kubeconfig"] = _read_kubeconfig(root)
     return found
+
+
+def _find_datastore(root: str) -> str:
+    """Return where a server keeps the cluster: ``etcd``, ``sqlite``, or empty where it has not begun."""
+    places = {"etcd": f"{DATA}/server/db/etcd/member", "sqlite": f"{DATA}/server/db/state.db"}
+    return next((name for name, path in places.items() if place_of(path, root).exists()), "")
+
+
+def _find_server(root: str) -> str:
+    """Return the URL that the configuration of this node joins, empty where it has none."""
+    text = _text(place_of(CONFIG, root))
+    return next((line.partition(": ")[2].strip() for line in text.splitlines() if line.startswith("server: ")), "")
 
 
 def _read_kubeconfig(root: str) -> str | None:
@@ -125,14 +144,19 @@ def _recorder(request: NodeRequest) -> Recorder:
 def _restart(request: NodeRequest) -> dict[str, t.Any]:
     """Start or restart the unit, unless it runs with what was placed last, and wait until it is ready.
 
-    ``kubeconfig``: whether the administrator's is wanted in the answer.
+    ``kubeconfig``: whether the administrator's is wanted in the answer. ``member``: the name of the Node of one of
+    several servers, which is ready when its etcd has a vote.
     """
     unit = request["unit"]
+    stay(request.get("root", "/"))
     recorder = _recorder(request)
     record = recorder.read() or {"files": {}}
     wanted = record.get("start_with")
     same = wanted is not None and record.get("started_with") == wanted and read_unit(unit)["active"] == "active"
+    end = time.monotonic() + float(request["wait_s"])
     problem = None if same else _start(unit, float(request["wait_s"]))
+    if not problem and not same and request.get("member"):
+        problem = _await_vote(unit, request["member"], end)
     if problem:
         return {"problem": problem}
     if not same:
@@ -153,7 +177,8 @@ def _start(unit: str, wait_s: float) -> str | None:
         refused = [line for line in lines if any(text in line for text in _REFUSALS)]
         if state["active"] == "active":
             return None
-        if len(refused) >= 3 or state["restarts"] >= 2:
+        patience = 8 if any(text in line for line in lines for text in _PASSING) else 2
+        if len(refused) >= 3 or state["restarts"] >= patience:
             shown = refused or [line for line in lines if "level=fatal" in line or "level=error" in line] or lines
             run("systemctl", "stop", unit, check=False)
             return f"{unit} is stopped again, it does not start: {_words(shown[-1:])}"
@@ -161,10 +186,53 @@ def _start(unit: str, wait_s: float) -> str | None:
     return f"{unit} is not ready after {wait_s:.0f} s: {_words(_read_log(unit, since)[-1:])}"
 
 
+def _await_vote(unit: str, node: str, end: float) -> str | None:
+    """Wait until a server's member of etcd has a vote: the next server joins only then."""
+    while time.monotonic() < end:
+        # As it is told: anything else would have kubectl keep what it learns of the API below root's home.
+        text = run(f"/{PROGRAM}", "kubectl", "get", "--raw", f"/api/v1/nodes/{node}", check=False)
+        conditions = json.loads(text)["status"].get("conditions", []) if text.startswith("{") else []
+        if any(item["type"] == "EtcdIsVoter" and item["status"] == "True" for item in conditions):
+            return None
+        time.sleep(0.5)
+    return f"{unit} runs, but its member of etcd has no vote yet"
+
+
+def _leave(request: NodeRequest) -> dict[str, t.Any]:
+    """Keep a server that is taken out of etcd from being started again, which would have it join again."""
+    record = _recorder(request).read()
+    root = request.get("root", "/")
+    place = place_of(LEAVES, root)
+    if record is None or place.exists():
+        return {"changed": False}
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text("# Written by muster.training: this server leaves.\n[Service]\nRestart=no\n")
+    if root == "/":
+        run("systemctl", "disable", "--quiet", record["unit"], check=False)
+        run("systemctl", "daemon-reload")
+    return {"changed": True}
+
+
+def stay(root: str) -> None:
+    """Undo that: the server stays after all, or it is removed with everything."""
+    place = place_of(LEAVES, root)
+    if place.exists():
+        place.unlink()
+        if not any(place.parent.iterdir()):
+            place.parent.rmdir()
+        if root == "/":
+            run("systemctl", "daemon-reload")
+
+
 def _token(request: NodeRequest) -> dict[str, t.Any]:
-    """Make a token for an agent (``ttl_s``), look whether one is valid (``given``), or end one (``delete``)."""
+    """Make a token for an agent (``ttl_s``), look whether one is valid (``given``), or end one (``delete``).
+
+    ``server``: return the one by which servers join. It is the cluster's own, and has no end.
+    """
     program = f"/{PROGRAM}"
     authority = hashlib.sha256(pathlib.Path(f"/{DATA}/server/tls/server-ca.crt").read_bytes()).hexdigest()
+    if request.get("server"):
+        return {"authority": authority, "token": _text(pathlib.Path(f"/{DATA}/server/token")).strip()}
     if request.get("given"):
         return {"authority": authority, "problem": _token_problem(request["given"], authority, program)}
     if request.get("delete"):
@@ -281,6 +349,7 @@ _STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "apply": _apply,
     "restart": _restart,
     "token": _token,
+    "leave": _leave,
     "find_image": _find_image,
     "load_image": _load_image,
     "remove": _remove,

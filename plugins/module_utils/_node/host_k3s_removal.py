@@ -36,6 +36,7 @@ def remove(request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         return {"removed": False}
     if root == "/":
         _stop(record["unit"])
+        host_k3s.stay(root)
         _kill_pods()
         _unmount()
         _remove_network()

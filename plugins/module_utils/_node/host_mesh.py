@@ -33,7 +33,19 @@ _TREES = ("var/lib/tailscale", "run/tailscale", "var/cache/tailscale")
 _ANSWERS_S = 30
 # In memory: a key does not reach the disk.
 _RUN = "/run"
+# The marked block of the role mesh.
+_NAMES = "of names in the mesh (muster.training)"
 _PATHS = ("/usr/local/bin", "/usr/bin", "/usr/local/sbin", "/usr/sbin", "/snap/bin")
+
+
+def _read_names(place: pathlib.Path) -> list[str]:
+    """Return the names of services that the marked block of /etc/hosts has."""
+    try:
+        text = place.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    block = text.partition(f"# BEGIN {_NAMES}\n")[2].partition(f"# END {_NAMES}")[0]
+    return [name for line in block.splitlines() for name in line.split()[1:]]
 
 
 def answer(request: NodeRequest) -> dict[str, t.Any]:
@@ -62,6 +74,7 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
         "name": str(own.get("DNSName") or "").rstrip(".") or own.get("HostName"),
         "id": own.get("ID"),
         "record": record,
+        "names": _read_names(place_of("etc/hosts", root)),
         "intact": _is_intact(recorder, record, request.get("files", [])),
         "path": facts_host.mesh_path(set(host_reachability.read_tailscale_paths(request.get("peers", [])).values())),
     }

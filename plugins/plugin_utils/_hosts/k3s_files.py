@@ -56,11 +56,15 @@ _MEMLOCK = "# Written by muster.training for RDMA.\n[Service]\nLimitMEMLOCK=infi
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class K3sSettings:
-    """The settings of K3s on one machine. ``server``: the URL that an agent joins."""
+    """The settings of K3s on one machine. ``server``: the URL that an agent, or a further server, joins.
+
+    ``init``: whether it is the first of several servers, with which the embedded etcd begins.
+    """
 
     role: str
     node: str
     server: str = ""
+    init: bool = False
     node_ip: str = ""
     flannel_iface: str = ""
     names: tuple[str, ...] = ()
@@ -73,6 +77,11 @@ class K3sSettings:
     default_runtime: str = ""
     registries: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     more: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def has_etcd(self) -> bool:
+        """Whether it is one of several servers."""
+        return self.role == "server" and bool(self.init or self.server)
 
     @property
     def unit(self) -> str:
@@ -131,8 +140,10 @@ def _config(settings: K3sSettings) -> dict[str, t.Any]:
                 if not wanted
             ],
         }
-    else:
+    if settings.server:
         values |= {"server": settings.server, "token-file": TOKEN}
+    elif settings.init:
+        values |= {"cluster-init": True}
     return {key: value for key, value in {**values, **settings.more}.items() if value != []}
 
 

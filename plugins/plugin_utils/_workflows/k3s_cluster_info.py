@@ -9,11 +9,12 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import time
 import typing as t
 
-from ...module_utils._model import cluster_checks, k3s
-from ...module_utils._model.errors import InputError, RefusedError
+from ...module_utils._model import cluster_checks, k3s, k3s_servers
+from ...module_utils._model.errors import InputError, MusterError, RefusedError
 from .._hosts import downloads
 from .._hosts.node_client import NodeClient, most_telling_error, on_each_node
 from .node_info import build_record
@@ -33,6 +34,10 @@ class ClusterMachine:
     def role(self) -> str:
         """Its role in the cluster, empty where none is set."""
         return str(self.variables.get("muster_k3s_role") or "")
+
+    def place(self, host: str) -> str:
+        """Return where it is managed, an address or a name."""
+        return str(self.variables.get("ansible_host") or host)
 
     def find_node_name(self, host: str) -> str:
         """Return the name of its Node."""
@@ -57,47 +62,83 @@ def check_cluster(
     :raises MusterError: naming what makes no cluster.
     """
     machines = {host: _as_agent(machine) if host in joining else machine for host, machine in machines.items()}
-    server = _find_server(machines, None if joining else chosen)
-    answers, absent = _ask_all(connect(), machines, {server, *joining} if joining else set(machines))
-    up = answers[server]["unit"]["active"] == "active"
-    if joining and not up:
-        raise RefusedError(f"{server}: K3s is not running", "Bring the cluster up first (playbook cluster)")
+    servers = _find_servers(machines, chosen, joining)
+    needed = joining or [host for host in machines if host in chosen]
+    answers, absent = _ask_all(connect(), machines, needed, servers)
     present = {host: machine for host, machine in machines.items() if host in answers}
     members = [_make_member(host, machine, answers[host]) for host, machine in present.items()]
+    running = [item for item in members if item.role == "server"]
+    up = any(item.active for item in running)
+    if not running or (joining and not up):
+        raise RefusedError(f"{', '.join(servers)}: K3s is not running", "Bring the cluster up first (playbook cluster)")
     k3s.check_members(members, pods, services)
     meant = {host: machine for host, machine in present.items() if not joining or host in joining}
+    lead = k3s_servers.choose_lead(running, chosen)
     return {
         "changed": False,
-        "server": server,
-        "server_address": next(_find_chosen_address(item) for item in members if item.host == server),
+        "server": lead.host,
+        "server_address": _find_chosen_address(lead),
+        "servers": [item.host for item in running],
+        # Where one does not answer, what leads to it is left as it is.
+        "server_addresses": [_find_way(item, present[item.host]) for item in running if len(running) == len(servers)],
+        "standing": k3s_servers.find_standing(running),
         "agents": [host for host, machine in machines.items() if machine.role == "agent"],
         "up": up,
         "table": _build_table(present, answers),
         "notes": [*absent, *(line for item in members for line in cluster_checks.describe(item))],
         **_list_objects(meant),
-        **_describe_members(members),
+        **_describe_members(members, {host: machine for host, machine in machines.items() if host not in present}),
     }
 
 
-def _find_server(machines: t.Mapping[str, ClusterMachine], chosen: t.Collection[str] | None) -> str:
-    """Return the host that is the server; ``chosen`` are the hosts of which it must be one, None for any."""
+def _find_servers(
+    machines: t.Mapping[str, ClusterMachine], chosen: t.Collection[str], joining: t.Collection[str]
+) -> list[str]:
+    """Return the hosts that are servers; one at least must be of this play, unless machines join."""
     roles = {host: machine.role for host, machine in machines.items()}
     k3s.check_roles(roles)
-    server = next(host for host, role in roles.items() if role == "server")
-    if chosen is not None and server not in chosen:
-        raise InputError("--limit", f"leaves out {server}, which is the server", f"Add it: --limit '…,{server}'")
-    return server
+    servers = [host for host, role in roles.items() if role == "server"]
+    for host in joining:
+        if host in servers:
+            raise InputError(
+                "muster_join_hosts", f"{host} is a server", "Run the playbook cluster, which lets servers join"
+            )
+    if not joining and not set(servers) & set(chosen):
+        one = len(servers) == 1
+        what = f"{', '.join(servers)}, which {'is the server' if one else 'are the servers'}"
+        raise InputError("--limit", f"leaves out {what}", f"Add {'it' if one else 'one'}: --limit '…,{servers[0]}'")
+    return servers
 
 
 def _ask_all(
-    remotes: t.Sequence[NodeClient], machines: t.Mapping[str, ClusterMachine], needed: t.Collection[str]
+    remotes: t.Sequence[NodeClient],
+    machines: t.Mapping[str, ClusterMachine],
+    needed: t.Collection[str],
+    servers: t.Collection[str],
 ) -> tuple[dict[str, t.Any], list[str]]:
     """Return the machines' answers by host, and a line for each that does not answer and is not needed."""
     answers, errors = on_each_node(remotes, lambda remote: _ask(remote, machines[remote.name]))
-    in_the_way = {host: error for host, error in errors.items() if host in needed}
+    without = not any(host in answers for host in servers)
+    in_the_way = {host: error for host, error in errors.items() if host in needed or (without and host in servers)}
+    lost = [host for host in servers if host in in_the_way]
+    running = [host for host in servers if host in answers and answers[host]["unit"]["active"] == "active"]
+    if lost and running:
+        raise _describe_loss(lost, running, most_telling_error({host: errors[host] for host in lost}))
     if in_the_way:
         raise most_telling_error(in_the_way)
     return answers, [f"{host}: left out, it does not answer" for host in sorted(errors)]
+
+
+def _describe_loss(lost: t.Sequence[str], running: t.Sequence[str], error: MusterError) -> MusterError:
+    """Return the error for servers that are gone while others run: which ones, and how to go on without them."""
+    one, without = len(lost) == 1, ":".join(f"!{host}" for host in lost)
+    named = f"{', '.join(lost)} {'is' if one else 'are'} gone of the servers, {', '.join(running)} {_verb(running)}"
+    back = f"Bring {'it' if one else 'them'} back, or leave {'it' if one else 'them'} out: --limit 'all:{without}'"
+    return RefusedError(f"{named}: {error}", back)
+
+
+def _verb(hosts: t.Sequence[str]) -> str:
+    return "runs" if len(hosts) == 1 else "run"
 
 
 def _build_table(machines: t.Mapping[str, ClusterMachine], answers: t.Mapping[str, t.Any]) -> list[str]:
@@ -106,9 +147,13 @@ def _build_table(machines: t.Mapping[str, ClusterMachine], answers: t.Mapping[st
     return build_table([record.to_dict() for record in records])
 
 
-def _describe_members(members: t.Sequence[k3s.K3sMember]) -> Result:
+def _describe_members(members: t.Sequence[k3s.K3sMember], absent: t.Mapping[str, ClusterMachine]) -> Result:
     return {
-        "nodes": [_describe_node(item) for item in members],
+        "nodes": [
+            *(_describe_node(item) for item in members),
+            # Firewalls stay open for a machine that does not answer, by the address that its inventory has.
+            *(_describe_absent(host, machine) for host, machine in absent.items() if _is_address(machine.place(host))),
+        ],
         "unconnected": sorted(item.host for item in members if not item.installed),
         "firewalls": sorted(item.host for item in members if any(_read_firewall(item, "tool", "opened"))),
     }
@@ -184,6 +229,32 @@ def _describe_node(member: k3s.K3sMember) -> dict[str, t.Any]:
     }
 
 
+def _describe_absent(host: str, machine: ClusterMachine) -> dict[str, t.Any]:
+    return {
+        "host": host,
+        "role": machine.role,
+        "node": machine.find_node_name(host),
+        "architecture": "",
+        "addresses": [machine.place(host)],
+        "address": machine.place(host),
+        "client": None,
+        "firewall": {"tool": None, "in_force": None},
+    }
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _find_way(member: k3s.K3sMember, machine: ClusterMachine) -> str:
+    """Return the address by which others of the cluster come to a server."""
+    return _find_chosen_address(member) or machine.place(member.host)
+
+
 def _find_cluster_address(member: k3s.K3sMember) -> str:
     """Return the address by which K3s will reach a machine: as K3s chooses it."""
     return _find_chosen_address(member) or next((str(item["address"]) for item in member.addresses), "")
@@ -222,4 +293,12 @@ def _make_member(host: str, machine: ClusterMachine, answer: t.Mapping[str, t.An
         version=str(own.get("k3s_version") or downloads.default_version("k3s")),
         node_ip=str(own.get("k3s_node_ip") or ""),
         flannel_iface=str(own.get("k3s_flannel_iface") or ""),
+        site=str((own.get("muster_node") or {}).get("site") or ""),
+        settings=_read_settings(own),
     )
+
+
+def _read_settings(own: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return the options of K3s that a host's variables name, as far as all servers must have them alike."""
+    named = {name: own.get(f"k3s_{name}") is True for name in ("traefik", "servicelb")}
+    return {"disable": [name for name, wanted in named.items() if not wanted], **(own.get("k3s_config") or {})}

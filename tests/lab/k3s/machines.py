@@ -134,6 +134,21 @@ _AUDIT = {
 }
 
 
+def _as_packaged(item: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return an object of CoreDNS as K3s' own manifest has it: users' files come from the ConfigMap coredns-custom."""
+    own = "/etc/coredns/custom"
+    if item["kind"] == "ConfigMap":
+        inner = item["data"]["Corefile"].removesuffix("}\n")
+        text = f"{inner}    reload\n    import {own}/*.override\n}}\nimport {own}/*.server\n"
+        return {**item, "data": {"Corefile": text}}
+    if item["kind"] == "Deployment":
+        pod = item["spec"]["template"]["spec"]
+        mount = {"name": "custom-config-volume", "mountPath": own, "readOnly": True}
+        pod["containers"][0]["volumeMounts"].append(mount)
+        pod["volumes"].append({"name": mount["name"], "configMap": {"name": "coredns-custom", "optional": True}})
+    return item
+
+
 class BareLab(nodes.Lab):
     """Machines without anything of Kubernetes but what the real binary has within itself, at paths nobody looks at.
 
@@ -143,7 +158,9 @@ class BareLab(nodes.Lab):
     def _create(self, node: nodes.Node, root_image: str, mounts: t.Sequence[nodes.Mount]) -> None:
         packaged = self.folder / "packaged"
         packaged.mkdir(exist_ok=True)
-        dns = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests.dns()})
+        dns = json.dumps(
+            {"apiVersion": "v1", "kind": "List", "items": [_as_packaged(item) for item in manifests.dns()]}
+        )
         (packaged / "coredns.json").write_text(dns.replace(f'"{plan.CONTROL}"', f'"{self.nodes[0].name}"'))
         (packaged / "audit.yaml").write_text(json.dumps(_AUDIT))
         site = torch.find(self.podman.home)

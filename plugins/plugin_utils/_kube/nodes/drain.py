@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 from ..api.client import Client
 from ..api.kinds import KubeObject
-from . import lost_pods, out_of_service
+from . import etcd_members, lost_pods, out_of_service
 
 # K3s refuses a new node of the same name while the password of the old one exists.
 PASSWORDS = "kube-system"
@@ -36,6 +36,7 @@ class NodeRemoval:
     deleted: bool = False
     password_deleted: bool = False
     cordoned: bool = False
+    etcd_member_removed: bool = False
 
     @property
     def changed(self) -> bool:
@@ -74,6 +75,7 @@ def remove_node(
     node = client.get("v1/Node", name)
     removal = NodeRemoval(name, found=node is not None)
     if node is not None:
+        etcd_members.refuse_loss(client, node)
         removal.cordoned = set_cordon(client, name, True, check)
         if check:
             removal.evicted = [_pod_name(pod) for pod in filter_evictable(_list_pods(client, name))]
@@ -82,6 +84,7 @@ def remove_node(
             # A kubelet that does not answer cannot confirm that pods have ended.
             ready, _unused = out_of_service.readiness(node, None)
             _drain(client, removal, timeout_s if ready else 0.0, tell)
+            removal.etcd_member_removed = etcd_members.remove_member(client, node)
             removal.deleted = client.delete("v1/Node", name, uid=str(node["metadata"]["uid"]))
     password = f"{name}.node-password.k3s"
     if client.get("v1/Secret", password, PASSWORDS) is not None:

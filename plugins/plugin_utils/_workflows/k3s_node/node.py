@@ -12,6 +12,7 @@ import dataclasses
 import hashlib
 import pathlib
 import typing as t
+import urllib.parse
 
 from ....module_utils._model import checks, cluster_checks
 from ....module_utils._model.errors import InputError, NodeError
@@ -32,7 +33,9 @@ class NodeOrder:
     """What one machine shall be. ``source``: a URL or a folder of the controller instead of upstream's release.
 
     ``images``: archives of images by their file names in the release. ``token``: one that the user gave. ``runtime``:
-    the default one of containers; ``auto`` is NVIDIA's where a GPU and that runtime are.
+    the default one of containers; ``auto`` is NVIDIA's where a GPU and that runtime are. ``addresses``: of all servers,
+    by which machines of the cluster reach them, empty where not all are known; ``api_addresses``: by which the
+    controller does. ``stays``: whether the cluster stays when this machine leaves.
     """
 
     settings: k3s_files.K3sSettings
@@ -47,6 +50,9 @@ class NodeOrder:
     api_address: str = ""
     wait_s: int = 300
     runtime: str = "auto"
+    addresses: tuple[str, ...] = ()
+    api_addresses: tuple[str, ...] = ()
+    stays: bool = False
 
     def list_archives(self, architecture: str = "") -> list[str]:
         """Return the file names of the archives of images: those that were named, else those of a bundle."""
@@ -85,18 +91,19 @@ class NodePlan:
 
 def ensure_present(remote: NodeClient, order: NodeOrder, server: NodeClient | None, check: bool) -> Result:
     """Place what a machine lacks. The unit is started by :func:`ensure_running`, which a handler calls."""
-    facts, wanted = read_machine(remote, order)
+    facts, order, wanted = read_machine(remote, order)
     refuse_machine(remote.name, facts, order)
+    is_agent = order.settings.role == "agent"
     plan = make_plan(facts, order, wanted, check)
-    if order.settings.role == "agent" and plan.joins and server is None:
+    if is_agent and plan.joins and server is None:
         raise InputError("server", f"{remote.name} is an agent", "Name the host that is the server")
     if order.token is not None and server is not None and plan.joins:
         tokens.check_token(server, order.token)
     result: Result = {"changed": plan.has_changes, "files": plan.summary(), "joins": plan.joins}
     if check or not plan.has_changes:
-        if not plan.has_changes and order.settings.role == "server":
-            result["changed"] = access.write_kubeconfig(order.home, facts["kubeconfig"], order.api_address, check)
-        if server is not None and not check:
+        if not plan.has_changes and not is_agent:
+            result["changed"] = _write_kubeconfig(order, facts["kubeconfig"], check)
+        if server is not None and is_agent and not check:
             # Of a run that was ended after its agent had joined; without one nothing is asked.
             result["changed"] = bool(tokens.end_tokens(server, order.home, order.settings.node))
         return result
@@ -105,8 +112,7 @@ def ensure_present(remote: NodeClient, order: NodeOrder, server: NodeClient | No
     placed = send_files(remote, "k3s", order.lock, plan.pieces, begin)
     texts = [{"path": item.path, "mode": item.mode, "text": item.text} for item in plan.texts]
     if plan.joins and server is not None:
-        tokens.end_tokens(server, order.home, order.settings.node)
-        token = order.token or tokens.create_token(server, order.home, order.settings.node, order.token_ttl_s)
+        token = _find_token(order, server)
         texts.append({"path": k3s_files.TOKEN, "mode": 0o600, "text": token.reveal() + "\n"})
     changes = {"files": [*placed, *texts], "obsolete": list(plan.obsolete), "start_with": plan.started_with}
     remote.call("k3s", step="apply", **changes, **unit)
@@ -121,31 +127,35 @@ def ensure_running(remote: NodeClient, order: NodeOrder, server: NodeClient | No
     if check:
         return {"changed": True}
     is_server = order.settings.role == "server"
+    asked: Result = {"unit": order.settings.unit, "wait_s": order.wait_s, "kubeconfig": is_server}
+    member = order.settings.node if order.settings.has_etcd else ""
     try:
-        answer = remote.ask("k3s", step="restart", unit=order.settings.unit, wait_s=order.wait_s, kubeconfig=is_server)
+        answer = remote.ask("k3s", step="restart", member=member, **asked)
     finally:
-        if server is not None:
+        if server is not None and not is_server:
             tokens.end_tokens(server, order.home, order.settings.node)
     if answer.get("problem"):
         raise NodeError(remote.name, answer["problem"], _find_fix(answer["problem"], order.settings.node))
     if is_server:
-        access.write_kubeconfig(order.home, answer["kubeconfig"], order.api_address, check)
+        _write_kubeconfig(order, answer["kubeconfig"], check)
     return {"changed": bool(answer["changed"])}
 
 
 def ensure_absent(remote: NodeClient, order: NodeOrder, check: bool) -> Result:
-    """Take K3s away from a machine; with the server the kubeconfig and all tokens are over."""
+    """Take K3s away from a machine; with the last server the kubeconfig and all tokens are over."""
     if check:
         return {"changed": read_facts(remote, order, ())["record"] is not None}
     removed = remote.call("k3s", step="remove")["removed"]
-    if order.settings.role == "server":
+    if order.settings.role == "server" and order.stays:
+        tokens.end_server_token(order.home, order.settings.node)
+    elif order.settings.role == "server":
         tokens.end_tokens(None, order.home)
         removed = access.remove_kubeconfig(order.home) or removed
     return {"changed": removed}
 
 
-def read_machine(remote: NodeClient, order: NodeOrder) -> tuple[dict[str, t.Any], list[k3s_files.NodeFile]]:
-    """Return what is on the machine, and the files that it shall have.
+def read_machine(remote: NodeClient, order: NodeOrder) -> tuple[dict[str, t.Any], NodeOrder, list[k3s_files.NodeFile]]:
+    """Return what is on the machine, the order as it is for it, and the files that it shall have.
 
     :raises NodeError: when it lacks the runtime that was asked for.
     """
@@ -157,7 +167,41 @@ def read_machine(remote: NodeClient, order: NodeOrder) -> tuple[dict[str, t.Any]
         raise NodeError(remote.name, "nvidia-container-runtime is not installed", fix)
     is_nvidia = order.runtime == "nvidia" or (order.runtime == "auto" and has_gpu and driver["runtime"])
     chosen = "nvidia" if is_nvidia else "" if order.runtime == "auto" else order.runtime
-    return facts, k3s_files.render(dataclasses.replace(order.settings, default_runtime=chosen))
+    settings = dataclasses.replace(_settle(order, facts), default_runtime=chosen)
+    return facts, dataclasses.replace(order, settings=settings), k3s_files.render(settings)
+
+
+def _settle(order: NodeOrder, facts: t.Mapping[str, t.Any]) -> k3s_files.K3sSettings:
+    """Return the settings with the server that a machine has joined already: another one would start K3s again.
+
+    K3s knows all servers then. A server with etcd ignores both options; one with SQLite becomes the first with etcd.
+    """
+    settings, there = order.settings, str(facts["joins_at"])
+    if settings.role == "server" and facts["datastore"]:
+        has_etcd = facts["datastore"] == "etcd"
+        return dataclasses.replace(
+            settings, server=there if has_etcd else "", init=not there if has_etcd else settings.has_etcd
+        )
+    is_known = not order.addresses or urllib.parse.urlsplit(there).hostname in order.addresses
+    return dataclasses.replace(settings, server=there) if facts["joined"] and there and is_known else settings
+
+
+def _find_token(order: NodeOrder, server: NodeClient) -> Secret:
+    """Return the token by which a machine joins: the user's, the servers' one, or one of its own.
+
+    One for agents lets no server join.
+    """
+    node, is_server = order.settings.node, order.settings.role == "server"
+    if order.token is not None and (not is_server or "::server:" in order.token.reveal()):
+        return order.token
+    if is_server:
+        return tokens.read_server_token(server, order.home, node)
+    tokens.end_tokens(server, order.home, node)
+    return tokens.create_token(server, order.home, node, order.token_ttl_s)
+
+
+def _write_kubeconfig(order: NodeOrder, text: str | None, check: bool) -> bool:
+    return access.write_kubeconfig(order.home, text, order.api_address, check, order.api_addresses)
 
 
 def read_facts(remote: NodeClient, order: NodeOrder, wanted: t.Sequence[k3s_files.NodeFile]) -> dict[str, t.Any]:
@@ -202,7 +246,7 @@ def make_plan(
         started_with,
         unit.get("active") == "active" and record.get("started_with") == started_with,
         bool(unit.get("enabled")),
-        order.settings.role == "agent" and not facts["joined"],
+        bool(order.settings.server) and not (facts["joined"] if order.settings.role == "agent" else facts["datastore"]),
     )
 
 

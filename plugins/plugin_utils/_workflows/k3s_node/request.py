@@ -8,6 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import re
 import typing as t
@@ -19,7 +20,7 @@ from ..._hosts import downloads, k3s_files
 from ..._hosts.node_client import NodeClient
 from ..shared.digest_lock import find_lock
 from ..shared.state_dir import StateHome
-from . import node
+from . import leaving, node
 
 _VERSION = re.compile(r"v[0-9]+\.[0-9]+\.[0-9]+(-rc[0-9]+)?\+k3s[0-9]+\Z")
 _NODE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?\Z")
@@ -32,14 +33,22 @@ def run(
     sources: t.Sequence[str],
     base: pathlib.Path,
     check: bool,
+    hostvars: t.Mapping[str, t.Mapping[str, t.Any]],
 ) -> node.Result:
-    """Return the result of ``k3s_node``; ``remotes``: the machine and, where it is named, the server."""
+    """Return the result of ``k3s_node``; ``remotes``: the machine and, where it is named, the server, or the others.
+
+    :param hostvars: variables by host, for where the controller reaches the servers.
+    """
     remote, server = remotes[0], (remotes[1] if len(remotes) > 1 else None)
     order = read_order(options, remote.name, sources, base)
+    servers = [str(name) for name in options.get("servers") or [] if name in hostvars]
+    order = dataclasses.replace(order, api_addresses=tuple(_find_address(name, hostvars[name]) for name in servers))
     if options["state"] == "absent":
         return node.ensure_absent(remote, order, check)
+    if options["state"] == "leaving":
+        return leaving.ensure_leaving(remotes, order, list(options["leaving"]), check)
     work = node.ensure_running if options["state"] == "restarted" else node.ensure_present
-    return work(remote, order, server if order.settings.role == "agent" else None, check)
+    return work(remote, order, server, check)
 
 
 def read_order(
@@ -64,8 +73,14 @@ def read_order(
         token_ttl_s=validators.integer(_TTL_MIN, _TTL_MAX)(options["token_ttl_s"], "token_ttl_s"),
         api_address=str(options.get("api_address") or host),
         runtime=str(options.get("default_runtime") or "auto"),
+        addresses=tuple(options.get("server_addresses") or ()),
+        stays=bool(set(options.get("servers") or ()) - {host, *(options.get("leaving") or ())}),
         wait_s=validators.integer(1)(options["wait_s"], "wait_s"),
     )
+
+
+def _find_address(host: str, variables: t.Mapping[str, t.Any]) -> str:
+    return str(variables.get("k3s_api_address") or variables.get("ansible_host") or host)
 
 
 def _settings(options: t.Mapping[str, t.Any], host: str) -> k3s_files.K3sSettings:
@@ -74,13 +89,14 @@ def _settings(options: t.Mapping[str, t.Any], host: str) -> k3s_files.K3sSetting
         raise InputError("node_name", f"'{name}' is not a name for a Node", "Use letters, digits, '-' and '.'")
     address = str(options.get("server_address") or options.get("server") or "")
     shown = f"[{address}]" if ":" in address else address
-    is_agent = options["role"] == "agent"
-    if is_agent and options["state"] != "absent" and not options.get("server"):
+    is_agent, is_first = options["role"] == "agent", options.get("server") in (None, "", host)
+    if is_agent and options["state"] in ("present", "restarted") and is_first:
         raise InputError("server", f"{host} is an agent", "Name the host that is the server")
     return k3s_files.K3sSettings(
         role=options["role"],
         node=name,
-        server=f"https://{shown}:{k3s_files.API_PORT}" if is_agent else "",
+        server="" if is_first else f"https://{shown}:{k3s_files.API_PORT}",
+        init=options.get("embedded_etcd") is True and is_first and not is_agent,
         node_ip=str(options.get("node_ip") or ""),
         flannel_iface=str(options.get("flannel_iface") or ""),
         names=tuple(dict.fromkeys(options["tls_san"])),

@@ -184,7 +184,12 @@ def ensure_absent(remote: NodeClient, order: MeshOrder, check: bool) -> Result:
     steps += [f"set --{flag}" for flag in mesh.to_flags(former)]
     if not check:
         remote.call("mesh", step="remove", flags=mesh.to_flags(former))
-    return {"changed": True, "steps": steps, "joined": state.is_in_mesh and not leaves, **_describe({})}
+    return {
+        "changed": True,
+        "steps": steps,
+        "joined": state.is_in_mesh and not leaves,
+        **_describe({"names": answer.get("names")}),
+    }
 
 
 def _read_state(remote: NodeClient, order: MeshOrder) -> dict[str, t.Any]:
@@ -216,6 +221,7 @@ def _describe(answer: t.Mapping[str, t.Any]) -> Result:
         "name": answer.get("name"),
         "device_id": answer.get("id"),
         "path": answer.get("path"),
+        "names": answer.get("names") or [],
         "login_server": str((answer.get("prefs") or {}).get("ControlURL") or "") or None,
     }
 

@@ -26,6 +26,7 @@ from ..._provision.ledger.ledger_session import LedgerSession
 from ..._provision.ledger.ledger_store import read_ledger
 from ..._provision.listing_rules import LeaseKey
 from ..._provision.run_exit_ssh import SshRunReader
+from ..k3s_node.tokens import is_of_server
 from ..shared.open_ledger import open_ledger
 from ..shared.state_dir import StateHome
 from . import run_states
@@ -147,6 +148,8 @@ def _select_leases(deletion: _Deletion, session: LedgerSession) -> tuple[Scope, 
     tokens = _find_tokens(names, leases.values())
 
     def is_selected(lease: Lease) -> bool:
+        if is_of_server(lease):
+            return False
         # One that was proved gone is due as soon as its machine is listed again.
         if options["due_only"] and lease.open and lease.key not in reasons:
             return False

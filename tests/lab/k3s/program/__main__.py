@@ -15,9 +15,12 @@ import sys
 import typing as t
 
 import agent
+import balancer
+import etcd
 import flags
 import network
 import server
+import tokens
 from common import BIN, DATA, Parts, own_address, tell_systemd
 
 VERSION = "v1.34.10+k3s1"
@@ -69,7 +72,7 @@ def _run(command: str, argv: list[str]) -> t.NoReturn:
             flags.refuse("--token is required")
         agent.join(options, name, address)
         host = str(options["server"]).removeprefix("https://").rpartition(":")[0]
-        agent.run(options, parts, name, address, host)
+        agent.run(options, parts, name, address, balancer.start(host))
     tell_systemd("READY=1")
     parts.wait()
 
@@ -87,19 +90,35 @@ def _address(options: t.Mapping[str, t.Any]) -> str:
 
 
 def _serve(options: t.Mapping[str, t.Any], parts: Parts, name: str, address: str) -> None:
-    if options.get("server") or options.get("cluster-init"):
-        flags.refuse("the stand-in has one server")
+    if options.get("server") and not agent.token_of(options):
+        flags.refuse("--token is required")
     try:
         made = server.Server(options, name, address)
+        if etcd.is_embedded(options):
+            made.store = _member(options, made, name, address)
         password = made.keys(agent.token_of(options))
+        made.start(parts)
     except (ValueError, OSError) as exc:
         flags.refuse(str(exc))
-    made.start(parts)
     server.serve(made, password)
     own = {**options, "server": f"https://{address}:{made.port}", "token": f"K10{made.digest}::server:{password}"}
     agent.join(own, name, address)
     agent.run(own, parts, name, address, address)
+    if isinstance(made.store, etcd.Member):
+        made.store.watch(made.ask)
     made.apply_manifests()
+
+
+def _member(options: t.Mapping[str, t.Any], made: server.Server, name: str, address: str) -> etcd.Member:
+    """Return this server's member of etcd; one that joins takes the keys of the server that it is told of first."""
+    url = str(options.get("server") or "")
+    if url and not (etcd.CLUSTER / "member").exists():
+        answer = agent.fetch_bootstrap(options)
+        made.take(answer)
+        return etcd.Member(name, address, answer["members"])
+    # With data of its own the option is ignored, as K3s does; where it leads is asked whether this member was removed.
+    peers = [url.removeprefix("https://").rpartition(":")[0]] if url else []
+    return etcd.Member(name, address, peers)
 
 
 def _token(words: list[str]) -> int:
@@ -118,14 +137,14 @@ def _token(words: list[str]) -> int:
             plain.append(word)
     try:
         if verb == "create" and not plain:
-            print(server.create_token(options["ttl"], options["description"]))
+            print(tokens.create_token(options["ttl"], options["description"]))
         elif verb == "delete" and plain:
             for token in plain:
-                server.delete_token(token)
+                tokens.delete_token(token)
         elif verb == "list":
             found = [
                 {"token": f"{item['token-id']}.{item['token-secret']}", "expires": item.get("expiration")}
-                for item in server.list_tokens()
+                for item in tokens.list_tokens()
             ]
             print(json.dumps(found))
         else:

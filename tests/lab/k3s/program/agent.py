@@ -17,6 +17,7 @@ import time
 import typing as t
 import urllib.parse
 
+import balancer
 import network
 from common import API_PORT, BIN, RUN, SUPERVISOR_NAME, Parts, kubeconfig, log, random_text, write
 from network import AGENT
@@ -79,10 +80,38 @@ class Token(t.NamedTuple):
             raise ValueError("invalid token CA hash length")
         if _BOOTSTRAP.match(rest):
             return cls(digest, f"Bearer {rest}")
-        user, separator, password = rest.partition(":")
+        _user, separator, password = rest.partition(":")
         if not separator or not password:
             raise ValueError("invalid token format")
         return cls(digest, f"Basic node:{password}")
+
+    def as_server(self) -> str:
+        """Return the header by which a server proves itself; a token for agents is no proof."""
+        return self.header.replace("Basic node:", "Basic server:")
+
+
+def fetch_bootstrap(options: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return what a further server takes from the one that it joins; ValueError with K3s' words when it is refused."""
+    parts = urllib.parse.urlsplit(str(options["server"]))
+    host, port = parts.hostname or "", parts.port or 6443
+    failed = "preparing server: failed to bootstrap cluster data:"
+    end = time.monotonic() + 60
+    while True:
+        try:
+            token = Token.parse(token_of(options))
+            authority = _authority(host, port, token)
+            status, text = _call(host, port, "GET", "/v1-k3s/server-bootstrap", authority, "", token.as_server())
+        except ValueError as exc:
+            raise ValueError(f"{failed} failed to validate token: {exc}") from exc
+        except (OSError, http.client.HTTPException) as exc:
+            log("info", f"Waiting for the server {options['server']}: {exc}")
+            if time.monotonic() > end:
+                raise ValueError(f"{failed} {exc}") from exc
+            time.sleep(2)
+            continue
+        if status != 200:
+            raise ValueError(f"{failed} https://{host}:{port}/v1-k3s/server-bootstrap: {status} {text}")
+        return t.cast("dict[str, t.Any]", json.loads(text))
 
 
 def token_of(options: t.Mapping[str, t.Any]) -> str:
@@ -103,7 +132,11 @@ def join(options: t.Mapping[str, t.Any], name: str, address: str) -> None:
     if not secret.exists():
         write(secret, random_text(32, "0123456789abcdef"))
     asked = {"node": name, "password": secret.read_text().strip(), "address": address}
+    first, turn = host, 0
     while True:
+        # One that has been in the cluster knows its other servers.
+        host = balancer.known(first)[turn % len(balancer.known(first))]
+        turn += 1
         try:
             token = Token.parse(token_of(options))
             authority = _authority(host, port, token)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import base64
-import calendar
 import hashlib
 import http.server
 import ipaddress
@@ -19,10 +18,12 @@ import socketserver
 import ssl
 import subprocess
 import threading
-import time
 import typing as t
 
+import balancer
+import etcd
 import network
+import tokens
 from common import API_PORT, BIN, DATA, SUPERVISOR_NAME, Parts, ask_api, issue, kubeconfig, log, random_text, write
 
 SERVER = DATA / "server"
@@ -34,6 +35,23 @@ REJECTED = (
 )
 # Manifests that the real binary has within itself; the lab's machines have them as files.
 PACKAGED = pathlib.Path("/opt/lab/k3s")
+# What further servers have from the first one, and the options that have to be the same on all of them.
+_SHARED = ("server-ca", "client-ca", "request-header-ca", "service", "etcd/server-ca", "etcd/peer-ca")
+_ALIKE = [
+    "cluster-cidr",
+    "service-cidr",
+    "cluster-dns",
+    "cluster-domain",
+    "disable-helm-controller",
+    "disable-network-policy",
+    "disable-cloud-controller",
+    "egress-selector-mode",
+    "embedded-registry",
+    "flannel-backend",
+    "flannel-external-ip",
+    "flannel-ipv6-masq",
+    "secrets-encryption",
+]
 _DISABLE = ("coredns", "servicelb", "traefik", "local-storage", "metrics-server", "runtimes")
 
 
@@ -54,11 +72,38 @@ class Server:
         self.backend = str(options.get("flannel-backend") or ("vxlan" if options.get("flannel-iface") else "host-gw"))
         if self.backend not in network.BACKENDS:
             raise ValueError(f"the stand-in has no flannel-backend {self.backend}")
+        self.store: etcd.Single | etcd.Member = etcd.Single()
 
     @property
     def digest(self) -> str:
         """The digest of the CA in tokens."""
         return hashlib.sha256((TLS / "server-ca.crt").read_bytes()).hexdigest()
+
+    def settings_alike(self) -> dict[str, t.Any]:
+        """Return the options that have to be the same on all servers."""
+        return {name: self.options.get(name) for name in _ALIKE}
+
+    def bootstrap(self) -> str:
+        """Return what a further server takes from this one, and the members of etcd, as JSON.
+
+        ValueError where the datastore is no etcd of several members.
+        """
+        if not isinstance(self.store, etcd.Member):
+            raise ValueError("etcd datastore disabled")
+        places = [TLS / f"{name}.{kind}" for name in _SHARED for kind in ("crt", "key")]
+        places += [SERVER / "cred" / "encryption-config.json"]
+        files = {str(place.relative_to(SERVER)): place.read_text() for place in places if place.exists()}
+        hosts = [item["peerURLs"][0].removeprefix("https://").rpartition(":")[0] for item in self.store.list_members()]
+        return json.dumps({"files": files, "members": hosts, "settings": self.settings_alike()})
+
+    def take(self, answer: t.Mapping[str, t.Any]) -> None:
+        """Take over the files of the server that this one joins; ValueError where the options are not the same."""
+        if answer["settings"] != json.loads(json.dumps(self.settings_alike())):
+            differs = [name for name, value in self.settings_alike().items() if answer["settings"][name] != value]
+            raise ValueError(f"critical configuration value mismatch between servers: {', '.join(differs)}")
+        for path, text in answer["files"].items():
+            if not (SERVER / path).exists():
+                write(SERVER / path, text)
 
     def keys(self, token: str) -> str:
         """Make all keys and the token once; return the password in the token."""
@@ -90,16 +135,15 @@ class Server:
 
     def start(self, parts: Parts) -> None:
         """Start the control plane and wait until it serves."""
-        store = ["--listen-client-urls=http://127.0.0.1:2379", "--advertise-client-urls=http://127.0.0.1:2379"]
-        store += ["--listen-peer-urls=http://127.0.0.1:2380", "--unsafe-no-fsync=true", "--log-level=error"]
-        parts.start("etcd", ["/usr/bin/etcd", f"--data-dir={SERVER}/db/etcd", *store])
+        self.store.start(parts)
         more = [f"--{text}" for text in self.options.get("kube-apiserver-arg", [])]
         parts.start("kube-apiserver", [BIN, "kube-apiserver", *_words(self._api_server()), *more])
         parts.until(lambda: _ready(self), "kube-apiserver")
         access = ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
         for name, more in (("scheduler", {}), ("controller", self._controllers())):
             place = self._credential(name)
-            flags = {**dict.fromkeys(access, place), "leader-elect": "false", **more}
+            several = str(isinstance(self.store, etcd.Member)).lower()
+            flags = {**dict.fromkeys(access, place), "leader-elect": several, **more}
             part = "kube-scheduler" if name == "scheduler" else "kube-controller-manager"
             parts.start(part, [BIN, part, *_words(flags)])
         mode = int(str(self.options.get("write-kubeconfig-mode", "600")), 8)
@@ -167,7 +211,7 @@ class Server:
         flags = {
             "advertise-address": self.address,
             "secure-port": API_PORT,
-            "etcd-servers": "http://127.0.0.1:2379",
+            **self.store.flags(),
             "service-cluster-ip-range": self.services,
             "authorization-mode": "Node,RBAC",
             "enable-admission-plugins": "NodeRestriction",
@@ -192,40 +236,6 @@ class Server:
         if self.options.get("secrets-encryption"):
             flags["encryption-provider-config"] = _encryption()
         return flags
-
-
-def create_token(ttl: str, description: str) -> str:
-    """Make a bootstrap token for agents, as ``k3s token create``; return it in K10 form."""
-    seconds = _seconds(ttl)
-    ident, secret = random_text(6), random_text(16)
-    data = {"token-id": ident, "token-secret": secret, "usage-bootstrap-authentication": "true"}
-    data |= {"usage-bootstrap-signing": "true", "auth-extra-groups": "system:bootstrappers:k3s:default-node-token"}
-    if description:
-        data["description"] = description
-    if seconds:
-        data["expiration"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + seconds))
-    meta = {"name": f"bootstrap-token-{ident}", "namespace": "kube-system"}
-    body = {"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token", "metadata": meta}
-    status, answer = _admin("POST", "/api/v1/namespaces/kube-system/secrets", {**body, "stringData": data})
-    if status != 201:
-        raise ValueError(str(answer))
-    digest = hashlib.sha256((TLS / "server-ca.crt").read_bytes()).hexdigest()
-    return f"K10{digest}::{ident}.{secret}"
-
-
-def list_tokens() -> list[dict[str, str]]:
-    """Return what ``k3s token list`` tells of each token."""
-    query = "fieldSelector=type%3Dbootstrap.kubernetes.io/token"
-    _status, answer = _admin("GET", f"/api/v1/namespaces/kube-system/secrets?{query}")
-    return [{key: base64.b64decode(value).decode() for key, value in item["data"].items()} for item in answer["items"]]
-
-
-def delete_token(token: str) -> None:
-    """Take a token away, named by its id or in full."""
-    ident = token.rpartition("::")[2].partition(".")[0]
-    status, answer = _admin("DELETE", f"/api/v1/namespaces/kube-system/secrets/bootstrap-token-{ident}")
-    if status != 200:
-        raise ValueError(str(answer["message"] if isinstance(answer, dict) else answer))
 
 
 class Listener(socketserver.ThreadingTCPServer):
@@ -255,14 +265,13 @@ def serve(server: Server, password: str) -> None:
 
     class Calls(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found = (TLS / "server-ca.crt").read_text() if self.path == "/cacerts" else None
-            self._answer(404 if found is None else 200, found or "")
+            self._answer(*_tell(server, self.path, self.headers.get("Authorization", ""), password))
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             if self.path != "/v1-k3s/join":
                 return self._answer(404, "")
-            if not _may_join(self.headers.get("Authorization", ""), password):
+            if not tokens.may_join(self.headers.get("Authorization", ""), password):
                 return self._answer(401, "")
             asked = json.loads(body)
             if not _node_password(server, asked["node"], asked["password"]):
@@ -282,37 +291,23 @@ def serve(server: Server, password: str) -> None:
     threading.Thread(target=listener.serve_forever, daemon=True).start()
 
 
+def _tell(server: Server, path: str, proof: str, password: str) -> tuple[int, str]:
+    """Return the answer to a question: the CA for everybody, and the keys for who has the server's own token."""
+    if path == "/cacerts":
+        return 200, (TLS / "server-ca.crt").read_text()
+    if path != "/v1-k3s/server-bootstrap":
+        return 404, ""
+    if not secrets.compare_digest(proof, f"Basic server:{password}"):
+        return 401, ""
+    try:
+        return 200, server.bootstrap()
+    except ValueError as exc:
+        return 403, str(exc)
+
+
 def _splice(client: socket.socket) -> None:
     with socket.create_connection(("127.0.0.1", API_PORT)) as behind:
-        back = threading.Thread(target=_pump, args=(behind, client), daemon=True)
-        back.start()
-        _pump(client, behind)
-        back.join()
-
-
-def _pump(source: socket.socket, target: socket.socket) -> None:
-    try:
-        while data := source.recv(1 << 16):
-            target.sendall(data)
-    except OSError:
-        pass
-    for end in (source, target):
-        try:
-            end.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-
-
-def _may_join(header: str, password: str) -> bool:
-    kind, _, text = header.partition(" ")
-    if kind == "Basic":
-        return secrets.compare_digest(text, f"node:{password}")
-    ident, _, secret = text.partition(".")
-    for token in list_tokens():
-        if token["token-id"] == ident and secrets.compare_digest(token["token-secret"], secret):
-            until_ = token.get("expiration")
-            return not until_ or calendar.timegm(time.strptime(until_, "%Y-%m-%dT%H:%M:%SZ")) > time.time()
-    return False
+        balancer.join(client, behind)
 
 
 def _node_password(server: Server, node: str, password: str) -> bool:
@@ -350,11 +345,6 @@ def _ready(server: Server) -> bool:
         return False
 
 
-def _admin(method: str, path: str, body: t.Any = None) -> tuple[int, t.Any]:
-    files = {"ca": f"{TLS}/server-ca.crt", "certificate": f"{TLS}/client-admin.crt"}
-    return ask_api("127.0.0.1", method, path, body, key=f"{TLS}/client-admin.key", **files)
-
-
 def _words(flags: t.Mapping[str, t.Any]) -> list[str]:
     return [f"--{key}={value}" for key, value in flags.items()]
 
@@ -364,19 +354,3 @@ def _san(place: str) -> str:
         return f"IP:{ipaddress.ip_address(place)}"
     except ValueError:
         return f"DNS:{place}"
-
-
-def _seconds(text: str) -> int:
-    """Return the seconds of a duration of Go's, ``10m0s``; 0 is for ever."""
-    total, number = 0, ""
-    for letter in text:
-        if letter.isdigit():
-            number += letter
-        elif letter in "hms" and number:
-            total += int(number) * {"h": 3600, "m": 60, "s": 1}[letter]
-            number = ""
-        else:
-            raise ValueError(f'invalid value "{text}" for flag -ttl: parse error')
-    if number not in ("", "0"):
-        raise ValueError(f'invalid value "{text}" for flag -ttl: missing unit in duration')
-    return total

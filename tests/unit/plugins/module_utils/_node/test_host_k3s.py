@@ -185,3 +185,75 @@ def test_a_line_of_the_log_is_shown_without_its_frame() -> None:
     line = 'time="2026-01-01T00:00:00Z" level=error msg="Failed to \\"x\\""'
     assert host_k3s._words([line]) == 'Failed to "x"'
     assert host_k3s._words([]) == "it said nothing"
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [("server/db/etcd/member", "etcd"), ("server/db/state.db", "sqlite"), ("server/db/etcd", ""), ("agent", "")],
+)
+def test_where_a_server_keeps_the_cluster_is_seen(tmp_path: pathlib.Path, path: str, found: str) -> None:
+    (tmp_path / host_k3s.DATA / path).mkdir(parents=True)
+    assert ask(tmp_path, "look")["datastore"] == found
+
+
+def test_the_server_that_a_machine_joins_is_read_from_its_configuration(tmp_path: pathlib.Path) -> None:
+    assert ask(tmp_path, "look")["joins_at"] == ""
+    place = tmp_path / host_k3s.CONFIG
+    place.parent.mkdir(parents=True)
+    place.write_text("# ours\nnode-name: a\nserver: https://192.0.2.1:6443\ntoken-file: /x\n")
+    assert ask(tmp_path, "look")["joins_at"] == "https://192.0.2.1:6443"
+
+
+def test_a_server_that_leaves_is_not_started_again_until_it_stays(tmp_path: pathlib.Path) -> None:
+    place = tmp_path / host_k3s.LEAVES
+    assert ask(tmp_path, "leave") == {"changed": False} and not place.exists()
+    ask(tmp_path, "apply", files=[], **UNIT)
+    assert ask(tmp_path, "leave") == {"changed": True} and "Restart=no" in place.read_text()
+    assert ask(tmp_path, "leave") == {"changed": False}
+    host_k3s.stay(str(tmp_path))
+    assert not place.parent.exists()
+    host_k3s.stay(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("said", "restarts", "starts"),
+    [
+        ('level=fatal msg="ETCD join failed: etcdserver: unhealthy cluster"', 3, True),
+        ('level=fatal msg="ETCD join failed: etcdserver: unhealthy cluster"', 8, False),
+        ('level=fatal msg="Error: no such option"', 2, False),
+    ],
+)
+def test_a_server_is_given_time_while_etcd_takes_in_the_one_before(
+    monkeypatch: pytest.MonkeyPatch, said: str, restarts: int, starts: bool
+) -> None:
+    """K3s ends and is started again ``restarts`` times before it would run."""
+    stopped: list[tuple[str, ...]] = []
+    states = [{"active": "activating", "restarts": count} for count in range(1, restarts + 1)]
+    states.append({"active": "active", "restarts": restarts})
+    monkeypatch.setattr(host_k3s, "read_unit", lambda _unit: states.pop(0))
+    monkeypatch.setattr(host_k3s, "run", lambda *words, **_options: stopped.append(words) or "")
+    monkeypatch.setattr(host_k3s, "_read_log", lambda _unit, _since: [said])
+    monkeypatch.setattr(host_k3s.time, "sleep", lambda _seconds: None)
+    problem = host_k3s._start("k3s.service", 60.0)
+    assert (problem is None) is starts
+    assert (("systemctl", "stop", "k3s.service") in stopped) is not starts
+
+
+def test_a_server_has_joined_when_its_member_has_a_vote(monkeypatch: pytest.MonkeyPatch) -> None:
+    def node(status: str) -> str:
+        return json.dumps({"status": {"conditions": [{"type": "EtcdIsVoter", "status": status}]}})
+
+    answers = ["The connection to the server was refused", node("False"), node("True")]
+    asked: list[tuple[str, ...]] = []
+
+    def run(*words: str, **_options: object) -> str:
+        asked.append(words)
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    monkeypatch.setattr(host_k3s, "run", run)
+    monkeypatch.setattr(host_k3s.time, "sleep", lambda _seconds: None)
+    end = host_k3s.time.monotonic() + 60
+    assert host_k3s._await_vote("k3s.service", "lab-2", end) is None
+    # Without a look at all kinds, which kubectl would keep below root's home.
+    assert {words[1:] for words in asked} == {("kubectl", "get", "--raw", "/api/v1/nodes/lab-2")}
+    assert "has no vote yet" in str(host_k3s._await_vote("k3s.service", "lab-2", end - 120))

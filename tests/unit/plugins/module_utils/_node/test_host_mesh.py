@@ -145,3 +145,13 @@ def test_the_path_to_other_machines_is_read_where_they_are_named(monkeypatch: py
     monkeypatch.setattr(host_mesh.host_reachability, "read_tailscale_paths", read)
     assert ask("look", peers=["gpu-2"])["path"] == "direct" and ask("look")["path"] is None
     assert asked == [["gpu-2"], []]
+
+
+def test_the_names_of_services_that_a_machine_has_are_read_from_their_block(node: pathlib.Path) -> None:
+    assert ask("look", files=[])["names"] == []
+    place = node.parent / "etc" / "hosts"
+    place.parent.mkdir()
+    marker = "of names in the mesh (muster.training)"
+    ours = f"# BEGIN {marker}\n100.64.0.1 mlflow.mesh\n100.64.0.2 loki.mesh\n# END {marker}\n"
+    place.write_text(f"127.0.0.1 localhost\n{ours}192.0.2.1 other.mesh\n")
+    assert ask("look", files=[])["names"] == ["mlflow.mesh", "loki.mesh"]

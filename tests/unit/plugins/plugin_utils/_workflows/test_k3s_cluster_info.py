@@ -211,3 +211,78 @@ def test_a_pair_between_which_nothing_passes_is_named() -> None:
 def test_the_address_in_the_cluster_is_the_one_that_k3s_takes() -> None:
     assert check()["nodes"][0]["address"] == "192.0.2.1" and check()["unconnected"] == ["a", "b"]
     assert check(record={"role": "agent"})["unconnected"] == ["a"]
+
+
+THREE = {"a": "server", "b": "server", "c": "server", "d": "agent"}
+
+
+def check_servers(
+    chosen: str = "abcd", joining: t.Collection[str] = (), **changes: dict[str, t.Any]
+) -> dict[str, t.Any]:
+    """Look at three servers and an agent; ``changes``: by host what its machine answers."""
+    plain = {"datastore": "etcd", "record": {"role": "server"}, "authority": "1"}
+    own = {host: {**(plain if THREE[host] == "server" else {}), **changes.get(host, {})} for host in THREE}
+    machines: t.Any = [Machine(host, **own[host]) for host in THREE]
+    known = {host: cluster.ClusterMachine({"muster_k3s_role": role, "ansible_host": f"192.0.2.{ord(host) - 96}"})
+             for host, role in THREE.items()}  # fmt: skip
+    return cluster.check_cluster(lambda: machines, known, list(chosen), "10.42.0.0/16", "10.43.0.0/16", joining)
+
+
+GONE: dict[str, t.Any] = {"problem": "no route"}
+
+
+def test_of_three_servers_the_first_that_runs_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "ROLES", THREE)
+    found = check_servers()
+    assert (found["server"], found["servers"], found["standing"]) == ("a", ["a", "b", "c"], [])
+    assert found["server_addresses"] == ["192.0.2.1", "192.0.2.2", "192.0.2.3"]
+    stopped = {"unit": {"active": "inactive"}}
+    assert check_servers(a=stopped)["server"] == "b"
+    two = check_servers(a=stopped, b=stopped)
+    assert two["server"] == "c" and two["standing"] == ["a", "b"] and two["up"] is True
+
+
+def test_a_server_that_is_gone_is_named_with_the_way_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "ROLES", THREE)
+    with pytest.raises(RefusedError) as raised:
+        check_servers(a=GONE)
+    said = "a is gone of the servers, b, c run: a: no route. Bring it back, or leave it out: --limit 'all:!a'"
+    assert str(raised.value) == said
+    with pytest.raises(RefusedError, match="a, b are gone of the servers, c runs: "):
+        check_servers(a=GONE, b=GONE)
+    # None is left to tell of the others.
+    with pytest.raises(MusterError, match=r"a: no route \(also failed: b, c\)"):
+        check_servers(a=GONE, b=GONE, c=GONE)
+
+
+def test_without_it_the_rest_goes_on_and_its_addresses_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "ROLES", THREE)
+    found = check_servers("bcd", a=GONE)
+    assert (found["server"], found["servers"], found["server_addresses"]) == ("b", ["b", "c"], [])
+    assert found["notes"][0] == "a: left out, it does not answer"
+    assert ("a", ["192.0.2.1"]) in [(node["host"], node["addresses"]) for node in found["nodes"]]
+    assert "a" not in [item["name"] for item in found["objects"]]
+    with pytest.raises(InputError, match="--limit: leaves out a, b, c, which are the servers. Add one"):
+        check_servers("d")
+
+
+def test_an_agent_joins_while_a_server_is_gone_and_a_server_does_not_join_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "ROLES", THREE)
+    found = check_servers("d", joining=["d"], a=GONE)
+    assert found["server"] == "b" and [item["name"] for item in found["objects"]] == ["d"]
+    with pytest.raises(InputError, match="muster_join_hosts: c is a server. Run the playbook cluster"):
+        check_servers("c", joining=["c"])
+    with pytest.raises(MusterError, match=r"a: no route \(also failed: b, c\)"):
+        check_servers("d", joining=["d"], a=GONE, b=GONE, c=GONE)
+
+
+def test_options_that_servers_must_have_alike_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "ROLES", THREE)
+    with pytest.raises(
+        InputError, match="muster_k3s_role: a is installed as agent, not as server. Let it leave as agent"
+    ):
+        check_servers(a={"record": {"role": "agent"}})
+    own = {host: cluster.ClusterMachine({"muster_k3s_role": "server", "k3s_traefik": host == "b"}) for host in "abc"}
+    machines: t.Any = [Machine(host) for host in "abc"]
+    with pytest.raises(InputError, match="disable: differs between the servers a and b"):
+        cluster.check_cluster(lambda: machines, own, "abc", "10.42.0.0/16", "10.43.0.0/16")

@@ -55,3 +55,18 @@ def test_it_goes_with_the_server(home: StateHome) -> None:
     assert access.remove_kubeconfig(home) is False
     access.write_kubeconfig(home, TEXT, "192.0.2.1", check=False)
     assert access.remove_kubeconfig(home) is True and not cluster_kubeconfig(home).exists()
+
+
+def test_it_stays_with_a_server_of_the_cluster_that_answers(home: StateHome) -> None:
+    servers = ("192.0.2.1", "192.0.2.2", "192.0.2.3")
+    assert access.find_named(home) is None
+    access.write_kubeconfig(home, TEXT, "192.0.2.1", check=False, addresses=servers)
+    assert access.write_kubeconfig(home, TEXT, "192.0.2.2", check=False, addresses=servers) is False
+    assert access.find_named(home) == "192.0.2.1"
+    # The one that it names is not among those that answer: the next one writes its own.
+    assert access.write_kubeconfig(home, TEXT, "192.0.2.2", check=False, addresses=servers[1:]) is True
+    assert access.find_named(home) == "192.0.2.2"
+    other = json.loads(TEXT)
+    other["clusters"][0]["cluster"]["certificate-authority-data"] = "bmV3"
+    assert access.write_kubeconfig(home, json.dumps(other), "192.0.2.3", check=False, addresses=servers) is True
+    assert access.find_named(home) == "192.0.2.3"

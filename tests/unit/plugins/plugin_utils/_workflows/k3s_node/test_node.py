@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import pathlib
 import typing as t
 
@@ -23,6 +24,7 @@ from ansible_collections.muster.training.tests.support.carried import as_stream
 
 KUBECONFIG = '{"clusters": [{"name": "default", "cluster": {"server": "https://127.0.0.1:6443"}}]}'
 TOKEN = f"K10{'a1' * 32}::abc123.0123456789abcdef"
+SERVERS = f"K10{'a1' * 32}::server:0123456789abcdef"
 ABLE = {"systemd": "1", "cap_eff": "000001ffffffffff", "kmsg": "1", "tun": "1", "cgroup_rw": "1"}
 
 
@@ -39,6 +41,8 @@ class Machine:
         self.steps.append(values["step"])
         if values["step"] == "restart":
             return self.start()
+        if values["step"] == "token" and values.get("server"):
+            return {"token": SERVERS}
         if values["step"] == "token":
             return {"token": TOKEN, "absent": True, "deleted": True, "problem": None}
         answer = host_agent.answer_request({"op": op, "root": str(self.root), "node": self.name, **as_stream(values)})
@@ -60,6 +64,11 @@ class Machine:
         files.write_json(self.root / host_k3s.RECORD, {**record, "started_with": record["start_with"]})
         self.active = True
         self.starts += 1
+        config = yaml.safe_load((self.root / k3s_files.CONFIG.lstrip("/")).read_text())
+        if record["role"] == "server":
+            has_etcd = "cluster-init" in config or "server" in config
+            kept = f"{host_k3s.DATA}/server/db/{'etcd/member' if has_etcd else 'state.db'}"
+            (self.root / kept).mkdir(parents=True, exist_ok=True)
         for path in ("etc/rancher/k3s/k3s.yaml", f"{host_k3s.DATA}/agent/client-kubelet.crt"):
             (self.root / path).parent.mkdir(parents=True, exist_ok=True)
             (self.root / path).write_text(KUBECONFIG)
@@ -99,6 +108,17 @@ def machine(tmp_path: pathlib.Path) -> t.Any:
 def agent_of(order: node.NodeOrder) -> node.NodeOrder:
     settings = k3s_files.K3sSettings("agent", "lab-2", server="https://192.0.2.1:6443")
     return dataclasses.replace(order, settings=settings)
+
+
+def server_of(order: node.NodeOrder, joins: str = "", **changes: t.Any) -> node.NodeOrder:
+    """Return the order for one of several servers; ``joins``: the address of the one that it joins."""
+    url = f"https://{joins}:6443" if joins else ""
+    settings = dataclasses.replace(order.settings, server=url, init=not joins)
+    return dataclasses.replace(order, settings=settings, **changes)
+
+
+def config_of(machine: t.Any) -> dict[str, t.Any]:
+    return t.cast("dict[str, t.Any]", yaml.safe_load((machine.root / k3s_files.CONFIG.lstrip("/")).read_text()))
 
 
 def bring_up(machine: t.Any, order: node.NodeOrder, server: t.Any = None) -> list[bool]:
@@ -308,3 +328,50 @@ def test_taints_are_a_file_of_their_own_and_start_nothing_again(machine: t.Any, 
     machine.steps.clear()
     assert bring_up(machine, order) == [True, False]
     assert not place.exists() and machine.starts == 1
+
+
+def test_one_server_becomes_the_first_of_several_and_stays_it(machine: t.Any, order: node.NodeOrder) -> None:
+    assert bring_up(machine, order) == [True, False]
+    assert "cluster-init" not in config_of(machine)
+    assert bring_up(machine, server_of(order)) == [True, False] and machine.starts == 2
+    assert config_of(machine)["cluster-init"] is True
+    # Another server that is asked first later, or the last of them, does not start it again.
+    for later in (server_of(order, "192.0.2.9"), order):
+        assert node.ensure_present(machine, later, t.cast("t.Any", machine), check=False)["changed"] is False
+    assert machine.starts == 2
+
+
+def test_a_further_server_joins_with_the_servers_token_and_keeps_it(
+    machine: t.Any, order: node.NodeOrder, tmp_path: pathlib.Path
+) -> None:
+    first: t.Any = Machine("lab-0", tmp_path / "other")
+    further = server_of(order, "192.0.2.9")
+    assert bring_up(machine, further, first) == [True, False]
+    place = machine.root / k3s_files.TOKEN.lstrip("/")
+    assert place.read_text() == SERVERS + "\n" and place.stat().st_mode & 0o777 == 0o600
+    assert (
+        config_of(machine)["server"] == "https://192.0.2.9:6443" and config_of(machine)["token-file"] == k3s_files.TOKEN
+    )
+    # Nothing more is asked of the first one, and another one that is asked first later changes nothing.
+    for later in (further, server_of(order, "192.0.2.8"), server_of(order)):
+        assert node.ensure_present(machine, later, first, check=False)["changed"] is False
+    assert first.steps == ["token"] and machine.starts == 1
+    lines = [json.loads(line) for line in (order.home.folder / "ledger.jsonl").read_text().splitlines()]
+    assert [(line["event"], line["pool"]) for line in lines] == [("intent", "servers"), ("created", "servers")]
+    leaves = dataclasses.replace(further, stays=True)
+    assert node.ensure_absent(machine, leaves, check=False) == {"changed": True}
+    assert (order.home.folder / "kubeconfig").exists() and "verified" in (
+        order.home.folder / "ledger.jsonl"
+    ).read_text()
+
+
+def test_an_agent_stays_with_the_server_that_it_joined_while_that_is_one(
+    machine: t.Any, order: node.NodeOrder, tmp_path: pathlib.Path
+) -> None:
+    server: t.Any = Machine("lab-1", tmp_path / "other")
+    agent = agent_of(order)
+    bring_up(machine, agent, server)
+    other = dataclasses.replace(agent.settings, server="https://192.0.2.2:6443")
+    for addresses, changed in (((), False), (("192.0.2.2", "192.0.2.1"), False), (("192.0.2.2", "192.0.2.3"), True)):
+        later = dataclasses.replace(agent, settings=other, addresses=addresses)
+        assert node.ensure_present(machine, later, server, check=True)["changed"] is changed, addresses

@@ -58,12 +58,43 @@ def test_a_wrong_option_is_named(options: dict[str, t.Any], said: str) -> None:
         ("present", "agent", "ensure_present"),
         ("restarted", "server", "ensure_running"),
         ("absent", "agent", "ensure_absent"),
+        ("leaving", "server", "ensure_leaving"),
     ],
 )
 def test_a_state_is_one_piece_of_work(monkeypatch: pytest.MonkeyPatch, state: str, role: str, wanted: str) -> None:
     called: list[str] = []
     for name in ("ensure_present", "ensure_running", "ensure_absent"):
         monkeypatch.setattr(request.node, name, lambda *_args, name=name: called.append(name) or {})
+    monkeypatch.setattr(request.leaving, "ensure_leaving", lambda *_args: called.append("ensure_leaving") or {})
     remotes: t.Any = [type("Remote", (), {"name": "lab-2"})(), type("Remote", (), {"name": "lab-1"})()]
-    request.run({**DEFAULTS, "state": state, "role": role, "server": "lab-1"}, remotes, [], pathlib.Path("/"), False)
+    request.run(
+        {**DEFAULTS, "state": state, "role": role, "server": "lab-1"}, remotes, [], pathlib.Path("/"), False, {}
+    )
     assert called == [wanted]
+
+
+def test_one_of_several_servers_begins_and_the_others_join_it() -> None:
+    several = {"embedded_etcd": True, "servers": ["Lab-1", "lab-2", "lab-3"]}
+    first = order(server="Lab-1", **several).settings
+    assert (first.init, first.server, first.has_etcd) == (True, "", True)
+    further = order(server="lab-2", server_address="192.0.2.2", **several).settings
+    assert (further.init, further.server, further.has_etcd) == (False, "https://192.0.2.2:6443", True)
+    assert order().settings.has_etcd is False and order(role="agent", server="lab-2").settings.has_etcd is False
+
+
+def test_a_cluster_stays_when_not_all_servers_leave() -> None:
+    servers = ["Lab-1", "lab-2", "lab-3"]
+    for leaving, stays in ((["Lab-1"], True), (["Lab-1", "lab-2"], True), (servers, False)):
+        assert order(state="absent", servers=servers, leaving=leaving).stays is stays
+    assert order(state="absent", servers=["Lab-1"], leaving=["Lab-1"]).stays is False
+
+
+def test_the_addresses_of_the_api_are_those_of_the_inventory(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[t.Any] = []
+    monkeypatch.setattr(request.node, "ensure_present", lambda _remote, made, *_more: found.append(made) or {})
+    remotes: t.Any = [type("Remote", (), {"name": "lab-1"})()]
+    hostvars = {"lab-1": {"ansible_host": "192.0.2.1"}, "lab-2": {"ansible_host": "192.0.2.2"}, "lab-3": {}}
+    hostvars["lab-2"]["k3s_api_address"] = "api.example.com"
+    options = {**DEFAULTS, "role": "server", "servers": ["lab-1", "lab-2", "lab-3", "gone"]}
+    request.run(options, remotes, [], pathlib.Path("/"), False, hostvars)
+    assert found[0].api_addresses == ("192.0.2.1", "api.example.com", "lab-3")

@@ -18,6 +18,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.
 
 TOKEN = f"K10{'a1' * 32}::abc123.0123456789abcdef"
 
+SERVERS = f"K10{'a1' * 32}::server:0123456789abcdef"
+
 
 class Server:
     """A server that makes and ends tokens; ``lost``: the answer to the making does not arrive."""
@@ -35,7 +37,9 @@ class Server:
             known = values["delete"] in self.live
             self.live.discard(values["delete"])
             return {"deleted": known, "absent": True}
-        assert events(self.home)[-1]["event"] == "intent"
+        assert events(self.home)[-1]["event"] in (("intent", "created") if values.get("server") else ("intent",))
+        if values.get("server"):
+            return {"token": SERVERS}
         self.live.add("abc123")
         if self.lost:
             raise NodeError(self.name, "the connection broke")
@@ -96,3 +100,25 @@ def test_a_token_of_the_users_is_checked_with_the_server(home: StateHome) -> Non
     server.problem = "the token abc123 is expired or does not exist"
     with pytest.raises(RefusedError, match="k3s_token: the token abc123 is expired or does not exist"):
         tokens.check_token(server, Secret(TOKEN, "k3s_token"))
+
+
+def test_the_servers_token_is_in_the_ledger_until_its_server_has_left(home: StateHome) -> None:
+    server: t.Any = Server(home)
+    for _turn in range(2):
+        assert tokens.read_server_token(server, home, "lab-3").reveal() == SERVERS
+    tokens.create_token(server, home, "lab-2", 600)
+    # An agent's end does not end it, nor does a teardown of what was rented.
+    assert tokens.end_tokens(server, home) == ["abc123"]
+    tokens.end_server_token(home, "lab-2")
+    of_servers = [(line["event"], line["name"]) for line in events(home) if line["pool"] == "servers"]
+    assert of_servers == [("intent", "lab-3"), ("created", "lab-3")]
+    tokens.end_server_token(home, "lab-3")
+    assert [line["event"] for line in events(home)][-2:] == ["deleted", "verified"]
+    assert "0123456789abcdef" not in (home.folder / "ledger.jsonl").read_text()
+
+
+def test_with_the_cluster_the_servers_token_is_over(home: StateHome) -> None:
+    server: t.Any = Server(home)
+    tokens.read_server_token(server, home, "lab-3")
+    assert tokens.end_tokens(None, home) == ["server"]
+    assert events(home)[-1]["evidence"] == {"server": "removed"}

@@ -71,6 +71,21 @@ def test_an_empty_list_of_nodes_ends_nothing(place: Place, lambda_api: FakeLambd
     assert result["clean"] and not result["changed"] and len(lambda_api.alive()) == 2
 
 
+def test_the_token_that_a_server_has_is_no_part_of_a_teardown(place: Place, lambda_api: FakeLambda) -> None:
+    place.pool()
+    line = {"cluster": "lab", "token": "0123abcd", "resource": "k3s_token", "provider": "k3s", "account": "lab-1"}
+    line |= {"schema": 1, "at": format_time(place.clock.time()), "pool": "servers", "name": "lab-2"}
+    with (place.state / "ledger.jsonl").open("a") as ledger:
+        for more in ({"event": "intent"}, {"event": "created", "id": "server"}):
+            ledger.write(json.dumps({**line, **more}) + "\n")
+    for due in (True, False):
+        result = place.pool(state="absent", pool=None, due_only=due)
+        assert result["clean"] and not result.get("problems"), result
+    assert lambda_api.alive() == []
+    events = [event for event in read_ledger(place.state).events if event.resource == "k3s_token"]
+    assert [event.event for event in events] == ["intent", "created"]
+
+
 def test_another_pool_of_the_cluster_stays(place: Place, lambda_api: FakeLambda) -> None:
     place.pool(count=1)
     place.pool(count=1, pool="spare")
