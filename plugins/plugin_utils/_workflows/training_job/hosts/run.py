@@ -16,6 +16,7 @@ import typing as t
 from .....module_utils._model import advice, checks, commands
 from .....module_utils._model.errors import InputError, MusterError, RefusedError
 from .....module_utils._model.job import Job
+from .....module_utils._model.network_plan import plan_hosts_network
 from .....module_utils._model.node_report import NodeReport
 from .....module_utils._model.run_record import RunRecord
 from .....module_utils._node import files
@@ -24,7 +25,7 @@ from ...._hosts.node_client import NodeClient, find_answering, most_telling_erro
 from ...shared import kube_connection
 from ...shared.request import Result, RunRequest
 from ...shared.state_dir import StateHome
-from .. import checkpoint_binding, dataset_binding, network
+from .. import checkpoint_binding, dataset_binding, fabric_file
 from ..changes import describe_changes
 from ..job_secrets import leases as secret_leases
 from ..job_secrets import values as secrets
@@ -270,8 +271,8 @@ def _check_network(
 ) -> HostsPlan:
     """Return the plan when the network of the nodes allows the job."""
     job, names, run_id = asked.job, [host.name for host in found], asked.run_id
-    verdicts = network.read_verdicts(asked.home.folder)
-    planned = network.plan_hosts_network(job, names, verdicts, asked.request.environment)
+    verdicts = fabric_file.read_verdicts(asked.home.folder)
+    planned = plan_hosts_network(job, names, verdicts, asked.request.environment)
     derived = advice.derive_advice(
         job, bandwidth_gb_s=planned.bandwidth_gb_s, prices_usd_per_hour=[host.price_usd_per_hour for host in found]
     )

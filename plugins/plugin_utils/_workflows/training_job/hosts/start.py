@@ -25,7 +25,7 @@ from ...shared import run_record
 from ...shared.progress import Progress, say_if_killed
 from ...shared.request import Result, RunRequest
 from ...shared.state_dir import StateHome
-from .. import checkpoint_binding, dataset_binding, network
+from .. import checkpoint_binding, dataset_binding, fabric_file
 from ..announce import announce
 from ..changes import describe_changes
 from ..outcome import build_result
@@ -65,7 +65,7 @@ def start_or_join(
     _announce(request.progress, plan, lives)
     run_record.write_record(folder, current)
     files.write_json(folder / "claim.json", held)
-    network.write_verdict(folder, plan.network)
+    fabric_file.write_verdict(folder, plan.network)
     if lives:
         _join(request, plan, held)
     cluster = request.options["cluster"]
