@@ -46,15 +46,18 @@ def build_template(
     :param spec_of: the role whose specification this role reads, if not its own.
     :param more: further fields of the pod's specification.
     """
-    labels = {**plan.labels, ROLE_LABEL: role}
+    meta: ObjectMeta = {"labels": {**plan.labels, ROLE_LABEL: role}}
     annotations = topology_annotations(plan.queue, plan.job) if plan.queue else {}
+    if annotations:
+        meta["annotations"] = annotations
+    container = build_container(plan, role, fields=_downward_fields(restarts, index), devices=devices)
     own: JsonObject = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": plan.job.checkpoints.grace_s + _REPORT_S,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [build_container(plan, role, fields=_downward_fields(restarts, index), devices=devices)],
+        "containers": [container],
         "volumes": build_volumes(plan, spec_of or role, supporting),
         "tolerations": build_tolerations(plan),
         **_build_affinity(plan, role),
@@ -66,9 +69,10 @@ def build_template(
         own["imagePullSecrets"] = [{"name": name} for name in plan.pull_secrets]
     if plan.job.placement.priority and plan.queue is None:
         own["priorityClassName"] = plan.job.placement.priority
-    meta: ObjectMeta = {"labels": labels}
-    if annotations:
-        meta["annotations"] = annotations
+    if plan.job.checkpoints.path and job_backends.checkpoint_mount(plan.job) is None:
+        # No mount of the job holds them: they are lost with the pod, but its ranks share them.
+        own["volumes"].append({"name": "muster-checkpoints", "emptyDir": {}})
+        container["volumeMounts"].append({"name": "muster-checkpoints", "mountPath": plan.job.checkpoints.path})
     return {"metadata": meta, "spec": own}
 
 
@@ -151,8 +155,6 @@ def build_volumes(plan: KubePlan, role: str, supporting: t.Sequence[KubeObject])
         if mount.pvc:
             source = {"persistentVolumeClaim": {"claimName": mount.pvc, "readOnly": mount.read_only}}
         volumes.append({"name": f"data-{mount.name}", **source})
-    if _own_checkpoints(plan.job):
-        volumes.append({"name": "muster-checkpoints", "emptyDir": {}})
     return volumes
 
 
@@ -170,8 +172,6 @@ def build_mounts(plan: KubePlan) -> list[JsonObject]:
         mounts.append({"name": "muster-secrets", "mountPath": pod_spec.SECRETS_DIR, "readOnly": True})
     for mount in plan.job.mounts:
         mounts.append({"name": f"data-{mount.name}", "mountPath": mount.path, "readOnly": mount.read_only})
-    if _own_checkpoints(plan.job):
-        mounts.append({"name": "muster-checkpoints", "mountPath": plan.job.checkpoints.path})
     return mounts
 
 
@@ -224,16 +224,6 @@ def topology_annotations(queue: Queue, job: Job) -> dict[str, str]:
     return {"kueue.x-k8s.io/podset-unconstrained-topology": "true"}
 
 
-def queue_labels(plan: KubePlan) -> dict[str, str]:
-    """Return Kueue's labels of the object that runs the job."""
-    if plan.queue is None:
-        return {}
-    labels = {"kueue.x-k8s.io/queue-name": plan.queue.name}
-    if plan.job.placement.priority:
-        labels["kueue.x-k8s.io/priority-class"] = plan.job.placement.priority
-    return labels
-
-
 def anti_affinity(plan: KubePlan, role: str | None = None) -> JsonObject:
     """Return the anti-affinity by which a run's pods, or those of a role, are on a node each."""
     labels = {RUN_LABEL: plan.labels[RUN_LABEL], **({ROLE_LABEL: role} if role else {})}
@@ -264,10 +254,6 @@ def _downward_fields(restarts: str | None, index: str | None) -> dict[str, str]:
     if restarts:
         fields["MUSTER_RESTARTS"] = restarts
     return fields
-
-
-def _own_checkpoints(job: Job) -> bool:
-    return bool(job.checkpoints.path) and job_backends.checkpoint_mount(job) is None
 
 
 def _config_map_part(config_map: KubeObject) -> str:
