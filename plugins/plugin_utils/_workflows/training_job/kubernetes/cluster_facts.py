@@ -73,6 +73,7 @@ class ClusterFacts:
 def read_cluster_facts(client: Client, job: Job, namespace: str) -> ClusterFacts:
     """Return what the cluster says of its nodes, queues, claims and policies."""
     nodes = _list_readable(client, "v1/Node", None)
+    enforced = read_security_level(client, namespace) if _asks_security(job, nodes) else None
     listed_queues = _list_queues(client, namespace, job.placement.queue) if uses_kueue(job) else []
     queues = listed_queues or []
     names = tuple(item["metadata"]["name"] for item in queues)
@@ -100,7 +101,7 @@ def read_cluster_facts(client: Client, job: Job, namespace: str) -> ClusterFacts
         queues_readable=listed_queues is not None,
         secrets=_read_secret_keys(client, job, namespace),
         ranges=tuple(_list_readable(client, "v1/LimitRange", namespace) or ()),
-        enforced=read_security_level(client, namespace) if _asks_security(job, nodes) else None,
+        enforced=enforced,
     )
 
 
