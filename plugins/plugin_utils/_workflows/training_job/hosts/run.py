@@ -22,7 +22,6 @@ from .....module_utils._model.run_record import RunRecord
 from .....module_utils._node import files
 from ...._hosts import agent_package, gang
 from ...._hosts.node_client import NodeClient, find_answering, most_telling_error, on_each_node
-from ...shared import kube_connection
 from ...shared.request import Result, RunRequest
 from ...shared.state_dir import StateHome
 from .. import checkpoint_binding, dataset_binding, fabric_file
@@ -39,6 +38,7 @@ from .state import AGENTS_FILE, HostsPlan, build_owner_mark, is_running
 
 if t.TYPE_CHECKING:
     from .....module_utils._model import drill
+    from ...._kube.api.client import Client
 
 
 # How long a follower may take to record the end of a run that was stopped.
@@ -57,9 +57,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             asked.say_succeeded()
             done = build_result(before, asked.folder, changed=False)
             return lease_guard.delete_after_end(request, home, asked.run_id, done, "succeeded")
-        resolved = secrets.resolve_secrets(
-            job, home, lambda: kube_connection.open_client(request.options, request.base, request.progress.say)
-        )
+        resolved = secrets.resolve_secrets(job, home, lambda: _open_cluster(request))
         drilling = _parse_drill(request, job, found)
         found = ensure_environments(request, job, found, asked.source)
         names = [host.name for host in found]
@@ -74,6 +72,14 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             with secret_leases.hold(request, home, asked.run_id, resolved) as full:
                 streamed = dataset_binding.stream_variables(datasets)
                 return start_or_join(request, home, plan, before, ({**streamed, **full.env}, full.files), drilling)
+
+
+def _open_cluster(request: RunRequest) -> Client:
+    """Return a client for the cluster that holds the job's secrets."""
+    # Late: few jobs on hosts name one.
+    from ...shared import kube_connection
+
+    return kube_connection.open_client(request.options, request.base, request.progress.say)
 
 
 def _check(asked: RequestedRun, plan: HostsPlan, drilling: drill.Drill | None) -> Result:
