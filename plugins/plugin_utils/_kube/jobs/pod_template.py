@@ -50,15 +50,16 @@ def build_template(
     annotations = topology_annotations(plan.queue, plan.job) if plan.queue else {}
     if annotations:
         meta["annotations"] = annotations
-    container = build_container(plan, role, fields=_downward_fields(restarts, index), devices=devices)
+    mounts, volumes = build_mounts(plan), build_volumes(plan, spec_of or role, supporting)
+    fields = _downward_fields(restarts, index)
     own: JsonObject = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": plan.job.checkpoints.grace_s + _REPORT_S,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [container],
-        "volumes": build_volumes(plan, spec_of or role, supporting),
+        "containers": [build_container(plan, role, mounts, fields=fields, devices=devices)],
+        "volumes": volumes,
         "tolerations": build_tolerations(plan),
         **_build_affinity(plan, role),
         **(more or {}),
@@ -71,8 +72,8 @@ def build_template(
         own["priorityClassName"] = plan.job.placement.priority
     if plan.job.checkpoints.path and job_backends.checkpoint_mount(plan.job) is None:
         # No mount of the job holds them: they are lost with the pod, but its ranks share them.
-        own["volumes"].append({"name": "muster-checkpoints", "emptyDir": {}})
-        container["volumeMounts"].append({"name": "muster-checkpoints", "mountPath": plan.job.checkpoints.path})
+        volumes.append({"name": "muster-checkpoints", "emptyDir": {}})
+        mounts.append({"name": "muster-checkpoints", "mountPath": plan.job.checkpoints.path})
     return {"metadata": meta, "spec": own}
 
 
@@ -81,7 +82,9 @@ def pod_command(job: Job, role: str) -> list[str]:
     return [job.python or "python3", "-I", "-S", "-u", pod_spec.PROGRAM, f"{pod_spec.SPEC_DIR}/{role}.json"]
 
 
-def build_container(plan: KubePlan, role: str, *, fields: t.Mapping[str, str], devices: bool = True) -> JsonObject:
+def build_container(
+    plan: KubePlan, role: str, mounts: list[JsonObject], *, fields: t.Mapping[str, str], devices: bool = True
+) -> JsonObject:
     """Return the container of a role; ``fields`` are variables and the fields of the pod that they hold."""
     security: JsonObject = {"allowPrivilegeEscalation": False}
     if plan.rdma and devices:
@@ -96,7 +99,7 @@ def build_container(plan: KubePlan, role: str, *, fields: t.Mapping[str, str], d
         "securityContext": security,
         # The end of the log stays with the pod's status.
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": build_mounts(plan),
+        "volumeMounts": mounts,
     }
 
 
