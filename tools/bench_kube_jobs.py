@@ -120,7 +120,7 @@ class Arena:
         job = parse_job(given)
         source = code_source.read_source(job, ROOT, self.folder)
         facts = read_cluster_facts(self.client, job, self.team.namespace)
-        decision = kubernetes_plan.decide(self.client, job, self.team.namespace, facts)
+        decision = kubernetes_plan.decide(job, self.team.namespace, facts)
         return kubernetes_plan.build_objects(kubernetes_plan.build_plan(decision, source, name, "default", 1))
 
     def ours_to_step(self) -> float:

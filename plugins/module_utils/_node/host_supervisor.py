@@ -24,9 +24,10 @@ import subprocess
 import time
 import typing as t
 
-from . import checkpoint_care, files, host_output, host_restart_policy, processes, rank_transport, torch_warm, usage
+from . import files, host_restart_policy, processes
 
 if t.TYPE_CHECKING:
+    from . import host_output, host_unit_care
     from .host_units import UnitSpec
 
 _TICK_S = 1.0
@@ -54,11 +55,7 @@ class Supervisor:
         self.events_at = 0
         self.unused_since: float | None = None
         self.output: host_output.UnitOutput | None = None
-        self.sampler = usage.Sampler()
-        self.transport = rank_transport.TransportRecorder(self.events.parent, spec["node"])
-        self.checkpoints = checkpoint_care.CheckpointCare(
-            spec.get("checkpoints") or {}, self.events.parent, spec["node"]
-        )
+        self.care: host_unit_care.UnitCare | None = None
 
     def run(self) -> int:
         """Run until the unit has ended; return 0 (the unit's own exit code is in ``exit.json``)."""
@@ -114,8 +111,10 @@ class Supervisor:
 
     def _watch_output(self) -> None:
         if self.spec["unit"] == "agent":
-            run = pathlib.Path(self.spec["events"]).parent
-            self.output = host_output.UnitOutput(self.folder / "log", run, self.spec.get("patterns") or {})
+            from . import host_output
+
+            patterns = self.spec.get("patterns") or {}
+            self.output = host_output.UnitOutput(self.folder / "log", self.events.parent, patterns)
             self.output.start()
 
     def _listen(self) -> str:
@@ -167,6 +166,8 @@ class Supervisor:
         limit = self.spec["memory"] if self.spec.get("manager", "detached") == "detached" else None
         with open(self.folder / "log", "ab") as log, _data_limit(limit):
             if self.spec.get("warm"):
+                from . import torch_warm
+
                 socket_folder = self.folder / "warm"
                 environment.update(
                     torch_warm.start_fork_server(self.spec["warm"], environment, self.spec["cwd"], socket_folder, log)
@@ -187,7 +188,12 @@ class Supervisor:
                 self.child = None
         self._write_state("running")
         self._event("agent_started")
-        self.checkpoints.start()
+        if self.spec["unit"] == "agent":
+            # Imported only now: the launcher is at work meanwhile.
+            from . import host_unit_care
+
+            self.care = self.care or host_unit_care.UnitCare(self.spec)
+            self.care.begin()
 
     def _wait_for_end(self, wake: int) -> host_restart_policy.Ending:
         if self.child is None:
@@ -268,9 +274,8 @@ class Supervisor:
                 os.waitpid(pid, os.WNOHANG)
         self._end_if_replaced()
         self._touch()
-        if place := self.spec.get("usage"):
-            self.sampler.write(pathlib.Path(place), self.spec["node"])
-            self.transport.update()
+        if self.care:
+            self.care.record()
 
     def _end_if_replaced(self) -> None:
         """End silently when the run was removed from this node, or was started again after that."""
@@ -296,13 +301,14 @@ class Supervisor:
         return 0
 
     def _end(self, code: int, cause: str) -> int:
-        if self.spec.get("usage"):
-            self.transport.update(last=True)
+        if self.care:
+            self.care.record_last()
         if self.output:
             # Before the end is known: who reads it reads the last metrics then.
             self.output.close()
-        # After a cancel, storing takes no longer than the job may take to stop.
-        self.checkpoints.close(self.spec["grace_s"] if self.stopping == "cancelled" else None, self._touch)
+        if self.care:
+            # After a cancel, storing takes no longer than the job may take to stop.
+            self.care.close(self.spec["grace_s"] if self.stopping == "cancelled" else None, self._touch)
         if secrets := self.spec.get("secrets"):
             pathlib.Path(secrets).unlink(missing_ok=True)
         for file in self.spec.get("secret_files", []):

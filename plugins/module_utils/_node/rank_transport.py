@@ -23,7 +23,6 @@ import typing as t
 
 from . import files
 from .pod_log import Tail
-from .pod_preflight import find_interface
 
 # The ranks' logs are RUN_DIR/nccl.ATTEMPT.RANK.HOST.PID.log (see rank.py).
 LOG_PREFIX = "nccl"
@@ -181,7 +180,12 @@ def decode_address(text: str) -> str:
 
 def _find_owner(host: str) -> str | None:
     """Return the interface of this node that has an address."""
-    return "lo" if ipaddress.ip_address(host).is_loopback else find_interface(host)
+    if ipaddress.ip_address(host).is_loopback:
+        return "lo"
+    # Only now: a supervisor imports this module before its ranks run, and dataclasses take as long as all of the rest.
+    from . import pod_preflight
+
+    return pod_preflight.find_interface(host)
 
 
 def _host(end: str) -> str:

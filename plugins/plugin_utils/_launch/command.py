@@ -38,4 +38,4 @@ def _node(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: RunContext
 def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
     """Return the command of every pod, one rank each; the engine starts the whole gang again."""
     values = {"RANK": "{rank}", "WORLD_SIZE": str(job.nodes), "LOCAL_RANK": "0"}
-    return {"node": pod_spec.build_pod_spec(job, run, pod_spec.rank_command(job), values)}
+    return {"node": pod_spec.build_pod_spec(job, run, environment.rank_command(job, pod_spec.any_pod(job)), values)}

@@ -199,6 +199,11 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
         workdir=pod_spec.RUN_DIR,
     )
     sshd = ("/usr/sbin/sshd", "-D", "-e", "-f", launch_pod_spec.path_in_run(_SSHD))
-    server = {**ssh, "role": "server", "argv": list(launch_pod_spec.rank_command(job)), "config": _SSHD}
+    server = {
+        **ssh,
+        "role": "server",
+        "argv": list(environment.rank_command(job, launch_pod_spec.any_pod(job))),
+        "config": _SSHD,
+    }
     worker = launch_pod_spec.build_pod_spec(job, run, sshd, {"MUSTER_DONE": done}, rank_from_name=True, ssh=server)
     return {"launcher": launcher, "worker": worker}

@@ -34,34 +34,32 @@ def any_pod(job: Job) -> NodeSlot:
     return NodeSlot("", 0, "{address}", None, own, pod_spec.RUN_DIR, agent_python=own)
 
 
-def rank_command(job: Job) -> tuple[str, ...]:
-    """Return the command of one rank inside its recorder."""
-    return environment.rank_command(job, any_pod(job))
-
-
 def build_pod_spec(
     job: Job, run: RunContext, argv: tuple[str, ...], values: t.Mapping[str, str], **changes: t.Any
 ) -> PodSpec:
     """Return the specification of a role that runs ``argv`` with ``values`` beside the variables of every job."""
+    pod, secrets = any_pod(job), secret_entries(job)
+    workdir, variables = environment.workdir(job, pod), environment.shared_variables(job, pod_spec.RUN_DIR, run)
+    checkpoints = job_checkpoints.node_rules(job)
     base = PodSpec(
         run_id=run.run_id,
         attempt=run.attempt,
         nodes=job.nodes,
         port=run.port,
         argv=argv,
-        env={**environment.shared_variables(job, pod_spec.RUN_DIR, run), **values},
+        env={**variables, **values},
         user_env=dict(job.env),
-        workdir=environment.workdir(job, any_pod(job)),
+        workdir=workdir,
         checkpoint_dir=run.checkpoints_in(pod_spec.RUN_DIR),
-        secrets=secret_entries(job),
+        secrets=secrets,
         fatal_exit_codes=job.restart.fatal_exit_codes,
         keep_logs=job_checkpoints.kept_logs_folder(job, run.run_id),
         grace_s=job.checkpoints.grace_s,
         wait_s=job.restart.wait_s,
         gpus=job.gpus_per_node,
         elastic=job_backends.is_elastic(job),
-        checkpoints=job_checkpoints.node_rules(job),
-        shared_wait_s=job_checkpoints.VISIBLE_S if job_checkpoints.must_be_shared(job) else None,
+        checkpoints=checkpoints,
+        shared_wait_s=job_checkpoints.VISIBLE_S if checkpoints["shared"] else None,
     )
     return dataclasses.replace(base, **changes)
 

@@ -128,7 +128,9 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
 
     A gang of fixed size never gets one pod replaced alone: measured, neither rendezvous survives it with its defaults.
     """
-    argv = (pod_spec.interpreter(job), *_TORCHRUN, "--no-python", *_keep_dollars(pod_spec.rank_command(job)))
+    pod = pod_spec.any_pod(job)
+    rank, warm = environment.rank_command(job, pod), fork_server(job, pod)
+    argv = (pod.python, *_TORCHRUN, "--no-python", *_keep_dollars(rank))
     inside = 0 if job.engine in _GANG_RESTARTS else job.restart.max_crashes
     values = {
         **_warm_variables(job),
@@ -153,7 +155,6 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
             PET_MAX_RESTARTS=str(inside),
             PET_RDZV_CONF=f"timeout={job.restart.wait_s}",
         )
-    warm = fork_server(job, pod_spec.any_pod(job))
     return {"node": pod_spec.build_pod_spec(job, run, argv, values, policy="torchrun", warm=warm)}
 
 

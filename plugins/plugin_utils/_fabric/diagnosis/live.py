@@ -87,6 +87,11 @@ class RunObservation:
         return [(node, rank) for node, rank in ranks if (rank.get("attempt") or 0) == newest or rank.get("alive")]
 
     @property
+    def live_ranks(self) -> list[tuple[NodeObservation, dict[str, t.Any]]]:
+        """Return (node, rank) of the ranks that are running."""
+        return [(node, rank) for node in self.nodes for rank in node.live_ranks]
+
+    @property
     def rank_count(self) -> int | None:
         """Return how many ranks there should be: as the job asks, else the world size that the ranks were given."""
         sizes = [rank["world_size"] for _node, rank in self.gang if rank.get("world_size")]

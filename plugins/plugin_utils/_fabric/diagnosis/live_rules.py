@@ -15,6 +15,7 @@ import typing as t
 
 from ....module_utils._model.verdict import Cause
 from ..parse.nccl_ras import RasEntry, parse_ras
+from . import live_network_rules
 from .file import FileDiagnosis, diagnose_stream
 from .live import (
     NodeObservation,
@@ -25,11 +26,8 @@ from .live import (
     measure_progress,
 )
 from .live_causes import build_live_cause, find_fix
-from .log_patterns import is_virtual_interface
 
-MIB = 1 << 20
-# Three times the same data without an answer: 1.4 s and more of silence (RFC 6298 doubles 200 ms each time).
-_RETRANSMITS = 3
+_MIB = 1 << 20
 # Segments sent again on a whole node during the observation, beside slow steps.
 _NODE_RETRANSMITS = 20
 _BUSY_PERCENT = 50.0
@@ -137,7 +135,7 @@ def _find_launcher_faults(run: RunObservation, _progress: StepProgress) -> t.Ite
 
 def _find_stopped_ranks(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
     """Yield ranks that are stopped, or that wait in the kernel without using the processor."""
-    for node, rank in _live_ranks(run):
+    for node, rank in run.live_ranks:
         name = f"rank {rank['rank']} (pid {rank['pid']})"
         if rank.get("state") in ("T", "t"):
             how = "by a debugger" if rank["state"] == "t" else "by a signal"
@@ -147,74 +145,11 @@ def _find_stopped_ranks(run: RunObservation, _progress: StepProgress) -> t.Itera
             yield build_live_cause("rank_stuck_in_kernel", f"{name} waits in the kernel{where}", node.name)
 
 
-def _find_connection_faults(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
-    """Yield connections that are not established, or whose data is not acknowledged."""
-    owners = _connection_owners(run)
-    for node, rank in _live_ranks(run):
-        for end in _sockets(rank):
-            peer = owners.get((end["peer"], end["peer_port"]), "")
-            target = f"{end['peer']}:{end['peer_port']}{f' ({peer})' if peer else ''}"
-            if end["state"] == "syn_sent" and end["retransmits"] >= 1:
-                text = f"rank {rank['rank']} connects to {target} and gets no answer"
-                yield build_live_cause("socket_connect_timeout", text, node.name)
-            elif end["state"] == "established" and end["retransmits"] >= _RETRANSMITS and end["unsent_bytes"]:
-                own = _interface_mtu(node, end["local"])
-                other = next((_interface_mtu(one, end["peer"]) for one in run.nodes if one.name == peer), None)
-                if own and other and own != other:
-                    text = f"the MTU is {own} on this node and {other} on {peer}"
-                    yield build_live_cause("mtu_black_hole", text, node.name)
-                text = f"{target} did not acknowledge {end['unsent_bytes']} bytes that rank {rank['rank']} sent "
-                yield build_live_cause("path_lost", f"{text}{end['retransmits']} times", node.name)
-
-
-def _find_missing_interfaces(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
-    """Yield variables that name an interface which does not exist."""
-    for node, rank in _live_ranks(run):
-        existing = {interface.name for interface in node.node.interfaces} if node.node else set()
-        for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
-            value = _network_variables(rank).get(name, "")
-            exact = value.lstrip("=").split(",")[0].split(":")[0]
-            is_exact = name.startswith("GLOO") or value.startswith("=")
-            if existing and is_exact and exact not in ("", "lo", *existing):
-                text = f"rank {rank['rank']}: {name} is {value}, and this node has no such interface"
-                yield build_live_cause("wrong_interface", text, node.name)
-
-
-def _find_virtual_interfaces(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
-    """Yield ranks with a connection over the interface of a container or of the mesh, which no variable names."""
-    for node, rank in _live_ranks(run):
-        named = _network_variables(rank).values()
-        for end in _sockets(rank):
-            via = node.interface_of(end["local"]) if end["state"] == "established" else None
-            if via and via != "lo" and is_virtual_interface(via) and not any(via in value for value in named):
-                text = f"rank {rank['rank']} is connected to {end['peer']} over {via}"
-                yield build_live_cause("wrong_interface", text, node.name)
-                break
-
-
-def _network_variables(rank: t.Mapping[str, t.Any]) -> t.Mapping[str, str]:
-    """Return the variables of NCCL and gloo that a rank has."""
-    return (rank.get("environment") or {}).get("network") or {}
-
-
-def _find_silent_tcp(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
-    """Yield nodes whose NCCL traffic moves over interfaces although they have RDMA ports."""
-    for node in run.nodes:
-        answer = node.answer or {}
-        counters = answer.get("counters") or {}
-        rdma, netdev = counters.get("rdma") or {}, counters.get("netdev") or {}
-        by_rdma = sum(port["tx_bytes"] for port in rdma.values())
-        by_tcp = sum(device["tx_bytes"] for name, device in netdev.items() if name != "lo")
-        if rdma and any(rank.get("nccl") for rank in node.live_ranks) and by_tcp > 8 * MIB and by_rdma < MIB:
-            text = f"interfaces sent {by_tcp} bytes, RDMA ports {by_rdma}, in {answer.get('window_s')} s"
-            yield build_live_cause("silent_tcp", text, node.name)
-
-
 def _find_full_storage(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
     """Yield shared memory and disks that are full."""
     for node in run.nodes:
         shm, disk = (node.answer or {}).get("shm") or {}, (node.answer or {}).get("disk") or {}
-        if shm and shm["size_bytes"] and shm["free_bytes"] < MIB:
+        if shm and shm["size_bytes"] and shm["free_bytes"] < _MIB:
             text = f"/dev/shm has {shm['free_bytes']} of {shm['size_bytes']} bytes free"
             yield build_live_cause("dev_shm_full", text, node.name)
         if disk and disk["free_bytes"] == 0:
@@ -232,30 +167,20 @@ def _find_low_memlock(run: RunObservation, _progress: StepProgress) -> t.Iterato
             yield build_live_cause("memlock_low", f"the ranks may lock {low[0]} bytes of memory", node.name)
 
 
-def _find_relayed_paths(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
-    """Yield nodes whose ranks use a mesh that reaches a peer only through a relay."""
-    for node in run.nodes:
-        if node.node is not None and node.node.mesh_path == "relayed" and _uses_mesh(node):
-            yield build_live_cause("relayed_path", "tailscale reaches a peer only through a relay", node.name)
-
-
-def _uses_mesh(node: NodeObservation) -> bool:
-    mesh = {item.address for item in node.node.addresses.mesh} if node.node else set()
-    return any(end["local"] in mesh for rank in node.live_ranks for end in _sockets(rank))
-
-
 def _find_rank_behind(run: RunObservation, progress: StepProgress) -> t.Iterator[Cause]:
     """Yield the rank that the others wait for while no step is finished.
 
     The surest sign is data in a rank's connections that it does not read, else its use of the processor.
     """
-    ranks = _live_ranks(run)
+    ranks = run.live_ranks
     stopped = any(rank.get("state") in ("T", "t", "D") for _node, rank in ranks)
     # When a rank is stopped, what the others do is a consequence.
     if progress.state not in ("hanging", "starting") or stopped:
         return
     few = max(1, len(ranks) // 4)
-    not_reading = [(node, rank, unread) for node, rank in ranks if (unread := _unread_bytes(rank)) > 0]
+    not_reading = [
+        (node, rank, unread) for node, rank in ranks if (unread := live_network_rules.count_unread_bytes(rank)) > 0
+    ]
     if not_reading and len(not_reading) <= few:
         for node, rank, unread in not_reading:
             text = f"rank {rank['rank']} does not read {unread} bytes that other ranks sent"
@@ -346,40 +271,6 @@ def _find_stall(run: RunObservation, progress: StepProgress) -> t.Iterator[Cause
         yield build_live_cause("stalled", f"step {progress.last_step} was {progress.since_step_s:.0f} s ago{usual}")
 
 
-def _live_ranks(run: RunObservation) -> list[RankOfNode]:
-    return [(node, rank) for node in run.nodes for rank in node.live_ranks]
-
-
-def _sockets(rank: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
-    """Return the connections of a rank."""
-    return rank.get("sockets") or []
-
-
-def _connection_owners(run: RunObservation) -> dict[tuple[str, int], str]:
-    """Return (address, port) -> node: by the ends that the ranks' own sockets show, else by the nodes' addresses."""
-    owners: dict[tuple[str, int], str] = {}
-    peers: set[tuple[str, int]] = set()
-    for node, rank in _live_ranks(run):
-        for end in _sockets(rank):
-            owners[(end["local"], end["local_port"])] = node.name
-            peers.add((end["peer"], end["peer_port"]))
-    addresses: dict[str, str] = {}
-    for node in run.nodes:
-        items = (*node.node.addresses.lan, *node.node.addresses.mesh) if node.node else ()
-        addresses.update({item.address: node.name for item in items if not item.address.startswith("127.")})
-    return {**{peer: addresses[peer[0]] for peer in peers if peer[0] in addresses}, **owners}
-
-
-def _interface_mtu(node: NodeObservation, address: str) -> int | None:
-    name = node.interface_of(address)
-    interface = node.node.interface(name) if node.node and name else None
-    return interface.mtu if interface else None
-
-
-def _unread_bytes(rank: t.Mapping[str, t.Any]) -> int:
-    return sum(end["unread_bytes"] for end in _sockets(rank) if end["state"] == "established")
-
-
 def _variable_names(rank: t.Mapping[str, t.Any]) -> t.Sequence[str]:
     return (rank.get("environment") or {}).get("names") or ()
 
@@ -394,15 +285,15 @@ RULES: tuple[Rule, ...] = (
     _find_stopped_ranks,
     _find_full_storage,
     _find_low_memlock,
-    _find_relayed_paths,
+    live_network_rules.find_relayed_paths,
     _find_absent_ranks,
     _find_launcher_faults,
-    _find_connection_faults,
-    _find_missing_interfaces,
-    _find_virtual_interfaces,
+    live_network_rules.find_connection_faults,
+    live_network_rules.find_missing_interfaces,
+    live_network_rules.find_virtual_interfaces,
     _find_rank_behind,
     _find_reported_errors,
-    _find_silent_tcp,
+    live_network_rules.find_silent_tcp,
     _find_slow_steps,
     _find_stall,
 )

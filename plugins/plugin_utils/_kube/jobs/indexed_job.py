@@ -24,7 +24,6 @@ def build(plan: KubePlan) -> list[KubeObject]:
     spec = supporting_objects.complete_spec(plan, ROLE, coordinator=f"{plan.name}-0.{plan.name}")
     supporting = supporting_objects.build_all(plan, {ROLE: spec}, supporting_objects.build_headless_service(plan, ROLE))
     template = pod_template.build_template(plan, ROLE, supporting, restarts=None, more={"subdomain": plan.name})
-    body = jobset.job_spec(plan.job, template)
-    body["ttlSecondsAfterFinished"] = jobset.ttl(plan.job)
-    meta = plan.metadata(plan.name, **pod_template.queue_labels(plan))
+    body = {**jobset.job_spec(plan.job), "template": template, "ttlSecondsAfterFinished": jobset.ttl(plan.job)}
+    meta = plan.metadata(plan.name, **plan.queue_labels)
     return [*supporting, {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": body}]

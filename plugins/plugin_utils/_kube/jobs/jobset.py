@@ -18,7 +18,7 @@ from ....module_utils._model.job import Job
 from ....module_utils._model.pod_spec import EXIT_REFUSED
 from ..api.kinds import JsonObject, KubeObject
 from . import pod_template, supporting_objects
-from .spec import CONTAINER, KubePlan, PodTemplate
+from .spec import CONTAINER, KubePlan
 
 ROLE = "node"
 NETWORK = {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
@@ -29,16 +29,17 @@ _FATAL_MESSAGE = "matching .* rule at index 0"
 
 def build(plan: KubePlan) -> list[KubeObject]:
     """Return the JobSet after its supporting objects."""
-    spec = supporting_objects.complete_spec(plan, ROLE, coordinator=coordinator(plan.name))
-    supporting = supporting_objects.build_all(plan, {ROLE: spec})
-    inner = job_spec(plan.job, pod_template.build_template(plan, ROLE, supporting))
+    inner = job_spec(plan.job)
     outer: JsonObject = {
         "network": dict(NETWORK),
         "replicatedJobs": [{"name": ROLE, "replicas": 1, "template": {"spec": inner}}],
         "failurePolicy": failure_policy(plan.job, plan.followed),
         "ttlSecondsAfterFinished": ttl(plan.job),
     }
-    meta = plan.metadata(plan.name, **pod_template.queue_labels(plan))
+    spec = supporting_objects.complete_spec(plan, ROLE, coordinator=coordinator(plan.name))
+    supporting = supporting_objects.build_all(plan, {ROLE: spec})
+    inner["template"] = pod_template.build_template(plan, ROLE, supporting)
+    meta = plan.metadata(plan.name, **plan.queue_labels)
     return [*supporting, {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": meta, "spec": outer}]
 
 
@@ -52,8 +53,8 @@ def gang_job_name(name: str) -> str:
     return f"{name}-{ROLE}-0"
 
 
-def job_spec(job: Job, template: PodTemplate) -> JsonObject:
-    """Return the Job of the gang: as many pods as nodes, all or none."""
+def job_spec(job: Job) -> JsonObject:
+    """Return the Job of the gang without its pod template: as many pods as nodes, all or none."""
     elastic = job_backends.is_elastic(job)
     spec: JsonObject = {
         "completionMode": "Indexed",
@@ -63,7 +64,6 @@ def job_spec(job: Job, template: PodTemplate) -> JsonObject:
         "backoffLimit": job.restart.max_crashes + job.restart.max_lost_nodes if elastic else 0,
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {"rules": pod_failure_rules(job)},
-        "template": template,
     }
     if job.timeout_s is not None:
         spec["activeDeadlineSeconds"] = job.timeout_s

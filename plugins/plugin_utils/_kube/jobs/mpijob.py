@@ -49,7 +49,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
             for kind, (count, template) in replicas.items()
         },
     }
-    meta = plan.metadata(plan.name, **pod_template.queue_labels(plan))
+    meta = plan.metadata(plan.name, **plan.queue_labels)
     return [*supporting, {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": meta, "spec": body}]
 
 

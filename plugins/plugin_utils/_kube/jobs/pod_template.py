@@ -46,16 +46,20 @@ def build_template(
     :param spec_of: the role whose specification this role reads, if not its own.
     :param more: further fields of the pod's specification.
     """
-    labels = {**plan.labels, ROLE_LABEL: role}
+    meta: ObjectMeta = {"labels": {**plan.labels, ROLE_LABEL: role}}
     annotations = topology_annotations(plan.queue, plan.job) if plan.queue else {}
+    if annotations:
+        meta["annotations"] = annotations
+    mounts, volumes = build_mounts(plan), build_volumes(plan, spec_of or role, supporting)
+    fields = _downward_fields(restarts, index)
     own: JsonObject = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": plan.job.checkpoints.grace_s + _REPORT_S,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [build_container(plan, role, fields=_downward_fields(restarts, index), devices=devices)],
-        "volumes": build_volumes(plan, spec_of or role, supporting),
+        "containers": [build_container(plan, role, mounts, fields=fields, devices=devices)],
+        "volumes": volumes,
         "tolerations": build_tolerations(plan),
         **_build_affinity(plan, role),
         **(more or {}),
@@ -66,9 +70,10 @@ def build_template(
         own["imagePullSecrets"] = [{"name": name} for name in plan.pull_secrets]
     if plan.job.placement.priority and plan.queue is None:
         own["priorityClassName"] = plan.job.placement.priority
-    meta: ObjectMeta = {"labels": labels}
-    if annotations:
-        meta["annotations"] = annotations
+    if plan.job.checkpoints.path and job_backends.checkpoint_mount(plan.job) is None:
+        # No mount of the job holds them: they are lost with the pod, but its ranks share them.
+        volumes.append({"name": "muster-checkpoints", "emptyDir": {}})
+        mounts.append({"name": "muster-checkpoints", "mountPath": plan.job.checkpoints.path})
     return {"metadata": meta, "spec": own}
 
 
@@ -77,7 +82,9 @@ def pod_command(job: Job, role: str) -> list[str]:
     return [job.python or "python3", "-I", "-S", "-u", pod_spec.PROGRAM, f"{pod_spec.SPEC_DIR}/{role}.json"]
 
 
-def build_container(plan: KubePlan, role: str, *, fields: t.Mapping[str, str], devices: bool = True) -> JsonObject:
+def build_container(
+    plan: KubePlan, role: str, mounts: list[JsonObject], *, fields: t.Mapping[str, str], devices: bool = True
+) -> JsonObject:
     """Return the container of a role; ``fields`` are variables and the fields of the pod that they hold."""
     security: JsonObject = {"allowPrivilegeEscalation": False}
     if plan.rdma and devices:
@@ -92,7 +99,7 @@ def build_container(plan: KubePlan, role: str, *, fields: t.Mapping[str, str], d
         "securityContext": security,
         # The end of the log stays with the pod's status.
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": build_mounts(plan),
+        "volumeMounts": mounts,
     }
 
 
@@ -151,8 +158,6 @@ def build_volumes(plan: KubePlan, role: str, supporting: t.Sequence[KubeObject])
         if mount.pvc:
             source = {"persistentVolumeClaim": {"claimName": mount.pvc, "readOnly": mount.read_only}}
         volumes.append({"name": f"data-{mount.name}", **source})
-    if _own_checkpoints(plan.job):
-        volumes.append({"name": "muster-checkpoints", "emptyDir": {}})
     return volumes
 
 
@@ -170,8 +175,6 @@ def build_mounts(plan: KubePlan) -> list[JsonObject]:
         mounts.append({"name": "muster-secrets", "mountPath": pod_spec.SECRETS_DIR, "readOnly": True})
     for mount in plan.job.mounts:
         mounts.append({"name": f"data-{mount.name}", "mountPath": mount.path, "readOnly": mount.read_only})
-    if _own_checkpoints(plan.job):
-        mounts.append({"name": "muster-checkpoints", "mountPath": plan.job.checkpoints.path})
     return mounts
 
 
@@ -224,16 +227,6 @@ def topology_annotations(queue: Queue, job: Job) -> dict[str, str]:
     return {"kueue.x-k8s.io/podset-unconstrained-topology": "true"}
 
 
-def queue_labels(plan: KubePlan) -> dict[str, str]:
-    """Return Kueue's labels of the object that runs the job."""
-    if plan.queue is None:
-        return {}
-    labels = {"kueue.x-k8s.io/queue-name": plan.queue.name}
-    if plan.job.placement.priority:
-        labels["kueue.x-k8s.io/priority-class"] = plan.job.placement.priority
-    return labels
-
-
 def anti_affinity(plan: KubePlan, role: str | None = None) -> JsonObject:
     """Return the anti-affinity by which a run's pods, or those of a role, are on a node each."""
     labels = {RUN_LABEL: plan.labels[RUN_LABEL], **({ROLE_LABEL: role} if role else {})}
@@ -264,10 +257,6 @@ def _downward_fields(restarts: str | None, index: str | None) -> dict[str, str]:
     if restarts:
         fields["MUSTER_RESTARTS"] = restarts
     return fields
-
-
-def _own_checkpoints(job: Job) -> bool:
-    return bool(job.checkpoints.path) and job_backends.checkpoint_mount(job) is None
 
 
 def _config_map_part(config_map: KubeObject) -> str:

@@ -68,7 +68,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
     }
     if plan.job.timeout_s is not None:
         body["activeDeadlineSeconds"] = plan.job.timeout_s
-    meta = plan.metadata(plan.name, **pod_template.queue_labels(plan))
+    meta = plan.metadata(plan.name, **plan.queue_labels)
     return [*supporting, {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": meta, "spec": body}]
 
 

@@ -137,6 +137,16 @@ class KubePlan:
         }
 
     @property
+    def queue_labels(self) -> dict[str, str]:
+        """Return Kueue's labels of the object that runs the job."""
+        if self.queue is None:
+            return {}
+        labels = {"kueue.x-k8s.io/queue-name": self.queue.name}
+        if self.job.placement.priority:
+            labels["kueue.x-k8s.io/priority-class"] = self.job.placement.priority
+        return labels
+
+    @property
     def rdma(self) -> bool:
         """Return whether pods get RDMA devices: as the job says, else when the nodes have them."""
         wanted = self.job.resources.rdma

@@ -23,7 +23,7 @@ def build(plan: KubePlan) -> list[KubeObject]:
     """Return the TrainJob after its runtime and supporting objects."""
     spec = supporting_objects.complete_spec(plan, ROLE, coordinator=jobset.coordinator(plan.name))
     supporting = supporting_objects.build_all(plan, {ROLE: spec})
-    inner = jobset.job_spec(plan.job, pod_template.build_template(plan, ROLE, supporting))
+    inner = {**jobset.job_spec(plan.job), "template": pod_template.build_template(plan, ROLE, supporting)}
     # The operator sets these from the ML policy.
     for key in ("completions", "parallelism", "activeDeadlineSeconds"):
         inner.pop(key, None)
@@ -44,5 +44,5 @@ def build(plan: KubePlan) -> list[KubeObject]:
     body: JsonObject = {"runtimeRef": {"apiGroup": API.partition("/")[0], "kind": "TrainingRuntime", "name": plan.name}}
     if plan.job.timeout_s is not None:
         body["activeDeadlineSeconds"] = plan.job.timeout_s
-    meta = plan.metadata(plan.name, **pod_template.queue_labels(plan))
+    meta = plan.metadata(plan.name, **plan.queue_labels)
     return [*supporting, runtime, {"apiVersion": API, "kind": "TrainJob", "metadata": meta, "spec": body}]

@@ -16,9 +16,8 @@ from ....module_utils._model import advice
 from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.fabric_gate import FEDERATED
 from ....module_utils._model.job import Job
-from ..api.kinds import KubeObject
 from ..jobs.spec import EligibleNodes
-from .node_fit import NodeFit, find_rdma_resource, gpu_count, node_expressions
+from .node_fit import JudgedNodes, NodeFit, island_expression
 
 _SHOWN = 12
 
@@ -43,36 +42,60 @@ class PlacementDecision:
         """Return the nodes that can take a pod of the job."""
         return tuple(item for item in self.nodes if not item.reasons)
 
+    @property
+    def possible_nodes(self) -> tuple[str, ...]:
+        """Return the names of the usable nodes on the islands that the gang may be placed to."""
+        return tuple(item.node for item in self.usable_nodes if not self.islands or item.island in self.islands)
 
-def decide_placement(
-    job: Job, nodes: t.Sequence[KubeObject] | None, fits: tuple[NodeFit, ...], *, by_queue: bool, fabric: bool = True
-) -> PlacementDecision:
+
+def decide_network(job: Job, resource: str | None, enforced: str | None) -> tuple[Job, str]:
+    """Return the job with the network that ``placement.network_mode: auto`` stands for, and a line that reports it.
+
+    A shared RDMA device (k8s-rdma-shared-dev-plugin) belongs to the network of its node: RoCE needs the addresses of
+    the node's own interfaces. Every other device is moved into the pod. A job that names its network is returned as it
+    is, with an empty line.
+
+    :param resource: the RDMA resource of which each pod gets one, None without RDMA.
+    :param enforced: the Pod Security level of the job's namespace, None where it cannot be read.
+    """
+    if job.placement.network_mode != "auto":
+        return job, ""
+    mode, reason = "pod", f"{resource} is moved into the pod" if resource else "the job gets no RDMA device"
+    if resource and "shared" in resource:
+        mode, reason = _judge_security(enforced, resource)
+    placement = dataclasses.replace(job.placement, network_mode=mode)
+    return dataclasses.replace(job, placement=placement), f"placement.network_mode: auto is {mode}: {reason}"
+
+
+def _judge_security(level: str | None, resource: str) -> tuple[str, str]:
+    if level is None:
+        return "pod", f"the namespace cannot be read, and may refuse the nodes' network, to which {resource} belongs"
+    if level in ("baseline", "restricted"):
+        return "pod", f"the namespace enforces {level}, which refuses the nodes' network, to which {resource} belongs"
+    return "host", f"{resource} is shared and belongs to the nodes' network"
+
+
+def decide_placement(job: Job, judged: JudgedNodes, *, by_queue: bool) -> PlacementDecision:
     """Return where the gang of a job may run.
 
-    :param nodes: the live Nodes, None where they cannot be read: then the scheduler alone decides.
-    :param fits: what :func:`node_fit.judge_nodes` says of them.
     :param by_queue: whether the queue has a topology of islands, so that the whole gang is admitted to one of them.
-    :param fabric: whether the last verdict on the nodes' network counts, which it does not for the next one.
     """
-    live = nodes or ()
-    whole_node = takes_whole_node(job, live)
-    one_a_node = job.placement.network_mode == "host" or whole_node
+    fits = judged.fits
+    one_a_node = job.placement.network_mode == "host" or judged.whole_node
     rooms = island_capacity(job, fits, one_a_node, by_queue=by_queue)
     roomy = tuple(name for name, room in rooms.items() if room >= _pod_count(job))
     island = roomy[0] if len(roomy) == 1 and not by_queue else None
-    fitting = {item.node for item in fits if not item.reasons}
-    metadata = [node["metadata"] for node in live if node["metadata"]["name"] in fitting]
-    target = EligibleNodes(
-        node_expressions(job, live, island, fabric=fabric),
-        rdma_resource=find_rdma_resource(job, fits),
-        whole_node=whole_node,
-    )
     problem = None
-    if nodes is not None:
+    if judged.is_readable:
         problem = find_shortage(job, fits, one_a_node) or find_island_problem(job, rooms, by_queue=by_queue)
-    uids = frozenset(str(meta.get("uid") or meta["name"]) for meta in metadata)
-    named = (job.placement.island,) if job.placement.island else roomy
-    return PlacementDecision(fits, named, uids, target, problem)
+    own = job.placement.island
+    target = EligibleNodes(
+        (*([island_expression(island)] if island and not own else ()), *judged.expressions),
+        rdma_resource=judged.rdma_resource,
+        whole_node=judged.whole_node,
+    )
+    uids = frozenset(item.uid for item in fits if not item.reasons)
+    return PlacementDecision(fits, (own,) if own else roomy, uids, target, problem)
 
 
 def find_shortage(job: Job, fits: t.Sequence[NodeFit], one_a_node: bool = False) -> RefusedError | None:
@@ -146,12 +169,6 @@ def find_island_problem(job: Job, rooms: t.Mapping[str, int], *, by_queue: bool)
             "Name one of them, use a queue whose topology has islands, or set job.placement.allow_slow_network: true",
         )
     return None
-
-
-def takes_whole_node(job: Job, nodes: t.Iterable[KubeObject]) -> bool:
-    """Return whether a pod takes all GPUs of every node that has enough of them."""
-    counts = [gpu_count(node) for node in nodes] if job.gpus_per_node else []
-    return max((count for count in counts if count >= job.gpus_per_node), default=0) == job.gpus_per_node > 0
 
 
 def _needs_one_island(job: Job, by_queue: bool) -> bool:

@@ -39,6 +39,46 @@ class NodeFit:
     island: str | None = None
     is_able: bool = True
     rdma: tuple[str, ...] = ()
+    uid: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JudgedNodes:
+    """The nodes of a cluster as a job sees them, judged once.
+
+    ``fits``: each node. ``expressions``: what a node selector asks of them. ``rdma_resource``: of which each pod gets
+    one, None without RDMA. ``whole_node``: a pod takes all of a node. ``is_readable``: this user may read nodes; else
+    the scheduler alone decides.
+    """
+
+    fits: tuple[NodeFit, ...]
+    expressions: tuple[JsonObject, ...] = ()
+    rdma_resource: str | None = None
+    whole_node: bool = False
+    is_readable: bool = True
+
+
+def judge_cluster(
+    job: Job,
+    nodes: t.Sequence[KubeObject] | None,
+    tolerations: t.Sequence[t.Mapping[str, object]] = (),
+    node_labels: t.Mapping[str, str] = MappingProxyType({}),
+    *,
+    fabric: bool = True,
+) -> JudgedNodes:
+    """Return a cluster's nodes as the job sees them; the parameters are those of :func:`judge_nodes`.
+
+    :param nodes: the live Nodes, None where they cannot be read.
+    """
+    live = nodes or ()
+    fits = judge_nodes(job, live, tolerations=tolerations, node_labels=node_labels, fabric=fabric)
+    return JudgedNodes(
+        fits,
+        expressions=node_expressions(job, live, fabric=fabric),
+        rdma_resource=find_rdma_resource(job, fits),
+        whole_node=takes_whole_node(job, live),
+        is_readable=nodes is not None,
+    )
 
 
 def judge_nodes(
@@ -62,7 +102,8 @@ def judge_nodes(
         own = tuple(_node_reasons(job, node, gpu_resource, tolerations))
         reasons = (*own, *_flavor_reasons(node, node_labels), *(_network_reasons(job, node) if fabric else ()))
         island, rdma = _labels(node).get(ISLAND_LABEL), tuple(_rdma_resources(node))
-        results.append(NodeFit(node["metadata"]["name"], reasons, room, island, not own, rdma))
+        name = str(node["metadata"]["name"])
+        results.append(NodeFit(name, reasons, room, island, not own, rdma, str(node["metadata"].get("uid") or name)))
     return tuple(sorted(results, key=lambda item: item.node))
 
 
@@ -80,19 +121,15 @@ def find_rdma_resource(job: Job, fits: t.Iterable[NodeFit]) -> str | None:
     return name if job.resources.rdma or count == len(able) else None
 
 
-def node_expressions(
-    job: Job, nodes: t.Iterable[KubeObject], island: str | None = None, *, fabric: bool = True
-) -> tuple[JsonObject, ...]:
+def node_expressions(job: Job, nodes: t.Iterable[KubeObject], *, fabric: bool = True) -> tuple[JsonObject, ...]:
     """Return the node selector expressions of the job's requirements, by labels that every fitting node has.
 
-    A gang avoids nodes that failed verification and slow networks, unless it allows them. ``island`` is the gang's
-    island when the job names none. The job names part of a GPU's model, which a label selector cannot match: all
-    products that fit are listed.
+    A gang avoids nodes that failed verification and slow networks, unless it allows them. The job names part of a GPU's
+    model, which a label selector cannot match: all products that fit are listed.
     """
     expressions: list[JsonObject] = []
-    chosen = job.placement.island or island
-    if chosen:
-        expressions.append(_in_expression(ISLAND_LABEL, chosen))
+    if job.placement.island:
+        expressions.append(island_expression(job.placement.island))
     for kind in job.placement.required_network_types:
         expressions.append(_in_expression(NETWORK_LABEL.format(kind), "true"))
     if job.nodes > 1 and fabric:
@@ -110,6 +147,17 @@ def node_expressions(
     if job.gpu.arch:
         expressions.append(_in_expression(_FAMILY, job.gpu.arch.lower()))
     return tuple(expressions)
+
+
+def takes_whole_node(job: Job, nodes: t.Iterable[KubeObject]) -> bool:
+    """Return whether a pod takes all GPUs of every node that has enough of them."""
+    counts = [gpu_count(node) for node in nodes] if job.gpus_per_node else []
+    return max((count for count in counts if count >= job.gpus_per_node), default=0) == job.gpus_per_node > 0
+
+
+def island_expression(island: str) -> JsonObject:
+    """Return the node selector expression that keeps a gang on an island."""
+    return _in_expression(ISLAND_LABEL, island)
 
 
 def _node_reasons(

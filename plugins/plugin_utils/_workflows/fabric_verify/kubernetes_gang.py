@@ -123,10 +123,9 @@ class BenchGangs:
         """Return the bench as a job on exactly these nodes, placed by the cluster's own facts."""
         job = parse_job(build_gang_job(self.user_job, group, stage, bench, self.options))
         job, facts = leave_island_queue(job, read_cluster_facts(self.client, job, self.namespace))
-        decision = kubernetes_plan.decide(
-            self.client, job, self.namespace, facts, environment=bench.environment, fabric=False
-        )
-        kubernetes_plan.require_runnable(decision)
+        decision = kubernetes_plan.decide(job, self.namespace, facts, environment=bench.environment, fabric=False)
+        if decision.problem:
+            raise decision.problem
         source = code_source.read_source(job, bench_group.BENCH, bench_group.BENCH)
         plan = kubernetes_plan.build_plan(decision, source, run_id, "fabric", 1)
         hostnames = [self.hostnames[name] for name in group]

@@ -32,11 +32,11 @@ from ..._kube.jobs.spec import RUN_LABEL
 from ..._kube.nodes import node_facts
 from ..._kube.objects import events
 from ..._kube.objects.apply import apply
+from ..._kube.placement.decision import decide_network
 from ..._kube.placement.node_fit import find_rdma_resource, gpu_count, judge_nodes
 from ..shared import kube_connection
 from ..training_job import run as training_job
 from ..training_job.kubernetes import cluster_facts, network_preflight
-from ..training_job.kubernetes.cluster_facts import settle_network
 from . import kubernetes_gang
 from .bench_group import Bench, GroupRun
 from .hosts_target import PublishResult, TargetNodes
@@ -125,7 +125,9 @@ class KubernetesTarget:
         if self._job.placement.network_mode == "auto":
             job, listed = self._placement_job(names), [self._nodes[name] for name in names]
             resource = find_rdma_resource(job, judge_nodes(job, listed))
-            settled = settle_network(self.client, job, resource, self.namespace)
+            shared = resource is not None and "shared" in resource
+            level = cluster_facts.read_security_level(self.client, self.namespace) if shared else None
+            settled, _note = decide_network(job, resource, level)
             self.own_network = settled.placement.network_mode == "host"
         if not nodes:
             problems_text = "; ".join(item.problem for item in absent)

@@ -18,10 +18,11 @@ from ....module_utils._model.binding import Binding, SecretPointer
 from ....module_utils._model.errors import InputError
 from ....module_utils._secrets.secret import Secret
 from ....module_utils._secrets.sources import SecretSource
-from ..._services import aws_secrets, infisical, s3_addresses, vault
+from ..._services import aws_secrets, s3_addresses, vault
 
 if t.TYPE_CHECKING:
     from ..._kube.api.client import Client
+    from ..._services import infisical
 
 OpenCluster = t.Callable[[], "Client"]
 # What the service calls a value -> the name under which it is looked for where the user names none.
@@ -105,6 +106,9 @@ def read_listed(
         answer = aws_secrets.read_values(aws_access(option, place.binding), place.path, option)
         return answer if isinstance(answer, dict) else {WHOLE: answer}
     if place.source == "infisical":
+        # Late, here and below: it needs the HTTP client and so OpenSSL, for which every other run would wait.
+        from ..._services import infisical
+
         return infisical.read_values(infisical_access(option, place.binding), place.path, names, option)
     found = vault.read_secret(vault_access(place.source, option, place.binding), place.path, option)
     return {str(key): str(value).encode() for key, value in found.items()}
@@ -115,6 +119,8 @@ def check_secrets(binding: Binding, option: str) -> None:
     if binding.provider == "aws_secrets_manager":
         aws_secrets.check_access(aws_access(option, binding), option)
     elif binding.provider == "infisical":
+        from ..._services import infisical
+
         infisical.check_access(infisical_access(option, binding), option)
     else:
         vault.check_access(vault_access(binding.provider or "openbao", option, binding), option)
@@ -146,6 +152,8 @@ def aws_access(option: str, binding: Binding | None = None) -> aws_secrets.AwsAc
 
 def infisical_access(option: str, binding: Binding | None = None) -> infisical.InfisicalAccess:
     """Return how Infisical is asked: as a binding says, else as its own tool's variables say."""
+    from ..._services import infisical
+
     address = binding.endpoint if binding else os.environ.get("INFISICAL_API_URL") or infisical.DEFAULT_ADDRESS
     address, ca = address.rstrip("/").removesuffix("/api"), binding.ca if binding else None
     pointer = binding.secret_ref if binding and binding.secret_ref else SecretPointer("env")

@@ -11,8 +11,8 @@ from __future__ import annotations
 import typing as t
 
 from ....module_utils._model import advice
+from ....module_utils._model.network_plan import NetworkPlan
 from ..shared.progress import Progress
-from .network import NetworkPlan
 
 
 def announce(

@@ -20,8 +20,6 @@ from ....module_utils._model.job import Job
 from ....module_utils._model.run_history import Line, RunHistory
 from ....module_utils._model.run_record import RunRecord
 from ....module_utils._model.verdict import PairProof, TransportResult
-from ..._fabric.diagnosis.scan import scan_log
-from ..._fabric.verdict.transport import build_transport, read_transport
 from ..shared.progress import Progress
 
 _SOURCE = "events.jsonl"
@@ -103,6 +101,10 @@ def _texts(line: Line) -> list[str]:
 
 def _judge_nccl(lines: t.Sequence[Line]) -> TransportResult:
     """Judge NCCL's lines; its host names are replaced by the nodes' that recorded them."""
+    # Late: a follower begins while the launchers load, and only ranks with NCCL have such lines, later.
+    from ..._fabric.diagnosis.scan import scan_log
+    from ..._fabric.verdict.transport import build_transport, read_transport
+
     text = "\n".join(text for line in lines for text in _texts(line))
     writers: dict[str, set[str]] = {}
     for line in lines:

@@ -16,15 +16,15 @@ import typing as t
 from .....module_utils._model import advice, checks, commands
 from .....module_utils._model.errors import InputError, MusterError, RefusedError
 from .....module_utils._model.job import Job
+from .....module_utils._model.network_plan import plan_hosts_network
 from .....module_utils._model.node_report import NodeReport
 from .....module_utils._model.run_record import RunRecord
 from .....module_utils._node import files
 from ...._hosts import agent_package, gang
 from ...._hosts.node_client import NodeClient, find_answering, most_telling_error, on_each_node
-from ...shared import kube_connection
 from ...shared.request import Result, RunRequest
 from ...shared.state_dir import StateHome
-from .. import checkpoint_binding, dataset_binding, network
+from .. import checkpoint_binding, dataset_binding, fabric_file
 from ..changes import describe_changes
 from ..job_secrets import leases as secret_leases
 from ..job_secrets import values as secrets
@@ -38,6 +38,7 @@ from .state import AGENTS_FILE, HostsPlan, build_owner_mark, is_running
 
 if t.TYPE_CHECKING:
     from .....module_utils._model import drill
+    from ...._kube.api.client import Client
 
 
 # How long a follower may take to record the end of a run that was stopped.
@@ -56,9 +57,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             asked.say_succeeded()
             done = build_result(before, asked.folder, changed=False)
             return lease_guard.delete_after_end(request, home, asked.run_id, done, "succeeded")
-        resolved = secrets.resolve_secrets(
-            job, home, lambda: kube_connection.open_client(request.options, request.base, request.progress.say)
-        )
+        resolved = secrets.resolve_secrets(job, home, lambda: _open_cluster(request))
         drilling = _parse_drill(request, job, found)
         found = ensure_environments(request, job, found, asked.source)
         names = [host.name for host in found]
@@ -73,6 +72,14 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             with secret_leases.hold(request, home, asked.run_id, resolved) as full:
                 streamed = dataset_binding.stream_variables(datasets)
                 return start_or_join(request, home, plan, before, ({**streamed, **full.env}, full.files), drilling)
+
+
+def _open_cluster(request: RunRequest) -> Client:
+    """Return a client for the cluster that holds the job's secrets."""
+    # Late: few jobs on hosts name one.
+    from ...shared import kube_connection
+
+    return kube_connection.open_client(request.options, request.base, request.progress.say)
 
 
 def _check(asked: RequestedRun, plan: HostsPlan, drilling: drill.Drill | None) -> Result:
@@ -270,8 +277,8 @@ def _check_network(
 ) -> HostsPlan:
     """Return the plan when the network of the nodes allows the job."""
     job, names, run_id = asked.job, [host.name for host in found], asked.run_id
-    verdicts = network.read_verdicts(asked.home.folder)
-    planned = network.plan_hosts_network(job, names, verdicts, asked.request.environment)
+    verdicts = fabric_file.read_verdicts(asked.home.folder)
+    planned = plan_hosts_network(job, names, verdicts, asked.request.environment)
     derived = advice.derive_advice(
         job, bandwidth_gb_s=planned.bandwidth_gb_s, prices_usd_per_hour=[host.price_usd_per_hour for host in found]
     )

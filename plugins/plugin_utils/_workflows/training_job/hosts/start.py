@@ -19,13 +19,12 @@ from .....module_utils._model.job import to_yaml_names
 from .....module_utils._model.node_report import NodeReport
 from .....module_utils._model.run_record import RunRecord
 from .....module_utils._node import files, shared_folder
-from ...._hosts import gang, ssh_keys
-from ...._launch import mpi
+from ...._hosts import gang
 from ...shared import run_record
 from ...shared.progress import Progress, say_if_killed
 from ...shared.request import Result, RunRequest
 from ...shared.state_dir import StateHome
-from .. import checkpoint_binding, dataset_binding, network
+from .. import checkpoint_binding, dataset_binding, fabric_file
 from ..announce import announce
 from ..changes import describe_changes
 from ..outcome import build_result
@@ -65,7 +64,7 @@ def start_or_join(
     _announce(request.progress, plan, lives)
     run_record.write_record(folder, current)
     files.write_json(folder / "claim.json", held)
-    network.write_verdict(folder, plan.network)
+    fabric_file.write_verdict(folder, plan.network)
     if lives:
         _join(request, plan, held)
     cluster = request.options["cluster"]
@@ -268,15 +267,10 @@ def _build_members(
     launched, context = hosts_plan.build_launch(plan.job, nodes, plan.run_id, attempt)
     env, files = resolved
     if launched.keypair:
-        pair = ssh_keys.generate_keys(home.run_folder(plan.run_id))
-        known = mpi.known_hosts(nodes, context, pair.host_public)
-        files = {
-            **files,
-            mpi.KEY_FILE: pair.private,
-            mpi.HOST_KEY_FILE: pair.host_private,
-            mpi.AUTHORIZED_FILE: pair.public,
-            mpi.KNOWN_HOSTS_FILE: known.encode(),
-        }
+        # Late: only mpirun's nodes reach each other over SSH.
+        from . import mpi_keys
+
+        files = {**files, **mpi_keys.generate_files(home.run_folder(plan.run_id), nodes, context)}
     made = hosts_plan.build_members(plan.job, plan.remotes, nodes, launched, context, plan.reports, (env, files))
     ca = dataset_binding.stream_ca(plan.datasets)
     if ca is not None:

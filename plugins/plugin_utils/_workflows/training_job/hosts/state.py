@@ -12,6 +12,7 @@ import dataclasses
 
 from .....module_utils._model import checks
 from .....module_utils._model.job import Job
+from .....module_utils._model.network_plan import NetworkPlan
 from .....module_utils._model.node_report import NodeReport
 from .....module_utils._model.run_record import RunRecord
 from ...._hosts.node_client import NodeClient
@@ -20,7 +21,6 @@ from ...shared.state_dir import StateHome
 from .. import source as code_source
 from ..checkpoint_binding import BoundCheckpoints
 from ..dataset_binding import BoundDataset
-from ..network import NetworkPlan
 from . import plan as hosts_plan
 
 # Of the cluster's folder: where each host's agent was when it was last asked.

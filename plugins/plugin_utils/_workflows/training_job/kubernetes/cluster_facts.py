@@ -41,6 +41,8 @@ class ClusterFacts:
     # Secrets that the job names, by name: their keys, None for one that does not exist. Unreadable ones are missing.
     secrets: t.Mapping[str, frozenset[str] | None] = dataclasses.field(default_factory=dict)
     ranges: tuple[KubeObject, ...] = ()
+    # The Pod Security level that the namespace enforces, empty for none. Read where the job's network depends on it.
+    enforced: str | None = None
 
     @property
     def tolerations(self) -> t.Sequence[t.Mapping[str, t.Any]]:
@@ -71,6 +73,7 @@ class ClusterFacts:
 def read_cluster_facts(client: Client, job: Job, namespace: str) -> ClusterFacts:
     """Return what the cluster says of its nodes, queues, claims and policies."""
     nodes = _list_readable(client, "v1/Node", None)
+    enforced = read_security_level(client, namespace) if _asks_security(job, nodes) else None
     listed_queues = _list_queues(client, namespace, job.placement.queue) if uses_kueue(job) else []
     queues = listed_queues or []
     names = tuple(item["metadata"]["name"] for item in queues)
@@ -98,44 +101,25 @@ def read_cluster_facts(client: Client, job: Job, namespace: str) -> ClusterFacts
         queues_readable=listed_queues is not None,
         secrets=_read_secret_keys(client, job, namespace),
         ranges=tuple(_list_readable(client, "v1/LimitRange", namespace) or ()),
+        enforced=enforced,
     )
 
 
-def settle_network(
-    client: Client, job: Job, resource: str | None, namespace: str, say: t.Callable[[str], None] = lambda _line: None
-) -> Job:
-    """Return the job with the network that ``placement.network_mode: auto`` stands for, which is reported.
-
-    A shared RDMA device (k8s-rdma-shared-dev-plugin) belongs to the network of its node: RoCE needs the addresses of
-    the node's own interfaces. Every other device is moved into the pod.
-
-    :param resource: the RDMA resource of which each pod gets one, None without RDMA.
-    """
-    if job.placement.network_mode != "auto":
-        return job
-    mode, reason = "pod", f"{resource} is moved into the pod" if resource else "the job gets no RDMA device"
-    if resource and "shared" in resource:
-        mode, reason = _judge_namespace(_read_namespace(client, namespace), resource)
-    say(f"placement.network_mode: auto is {mode}: {reason}")
-    return dataclasses.replace(job, placement=dataclasses.replace(job.placement, network_mode=mode))
+def _asks_security(job: Job, nodes: t.Iterable[KubeObject] | None) -> bool:
+    """Return whether the job's network depends on what the namespace allows: some RDMA devices are shared."""
+    offered = [name for node in nodes or () for name in node.get("status", {}).get("allocatable") or {}]
+    return job.placement.network_mode == "auto" and any("rdma/" in name and "shared" in name for name in offered)
 
 
-def _judge_namespace(namespace: KubeObject | None, resource: str) -> tuple[str, str]:
-    if namespace is None:
-        return "pod", f"the namespace cannot be read, and may refuse the nodes' network, to which {resource} belongs"
-    level = (namespace["metadata"].get("labels") or {}).get(_ENFORCE)
-    if level in ("baseline", "restricted"):
-        return "pod", f"the namespace enforces {level}, which refuses the nodes' network, to which {resource} belongs"
-    return "host", f"{resource} is shared and belongs to the nodes' network"
-
-
-def _read_namespace(client: Client, name: str) -> KubeObject | None:
+def read_security_level(client: Client, namespace: str) -> str | None:
+    """Return the Pod Security level that a namespace enforces, empty for none; None where it cannot be read."""
     try:
-        return client.get("v1/Namespace", name)
+        live = client.get("v1/Namespace", namespace)
     except KubeError as exc:
         if exc.is_forbidden:
             return None
         raise
+    return str((live["metadata"].get("labels") or {}).get(_ENFORCE) or "") if live else None
 
 
 def _read_claims(client: Client, job: Job, namespace: str) -> dict[str, KubeObject] | None:

@@ -14,28 +14,28 @@ import typing as t
 from .....module_utils._model.errors import RefusedError
 from .....module_utils._model.job import Job
 from .....module_utils._model.job_backends import backend_warnings
+from .....module_utils._model.network_plan import NetworkPlan, plan_cluster_network
 from .....module_utils._model.node_environment import Environment, group_nodes
 from .....module_utils._model.pod_spec import PROGRAM_FILES
 from ...._hosts import agent_package
-from ...._kube.api.client import Client
 from ...._kube.api.kinds import KubeObject
 from ...._kube.jobs import code_archive, supporting_objects
 from ...._kube.jobs import registry as jobs_registry
 from ...._kube.jobs.spec import ROLE_LABEL, KubePlan, object_name, pull_secret_name, secret_name
-from ...._kube.placement.decision import PlacementDecision, decide_placement
-from ...._kube.placement.node_fit import find_rdma_resource, judge_nodes
+from ...._kube.placement.decision import PlacementDecision, decide_network, decide_placement
+from ...._kube.placement.node_fit import judge_cluster
 from ...._kube.placement.volume_claims import check_volumes
 from ...._launch import registry
 from .. import source as code_source
-from ..network import NetworkPlan, plan_cluster_network
-from .cluster_facts import ClusterFacts, settle_network, uses_kueue
+from .cluster_facts import ClusterFacts, uses_kueue
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClusterDecision:
     """What is decided of a job on a cluster before anything is made there.
 
-    ``job``: with the network that its placement stands for. ``facts``: what the cluster said of itself.
+    ``job``: with the network that its placement stands for. ``facts``: what the cluster said of itself. ``notes``: what
+    was decided for the user. ``problem``: why the cluster cannot run the job, None when it can.
     """
 
     job: Job
@@ -43,6 +43,8 @@ class ClusterDecision:
     facts: ClusterFacts
     placement: PlacementDecision
     network: NetworkPlan
+    notes: tuple[str, ...] = ()
+    problem: RefusedError | None = None
 
     @property
     def warnings(self) -> list[str]:
@@ -51,57 +53,57 @@ class ClusterDecision:
 
 
 def decide(
-    client: Client,
     job: Job,
     namespace: str,
     facts: ClusterFacts,
     *,
     verdicts: t.Sequence[t.Any] = (),
     environment: t.Mapping[str, Environment] | None = None,
-    say: t.Callable[[str], None] = lambda _line: None,
     fabric: bool = True,
 ) -> ClusterDecision:
-    """Return where the job may run and on which network. Nodes are judged once.
+    """Return whether and where the job may run, and on which network. Nodes are judged once.
 
     :param verdicts: the entries of the cluster's ``fabric.json``.
     :param environment: the nodes' variables where they are known already, as in a fabric test.
     :param fabric: whether the last verdict on the nodes' network counts, which it does not for the next one.
     """
-    fits = judge_nodes(
-        job, facts.nodes or (), tolerations=facts.tolerations, node_labels=facts.node_labels, fabric=fabric
+    problem = _find_problem(job, facts, namespace)
+    judged = judge_cluster(job, facts.nodes, facts.tolerations, facts.node_labels, fabric=fabric)
+    job, note = decide_network(job, judged.rdma_resource, facts.enforced)
+    placement = decide_placement(job, judged, by_queue=facts.by_queue)
+    network = plan_cluster_network(
+        job,
+        placement.possible_nodes,
+        placement.islands,
+        verdicts,
+        environment,
+        rdma=judged.rdma_resource is not None and job.resources.rdma is not False,
+        one_island=bool(placement.islands) or environment is not None,
     )
-    job = settle_network(client, job, find_rdma_resource(job, fits), namespace, say)
-    decided = decide_placement(job, facts.nodes, fits, by_queue=facts.by_queue, fabric=fabric)
-    network = plan_network(job, decided, verdicts, environment)
-    return ClusterDecision(job, namespace, facts, decided, network)
+    notes = (note,) if note else ()
+    return ClusterDecision(job, namespace, facts, placement, network, notes, problem or placement.problem)
 
 
-def require_runnable(decision: ClusterDecision) -> None:
-    """Refuse what the cluster cannot run.
-
-    :raises RefusedError: naming the option and what there is instead.
-    """
-    job, facts, namespace = decision.job, decision.facts, decision.namespace
-    if uses_kueue(job):
-        _require_queue(job, facts, namespace)
-    if facts.priorities is not None and job.placement.priority not in facts.priorities:
-        known = f"there are: {', '.join(facts.priorities)}" if facts.priorities else "there is none"
-        # Kueue would keep such a job suspended for ever and say nothing about it.
-        raise RefusedError(f"job.placement.priority: no WorkloadPriorityClass {job.placement.priority} ({known})")
-    if facts.claims is not None:
-        check_volumes(job, facts.claims, namespace, facts.classes)
-    _require_secrets(job, facts, namespace)
-    if facts.nodes is None and job.resources.rdma:
-        raise RefusedError(
-            "job.resources.rdma: nodes cannot be read with this kubeconfig, so their RDMA resource is unknown",
-            "Let the user read nodes (team_reads_nodes), or leave it out",
-        )
-    if decision.placement.problem:
-        raise decision.placement.problem
+def _find_problem(job: Job, facts: ClusterFacts, namespace: str) -> RefusedError | None:
+    """Return which of the job's queue, priority, secrets and claims the cluster lacks; naming what there is instead."""
+    try:
+        if uses_kueue(job):
+            _require_queue(job, facts, namespace)
+        _require_secrets(job, facts, namespace)
+        if facts.nodes is None and job.resources.rdma:
+            raise RefusedError(
+                "job.resources.rdma: nodes cannot be read with this kubeconfig, so their RDMA resource is unknown",
+                "Let the user read nodes (team_reads_nodes), or leave it out",
+            )
+        if facts.claims is not None:
+            check_volumes(job, facts.claims, namespace, facts.classes)
+    except RefusedError as error:
+        return error
+    return None
 
 
 def _require_queue(job: Job, facts: ClusterFacts, namespace: str) -> None:
-    """Refuse a queue that the namespace lacks, and a job of which it is not known to which queue it goes."""
+    """Refuse a queue or priority that is not there, and a job of which it is not known to which queue it goes."""
     wanted = job.placement.queue
     if wanted and wanted not in facts.queues:
         known = f"there are: {', '.join(facts.queues)}" if facts.queues else "there is none"
@@ -120,6 +122,10 @@ def _require_queue(job: Job, facts: ClusterFacts, namespace: str) -> None:
             "job.placement.priority: needs a LocalQueue of Kueue",
             "Set placement.queue, or ask for a LocalQueue (playbook team)",
         )
+    if facts.priorities is not None and job.placement.priority not in facts.priorities:
+        known = f"there are: {', '.join(facts.priorities)}" if facts.priorities else "there is none"
+        # Kueue would keep such a job suspended for ever and say nothing about it.
+        raise RefusedError(f"job.placement.priority: no WorkloadPriorityClass {job.placement.priority} ({known})")
 
 
 def build_plan(
@@ -151,29 +157,6 @@ def build_plan(
     pod_labels = [{**plan.labels, ROLE_LABEL: role} for role in plan.pods]
     denied = any(supporting_objects.denies_egress(facts.policies, labels) for labels in pod_labels)
     return dataclasses.replace(plan, egress_denied=denied)
-
-
-def plan_network(
-    job: Job,
-    decided: PlacementDecision,
-    entries: t.Sequence[t.Any],
-    given: t.Mapping[str, Environment] | None = None,
-) -> NetworkPlan:
-    """Return what the verdicts on the network mean for a job: which it may be placed to is decided by then.
-
-    :param entries: the cluster's ``fabric.json``.
-    :param given: the nodes' variables where they are known already, as in a fabric test.
-    """
-    islands = set(decided.islands)
-    return plan_cluster_network(
-        job,
-        [item.node for item in decided.usable_nodes if not islands or item.island in islands],
-        islands,
-        entries,
-        given,
-        rdma=decided.target.rdma_resource is not None and job.resources.rdma is not False,
-        one_island=bool(islands) or given is not None,
-    )
 
 
 def build_objects(plan: KubePlan) -> list[KubeObject]:

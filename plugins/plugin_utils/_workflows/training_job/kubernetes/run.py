@@ -16,6 +16,7 @@ import typing as t
 from .....module_utils._model import advice, commands, drill, job_checkpoints
 from .....module_utils._model.errors import MusterError, TransportError
 from .....module_utils._model.job import Job, to_yaml_names
+from .....module_utils._model.network_plan import NetworkPlan
 from .....module_utils._model.run_record import BackendRef, RunRecord
 from .....module_utils._model.timestamps import parse_time
 from .....module_utils._node import files
@@ -27,14 +28,13 @@ from ...shared import cluster_identity, kube_connection, run_record
 from ...shared.progress import say_if_killed
 from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome
-from .. import network, pod_store
+from .. import fabric_file, pod_store
 from .. import source as code_source
 from ..announce import announce
 from ..explain import explain_end
 from ..follower import Follower, RunOutcome
 from ..job_secrets import leases as secret_leases
 from ..job_secrets import values as secrets
-from ..network import NetworkPlan
 from ..outcome import (
     add_drill,
     add_problem,
@@ -110,7 +110,8 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         # What runs already has its nodes: one of them may be lost, and the run is followed all the same.
         if not _continues(run, live):
             submit.require_recorded_end(asked.run_id, before, live, bool(request.options.get("recreate")))
-            kubernetes_plan.require_runnable(run.decision)
+            if run.decision.problem:
+                raise run.decision.problem
         for warning in run.decision.warnings:
             request.progress.say(f"warning: {warning}")
         if request.check:
@@ -142,15 +143,10 @@ def _decide(asked: RequestedRun) -> tuple[ClusterRun, drill.Drill | None]:
             cluster_identity.require_ledger_cluster(client, home)
     cluster_facts.require_engine(client, job)
     facts = cluster_facts.read_cluster_facts(client, job, namespace)
-    decision = kubernetes_plan.decide(
-        client,
-        job,
-        namespace,
-        facts,
-        verdicts=network.read_verdicts(home.folder),
-        environment=request.environment,
-        say=request.progress.say,
-    )
+    verdicts = fabric_file.read_verdicts(home.folder)
+    decision = kubernetes_plan.decide(job, namespace, facts, verdicts=verdicts, environment=request.environment)
+    for note in decision.notes:
+        request.progress.say(note)
     drilling = _parse_drill(request.options.get("drill"), job, facts)
     fitting = [item.node for item in decision.placement.usable_nodes]
     return ClusterRun(asked, client, decision, pod_store.open_store(home, job, fitting, asked.run_id)), drilling
@@ -205,7 +201,7 @@ def _start_or_follow(
     reference = dataclasses.replace(reference, cluster_id=known or cluster_identity.read_cluster_id(client))
     current = dataclasses.replace(current, backend_ref=reference)
     files.private_dir(folder)
-    network.write_verdict(folder, network_plan)
+    fabric_file.write_verdict(folder, network_plan)
     supporting = submit.SupportingObjects(client, plan, folder, submit.build_run_secrets(plan, values))
     if follows and status.read_state(t.cast(KubeObject, live)).phase == "waiting":
         supporting.restore(t.cast(KubeObject, live), request.progress)
@@ -329,7 +325,7 @@ def _follow(
     except TransportError as error:
         # The cluster does not let it be followed any more: the run knows nothing of that.
         return build_unfollowed_result(record, folder, changed, error)
-    network.write_verdict(folder, network_plan.on_nodes(record.hosts))
+    fabric_file.write_verdict(folder, network_plan.on_nodes(record.hosts))
     return _conclude(plan, follower, outcome, record, guard, changed)
 
 

@@ -88,7 +88,7 @@ def test_an_api_server_takes_the_gang_and_it_runs_on_these_nodes_alone() -> None
     source = code_source.read_source(made, bench_group.BENCH, bench_group.BENCH)
     facts = ClusterFacts([], (), None, {}, [])
     known = {"n1": {"GLOO_SOCKET_IFNAME": "eth1"}}
-    decision = kubernetes_plan.decide(t.cast(t.Any, None), made, "team-a", facts, environment=known)
+    decision = kubernetes_plan.decide(made, "team-a", facts, environment=known)
     plan = kubernetes_plan.build_plan(decision, source, "lan-0a1b-island-0-0", "fabric", 1)
     (classes,) = plan.pods["node"].network
     assert classes == {"nodes": ["n1"], "variables": {"GLOO_SOCKET_IFNAME": "eth1"}}
@@ -169,7 +169,7 @@ def test_nccl_tests_run_as_an_mpijob_on_these_nodes() -> None:
     assert (made.engine, made.launcher, made.gpus_per_node) == ("mpijob", "mpi", 8)
     source = code_source.read_source(made, bench_group.BENCH, bench_group.BENCH)
     facts, known = ClusterFacts([], (), None, {}, []), {"n1": {"NCCL_IB_HCA": "=mlx5_0"}}
-    decision = kubernetes_plan.decide(t.cast(t.Any, None), made, "t", facts, environment=known)
+    decision = kubernetes_plan.decide(made, "t", facts, environment=known)
     plan = kubernetes_plan.build_plan(decision, source, "lan-0a1b-island-0-0", "fabric", 1)
     main = kubernetes_plan.build_objects(plan)[-1]
     replicas = main["spec"]["mpiReplicaSpecs"]

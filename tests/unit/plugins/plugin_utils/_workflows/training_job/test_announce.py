@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
+from ansible_collections.muster.training.plugins.module_utils._model.network_plan import NetworkPlan
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.announce import announce
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.network import NetworkPlan
 from ansible_collections.muster.training.tests.support.run_world import Said
 
 FIGURES = {"effective_batch": 64, "learning_rate_advice": None, "price_usd_per_hour": 0.0, "predicted_allreduce_s": 0.5}

@@ -15,6 +15,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._model.network_plan import NetworkPlan
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
 from ansible_collections.muster.training.plugins.module_utils._model.node_report import NodeReport
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord, WorldSize
@@ -28,7 +29,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts.plan import TrainingHost
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts.state import HostsPlan
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.lease_guard import NoLeases
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.network import NetworkPlan
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.source import CodeSource
 from ansible_collections.muster.training.tests.support.node_lab import eventually
 from ansible_collections.muster.training.tests.support.run_world import RunWorld, Said

@@ -16,10 +16,6 @@ from ansible_collections.muster.training.plugins.module_utils._model.job import 
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.kinds import KubeObject
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import Queue
-from ansible_collections.muster.training.plugins.plugin_utils._kube.placement.node_fit import (
-    find_rdma_resource,
-    judge_nodes,
-)
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import cluster_facts
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     plan as kubernetes_plan,
@@ -34,7 +30,9 @@ SMALL = {"resources": {"cpu": 1, "memory": "1Gi"}}
 
 
 def require(job: Job, seen: ClusterFacts) -> None:
-    kubernetes_plan.require_runnable(kubernetes_plan.decide(t.cast(t.Any, None), job, "team", seen))
+    problem = kubernetes_plan.decide(job, "team", seen).problem
+    if problem:
+        raise problem
 
 
 class Served:
@@ -187,14 +185,41 @@ def test_the_network_auto_is_what_the_devices_need(
         return {"metadata": {"name": name, "labels": labels}}
 
     client: t.Any = types.SimpleNamespace(get=get)
-    lines: list[str] = []
     job = plan(gpus_per_node=8).job
-    found = find_rdma_resource(job, judge_nodes(job, [rdma_node(resource)]))
-    settled = cluster_facts.settle_network(client, job, found, "team", lines.append)
-    assert settled.placement.network_mode == mode
-    assert len(lines) == 1 and lines[0].startswith(f"placement.network_mode: auto is {mode}: {why}")
+    enforced = cluster_facts.read_security_level(client, "team") if "shared" in resource else None
+    decision = kubernetes_plan.decide(
+        job, "team", ClusterFacts([rdma_node(resource)], (), None, {}, [], enforced=enforced)
+    )
+    assert decision.job.placement.network_mode == mode
+    assert len(decision.notes) == 1
+    assert decision.notes[0].startswith(f"placement.network_mode: auto is {mode}: {why}")
+
+
+def test_a_namespace_is_read_only_where_the_network_depends_on_it() -> None:
+    class Cluster(Served):
+        asked: t.ClassVar[list[str]] = []
+        resource = "rdma/rdma_shared_device_a"
+
+        def list(self, kind: str, _namespace: str | None) -> t.Any:
+            return types.SimpleNamespace(items=[rdma_node(self.resource)] if kind == "v1/Node" else [])
+
+        def get(self, kind: str, name: str, _namespace: str | None = None) -> KubeObject | None:
+            self.asked.append(f"{kind}/{name}")
+            return {"metadata": {"name": name, "labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
+
+    cluster: t.Any = Cluster()
+    assert cluster_facts.read_cluster_facts(cluster, plan().job, "team").enforced == "baseline"
+    assert cluster.asked == ["v1/Namespace/team"]
+    assert (
+        cluster_facts.read_cluster_facts(cluster, plan(placement={"network_mode": "pod"}).job, "team").enforced is None
+    )
+    cluster.resource = "rdma/hca"
+    assert cluster_facts.read_cluster_facts(cluster, plan().job, "team").enforced is None
+    assert cluster.asked == ["v1/Namespace/team"]
 
 
 def test_a_named_network_is_not_decided_on() -> None:
-    job = plan(placement={"network_mode": "host"}).job
-    assert cluster_facts.settle_network(t.cast(t.Any, None), job, None, "team", pytest.fail) is job
+    decision = kubernetes_plan.decide(
+        plan(placement={"network_mode": "host"}).job, "team", ClusterFacts(None, (), None, {}, [])
+    )
+    assert decision.job.placement.network_mode == "host" and decision.notes == ()

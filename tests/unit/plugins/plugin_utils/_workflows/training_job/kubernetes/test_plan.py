@@ -29,7 +29,9 @@ def node(name: str, gpus: int = 8, taint: str = "") -> KubeObject:
 
 
 def require(job: Job, seen: ClusterFacts) -> None:
-    kubernetes_plan.require_runnable(kubernetes_plan.decide(t.cast(t.Any, None), job, "team", seen))
+    problem = kubernetes_plan.decide(job, "team", seen).problem
+    if problem:
+        raise problem
 
 
 def facts(*nodes: KubeObject, **changes: t.Any) -> ClusterFacts:

@@ -13,13 +13,16 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, Mount, parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.network_plan import (
+    NetworkPlan,
+    plan_cluster_network,
+)
 from ansible_collections.muster.training.plugins.module_utils._model.pod_spec import PodSpec
 from ansible_collections.muster.training.plugins.module_utils._node import pod_environment, pod_preflight
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import EligibleNodes
 from ansible_collections.muster.training.plugins.plugin_utils._kube.placement.decision import PlacementDecision
 from ansible_collections.muster.training.plugins.plugin_utils._kube.placement.node_fit import NodeFit
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import network
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     plan as kubernetes_plan,
 )
@@ -128,14 +131,13 @@ def pod_job(**placement: t.Any) -> Job:
     return parse_job({"name": "x", "nodes": 2, "image": "i", "script": "/t.py", "placement": place, "batch": batch})
 
 
-def plan_pods(job: Job, entries: list[Dict], rdma: str | None = "rdma/ib", extra: str = "") -> network.NetworkPlan:
+def plan_pods(job: Job, entries: list[Dict], rdma: str | None = "rdma/ib", extra: str = "") -> NetworkPlan:
     results = tuple(NodeFit(name, (), 8, "lab") for name in (*"ab", *extra))
-    target = EligibleNodes(rdma_resource=rdma)
-    decided = PlacementDecision(results, (), frozenset(), target)
-    return kubernetes_plan.plan_network(job, decided, entries)
+    decided = PlacementDecision(results, (), frozenset(), EligibleNodes(rdma_resource=rdma))
+    return plan_cluster_network(job, decided.possible_nodes, (), entries, rdma=rdma is not None, one_island=False)
 
 
-def variables_in_pod(job: Job, planned: network.NetworkPlan, node: str) -> Dict:
+def variables_in_pod(job: Job, planned: NetworkPlan, node: str) -> Dict:
     """Return what the pod's program hands to the launcher on a node, from the specification as it is mounted."""
     decided = PlacementDecision((), (), frozenset(), EligibleNodes())
     facts = ClusterFacts([], (), None, {}, [])
@@ -191,9 +193,3 @@ def test_the_time_of_an_all_reduce_is_predicted_on_clusters_too(world: RunWorld)
     planned = plan_pods(pod_job(), [entry])
     assert planned.bandwidth_gb_s == entry["bandwidth"]["busbw_gb_s"] == 386.56
     assert planned.reference == {"island": "lab", "outcome": "pass", "lane": "A"}
-
-
-def test_a_damaged_file_costs_a_warning_and_nothing_else(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "fabric.json").write_text('{"islands": {"torn": 1}}')
-    planned = network.plan_hosts_network(pod_job(), ["a", "b"], network.read_verdicts(tmp_path))
-    assert planned.verdict is None and planned.environment == {} and "damaged" in planned.warnings[0]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the verdicts on the network (``fabric.json``) mean for a job: refusals, warnings, the variables of each node.
+"""What the verdicts on the network mean for a job: refusals, warnings, the variables of each node.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -10,17 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import pathlib
 import typing as t
 
-from ....module_utils._model import fabric_gate, harmful_variables, job_backends, node_environment
-from ....module_utils._model.fabric_gate import VerdictRecord
-from ....module_utils._model.job import Job
-from ....module_utils._model.node_environment import Environment
-from ....module_utils._model.run_record import SCHEMA
-from ....module_utils._node import files
-
-_FILE = "fabric.json"
+from . import fabric_gate, harmful_variables, job_backends, node_environment
+from .fabric_gate import VerdictRecord
+from .job import Job
+from .node_environment import Environment
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,13 +53,6 @@ class NetworkPlan:
         return tuple(f"network variables of {item.describe()}" for item in classes)
 
 
-def read_verdicts(folder: pathlib.Path) -> list[t.Any]:
-    """Return the entries of a folder's ``fabric.json``, readable or not; empty without a file."""
-    document = files.read_json(folder / _FILE)
-    entries = document.get("islands", []) if isinstance(document, dict) else (document or [])
-    return entries if isinstance(entries, list) else [entries]
-
-
 def plan_hosts_network(
     job: Job, hosts: t.Sequence[str], entries: t.Sequence[t.Any], given: t.Mapping[str, Environment] | None = None
 ) -> NetworkPlan:
@@ -77,12 +65,14 @@ def plan_hosts_network(
     gate = fabric_gate.judge_fabric(job, hosts, entries)
     known = given if given is not None else node_environment.read_environment(gate.verdict or {})
     own = {name: known[name] for name in hosts if name in known}
-    return NetworkPlan(
-        (gate.verdict,) if gate.verdict else (),
-        (*gate.warnings, *_warn(job, [gate.verdict] if gate.verdict else [], own)),
-        node_environment.select_variables(own, job.env, own_network=True, rdma=True),
-        gate.bandwidth_gb_s,
+    verdicts = (gate.verdict,) if gate.verdict else ()
+    environment = node_environment.select_variables(own, job.env, own_network=True, rdma=True)
+    warnings = (
+        *gate.warnings,
+        *node_environment.list_overridden(own, job.env),
+        *harmful_variables.warn_of_variables(job.env, rdma=_has_rdma(verdicts)),
     )
+    return NetworkPlan(verdicts, warnings, environment, gate.bandwidth_gb_s)
 
 
 def plan_cluster_network(
@@ -103,30 +93,24 @@ def plan_cluster_network(
     :param rdma: whether pods get RDMA devices.
     :param one_island: whether all pods of the job are placed to one island.
     """
-    if job.nodes < 2:
-        return NetworkPlan(warnings=harmful_variables.warn_of_variables(job.env, rdma=None))
-    verdicts = _select_verdicts(entries, nodes, islands)
-    known = given if given is not None else _read_environments(verdicts, nodes)
+    # A single pod needs no network: no verdict matters to it.
+    verdicts = _select_verdicts(entries, nodes, islands) if job.nodes > 1 else []
+    known = {} if job.nodes < 2 else given if given is not None else _read_environments(verdicts, nodes)
     covered = {name for entry in verdicts for name in entry["nodes"]}
     single = one_island or (len(verdicts) == 1 and covered >= set(nodes))
+    rdma_proven, bandwidth = _has_rdma(verdicts), _find_lowest_rate(verdicts)
     find_file = functools.partial(job_backends.find_in_pod, job)
-    return NetworkPlan(
-        tuple(verdicts),
-        (
-            *(line for entry in verdicts for line in fabric_gate.warn_of_verdict(entry)),
-            *_warn(job, verdicts, known),
-            *node_environment.list_missing_files(known, job.env, find_file),
-        ),
-        node_environment.select_variables(
-            known,
-            job.env,
-            own_network=job.placement.network_mode == "host",
-            rdma=rdma,
-            one_island=single,
-            find_file=find_file,
-        ),
-        _find_lowest_rate(verdicts),
+    own_network = job.placement.network_mode == "host"
+    environment = node_environment.select_variables(
+        known, job.env, own_network=own_network, rdma=rdma, one_island=single, find_file=find_file
     )
+    warnings = (
+        *(line for entry in verdicts for line in fabric_gate.warn_of_verdict(entry)),
+        *node_environment.list_missing_files(known, job.env, find_file),
+        *node_environment.list_overridden(known, job.env),
+        *harmful_variables.warn_of_variables(job.env, rdma=rdma_proven),
+    )
+    return NetworkPlan(tuple(verdicts), warnings, environment, bandwidth)
 
 
 def _select_verdicts(
@@ -152,16 +136,6 @@ def _find_lowest_rate(verdicts: t.Sequence[VerdictRecord]) -> float | None:
     return min(known) if known and len(known) == len(rates) else None
 
 
-def write_verdict(folder: pathlib.Path, plan: NetworkPlan) -> None:
-    """Keep the verdict in the run's folder, where its report looks for it, once it is known which one it is."""
-    if plan.verdict:
-        files.write_json(folder / _FILE, {"schema": SCHEMA, "islands": [dict(plan.verdict)]})
-
-
-def _warn(job: Job, verdicts: t.Sequence[VerdictRecord], known: t.Mapping[str, Environment]) -> tuple[str, ...]:
-    """Return warnings about the job's own variables of NCCL."""
-    rdma = any(entry.get("lane") in ("A", "B") for entry in verdicts) if verdicts else None
-    return (
-        *harmful_variables.warn_of_variables(job.env, rdma=rdma),
-        *node_environment.list_overridden(known, job.env),
-    )
+def _has_rdma(verdicts: t.Sequence[VerdictRecord]) -> bool | None:
+    """Return whether the verdicts found RDMA, None where there is none."""
+    return any(entry.get("lane") in ("A", "B") for entry in verdicts) if verdicts else None

@@ -1,0 +1,45 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a supervisor does beside the launcher that it watches: checkpoints, usage, and what carries the ranks' traffic.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+# pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+from . import checkpoint_care, rank_transport, usage
+
+
+class UnitCare:
+    """Cares for one unit as its specification asks (see ``host_units.py`` for its fields)."""
+
+    def __init__(self, spec: t.Mapping[str, t.Any]) -> None:
+        run, self._node = pathlib.Path(spec["events"]).parent, str(spec["node"])
+        self._usage = pathlib.Path(spec["usage"]) if spec.get("usage") else None
+        self._sampler = usage.Sampler()
+        self._transport = rank_transport.TransportRecorder(run, self._node)
+        self._checkpoints = checkpoint_care.CheckpointCare(spec.get("checkpoints") or {}, run, self._node)
+
+    def begin(self) -> None:
+        """Begin to care for checkpoints, unless that has begun before."""
+        self._checkpoints.start()
+
+    def record(self) -> None:
+        """Record usage and transport, as far as it is time for that."""
+        if self._usage:
+            self._sampler.write(self._usage, self._node)
+            self._transport.update()
+
+    def record_last(self) -> None:
+        """Record the transport at once: the ranks have ended."""
+        if self._usage:
+            self._transport.update(last=True)
+
+    def close(self, within_s: float | None, beat: t.Callable[[], None]) -> None:
+        """Store the last checkpoint (see ``CheckpointCare.close``)."""
+        self._checkpoints.close(within_s, beat)

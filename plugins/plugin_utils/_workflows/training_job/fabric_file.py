@@ -1,0 +1,31 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The verdicts on the network, ``fabric.json``: those of a cluster are read, a run keeps the one on its nodes.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+from ....module_utils._model.network_plan import NetworkPlan
+from ....module_utils._model.run_record import SCHEMA
+from ....module_utils._node import files
+
+_FILE = "fabric.json"
+
+
+def read_verdicts(folder: pathlib.Path) -> list[t.Any]:
+    """Return the entries of a folder's ``fabric.json``, readable or not; empty without a file."""
+    document = files.read_json(folder / _FILE)
+    entries = document.get("islands", []) if isinstance(document, dict) else (document or [])
+    return entries if isinstance(entries, list) else [entries]
+
+
+def write_verdict(folder: pathlib.Path, plan: NetworkPlan) -> None:
+    """Keep the verdict in the run's folder, where its report looks for it, once it is known which one it is."""
+    if plan.verdict:
+        files.write_json(folder / _FILE, {"schema": SCHEMA, "islands": [dict(plan.verdict)]})
