@@ -49,6 +49,17 @@ def default_version(name: str) -> str:
     return str(json.loads(_DATA.read_text())["defaults"][name])
 
 
+@functools.cache
+def only_named() -> frozenset[str]:
+    """Return the programs that a bundle has only when it is asked for them: they are one choice of several."""
+    return frozenset(json.loads(_DATA.read_text())["only_named"])
+
+
+def image(name: str) -> Download:
+    """Return an image by its full name and tag, with the digest of its index where upstream's is at hand."""
+    return Download("image", name, "any", "index", "", str(json.loads(_DATA.read_text())["images"].get(name, "")))
+
+
 def find(name: str, version: str, architecture: str, file: str = "") -> Download:
     """Return the entry of a program; of a version that the data file does not have it is made from one that it has.
 
