@@ -9,13 +9,14 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import posixpath
+import re
 import typing as t
 
 from .errors import InputError
 from .launchers import LAUNCHERS, TORCHRUN_FAMILY
 
 if t.TYPE_CHECKING:
-    from .job import Job, Mount
+    from .job import Job, Mount, SecretRef
 
 Backend = t.Literal["hosts", "kubernetes"]
 UnsupportedOption = tuple[str, t.Callable[["Job"], bool], str]
@@ -28,6 +29,9 @@ ENGINE_LAUNCHERS: dict[str, tuple[str, ...]] = {
 _ENGINES_WITHOUT_TTL = ("trainjob", "rayjob")
 # Folders of the pod that belong to the collection.
 RESERVED_PATHS = ("/muster", "/proc", "/sys", "/dev")
+# Where pods find a secret without the controller: it never has the value.
+IN_CLUSTER: t.Final = ("kubernetes", "external_secrets")
+_STORE = re.compile(r"(cluster/)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 _NEEDS_KUBERNETES = "needs placement.backend: kubernetes"
 
 
@@ -247,13 +251,7 @@ def _check_elastic(job: Job) -> None:
 
 def _check_secrets(job: Job) -> None:
     for ref in job.secret_refs:
-        if ref.source == "external_secrets":
-            raise InputError(
-                "job.secret_refs.from",
-                f"external_secrets is not available for '{ref.name}': the operator's stores are not read from here",
-                "Let an ExternalSecret make a Secret in the job's namespace, and name that: "
-                "{from: kubernetes, path: SECRET}",
-            )
+        _check_external(ref, job.on_kubernetes)
         if ref.deliver == "registry" and not job.on_kubernetes:
             raise InputError(
                 "job.secret_refs.as",
@@ -269,6 +267,33 @@ def _check_secrets(job: Job) -> None:
                 f"names another namespace for '{ref.name}': pods read the Secrets of their own",
                 "Leave the namespace out, and create the Secret in the job's",
             )
+
+
+def _check_external(ref: SecretRef, on_kubernetes: bool) -> None:
+    """Refuse what External Secrets cannot do, and its options elsewhere."""
+    where = f"job.secret_refs.{ref.name}"
+    if ref.source != "external_secrets":
+        if ref.store:
+            raise InputError(f"{where}.store", f"has no effect with from: {ref.source}", "Leave it out")
+        return
+    if not on_kubernetes:
+        raise InputError(
+            "job.secret_refs.from",
+            f"external_secrets is not possible for '{ref.name}' on plain hosts: the operator is one of a cluster",
+            "Name the service that it reads (from: openbao, vault, …), or run the job on Kubernetes",
+        )
+    if ref.deliver == "registry":
+        raise InputError(
+            f"{where}.as",
+            "registry is not possible with from: external_secrets",
+            "Let an ExternalSecret of your own make a Secret for images, and name it: {from: kubernetes, path: SECRET}",
+        )
+    if not ref.store or not _STORE.fullmatch(ref.store):
+        raise InputError(
+            f"{where}.store",
+            "is required with from: external_secrets" if not ref.store else f"'{ref.store}' is not the name of a store",
+            "Name a SecretStore of the namespace (NAME) or a ClusterSecretStore (cluster/NAME)",
+        )
 
 
 def _check_stores(job: Job) -> None:

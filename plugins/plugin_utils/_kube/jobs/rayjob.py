@@ -18,7 +18,7 @@ from ....module_utils._model import pod_spec
 from ....module_utils._model.pod_spec import PodSpec
 from ..api.kinds import JsonObject, KubeObject
 from . import limit_range, pod_template, quantities, supporting_objects
-from .spec import CONTAINER, ROLE_LABEL, KubePlan, PodTemplate
+from .spec import CONTAINER, ROLE_LABEL, KubePlan, PodTemplate, find_secret
 
 DRIVER, HEAD, WORKER, SUBMITTER = "driver", "head", "worker", "submitter"
 _HEAD_MEMORY = 4 << 30
@@ -113,8 +113,8 @@ def _secret_variables(plan: KubePlan) -> list[JsonObject]:
         if ref.deliver == "file":
             variables.append({"name": f"{ref.name}_FILE", "value": f"{pod_spec.SECRETS_DIR}/{ref.name}"})
         elif ref.deliver == "env":
-            own = ref.source == "kubernetes"
-            source = {"name": ref.path if own else plan.secret, "key": (ref.key or ref.name) if own else ref.name}
+            name, key = find_secret(plan, ref)
+            source = {"name": name, "key": key}
             variables.append({"name": ref.name, "valueFrom": {"secretKeyRef": source}})
     return variables
 

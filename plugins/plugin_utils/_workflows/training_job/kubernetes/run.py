@@ -47,7 +47,7 @@ from ..pod_store import PodStore
 from ..requested import RequestedRun, open_run
 from ..software import add_software
 from ..transport import TransportWatch
-from . import cluster_facts, leader_lease, lease_guard, log_recovery, submit
+from . import cluster_facts, external_secrets, leader_lease, lease_guard, log_recovery, submit
 from . import plan as kubernetes_plan
 from .cluster_facts import ClusterFacts
 from .delete import DELETION_S, delete_run, delete_secret, wait_for_pods
@@ -141,6 +141,7 @@ def _decide(asked: RequestedRun) -> tuple[ClusterRun, drill.Drill | None]:
         if asked.before is None or asked.before.is_ended:
             cluster_identity.require_ledger_cluster(client, home)
     cluster_facts.require_engine(client, job)
+    external_secrets.require(client, job, namespace)
     facts = cluster_facts.read_cluster_facts(client, job, namespace)
     decision = kubernetes_plan.decide(
         client,
@@ -356,6 +357,7 @@ def _conclude(
         delete_secret(client, plan, plan.secret, progress)
     log_recovery.recover_logs(client, plan, follower, told == "done")
     delete_secret(client, plan, plan.pull_secret, progress)
+    external_secrets.delete(client, plan, progress)
     outcome = explain_end(folder, check_attendance(plan.job, follower, outcome), "kubernetes")
     ended = record_end(follower, outcome, record, guard.prices(follower.nodes.values()), follower.ended_at())
     result = add_drill(build_result(ended, folder, changed), follower, ended)
