@@ -101,11 +101,6 @@ _NOT_YET_ANYWHERE: tuple[UnsupportedOption, ...] = (
     ("job.mounts.binding", lambda j: any(m.binding for m in j.mounts), "service bindings"),
     ("job.tracking", lambda j: j.tracking is not None, "service bindings"),
 )
-# Why pods of these engines cannot continue from one checkpoint of a bucket, as those of the others do when they start.
-_NO_STORED_CHECKPOINTS: t.Final = {
-    "mpijob": "the launcher is started again without the workers, which would continue from different ones",
-    "rayjob": "Ray starts and restarts its workers by itself, from the storage that Ray Train has",
-}
 _NOT_YET_ON_HOSTS: tuple[UnsupportedOption, ...] = (("job.mounts", lambda j: bool(j.mounts), "service bindings"),)
 
 
@@ -297,14 +292,26 @@ def _check_external(ref: SecretRef, on_kubernetes: bool) -> None:
 
 
 def _check_stores(job: Job) -> None:
-    why = _NO_STORED_CHECKPOINTS.get(str(job.engine))
-    if why and job.checkpoints.binding is not None:
-        fix = "Name a claim in mounts and a path below it in checkpoints.path, or use engine: jobset"
-        raise InputError("job.checkpoints.binding", f"is not supported by the engine {job.engine}: {why}", fix)
-    for dataset in job.datasets:
-        if job.engine == "rayjob" and dataset.mode == "stream":
-            option = f"job.datasets.{dataset.name}.mode"
-            raise InputError(option, "stream is not supported by the engine rayjob", "Use mode: stage")
+    """Refuse checkpoints in a bucket where not all pods would continue from one of them."""
+    if job.checkpoints.binding is None:
+        return
+    claim = "name a claim in mounts and a path below it in checkpoints.path"
+    if job.engine == "rayjob":
+        raise InputError(
+            "job.checkpoints.binding",
+            "is not supported by the engine rayjob: Ray Train stores checkpoints by itself, and starts its workers "
+            "again from its own storage_path, which must be one place for all of them",
+            f"Give Ray Train the bucket: a dataset with mode: stream brings address and credentials, and "
+            f"RunConfig(storage_path='s3://BUCKET/PREFIX') names it. Or {claim}",
+        )
+    if job.engine == "mpijob" and job.restart.max_crashes:
+        raise InputError(
+            "job.restart.max_crashes",
+            "must be 0 with checkpoints.binding and the engine mpijob: its operator starts the launcher again without "
+            "the workers, which would continue from different checkpoints",
+            f"Set restart: {{max_crashes: 0}}: after a crash the next train starts new workers, and all continue from one "
+            f"checkpoint of the bucket. Or {claim}",
+        )
 
 
 def _check_mounts(job: Job) -> None:

@@ -103,7 +103,7 @@ def _worker_environment(plan: KubePlan, spec: PodSpec) -> dict[str, str]:
     own = {key: value for key, value in spec.env.items() if key.startswith("MUSTER_")}
     user = dict(plan.job.env)
     places = [spec.workdir, *filter(None, [user.pop("PYTHONPATH", "")])]
-    return {**own, **user, "PYTHONPATH": ":".join(places)}
+    return {**own, **plan.stream, **user, "PYTHONPATH": ":".join(places)}
 
 
 def _secret_variables(plan: KubePlan) -> list[JsonObject]:
@@ -116,6 +116,12 @@ def _secret_variables(plan: KubePlan) -> list[JsonObject]:
             name, key = find_secret(plan, ref)
             source = {"name": name, "key": key}
             variables.append({"name": ref.name, "valueFrom": {"secretKeyRef": source}})
+    known = {ref.name for ref in plan.job.secret_refs}
+    for item in plan.pods[DRIVER].secrets:
+        if item["deliver"] == "env" and item["name"] not in known:
+            # Of a store that is streamed: they are in the run's own Secret.
+            source = {"name": plan.secret, "key": item["name"]}
+            variables.append({"name": item["name"], "valueFrom": {"secretKeyRef": source}})
     return variables
 
 

@@ -91,6 +91,7 @@ class KubePlan:
     ``pods``: role -> specification, from the launcher. ``program``: file name -> source of what runs in a pod.
     ``archive``: the code (and staged data) as tar.gz. ``secret``: the Secret with the job's secrets by name.
     ``store_keys``: what else it holds, for object stores. ``external_secret``: the one that External Secrets makes.
+    ``stream``: the variables with which programs read a store themselves, without the credentials.
     ``pull_secret``: the Secret that the run makes for the kubelet; ``pull_secrets``: all that it pulls with.
     ``egress_denied``: a policy of the namespace denies egress.
     ``begun``: Unix seconds of its submission. ``followed``: a controller follows the run and counts its lost nodes.
@@ -108,6 +109,7 @@ class KubePlan:
     fleet: EligibleNodes = EligibleNodes()
     secret: str | None = None
     store_keys: tuple[str, ...] = ()
+    stream: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     external_secret: str | None = None
     pull_secret: str | None = None
     pull_secrets: tuple[str, ...] = ()
