@@ -411,7 +411,7 @@ options:
               - The binding of an object store with a bucket for checkpoints. Complete checkpoints are stored there
                 while the program runs, and fetched before a start on nodes or in pods whose copy is older, torn or
                 missing.
-              - Refused for the engines V(mpijob) and V(rayjob).
+              - With the engine V(mpijob) it requires O(job.restart.max_crashes=0). Refused for V(rayjob).
             type: str
       deepspeed_config:
         description: Content of DeepSpeed's JSON file. Needs O(job.launcher=deepspeed) or O(job.launcher=accelerate).

@@ -17,5 +17,7 @@ from ansible_collections.muster.training.tests.lab.kube import binaries
 def find(name: str) -> pathlib.Path | None:
     """Return a program, None where there is none."""
     lab = binaries.Binaries(podman.cache_home())
-    packed = lab.given is not None and (lab.given / f"{name}.xz").exists()
-    return lab.get(name) if packed or (lab.folder / name).exists() else None
+    if lab.given is not None and (lab.given / f"{name}.xz").exists():
+        return lab.get(name)
+    built = lab.folder / name
+    return built if built.exists() else None

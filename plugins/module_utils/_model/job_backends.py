@@ -309,7 +309,7 @@ def _check_stores(job: Job) -> None:
             "job.restart.max_crashes",
             "must be 0 with checkpoints.binding and the engine mpijob: its operator starts the launcher again without "
             "the workers, which would continue from different checkpoints",
-            f"Set restart: {{max_crashes: 0}}: after a crash the next train starts new workers, and all continue from one "
+            "Set restart: {max_crashes: 0}: after a crash the next train starts new workers, and all continue from one "
             f"checkpoint of the bucket. Or {claim}",
         )
 
