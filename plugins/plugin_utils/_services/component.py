@@ -63,7 +63,7 @@ class BringUp:
 
 
 def no_environment(_site: Site) -> dict[str, str]:
-    """Return no variables: those of a program that is told everything by its command."""
+    """Return no variables: the command of the program says everything."""
     return {}
 
 
@@ -100,14 +100,16 @@ class Component:
     bring_up: t.Callable[[BringUp], bool] | None = None
 
 
-def shared(credentials: Credentials) -> dict[str, str]:
+def drop_controller_keys(credentials: Credentials) -> dict[str, str]:
     """Return the credentials that the machine or the cluster of a service may hold."""
     return {name: value for name, value in credentials.items() if name not in (UNSEAL_KEY, ROOT_TOKEN)}
 
 
 def fingerprint(credentials: Credentials) -> str:
     """Return what tells the keys of one service from those of another; a certificate for other addresses is none."""
-    kept = sorted(f"{name}={value}" for name, value in shared(credentials).items() if not name.startswith("TLS_"))
+    kept = sorted(
+        f"{name}={value}" for name, value in drop_controller_keys(credentials).items() if not name.startswith("TLS_")
+    )
     return hashlib.sha256("\n".join(kept).encode()).hexdigest()
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""MinIO as an object store: one process with one folder. Its project has ended, and who chooses it is told.
+"""MinIO as an object store: one process with one folder. Its project has ended: each deployment warns of that.
 
 The keys are files that its variables name, and its console is off.
 

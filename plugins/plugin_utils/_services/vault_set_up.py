@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A Vault that was started: set up once, unsealed with the key that is kept here, and left alone when it serves.
 
-What Vault makes for itself is kept before the next request: its key for good, its first token until the set-up is done.
+Vault makes a key and a first token. Both are kept before the next request: the key for good, the token until the set-up
+has ended.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -110,7 +111,7 @@ def _finish(order: BringUp) -> bool:
 
 
 def _has_token(client: HttpClient, body: t.Mapping[str, t.Any]) -> bool:
-    """Return whether a token of the set-up is there already; what is no token is written again."""
+    """Return whether a token of the set-up is there already; policies and roles are written again."""
     if "id" not in body:
         return False
     asked = json_request("POST", "/v1/auth/token/lookup", body={"token": body["id"]})

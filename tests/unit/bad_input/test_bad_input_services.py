@@ -66,7 +66,7 @@ ITEMS: t.Final = {
     "Vault that is sealed, and its key is elsewhere": f"{_VAULT}::"
     "test_a_sealed_one_without_its_key_and_an_empty_one_with_a_key_are_refused",
     "Vault whose set-up was cut off": f"{_VAULT}::test_a_set_up_that_was_cut_off_is_ended_by_the_next_run",
-    "cluster without External Secrets": "tests/unit/plugins/plugin_utils/_workflows/training_job/kubernetes/"
+    "cluster without External Secrets": "tests/unit/plugins/plugin_utils/_workflows/training_job/job_secrets/"
     "test_external_secrets.py::test_a_cluster_without_the_operator_is_refused_with_the_way_without_it",
     "store of External Secrets misspelt or not ready": f"{_EXTERNAL}::"
     "test_stores_that_cannot_serve_are_refused_before_anything_is_made",

@@ -23,7 +23,7 @@ from ..._kube.objects import secrets as kube_secrets
 from ..._kube.objects.apply import apply
 from ..._kube.objects.apply_plan import Prune
 from ..._kube.objects.wait import WaitTarget, wait
-from ..._services.component import Site, shared
+from ..._services.component import Site, drop_controller_keys
 from ..shared import deployed
 from ..shared.kube_connection import ReportLine, open_client
 from .deploy import DeployOrder, Result, describe
@@ -183,7 +183,7 @@ class ClusterService:
         site, component = self.site, self.order.component
         files = component.write_files(site, credentials)
         # What the service was made with is kept beside what it reads: a controller that lost its file finds it there.
-        kept = "\n".join(f"{name} = {value}" for name, value in shared(credentials).items())
+        kept = "\n".join(f"{name} = {value}" for name, value in drop_controller_keys(credentials).items())
         labels = {LABEL: self.order.service.name, "app.kubernetes.io/managed-by": "muster.training"}
         meta: t.Any = {"name": self.name, "namespace": self.namespace, "labels": labels}
         secret = kube_secrets.build_secret(meta, "Opaque", {**files, _KEPT: kept}, {})

@@ -27,8 +27,8 @@ from ...._kube.placement.node_fit import find_rdma_resource, judge_nodes
 from ...._kube.placement.volume_claims import check_volumes
 from ...._launch import registry
 from .. import source as code_source
+from ..job_secrets import external_secrets
 from ..network import NetworkPlan, plan_cluster_network
-from . import external_secrets
 from .cluster_facts import ClusterFacts, settle_network, uses_kueue
 
 

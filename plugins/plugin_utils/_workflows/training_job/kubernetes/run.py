@@ -32,6 +32,7 @@ from .. import source as code_source
 from ..announce import announce
 from ..explain import explain_end
 from ..follower import Follower, RunOutcome
+from ..job_secrets import external_secrets
 from ..job_secrets import leases as secret_leases
 from ..job_secrets import values as secrets
 from ..network import NetworkPlan
@@ -47,7 +48,7 @@ from ..pod_store import PodStore
 from ..requested import RequestedRun, open_run
 from ..software import add_software
 from ..transport import TransportWatch
-from . import cluster_facts, external_secrets, leader_lease, lease_guard, log_recovery, submit
+from . import cluster_facts, leader_lease, lease_guard, log_recovery, submit
 from . import plan as kubernetes_plan
 from .cluster_facts import ClusterFacts
 from .delete import DELETION_S, delete_run, delete_secret, wait_for_pods

@@ -38,8 +38,9 @@ from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
 from .. import changes, pod_store
 from .. import source as code_source
+from ..job_secrets import external_secrets
 from ..job_secrets import values as secrets
-from . import external_secrets, network_preflight
+from . import network_preflight
 from . import plan as kubernetes_plan
 from .delete import delete_secret
 

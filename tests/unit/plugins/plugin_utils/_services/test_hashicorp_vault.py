@@ -27,7 +27,7 @@ def test_the_settings_hold_no_secret_and_no_seal() -> None:
 def test_what_vault_makes_stays_on_the_controller() -> None:
     made = hashicorp_vault.make_credentials()
     with_key = {**made, component.UNSEAL_KEY: "k" * 44, component.ROOT_TOKEN: "r" * 28}
-    assert component.shared(with_key) == made
+    assert component.drop_controller_keys(with_key) == made
     assert component.fingerprint(with_key) == component.fingerprint(made)
 
 

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import KubePlan, find_secret
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.job_secrets import (
     external_secrets,
 )
 from ansible_collections.muster.training.tests.support.run_world import Said
