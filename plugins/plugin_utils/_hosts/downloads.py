@@ -80,8 +80,10 @@ def find(name: str, version: str, architecture: str, file: str = "") -> Download
 
 
 def bundle_path(download: Download) -> str:
-    """Return where a file is in a bundle: files of several programs have one name."""
-    return f"{download.name}/{download.version}/{download.file}"
+    """Return where a file is in a bundle: files of several programs, or of several architectures, have one name."""
+    files = [item.file for item in entries() if item.name == download.name]
+    folder = f"/{download.architecture}" if len(set(files)) < len(files) else ""
+    return f"{download.name}/{download.version}{folder}/{download.file}"
 
 
 def locate(download: Download, source: str, base: pathlib.Path) -> str | pathlib.Path:
