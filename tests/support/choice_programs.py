@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Programs of services that no package has: MinIO and Vault, built from their Go modules where somebody has done so.
 
-They are looked for in the lab's programs and its cache, and never built for a test: each takes ten minutes.
+They are looked for in the lab's programs and its cache, and never built for a test: MinIO takes ten minutes, Vault half an hour.
 """
 
 from __future__ import annotations
