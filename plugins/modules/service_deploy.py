@@ -24,6 +24,9 @@ options:
       - One entry of C(muster_services), with C(mode=deploy) and C(deploy). The guide to services lists all keys.
       - With C(deploy.tls) an object store serves HTTPS with a certificate of its own; the default is HTTP. OpenBao
         always serves HTTPS.
+      - C(provider) chooses the program. For C(object_store) it is C(seaweedfs), C(rustfs) or C(minio), whose project
+        has ended. For C(secrets) it is C(openbao) or C(vault), whose key is kept on the controller, and which is sealed
+        after each start until this module runs again.
       - With C(state=absent) what was made is removed. What the service stores stays, with its credentials, unless
         C(deploy.delete_data) is set.
     type: raw

@@ -243,21 +243,23 @@ options:
               - V(aws_secrets_manager) is read on the controller with C(botocore), V(infisical) by its API.
               - V(kubernetes) names a Secret. On Kubernetes it is one of the job's namespace, which pods read. On plain
                 hosts the controller reads it.
-              - V(external_secrets) is refused. Let an ExternalSecret make a Secret, and name that.
+              - V(external_secrets) has the operator External Secrets read it in the cluster, by
+                O(job.secret_refs[].store). The controller never has the value. Kubernetes only.
             type: str
             choices: [env, file, vault, openbao, aws_secrets_manager, infisical, kubernetes, external_secrets]
             required: true
           path:
             description:
               - The file with V(file), the name of the Secret with V(kubernetes), C(MOUNT/PATH) with V(vault) and
-                V(openbao), the name or ARN with V(aws_secrets_manager), and C(PROJECT/ENVIRONMENT/FOLDER) with
-                V(infisical).
+                V(openbao), the name or ARN with V(aws_secrets_manager), C(PROJECT/ENVIRONMENT/FOLDER) with
+                V(infisical), and the C(remoteRef.key) of the store with V(external_secrets).
             type: str
           key:
             description:
               - The variable on the controller with V(env), and the key at the path with services. A secret of AWS has
                 keys when it is a JSON object.
-              - The default is O(job.secret_refs[].name).
+              - The default is O(job.secret_refs[].name). With V(external_secrets) it is the C(remoteRef.property), and
+                without it the whole value is taken.
             type: str
           as:
             description:
@@ -270,6 +272,11 @@ options:
             default: env
           binding:
             description: The binding of the service that is asked.
+            type: str
+          store:
+            description:
+              - With V(external_secrets), the store by which the operator reads. V(NAME) is a SecretStore of the
+                namespace, V(cluster/NAME) a ClusterSecretStore.
             type: str
       datasets:
         description: Data for the program, which finds it in the variable C(MUSTER_DATASET_NAME).
@@ -404,7 +411,7 @@ options:
               - The binding of an object store with a bucket for checkpoints. Complete checkpoints are stored there
                 while the program runs, and fetched before a start on nodes or in pods whose copy is older, torn or
                 missing.
-              - Refused for the engines V(mpijob) and V(rayjob).
+              - With the engine V(mpijob) it requires O(job.restart.max_crashes=0). Refused for V(rayjob).
             type: str
       deepspeed_config:
         description: Content of DeepSpeed's JSON file. Needs O(job.launcher=deepspeed) or O(job.launcher=accelerate).

@@ -21,8 +21,13 @@ import urllib.error
 import urllib.request
 
 from ansible_collections.muster.training.plugins.plugin_utils._services import own_certificate
-from ansible_collections.muster.training.plugins.plugin_utils._services.component import TLS_CERTIFICATE, TLS_KEY, Site
-from ansible_collections.muster.training.plugins.plugin_utils._services.seaweedfs import COMPONENT
+from ansible_collections.muster.training.plugins.plugin_utils._services import seaweedfs as seaweedfs_component
+from ansible_collections.muster.training.plugins.plugin_utils._services.component import (
+    TLS_CERTIFICATE,
+    TLS_KEY,
+    Component,
+    Site,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import deployed
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.tests.e2e.playbook_world import LIMIT_S, Play, Result, World
@@ -176,9 +181,16 @@ def seaweedfs(root: pathlib.Path, buckets: str = "ckpt,data") -> t.Iterator[Stor
         process.wait()
 
 
+def deployed_seaweedfs(world: ServiceWorld, scheme: str = "http") -> contextlib.AbstractContextManager[list[str]]:
+    """Run SeaweedFS as it is deployed, as the service own; its credentials are yielded."""
+    return deployed_store(world, seaweedfs_component.COMPONENT, pathlib.Path(services_python()).parent / "weed", scheme)
+
+
 @contextlib.contextmanager
-def deployed_seaweedfs(world: ServiceWorld, scheme: str = "http") -> t.Iterator[list[str]]:
-    """Run SeaweedFS as it is deployed, as the service own; yield its credentials."""
+def deployed_store(
+    world: ServiceWorld, component: Component, program: pathlib.Path, scheme: str
+) -> t.Iterator[list[str]]:
+    """Run a store as it is deployed, as the service own; yield its credentials."""
     root = world.root / "own"
     for name in ("data", "files"):
         (root / name).mkdir(parents=True)
@@ -186,17 +198,19 @@ def deployed_seaweedfs(world: ServiceWorld, scheme: str = "http") -> t.Iterator[
     site = Site("own", f"{scheme}://127.0.0.1:{port}", "127.0.0.1", port, str(root / "data"), str(root / "files"))
     pair = own_certificate.make("own") if scheme == "https" else []
     texts = zip((TLS_KEY, TLS_CERTIFICATE), pair, strict=False)
-    made = COMPONENT.make_credentials() | {name: base64.b64encode(text.encode()).decode() for name, text in texts}
-    for name, text in COMPONENT.write_files(site, made).items():
+    made = component.make_credentials() | {name: base64.b64encode(text.encode()).decode() for name, text in texts}
+    for name, text in component.write_files(site, made).items():
         (root / "files" / name).write_text(text)
     home = StateHome({"path": str(world.state)}, "local")
     deployed.write_credentials(home, "own", made)
-    deployed.write_deployed(home, "own", {"endpoint": site.endpoint, "backend": "hosts", "place": {}})
-    weed = str(pathlib.Path(services_python()).parent / COMPONENT.member)
+    deployed.write_deployed(
+        home, "own", {"provider": component.provider, "endpoint": site.endpoint, "backend": "hosts", "place": {}}
+    )
+    argv, variables = [str(program), *component.command(site)], component.environment(site)
     with (root / "weed.log").open("wb") as log:
-        process = subprocess.Popen([weed, *COMPONENT.command(site)], cwd=root, stdout=log, stderr=log, env={})
+        process = subprocess.Popen(argv, cwd=root, stdout=log, stderr=log, env=variables)
     try:
-        wait_for(f"{site.endpoint}{COMPONENT.ready}", process, root / "weed.log", ca=pair[1:])
+        wait_for(f"{site.endpoint}{component.ready}", process, root / "weed.log", ca=pair[1:])
         yield list(made.values())
     finally:
         process.kill()

@@ -39,7 +39,11 @@ def holders(world: World, value: str) -> list[pathlib.Path]:
         ({"from": "env", "key": "API_KEY"}, {"API_KEY": SHORT}, ("is shorter than 8 characters",)),
         ({"from": "file", "path": "/nowhere/key"}, {}, ("cannot read /nowhere/key", "No such file")),
         ({"from": "file", "path": "/dev/null"}, {}, ("is empty", "Write the secret to /dev/null")),
-        ({"from": "external_secrets", "path": "x"}, {}, ("job.secret_refs.from", "external_secrets is not available")),
+        (
+            {"from": "external_secrets", "path": "x"},
+            {},
+            ("job.secret_refs.from", "is not possible for 'TOKEN' on plain hosts"),
+        ),
         ({"from": "env", "as": "registry"}, {}, ("job.secret_refs.as", "where no containers are run")),
     ],
     ids=["unset", "empty", "short", "no file", "empty file", "operator", "registry on hosts"],

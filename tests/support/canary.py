@@ -117,6 +117,8 @@ _PODS = "tests/lab/test_kube_secrets.py::test_a_token_from_openbao_is_read_by_po
 _CLUSTER = "tests/lab/test_kube_secrets.py::test_it_is_deployed_in_the_cluster_and_again_with_no_write"
 _TAILNET = "tests/e2e/test_renting_secrets.py::test_keys_of_a_tailnet_are_in_their_file_only"
 _MODULES = "tests/kube_api/test_modules.py::test_the_life_of_a_secret"
+_CHOICES = "tests/kube_api/test_service_choices.py::test_a_choice_is_made_in_a_cluster_once"
+_VAULT = "tests/e2e/test_service_choices.py::test_vault_is_set_up_once_and_unsealed_after_each_start"
 HOLDERS: t.Final = {
     "module_utils/_secrets/auth.py": _RENT,
     "module_utils/_secrets/scrubber.py": _RENT,
@@ -128,12 +130,17 @@ HOLDERS: t.Final = {
     "plugin_utils/_kube/objects/secrets.py": _MODULES,
     "plugin_utils/_providers/tailscale/client.py": _TAILNET,
     "plugin_utils/_services/aws_secrets.py": _SOURCES,
+    "plugin_utils/_services/component.py": _CHOICES,
+    "plugin_utils/_services/hashicorp_vault.py": _VAULT,
     "plugin_utils/_services/infisical.py": _SOURCES,
+    "plugin_utils/_services/minio.py": _CHOICES,
     "plugin_utils/_services/openbao.py": _SETUP,
+    "plugin_utils/_services/rustfs.py": _CHOICES,
     "plugin_utils/_services/s3_addresses.py": _BAO,
     "plugin_utils/_services/s3_state.py": "tests/e2e/test_stored_state.py",
     "plugin_utils/_services/seaweedfs.py": "tests/lab/test_object_store.py",
     "plugin_utils/_services/vault.py": _BAO,
+    "plugin_utils/_services/vault_set_up.py": _VAULT,
     "plugin_utils/_workflows/k3s_node/node.py": "tests/lab/test_k3s_cluster.py",
     "plugin_utils/_workflows/k3s_node/tokens.py": "tests/lab/test_k3s_cluster.py",
     "plugin_utils/_workflows/kubeconfig.py": "tests/kube_api/test_access.py",

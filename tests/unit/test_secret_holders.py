@@ -15,7 +15,9 @@ from ansible_collections.muster.training.tools.tree import project_files
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What hands out the text of a secret, or makes or reads one.
-TOUCHES = re.compile(r"\.reveal\(\)|\bremember\(|\bregister_secret\(|\bmake_credentials\(|\bread_credentials\(")
+TOUCHES = re.compile(
+    r"\.reveal\(\)|\bremember\(|\bregister_secret\(|\bmake_credentials\(|\bmake_keys\b|\bread_credentials\("
+)
 
 
 def holders() -> set[str]:

@@ -82,7 +82,8 @@ class SecretRef:
     """A secret by reference. For ``env``, ``key`` is the variable on the controller; for ``file``, ``path``.
 
     For services, ``path`` is the place there, ``key`` the key in it, and ``binding`` the service that is asked. For
-    ``kubernetes`` the path is the name of a Secret, on Kubernetes one in the job's namespace.
+    ``kubernetes`` the path is the name of a Secret, on Kubernetes one in the job's namespace. ``store`` is the store by
+    which External Secrets reads it: ``NAME`` in that namespace, or ``cluster/NAME``.
     """
 
     name: str = f.field(f.text)
@@ -91,6 +92,7 @@ class SecretRef:
     key: str | None = f.field(f.text, None)
     deliver: str = f.field(f.choice("env", "file", "registry"), "env", key="as")
     binding: str | None = f.field(f.text, None)
+    store: str | None = f.field(f.text, None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -381,7 +383,7 @@ def _check_secret_names(job: Job) -> None:
             ) from None
         if names.count(ref.name) > 1:
             raise InputError("job.secret_refs", f"'{ref.name}' is listed twice")
-        if ref.binding and ref.source in ("env", "file", "kubernetes"):
+        if ref.binding and ref.source in ("env", "file", "kubernetes", "external_secrets"):
             raise InputError(
                 f"job.secret_refs.{ref.name}.binding", f"has no effect with from: {ref.source}", "Leave it out"
             )

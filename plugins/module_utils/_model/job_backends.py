@@ -9,13 +9,14 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import posixpath
+import re
 import typing as t
 
 from .errors import InputError
 from .launchers import LAUNCHERS, TORCHRUN_FAMILY
 
 if t.TYPE_CHECKING:
-    from .job import Job, Mount
+    from .job import Job, Mount, SecretRef
 
 Backend = t.Literal["hosts", "kubernetes"]
 UnsupportedOption = tuple[str, t.Callable[["Job"], bool], str]
@@ -28,6 +29,9 @@ ENGINE_LAUNCHERS: dict[str, tuple[str, ...]] = {
 _ENGINES_WITHOUT_TTL = ("trainjob", "rayjob")
 # Folders of the pod that belong to the collection.
 RESERVED_PATHS = ("/muster", "/proc", "/sys", "/dev")
+# Where pods find a secret without the controller: it never has the value.
+IN_CLUSTER: t.Final = ("kubernetes", "external_secrets")
+_STORE = re.compile(r"(cluster/)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 _NEEDS_KUBERNETES = "needs placement.backend: kubernetes"
 
 
@@ -97,11 +101,6 @@ _NOT_YET_ANYWHERE: tuple[UnsupportedOption, ...] = (
     ("job.mounts.binding", lambda j: any(m.binding for m in j.mounts), "service bindings"),
     ("job.tracking", lambda j: j.tracking is not None, "service bindings"),
 )
-# Why pods of these engines cannot continue from one checkpoint of a bucket, as those of the others do when they start.
-_NO_STORED_CHECKPOINTS: t.Final = {
-    "mpijob": "the launcher is started again without the workers, which would continue from different ones",
-    "rayjob": "Ray starts and restarts its workers by itself, from the storage that Ray Train has",
-}
 _NOT_YET_ON_HOSTS: tuple[UnsupportedOption, ...] = (("job.mounts", lambda j: bool(j.mounts), "service bindings"),)
 
 
@@ -247,13 +246,7 @@ def _check_elastic(job: Job) -> None:
 
 def _check_secrets(job: Job) -> None:
     for ref in job.secret_refs:
-        if ref.source == "external_secrets":
-            raise InputError(
-                "job.secret_refs.from",
-                f"external_secrets is not available for '{ref.name}': the operator's stores are not read from here",
-                "Let an ExternalSecret make a Secret in the job's namespace, and name that: "
-                "{from: kubernetes, path: SECRET}",
-            )
+        _check_external(ref, job.on_kubernetes)
         if ref.deliver == "registry" and not job.on_kubernetes:
             raise InputError(
                 "job.secret_refs.as",
@@ -271,15 +264,54 @@ def _check_secrets(job: Job) -> None:
             )
 
 
+def _check_external(ref: SecretRef, on_kubernetes: bool) -> None:
+    """Refuse what External Secrets cannot do, and its options elsewhere."""
+    where = f"job.secret_refs.{ref.name}"
+    if ref.source != "external_secrets":
+        if ref.store:
+            raise InputError(f"{where}.store", f"has no effect with from: {ref.source}", "Leave it out")
+        return
+    if not on_kubernetes:
+        raise InputError(
+            "job.secret_refs.from",
+            f"external_secrets is not possible for '{ref.name}' on plain hosts: the operator is one of a cluster",
+            "Name the service that it reads (from: openbao, vault, …), or run the job on Kubernetes",
+        )
+    if ref.deliver == "registry":
+        raise InputError(
+            f"{where}.as",
+            "registry is not possible with from: external_secrets",
+            "Let an ExternalSecret of your own make a Secret for images, and name it: {from: kubernetes, path: SECRET}",
+        )
+    if not ref.store or not _STORE.fullmatch(ref.store):
+        raise InputError(
+            f"{where}.store",
+            "is required with from: external_secrets" if not ref.store else f"'{ref.store}' is not the name of a store",
+            "Name a SecretStore of the namespace (NAME) or a ClusterSecretStore (cluster/NAME)",
+        )
+
+
 def _check_stores(job: Job) -> None:
-    why = _NO_STORED_CHECKPOINTS.get(str(job.engine))
-    if why and job.checkpoints.binding is not None:
-        fix = "Name a claim in mounts and a path below it in checkpoints.path, or use engine: jobset"
-        raise InputError("job.checkpoints.binding", f"is not supported by the engine {job.engine}: {why}", fix)
-    for dataset in job.datasets:
-        if job.engine == "rayjob" and dataset.mode == "stream":
-            option = f"job.datasets.{dataset.name}.mode"
-            raise InputError(option, "stream is not supported by the engine rayjob", "Use mode: stage")
+    """Refuse checkpoints in a bucket where not all pods would continue from one of them."""
+    if job.checkpoints.binding is None:
+        return
+    claim = "name a claim in mounts and a path below it in checkpoints.path"
+    if job.engine == "rayjob":
+        raise InputError(
+            "job.checkpoints.binding",
+            "is not supported by the engine rayjob: Ray Train stores checkpoints by itself, and starts its workers "
+            "again from its own storage_path, which must be one place for all of them",
+            f"Give Ray Train the bucket: a dataset with mode: stream brings address and credentials, and "
+            f"RunConfig(storage_path='s3://BUCKET/PREFIX') names it. Or {claim}",
+        )
+    if job.engine == "mpijob" and job.restart.max_crashes:
+        raise InputError(
+            "job.restart.max_crashes",
+            "must be 0 with checkpoints.binding and the engine mpijob: its operator starts the launcher again without "
+            "the workers, which would continue from different checkpoints",
+            "Set restart: {max_crashes: 0}: after a crash the next train starts new workers, and all continue from one "
+            f"checkpoint of the bucket. Or {claim}",
+        )
 
 
 def _check_mounts(job: Job) -> None:

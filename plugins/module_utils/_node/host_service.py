@@ -130,7 +130,7 @@ def _find_problem(ready: t.Mapping[str, t.Any]) -> str | None:
         trusted = ssl.create_default_context(cadata=ready.get("ca"))
         connection = http.client.HTTPSConnection(host, port, timeout=2, context=trusted)
     try:
-        connection.request("GET", parts.path or "/")
+        connection.request("GET", f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}")
         status = connection.getresponse().status
     except (OSError, http.client.HTTPException) as exc:
         return f"{ready['url']} does not answer ({exc})"

@@ -12,14 +12,17 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
+import itertools
 import os
 import pathlib
 import tarfile
 import time
 import typing as t
 import urllib.request
+import zipfile
 import zlib
 
 from . import files
@@ -208,21 +211,46 @@ def part_of(path: str, root: str = "/") -> pathlib.Path:
 
 
 def _unpack(archive: pathlib.Path, member: str, place: pathlib.Path) -> pathlib.Path:
-    """Copy the member of a tar archive with this file name beside its place.
+    """Copy the member of a tar or zip archive with this file name beside its place.
 
     :raises OSError: when the archive has none.
     """
     part = place.with_name(f".{place.name}.part")
+    read = _read_zip if zipfile.is_zipfile(archive) else _read_tar
+    with contextlib.closing(read(archive, member)) as chunks:
+        first = next(chunks, None)
+        if first is None:
+            raise OSError(f"{archive.name.removeprefix('.').removesuffix('.part')} has no file {member}")
+        with part.open("wb") as target:
+            target.writelines(itertools.chain((first,), chunks))
+    return part
+
+
+def _read_tar(archive: pathlib.Path, member: str) -> t.Generator[bytes, None, None]:
     with tarfile.open(archive) as packed:
         for item in packed:
-            if item.isfile() and pathlib.PurePosixPath(item.name).name == member:
-                content = packed.extractfile(item)
-                if content is not None:
-                    with content, part.open("wb") as target:
-                        while data := content.read(_CHUNK):
-                            target.write(data)
-                    return part
-    raise OSError(f"{archive.name.removeprefix('.').removesuffix('.part')} has no file {member}")
+            content = packed.extractfile(item) if item.isfile() and _is_named(item.name, member) else None
+            if content is not None:
+                with content:
+                    yield from _pieces(content)
+                return
+
+
+def _read_zip(archive: pathlib.Path, member: str) -> t.Generator[bytes, None, None]:
+    with zipfile.ZipFile(archive) as packed:
+        for item in packed.infolist():
+            if not item.is_dir() and _is_named(item.filename, member):
+                with packed.open(item) as content:
+                    yield from _pieces(content)
+                return
+
+
+def _pieces(content: t.IO[bytes]) -> t.Iterator[bytes]:
+    return iter(lambda: content.read(_CHUNK), b"")
+
+
+def _is_named(path: str, name: str) -> bool:
+    return pathlib.PurePosixPath(path).name == name
 
 
 def _signature(place: pathlib.Path) -> dict[str, t.Any]:

@@ -304,8 +304,10 @@ class PodRunner:
         """Kill the launcher's remaining processes and forward the last lines."""
         processes.kill_marked(self.marker)
         if self.care is not None:
-            # Asked to stop, the pod has seconds left; after its program's end, as long as the store takes bytes.
-            self.care.close(_REPORT_S / 2 if self.stopping else None, self._forward_records)
+            # Asked to stop, the pod has seconds left; after its program's end, as long as the store takes bytes. A
+            # worker of MPI is stopped when all ranks have ended: what they had for saving is left.
+            left = float(self.spec["grace_s"]) if self.spec.get("ssh") else _REPORT_S / 2
+            self.care.close(left if self.stopping else None, self._forward_records)
         problem = self.attendance.finish() if self.attendance is not None else ""
         if problem:
             self.output.say(f"Ray Train did not report its workers: {problem}")

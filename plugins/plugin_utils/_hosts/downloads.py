@@ -49,6 +49,17 @@ def default_version(name: str) -> str:
     return str(json.loads(_DATA.read_text())["defaults"][name])
 
 
+@functools.cache
+def only_named() -> frozenset[str]:
+    """Return the programs that a bundle has only when it is asked for them: they are one choice of several."""
+    return frozenset(json.loads(_DATA.read_text())["only_named"])
+
+
+def image(name: str) -> Download:
+    """Return an image by its full name and tag, with the digest of its index where upstream's is at hand."""
+    return Download("image", name, "any", "index", "", str(json.loads(_DATA.read_text())["images"].get(name, "")))
+
+
 def find(name: str, version: str, architecture: str, file: str = "") -> Download:
     """Return the entry of a program; of a version that the data file does not have it is made from one that it has.
 
@@ -69,8 +80,10 @@ def find(name: str, version: str, architecture: str, file: str = "") -> Download
 
 
 def bundle_path(download: Download) -> str:
-    """Return where a file is in a bundle: files of several programs have one name."""
-    return f"{download.name}/{download.version}/{download.file}"
+    """Return where a file is in a bundle: files of several programs, or of several architectures, have one name."""
+    files = [item.file for item in entries() if item.name == download.name]
+    folder = f"/{download.architecture}" if len(set(files)) < len(files) else ""
+    return f"{download.name}/{download.version}{folder}/{download.file}"
 
 
 def locate(download: Download, source: str, base: pathlib.Path) -> str | pathlib.Path:

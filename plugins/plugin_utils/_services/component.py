@@ -20,8 +20,13 @@ import typing as t
 # The credentials of a service by name, as they are in its file of the state home.
 Credentials = t.Mapping[str, str]
 _TOKEN_BYTES: t.Final = 30
+# The credentials of an object store, by the names that S3's own programs have for them.
+ACCESS: t.Final = "AWS_ACCESS_KEY_ID"
+SECRET: t.Final = "AWS_SECRET_ACCESS_KEY"
 # The credentials of a component that is ``secure``, beside its own: key and certificate (base64), and for what places.
 TLS_KEY, TLS_CERTIFICATE, TLS_PLACES = "TLS_KEY", "TLS_CERTIFICATE", "TLS_PLACES"
+# Made by a service when it is set up, and kept on the controller alone: neither its host nor its cluster has them.
+UNSEAL_KEY, ROOT_TOKEN = "UNSEAL_KEY", "ROOT_TOKEN"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,6 +43,29 @@ class Site:
     data: str
     files: str
 
+    @property
+    def is_secure(self) -> bool:
+        """Whether it serves HTTPS."""
+        return self.endpoint.startswith("https:")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BringUp:
+    """A service that runs and is to serve. ``place``: the file of its credentials, which ``keep`` writes."""
+
+    option: str
+    endpoint: str
+    place: str
+    credentials: t.Callable[[], Credentials]
+    keep: t.Callable[[Credentials], None]
+    check: bool
+    wait_s: int
+
+
+def no_environment(_site: Site) -> dict[str, str]:
+    """Return no variables: the command of the program says everything."""
+    return {}
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Component:
@@ -48,7 +76,9 @@ class Component:
     ``statuses`` when it serves. ``make_credentials`` is called once for each service; ``write_files`` returns files
     with secrets by name; ``command`` are the words behind the program. ``secret_keys``: what a binding's credential is
     called -> its name in the credentials. ``secure``: it always serves HTTPS, with a certificate that is made for its
-    addresses; ``on_node``: in clusters it is reached at its Node's address, from the controller too.
+    addresses; ``on_node``: in clusters it is reached at its Node's address, from the controller too. ``environment``:
+    variables without a secret, for what the command cannot say. ``warning``: what who chooses it should know.
+    ``bring_up``: what the controller does with a program that runs and does not serve by itself.
     """
 
     kind: str
@@ -65,11 +95,21 @@ class Component:
     memory: str = "256Mi"
     secure: bool = False
     on_node: bool = False
+    environment: t.Callable[[Site], dict[str, str]] = no_environment
+    warning: str = ""
+    bring_up: t.Callable[[BringUp], bool] | None = None
+
+
+def drop_controller_keys(credentials: Credentials) -> dict[str, str]:
+    """Return the credentials that the machine or the cluster of a service may hold."""
+    return {name: value for name, value in credentials.items() if name not in (UNSEAL_KEY, ROOT_TOKEN)}
 
 
 def fingerprint(credentials: Credentials) -> str:
     """Return what tells the keys of one service from those of another; a certificate for other addresses is none."""
-    kept = sorted(f"{name}={value}" for name, value in credentials.items() if not name.startswith("TLS_"))
+    kept = sorted(
+        f"{name}={value}" for name, value in drop_controller_keys(credentials).items() if not name.startswith("TLS_")
+    )
     return hashlib.sha256("\n".join(kept).encode()).hexdigest()
 
 
@@ -77,6 +117,24 @@ def certificate_of(credentials: Credentials) -> str | None:
     """Return the certificate that users of a service trust, None for one that serves HTTP."""
     text = credentials.get(TLS_CERTIFICATE)
     return base64.b64decode(text).decode() if text else None
+
+
+def write_listen(site: Site) -> str:
+    """Return address and port as programs take them."""
+    return f"{f'[{site.listen}]' if ':' in site.listen else site.listen}:{site.port}"
+
+
+def tls_files(site: Site, credentials: Credentials, key: str, certificate: str) -> dict[str, str]:
+    """Return the files of key and certificate by these names, none for a service that serves HTTP."""
+    if not site.is_secure:
+        return {}
+    names = {key: TLS_KEY, certificate: TLS_CERTIFICATE}
+    return {name: base64.b64decode(credentials[kept]).decode() for name, kept in names.items()}
+
+
+def make_keys() -> dict[str, str]:
+    """Return a new pair of keys of an object store."""
+    return {ACCESS: f"AK{secrets.token_hex(9).upper()}", SECRET: make_token()}
 
 
 def make_token() -> str:

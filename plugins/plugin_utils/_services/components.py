@@ -11,18 +11,12 @@ from __future__ import annotations
 import typing as t
 
 from ...module_utils._model.errors import InputError
-from . import openbao, seaweedfs
+from . import hashicorp_vault, minio, openbao, rustfs, seaweedfs
 from .component import Component
 
 COMPONENTS: t.Final[dict[str, tuple[Component, ...]]] = {
-    "object_store": (seaweedfs.COMPONENT,),
-    "secrets": (openbao.COMPONENT,),
-}
-# Asked for often; what there is to say of them.
-_REFUSED: t.Final = {
-    "minio": "MinIO is not maintained any more and has no new images. Use seaweedfs, or bind yours",
-    "rustfs": "Install it yourself and use mode: bind",
-    "vault": "Its licence does not allow every use. Use openbao, or bind yours",
+    "object_store": (seaweedfs.COMPONENT, rustfs.COMPONENT, minio.COMPONENT),
+    "secrets": (openbao.COMPONENT, hashicorp_vault.COMPONENT),
 }
 
 
@@ -35,7 +29,7 @@ def find_component(kind: str, provider: str | None, option: str) -> Component:
     found = next((item for item in known if provider in (None, item.provider)), None)
     if found is None:
         names = ", ".join(item.provider for item in known)
-        fix = _REFUSED.get(str(provider), f"Deployed are: {names}" if names else "Install it and use mode: bind")
+        fix = f"Deployed are: {names}" if names else "Install it and use mode: bind"
         what = f"'{provider}' for {kind}" if provider else f"a service of the kind {kind}"
         raise InputError(option, f"{what} cannot be deployed", fix)
     return found

@@ -11,24 +11,23 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import base64
 import json
 import secrets
 import typing as t
 
-from .component import TLS_CERTIFICATE, TLS_KEY, Component, Credentials, Site, make_token
+from .component import Component, Credentials, Site, make_token, tls_files, write_listen
 
 TOKEN: t.Final = "VAULT_TOKEN"
 ADMIN: t.Final = "ADMIN_TOKEN"
 _SEAL: t.Final = "SEAL_KEY"
 # AES-256.
 _KEY_BYTES: t.Final = 32
-_MOUNT: t.Final = "secret"
+MOUNT: t.Final = "secret"
 # The tokens made here last as long as the service; one made for a job lasts for a day, or longer while it is renewed.
-_LONGEST: t.Final = "175200h"
-_JOB: t.Final = {"allowed_policies": "muster-job", "token_period": "24h", "renewable": True, "orphan": True}
-_READS: t.Final = f'path "{_MOUNT}/*" {{ capabilities = ["read", "list"] }}\n'
-_POLICIES: t.Final = {
+LONGEST: t.Final = "175200h"
+JOB: t.Final = {"allowed_policies": "muster-job", "token_period": "24h", "renewable": True, "orphan": True}
+_READS: t.Final = f'path "{MOUNT}/*" {{ capabilities = ["read", "list"] }}\n'
+POLICIES: t.Final = {
     "muster-job": _READS,
     "muster-controller": _READS
     + 'path "auth/token/create/job" { capabilities = ["update"] }\n'
@@ -47,29 +46,49 @@ def make_credentials() -> dict[str, str]:
 def write_files(site: Site, credentials: Credentials) -> dict[str, str]:
     """Return OpenBao's settings with its set-up, the key of its seal, and its certificate."""
     settings = [
-        "ui = false\ndisable_mlock = true\n",
-        f'max_lease_ttl = "{_LONGEST}"\ndefault_lease_ttl = "768h"\n',
-        f"api_addr = {json.dumps(site.endpoint)}\ncluster_addr = {json.dumps(f'https://127.0.0.1:{site.port + 1}')}\n",
-        _block("storage", "raft", {"path": site.data, "node_id": site.name}),
-        _block(
-            "listener",
-            "tcp",
-            {
-                "address": f"{_write_address(site.listen)}:{site.port}",
-                "cluster_address": f"127.0.0.1:{site.port + 1}",
-                "tls_cert_file": f"{site.files}/tls.crt",
-                "tls_key_file": f"{site.files}/tls.key",
-            },
-        ),
+        write_settings(site),
         _block("seal", "static", {"current_key_id": "1", "current_key": f"file://{site.files}/seal.key"}),
         _set_up(credentials),
     ]
     return {
         "openbao.hcl": "\n".join(settings),
         "seal.key": credentials[_SEAL],
-        "tls.key": base64.b64decode(credentials[TLS_KEY]).decode(),
-        "tls.crt": base64.b64decode(credentials[TLS_CERTIFICATE]).decode(),
+        **tls_files(site, credentials, "tls.key", "tls.crt"),
     }
+
+
+def write_settings(site: Site) -> str:
+    """Return the settings that OpenBao and Vault have in common: where it stores, and where it listens."""
+    blocks = [
+        "ui = false\ndisable_mlock = true\n",
+        f'max_lease_ttl = "{LONGEST}"\ndefault_lease_ttl = "768h"\n',
+        f"api_addr = {json.dumps(site.endpoint)}\ncluster_addr = {json.dumps(f'https://127.0.0.1:{site.port + 1}')}\n",
+        _block("storage", "raft", {"path": site.data, "node_id": site.name}),
+        _block(
+            "listener",
+            "tcp",
+            {
+                "address": write_listen(site),
+                "cluster_address": f"127.0.0.1:{site.port + 1}",
+                "tls_cert_file": f"{site.files}/tls.crt",
+                "tls_key_file": f"{site.files}/tls.key",
+            },
+        ),
+    ]
+    return "\n".join(blocks)
+
+
+def list_set_up(credentials: Credentials) -> list[tuple[str, str, dict[str, t.Any]]]:
+    """Return what is asked of a new store, in this order: a name, the path, and what is written there."""
+    asked: list[tuple[str, str, dict[str, t.Any]]] = [
+        ("mount", f"sys/mounts/{MOUNT}", {"type": "kv", "options": {"version": "2"}}),
+        *((name, f"sys/policies/acl/{name}", {"policy": rules}) for name, rules in POLICIES.items()),
+        ("job", "auth/token/roles/job", JOB),
+    ]
+    for name, key in (("muster-controller", TOKEN), ("muster-admin", ADMIN)):
+        about = {"id": credentials[key], "policies": [name], "no_parent": True, "ttl": LONGEST, "display_name": name}
+        asked.append((f"{name}-token", "auth/token/create", about))
+    return asked
 
 
 def command(site: Site) -> list[str]:
@@ -78,19 +97,11 @@ def command(site: Site) -> list[str]:
 
 
 def _set_up(credentials: Credentials) -> str:
-    """Return what is asked of the store when it starts for the first time, in this order."""
-    asked: list[tuple[str, str, dict[str, t.Any]]] = [
-        ("mount", f"sys/mounts/{_MOUNT}", {"type": "kv", "options": {"version": "2"}}),
-        *((name, f"sys/policies/acl/{name}", {"policy": rules}) for name, rules in _POLICIES.items()),
-        ("job", "auth/token/roles/job", _JOB),
-    ]
-    for name, key in (("muster-controller", TOKEN), ("muster-admin", ADMIN)):
-        about = {"id": credentials[key], "policies": [name], "no_parent": True, "ttl": _LONGEST, "display_name": name}
-        asked.append((f"{name}-token", "auth/token/create", about))
+    """Return the set-up as settings: the store carries it out when it starts for the first time."""
     requests = "".join(
         f'  request "{name}" {{\n    operation = "update"\n    path = {json.dumps(path)}\n'
         f"    data = {_object(data)}\n  }}\n"
-        for name, path, data in asked
+        for name, path, data in list_set_up(credentials)
     )
     return f'initialize "muster" {{\n{requests}}}\n'
 
@@ -107,10 +118,6 @@ def _object(values: t.Mapping[str, t.Any]) -> str:
 def _block(kind: str, label: str, values: t.Mapping[str, str]) -> str:
     lines = "".join(f"  {key} = {json.dumps(value)}\n" for key, value in values.items())
     return f'{kind} "{label}" {{\n{lines}}}\n'
-
-
-def _write_address(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
 
 
 COMPONENT: t.Final = Component(

@@ -13,14 +13,11 @@ from __future__ import annotations
 
 import base64
 import json
-import secrets
 import typing as t
 
 from . import own_certificate
-from .component import TLS_CERTIFICATE, TLS_KEY, Component, Credentials, Site, make_token
+from .component import ACCESS, SECRET, Component, Credentials, Site, make_keys, tls_files
 
-ACCESS: t.Final = "AWS_ACCESS_KEY_ID"
-SECRET: t.Final = "AWS_SECRET_ACCESS_KEY"
 _KEY: t.Final = "GRPC_KEY"
 _CERTIFICATE: t.Final = "GRPC_CERTIFICATE"
 _IDENTITIES = "s3.json"
@@ -33,7 +30,7 @@ _ACTIONS = ("Admin", "Read", "Write", "List", "Tagging")
 def make_credentials() -> dict[str, str]:
     """Return a new pair of keys, and the certificate of the service's parts."""
     key, certificate = (base64.b64encode(text.encode()).decode() for text in own_certificate.make("seaweedfs"))
-    return {ACCESS: f"AK{secrets.token_hex(9).upper()}", SECRET: make_token(), _KEY: key, _CERTIFICATE: certificate}
+    return {**make_keys(), _KEY: key, _CERTIFICATE: certificate}
 
 
 def write_files(site: Site, credentials: Credentials) -> dict[str, str]:
@@ -48,10 +45,7 @@ def write_files(site: Site, credentials: Credentials) -> dict[str, str]:
         "grpc.key": base64.b64decode(credentials[_KEY]).decode(),
         "grpc.crt": base64.b64decode(credentials[_CERTIFICATE]).decode(),
     }
-    if _is_secure(site):
-        for name, key in (("tls.key", TLS_KEY), ("tls.crt", TLS_CERTIFICATE)):
-            files[name] = base64.b64decode(credentials[key]).decode()
-    return files
+    return files | tls_files(site, credentials, "tls.key", "tls.crt")
 
 
 def command(site: Site) -> list[str]:
@@ -77,7 +71,7 @@ def command(site: Site) -> list[str]:
         "volume.preStopSeconds": "1",
         "volume.minFreeSpace": "5",
     }
-    if _is_secure(site):
+    if site.is_secure:
         options |= {"s3.key.file": f"{site.files}/tls.key", "s3.cert.file": f"{site.files}/tls.crt"}
     return [
         "-logtostderr=true",
@@ -85,10 +79,6 @@ def command(site: Site) -> list[str]:
         "server",
         *(f"-{name}={value}" for name, value in options.items()),
     ]
-
-
-def _is_secure(site: Site) -> bool:
-    return site.endpoint.startswith("https:")
 
 
 COMPONENT: t.Final = Component(

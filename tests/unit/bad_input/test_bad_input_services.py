@@ -30,6 +30,8 @@ _HERE = "tests/unit/bad_input/test_bad_input_services.py"
 _BIND = "tests/e2e/test_services.py::test_what_is_wrong_is_named_with_node_and_fix"
 _SECRETS = "tests/e2e/test_secrets_of_services.py::test_a_reference_that_leads_nowhere_is_refused"
 _WORKFLOWS = "tests/unit/plugins/plugin_utils/_workflows"
+_VAULT = "tests/unit/plugins/plugin_utils/_services/test_vault_set_up.py"
+_EXTERNAL = "tests/kube_api/test_external_secrets.py"
 # Item -> the test that shows it.
 ITEMS: t.Final = {
     "bucket misspelt": _BIND,
@@ -57,6 +59,19 @@ ITEMS: t.Final = {
     "two bindings of one name": "tests/e2e/test_services.py::"
     "test_two_services_of_one_name_and_a_service_on_a_rented_node_are_refused",
     "secret in a job's env": _SECRETS,
+    "data of one program given to another": f"{_WORKFLOWS}/services/test_deploy_host.py::"
+    "test_rented_machines_moves_and_unfit_hosts_are_refused",
+    "archive without its program": f"{_WORKFLOWS}/services/test_deploy_host.py::"
+    "test_an_archive_without_the_program_is_refused",
+    "Vault that is sealed, and its key is elsewhere": f"{_VAULT}::"
+    "test_a_sealed_one_without_its_key_and_an_empty_one_with_a_key_are_refused",
+    "Vault whose set-up was cut off": f"{_VAULT}::test_a_set_up_that_was_cut_off_is_ended_by_the_next_run",
+    "cluster without External Secrets": "tests/unit/plugins/plugin_utils/_workflows/training_job/job_secrets/"
+    "test_external_secrets.py::test_a_cluster_without_the_operator_is_refused_with_the_way_without_it",
+    "store of External Secrets misspelt or not ready": f"{_EXTERNAL}::"
+    "test_stores_that_cannot_serve_are_refused_before_anything_is_made",
+    "secret that External Secrets cannot read": f"{_EXTERNAL}::"
+    "test_what_the_operator_cannot_read_is_told_and_nothing_is_left",
     "object deleted or changed during staging": "tests/unit/plugins/module_utils/_node/test_dataset_stage.py::"
     "test_objects_that_are_no_longer_what_was_listed_are_named",
     "5 GiB object": f"{_HERE}::test_an_object_of_five_gib_continues_at_its_end",

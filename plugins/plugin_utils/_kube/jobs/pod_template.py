@@ -15,7 +15,7 @@ from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.job import Job
 from ..api.kinds import JsonObject, KubeObject, ObjectMeta
 from . import quantities
-from .spec import CONTAINER, ROLE_LABEL, RUN_LABEL, KubePlan, PodTemplate, Queue
+from .spec import CONTAINER, ROLE_LABEL, RUN_LABEL, KubePlan, PodTemplate, Queue, find_secret
 
 # How long a node may be unreachable before its pods are deleted (Kubernetes' own default is 300 s).
 _LOST_AFTER_S = 60
@@ -187,7 +187,7 @@ def build_secret_sources(plan: KubePlan) -> list[JsonObject]:
     for ref in plan.job.secret_refs:
         if ref.deliver == "registry":
             continue
-        name, key = (ref.path, ref.key or ref.name) if ref.source == "kubernetes" else (plan.secret, ref.name)
+        name, key = find_secret(plan, ref)
         if name is None:
             raise RefusedError(f"job.secret_refs: no Secret holds '{ref.name}'")
         sources.append({"secret": {"name": name, "items": [{"key": key, "path": ref.name}]}})

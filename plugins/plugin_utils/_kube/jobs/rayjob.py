@@ -18,7 +18,7 @@ from ....module_utils._model import pod_spec
 from ....module_utils._model.pod_spec import PodSpec
 from ..api.kinds import JsonObject, KubeObject
 from . import limit_range, pod_template, quantities, supporting_objects
-from .spec import CONTAINER, ROLE_LABEL, KubePlan, PodTemplate
+from .spec import CONTAINER, ROLE_LABEL, KubePlan, PodTemplate, find_secret
 
 DRIVER, HEAD, WORKER, SUBMITTER = "driver", "head", "worker", "submitter"
 _HEAD_MEMORY = 4 << 30
@@ -103,7 +103,7 @@ def _worker_environment(plan: KubePlan, spec: PodSpec) -> dict[str, str]:
     own = {key: value for key, value in spec.env.items() if key.startswith("MUSTER_")}
     user = dict(plan.job.env)
     places = [spec.workdir, *filter(None, [user.pop("PYTHONPATH", "")])]
-    return {**own, **user, "PYTHONPATH": ":".join(places)}
+    return {**own, **plan.stream, **user, "PYTHONPATH": ":".join(places)}
 
 
 def _secret_variables(plan: KubePlan) -> list[JsonObject]:
@@ -113,9 +113,15 @@ def _secret_variables(plan: KubePlan) -> list[JsonObject]:
         if ref.deliver == "file":
             variables.append({"name": f"{ref.name}_FILE", "value": f"{pod_spec.SECRETS_DIR}/{ref.name}"})
         elif ref.deliver == "env":
-            own = ref.source == "kubernetes"
-            source = {"name": ref.path if own else plan.secret, "key": (ref.key or ref.name) if own else ref.name}
+            name, key = find_secret(plan, ref)
+            source = {"name": name, "key": key}
             variables.append({"name": ref.name, "valueFrom": {"secretKeyRef": source}})
+    known = {ref.name for ref in plan.job.secret_refs}
+    for item in plan.pods[DRIVER].secrets:
+        if item["deliver"] == "env" and item["name"] not in known:
+            # Of a store that is streamed: they are in the run's own Secret.
+            source = {"name": plan.secret, "key": item["name"]}
+            variables.append({"name": item["name"], "valueFrom": {"secretKeyRef": source}})
     return variables
 
 

@@ -16,7 +16,7 @@ import hashlib
 import re
 import typing as t
 
-from ....module_utils._model.job import Job
+from ....module_utils._model.job import Job, SecretRef
 from ....module_utils._model.pod_spec import PodSpec
 from ..api.kinds import KubeObject, ObjectMeta
 
@@ -90,8 +90,9 @@ class KubePlan:
 
     ``pods``: role -> specification, from the launcher. ``program``: file name -> source of what runs in a pod.
     ``archive``: the code (and staged data) as tar.gz. ``secret``: the Secret with the job's secrets by name.
-    ``store_keys``: what else it holds, for object stores. ``pull_secret``: the Secret that the run makes for the
-    kubelet; ``pull_secrets``: all that it pulls with.
+    ``store_keys``: what else it holds, for object stores. ``external_secret``: the one that External Secrets makes.
+    ``stream``: the variables with which programs read a store themselves, without the credentials.
+    ``pull_secret``: the Secret that the run makes for the kubelet; ``pull_secrets``: all that it pulls with.
     ``egress_denied``: a policy of the namespace denies egress.
     ``begun``: Unix seconds of its submission. ``followed``: a controller follows the run and counts its lost nodes.
     ``ranges``: the namespace's LimitRanges, within which the small pods beside the gang stay.
@@ -108,6 +109,8 @@ class KubePlan:
     fleet: EligibleNodes = EligibleNodes()
     secret: str | None = None
     store_keys: tuple[str, ...] = ()
+    stream: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    external_secret: str | None = None
     pull_secret: str | None = None
     pull_secrets: tuple[str, ...] = ()
     egress_denied: bool = False
@@ -181,6 +184,18 @@ def pull_secret_name(name: str) -> str:
 def secret_name(name: str) -> str:
     """Return the name of the Secret of a run whose objects have this name."""
     return f"{name}-secrets"
+
+
+def external_secret_name(name: str, attempt: int) -> str:
+    """Return the name of the Secret that External Secrets makes for a start; a later start never meets an earlier's."""
+    return f"{name}-external-{attempt}"
+
+
+def find_secret(plan: KubePlan, ref: SecretRef) -> tuple[str | None, str]:
+    """Return the Secret in which pods find a secret of the job, None where the plan has none, and its key there."""
+    if ref.source == "kubernetes":
+        return ref.path, ref.key or ref.name
+    return plan.external_secret if ref.source == "external_secrets" else plan.secret, ref.name
 
 
 def label_value(text: str) -> str:

@@ -109,6 +109,8 @@ def list_downloads(order: BundleOrder) -> list[Download]:
     for item in downloads.entries():
         if item.architecture not in (*order.architectures, "any"):
             continue
+        if item.name in downloads.only_named() and item.name not in order.versions:
+            continue
         # Archives of images have the version of their program.
         program = item.name.removesuffix("-images")
         version = order.versions.get(item.name) or order.versions.get(program) or downloads.default_version(program)

@@ -22,7 +22,7 @@ from ....module_utils._model.service import Service, parse_services
 from ....module_utils._model.service_deploy import Deploy, check_deploy
 from ..._hosts import downloads
 from ..._services import own_certificate
-from ..._services.component import TLS_CERTIFICATE, TLS_KEY, TLS_PLACES, Component
+from ..._services.component import TLS_CERTIFICATE, TLS_KEY, TLS_PLACES, BringUp, Component
 from ..._services.components import find_component
 from ..shared import deployed
 from ..shared.digest_lock import DigestLock, find_lock
@@ -84,7 +84,14 @@ class DeployOrder:
         """
         name = self.service.name
         kept = deployed.read_credentials(self.home, name)
-        found = kept or there() or self.component.make_credentials()
+        made = self.component.make_credentials()
+        if kept is not None and not made.keys() <= kept.keys():
+            place, missing = deployed.credentials_file(self.home, name), ", ".join(sorted(made.keys() - kept.keys()))
+            raise RefusedError(
+                f"{self.option}: {place} has no {missing}: it is of another program",
+                "Give the new service another name: the data of the old one is kept by this name",
+            )
+        found = kept or there() or made
         if self.secure and found.get(TLS_PLACES) != ",".join(places):
             found = {**found, **self._certify(places)}
         if found != kept and not self.check:
@@ -104,8 +111,6 @@ def run(
     request: RunRequest, sources: t.Sequence[str], *, source: str = "", lock_file: str | None = None, wait_s: int = 120
 ) -> Result:
     """Bring one service to the asked state and return the module's result."""
-    from . import deploy_cluster, deploy_host
-
     (service,) = parse_services([request.options["service"]]) or (None,)
     if service is None or service.mode != "deploy":
         raise InputError("service.mode", "must be deploy", "Services of other modes are not deployed")
@@ -121,14 +126,41 @@ def run(
     before = deployed.read_deployed(home, service.name)
     if before is not None:
         refuse_move(order, before)
+    result = _bring_up(order, _bring(order, request))
+    warnings = [component.warning] if component.warning and service.state == "present" else []
+    return {**result, "warnings": warnings} if warnings else result
+
+
+def _bring(order: DeployOrder, request: RunRequest) -> Result:
+    """Do it on the host, or in the cluster, that the service names."""
+    from . import deploy_cluster, deploy_host
+
+    place, is_absent = order.place, order.service.state == "absent"
     if place.host:
         (remote,) = request.connect([place.host])
         host = request.hostvars[place.host]
         address = place.address or host.get("muster_address") or host.get("ansible_host") or place.host
-        work = deploy_host.ensure_absent if service.state == "absent" else deploy_host.ensure_present
+        work = deploy_host.ensure_absent if is_absent else deploy_host.ensure_present
         return work(order, remote, str(address))
     cluster = deploy_cluster.open_cluster(order, request.options, request.progress.say)
-    return cluster.ensure_absent() if service.state == "absent" else cluster.ensure_present()
+    return cluster.ensure_absent() if is_absent else cluster.ensure_present()
+
+
+def _bring_up(order: DeployOrder, result: Result) -> Result:
+    """Have a program that runs serve, where it does not do so by itself. One that is new in check mode does not run."""
+    component, home, name = order.component, order.home, order.service.name
+    if component.bring_up is None or order.service.state == "absent" or (order.check and result["changed"]):
+        return result
+    asked = BringUp(
+        option=order.option,
+        endpoint=str(result["endpoint"]),
+        place=str(deployed.credentials_file(home, name)),
+        credentials=lambda: deployed.read_credentials(home, name) or {},
+        keep=lambda values: deployed.write_credentials(home, name, values),
+        check=order.check,
+        wait_s=order.wait_s,
+    )
+    return {**result, "changed": component.bring_up(asked) or result["changed"]}
 
 
 def _is_address(place: str) -> bool:
@@ -156,10 +188,16 @@ def refuse_rented_place(order: DeployOrder) -> None:
 
 
 def refuse_move(order: DeployOrder, before: t.Mapping[str, t.Any]) -> None:
-    """Refuse another place than the one that the service has: its data would not come along, nor would it be removed.
+    """Refuse another place or program than the service has: its data would not come along, nor would it be removed.
 
     :raises RefusedError: naming both.
     """
+    if before["provider"] != order.component.provider:
+        raise RefusedError(
+            f"{order.option}: {order.service.name} is deployed as {before['provider']}, whose data "
+            f"{order.component.provider} cannot read",
+            "Give the new one another name, or remove the old one with its data first (deploy.delete_data)",
+        )
     place = {"host": order.place.host, "namespace": order.place.namespace}
     if before["place"] != place:
         was, now = ((item["host"] or f"namespace {item['namespace']}") for item in (before["place"], place))

@@ -14,7 +14,7 @@ import hashlib
 import typing as t
 
 from ....module_utils._model.errors import NodeError, RefusedError, TransportError
-from ..._hosts.downloads import Download
+from ..._hosts import downloads
 from ..._hosts.registry_images import ImageName, Registry, digest_of
 from ..._kube.api.client import Client
 from ..._kube.api.kinds import JsonObject, KubeObject
@@ -23,7 +23,7 @@ from ..._kube.objects import secrets as kube_secrets
 from ..._kube.objects.apply import apply
 from ..._kube.objects.apply_plan import Prune
 from ..._kube.objects.wait import WaitTarget, wait
-from ..._services.component import Site
+from ..._services.component import Site, drop_controller_keys
 from ..shared import deployed
 from ..shared.kube_connection import ReportLine, open_client
 from .deploy import DeployOrder, Result, describe
@@ -183,7 +183,7 @@ class ClusterService:
         site, component = self.site, self.order.component
         files = component.write_files(site, credentials)
         # What the service was made with is kept beside what it reads: a controller that lost its file finds it there.
-        kept = "\n".join(f"{name} = {value}" for name, value in credentials.items())
+        kept = "\n".join(f"{name} = {value}" for name, value in drop_controller_keys(credentials).items())
         labels = {LABEL: self.order.service.name, "app.kubernetes.io/managed-by": "muster.training"}
         meta: t.Any = {"name": self.name, "namespace": self.namespace, "labels": labels}
         secret = kube_secrets.build_secret(meta, "Opaque", {**files, _KEPT: kept}, {})
@@ -207,6 +207,7 @@ class ClusterService:
             "image": self.find_image(),
             "imagePullPolicy": "IfNotPresent",
             "command": [component.member, *component.command(site)],
+            **_environment(component.environment(site)),
             "ports": [{"name": "service", "containerPort": site.port}],
             "readinessProbe": probe,
             "resources": {"requests": {"cpu": "100m", "memory": component.memory}},
@@ -256,7 +257,7 @@ class ClusterService:
         if order.place.image:
             return order.place.image
         name = f"{order.component.image}:{order.version}"
-        pinned = Download("image", name, "any", "index", "", "")
+        pinned = downloads.image(name)
         digest = order.lock.find_digest(pinned) or self._digest_in_use(name)
         if not digest and not order.check:
             registry = Registry(ImageName.from_text(name))
@@ -336,6 +337,11 @@ class ClusterService:
 def open_cluster(order: DeployOrder, options: t.Mapping[str, t.Any], say: ReportLine) -> ClusterService:
     """Return the service in the cluster of the connection that the options name."""
     return ClusterService(order, open_client(options, order.base, say), say)
+
+
+def _environment(values: t.Mapping[str, str]) -> JsonObject:
+    """Return the variables of a container, nothing at all for a component without any."""
+    return {"env": [{"name": name, "value": value} for name, value in values.items()]} if values else {}
 
 
 def _has_labels(live: KubeObject, labels: t.Mapping[str, str]) -> bool:

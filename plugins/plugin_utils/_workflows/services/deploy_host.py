@@ -28,6 +28,8 @@ from .deploy import DeployOrder, Result, describe
 
 # LoadCredential= came with it.
 _SYSTEMD: t.Final = 247
+# A release of another kind is the program itself.
+_ARCHIVES: t.Final = (".tar.gz", ".tgz", ".zip")
 _UNIT = """# Written by muster.training; changes are overwritten.
 [Unit]
 Description=Service {name} ({provider})
@@ -41,7 +43,7 @@ StateDirectory={unit}
 StateDirectoryMode=0700
 WorkingDirectory=/var/lib/{unit}
 UMask=0077
-{credentials}
+{settings}
 Restart=on-failure
 RestartSec=2
 TimeoutStopSec=60
@@ -110,12 +112,18 @@ class HostParts:
         secret = order.component.write_files(self.site, credentials)
         folder = f"/etc/muster/services/{self.site.name}"
         command = [self.program, *order.component.command(self.site)]
+        variables = order.component.environment(self.site)
         unit = _UNIT.format(
             name=self.site.name,
             provider=order.component.provider,
             command=" ".join(word.replace("%", "%%").replace("$", "$$") for word in command),
             unit=self.unit.removesuffix(".service"),
-            credentials="\n".join(f"LoadCredential={name}:{folder}/{name}" for name in sorted(secret)),
+            settings="\n".join(
+                [
+                    *(f'Environment="{name}={value}"' for name, value in sorted(variables.items())),
+                    *(f"LoadCredential={name}:{folder}/{name}" for name in sorted(secret)),
+                ]
+            ),
         )
         files = [{"path": f"{folder}/{name}", "mode": 0o600, "text": text} for name, text in sorted(secret.items())]
         return [*files, {"path": self.unit_file, "mode": 0o644, "text": unit}]
@@ -161,8 +169,9 @@ def ensure_present(order: DeployOrder, remote: NodeClient, address: str) -> Resu
                  "cluster": order.home.folder.name, "data": common["data"]}  # fmt: skip
         (archive,) = send_files(remote, "service", order.lock, [item], {**begin, "service": order.service.name})
         release = {"version": order.version, "sha256": archive["sha256"]}
+        packed = {"member": order.component.member} if download.file.endswith(_ARCHIVES) else {}
         placed.append({"path": parts.program, "mode": 0o755, "sha256": archive["sha256"],
-                       "archive": parts.archive, "member": order.component.member})  # fmt: skip
+                       "archive": parts.archive, **packed})  # fmt: skip
     remote.call("service", step="apply", files=placed, obsolete=obsolete, cluster=order.home.folder.name,
                 start_with=start_with, release=release, wait_s=order.wait_s, keys=fingerprint(credentials),
                 **common)  # fmt: skip

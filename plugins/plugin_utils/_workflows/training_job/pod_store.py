@@ -72,7 +72,7 @@ class PodStore:
             for role, spec in plan.pods.items()
         }
         secret = secret_name(object_name(plan.run_id)) if keys else plan.secret
-        return dataclasses.replace(plan, pods=changed, secret=secret, store_keys=tuple(keys))
+        return dataclasses.replace(plan, pods=changed, secret=secret, store_keys=tuple(keys), stream=plain)
 
     def values(self, visits: PodVisits, progress: Progress) -> dict[str, bytes]:
         """Return what the run's Secret has of it, signed for a week from now.

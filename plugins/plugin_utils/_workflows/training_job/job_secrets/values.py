@@ -21,6 +21,7 @@ import typing as t
 from .....module_utils._model.binding import SECRET_PROVIDERS, Binding
 from .....module_utils._model.errors import InputError
 from .....module_utils._model.job import Job, SecretRef
+from .....module_utils._model.job_backends import IN_CLUSTER
 from .....module_utils._secrets.scrubber import remember
 from ...._services import vault
 from ...shared import bindings, credentials
@@ -64,7 +65,7 @@ def resolve_secrets(
     """
     found = JobSecrets(str(job.image), _list_shown(job))
     for ref in job.secret_refs:
-        if ref.source == "kubernetes" and job.on_kubernetes:
+        if ref.source in IN_CLUSTER and job.on_kubernetes:
             continue
         if is_leased(ref, home):
             option = f"job.secret_refs.{ref.name}"

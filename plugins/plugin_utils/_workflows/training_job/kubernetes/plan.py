@@ -13,7 +13,7 @@ import typing as t
 
 from .....module_utils._model.errors import RefusedError
 from .....module_utils._model.job import Job
-from .....module_utils._model.job_backends import backend_warnings
+from .....module_utils._model.job_backends import IN_CLUSTER, backend_warnings
 from .....module_utils._model.network_plan import NetworkPlan, plan_cluster_network
 from .....module_utils._model.node_environment import Environment, group_nodes
 from .....module_utils._model.pod_spec import PROGRAM_FILES
@@ -21,12 +21,13 @@ from ...._hosts import agent_package
 from ...._kube.api.kinds import KubeObject
 from ...._kube.jobs import code_archive, supporting_objects
 from ...._kube.jobs import registry as jobs_registry
-from ...._kube.jobs.spec import ROLE_LABEL, KubePlan, object_name, pull_secret_name, secret_name
+from ...._kube.jobs.spec import ROLE_LABEL, KubePlan, external_secret_name, object_name, pull_secret_name, secret_name
 from ...._kube.placement.decision import PlacementDecision, decide_network, decide_placement
 from ...._kube.placement.node_fit import judge_cluster
 from ...._kube.placement.volume_claims import check_volumes
 from ...._launch import registry
 from .. import source as code_source
+from ..job_secrets import external_secrets
 from .cluster_facts import ClusterFacts, uses_kueue
 
 
@@ -135,7 +136,8 @@ def build_plan(
     job, facts = decision.job, decision.facts
     pods = registry.pods(job, code_source.build_context(job, run_id, attempt))
     classes = tuple(item.to_dict() for item in group_nodes(decision.network.environment))
-    secret = any(ref.source != "kubernetes" and ref.deliver != "registry" for ref in job.secret_refs)
+    secret = any(ref.source not in IN_CLUSTER and ref.deliver != "registry" for ref in job.secret_refs)
+    external = any(ref.source == "external_secrets" for ref in job.secret_refs)
     pulls = [ref for ref in job.secret_refs if ref.deliver == "registry"]
     own = pull_secret_name(object_name(run_id)) if any(ref.source != "kubernetes" for ref in pulls) else None
     theirs = tuple(str(ref.path) for ref in pulls if ref.source == "kubernetes")
@@ -150,6 +152,7 @@ def build_plan(
         queue=facts.queue,
         fleet=decision.placement.target,
         secret=secret_name(object_name(run_id)) if secret else None,
+        external_secret=external_secret_name(object_name(run_id), attempt) if external else None,
         pull_secret=own,
         pull_secrets=(*theirs, *([own] if own else [])),
         ranges=facts.ranges,
@@ -161,7 +164,8 @@ def build_plan(
 
 def build_objects(plan: KubePlan) -> list[KubeObject]:
     """Return the run's objects; the last one runs the job."""
-    return jobs_registry.build(plan)
+    *supporting, main = jobs_registry.build(plan)
+    return [*supporting, *external_secrets.build(plan), main]
 
 
 def secret_data(plan: KubePlan, values: tuple[dict[str, str], dict[str, bytes]]) -> dict[str, bytes] | None:

@@ -33,6 +33,7 @@ from .. import source as code_source
 from ..announce import announce
 from ..explain import explain_end
 from ..follower import Follower, RunOutcome
+from ..job_secrets import external_secrets
 from ..job_secrets import leases as secret_leases
 from ..job_secrets import values as secrets
 from ..outcome import (
@@ -142,6 +143,7 @@ def _decide(asked: RequestedRun) -> tuple[ClusterRun, drill.Drill | None]:
         if asked.before is None or asked.before.is_ended:
             cluster_identity.require_ledger_cluster(client, home)
     cluster_facts.require_engine(client, job)
+    external_secrets.require(client, job, namespace)
     facts = cluster_facts.read_cluster_facts(client, job, namespace)
     verdicts = fabric_file.read_verdicts(home.folder)
     decision = kubernetes_plan.decide(job, namespace, facts, verdicts=verdicts, environment=request.environment)
@@ -352,6 +354,7 @@ def _conclude(
         delete_secret(client, plan, plan.secret, progress)
     log_recovery.recover_logs(client, plan, follower, told == "done")
     delete_secret(client, plan, plan.pull_secret, progress)
+    external_secrets.delete(client, plan, progress)
     outcome = explain_end(folder, check_attendance(plan.job, follower, outcome), "kubernetes")
     ended = record_end(follower, outcome, record, guard.prices(follower.nodes.values()), follower.ended_at())
     result = add_drill(build_result(ended, folder, changed), follower, ended)

@@ -31,12 +31,14 @@ from ...._kube.jobs.spec import (
     set_owner,
 )
 from ...._kube.objects.apply import apply
+from ...._kube.objects.external_secrets import KIND
 from ...._kube.objects.secrets import build_secret
 from ...shared import run_record
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
 from .. import changes, pod_store
 from .. import source as code_source
+from ..job_secrets import external_secrets
 from ..job_secrets import values as secrets
 from . import network_preflight
 from . import plan as kubernetes_plan
@@ -107,6 +109,7 @@ def submit(
     created += build_pull_secret(plan, values)
     try:
         apply(client, supporting)
+        external_secrets.wait_ready(client, plan)
         return t.cast(KubeObject, apply(client, [main]).objects()[0]), supporting
     except BaseException:
         # Whatever ended it, and be it the user: half of a run is none.
@@ -179,7 +182,7 @@ def repair_owners(client: Client, plan: KubePlan, live: KubeObject, *, known: bo
     """
     objects = [client.get("v1/Secret", name, plan.namespace) for name in (plan.secret, plan.pull_secret) if name]
     if not known:
-        for kind in SUPPORTING_KINDS:
+        for kind in (*SUPPORTING_KINDS, *([KIND] if plan.external_secret else [])):
             objects += _list_supporting(client, kind, plan)
     (owned,) = set_owner([{"metadata": {}}], live)
     for item in objects:

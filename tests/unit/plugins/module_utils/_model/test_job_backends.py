@@ -105,8 +105,33 @@ def test_what_kubernetes_does_not_carry_out_yet_is_refused_by_name(changes: dict
         ),
         (
             {"secret_refs": [{"name": "T", "from": "external_secrets", "path": "s"}]},
-            "job.secret_refs.from",
+            "job.secret_refs.T.store",
+            "is required with from: external_secrets",
+        ),
+        (
+            {"secret_refs": [{"name": "T", "from": "external_secrets", "path": "s", "store": "Cluster/x"}]},
+            "job.secret_refs.T.store",
+            "'Cluster/x' is not the name of a store",
+        ),
+        (
+            {"secret_refs": [{"name": "T", "from": "external_secrets", "store": "s"}]},
+            "job.secret_refs.path",
+            "Name its place there",
+        ),
+        (
+            {"secret_refs": [{"name": "T", "from": "external_secrets", "path": "p", "store": "s", "as": "registry"}]},
+            "job.secret_refs.T.as",
             "from: kubernetes, path: SECRET",
+        ),
+        (
+            {"secret_refs": [{"name": "T", "from": "external_secrets", "path": "p", "store": "s", "binding": "b"}]},
+            "job.secret_refs.T.binding",
+            "has no effect with from: external_secrets",
+        ),
+        (
+            {"secret_refs": [{"name": "T", "from": "env", "store": "s"}]},
+            "job.secret_refs.T.store",
+            "has no effect with from: env",
         ),
         (
             {"secret_refs": [{"name": "T", "from": "env", "binding": "bao"}]},

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import pathlib
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import typing as t
 
@@ -20,6 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.job import 
 from ansible_collections.muster.training.plugins.module_utils._node import pod_mpi, pod_preflight
 from ansible_collections.muster.training.plugins.plugin_utils._launch import registry
 from ansible_collections.muster.training.plugins.plugin_utils._launch.base import RunContext
+from ansible_collections.muster.training.tests.fakes import object_store
 from ansible_collections.muster.training.tests.support.node_lab import eventually, free_port
 from ansible_collections.muster.training.tests.unit.plugins.module_utils._node.pod_lab import PodLab
 
@@ -64,13 +67,7 @@ def answers(port: int) -> bool:
 def test_the_launcher_reaches_a_worker_whose_ranks_are_recorded(lab: PodLab, keys: pathlib.Path) -> None:
     port, run_dir = free_port(), str(lab.run_dir(0))
     specs = registry.pods(parse_job(JOB), RunContext("x-1", free_port(), 1, str(lab.root / "c")))
-    texts = {
-        role: spec.to_json()
-        .replace("/muster/run", run_dir)
-        .replace("/muster/ssh", str(keys))
-        .replace("2222", str(port))
-        for role, spec in specs.items()
-    }
+    texts = {role: fill_in(spec.to_json(), run_dir, keys, port) for role, spec in specs.items()}
     (lab.root / "TOKEN").write_text("s3cr3t-value")
     secrets = [{"name": "TOKEN", "file": str(lab.root / "TOKEN"), "deliver": "env"}]
     worker = {**json.loads(texts["worker"]), "run_dir": run_dir, "secrets": secrets}
@@ -91,6 +88,69 @@ def test_the_launcher_reaches_a_worker_whose_ranks_are_recorded(lab: PodLab, key
     assert end.code == 3 or end.code == 143
     started, ended = end.events("worker_started")[0], end.events("worker_exit")[0]
     assert (started["rank"], started["world_size"], started["local_rank"], ended["exit_code"]) == (1, 2, 1, 3)
+
+
+SAVES = """
+import json, os, pathlib, sys
+folder = pathlib.Path(os.environ["MUSTER_CHECKPOINT_DIR"])
+print("continues from", sorted(place.name for place in folder.glob("step-*")))
+place = folder / f"step-{sys.argv[1]}.pt"
+place.write_bytes(b"state" * 200_000)
+with open(os.environ["MUSTER_METRICS_FILE"], "a") as report:
+    report.write(json.dumps({"checkpoint_step": int(sys.argv[1]), "path": str(place)}) + "\\n")
+"""
+
+
+@pytest.mark.skipif(
+    not pathlib.Path(SSHD).exists() or not shutil.which("ssh-keygen"), reason="sshd is not installed here"
+)
+def test_a_worker_stores_what_its_ranks_saved_and_a_new_one_begins_with_it(
+    tmp_path: pathlib.Path, keys: pathlib.Path
+) -> None:
+    """The operator stops the first right after its ranks have ended: the upload is given the time for saving."""
+    job = {**JOB, "command": [sys.executable, "-c", SAVES, "7"], "restart": {"max_crashes": 0},
+           "checkpoints": {"binding": "store"}}  # fmt: skip
+    said = []
+    with object_store.running() as server:
+        addresses = gzip.compress(json.dumps(stored_addresses(server)).encode())
+        for number in (1, 2):
+            lab = PodLab(tmp_path / f"pod{number}")
+            place = lab.root / "store"
+            place.write_bytes(addresses)
+            port, run_dir = free_port(), str(lab.run_dir(0))
+            specs = registry.pods(parse_job(job), RunContext("x-1", free_port(), 1, str(lab.root / "c")))
+            texts = {role: fill_in(spec.to_json(), run_dir, keys, port) for role, spec in specs.items()}
+            worker = {**json.loads(texts["worker"]), "run_dir": run_dir, "store": str(place)}
+            process = lab.start(worker, JOB_COMPLETION_INDEX="", MUSTER_POD="x-worker-0")
+            eventually(lambda port=port: answers(port), "sshd answers")
+            pod_mpi.write_ssh_files(json.loads(texts["launcher"])["ssh"], lab.run_dir(0), (), "/", {})
+            launcher = json.loads(texts["launcher"])
+            argv = ["ssh", "-F", "none", *launcher["env"]["PRTE_MCA_plm_ssh_args"].split(), "127.0.0.1"]
+            command = "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 " + " ".join(launcher["argv"][-2:])
+            done = subprocess.run([*argv, command], capture_output=True, text=True, timeout=60, check=False)
+            assert done.returncode == 0, done.stderr
+            said.append(done.stdout.splitlines()[0])
+            process.terminate()
+            end = lab.end(process)
+            assert number == 2 or end.events("checkpoint_stored"), end.text
+    assert said == ["continues from []", "continues from ['step-7.pt']"]
+
+
+def stored_addresses(server: object_store.ObjectStore) -> dict[str, t.Any]:
+    """Return what the Secret of a run has: places for three checkpoints of one node."""
+
+    def slot(number: int) -> dict[str, t.Any]:
+        manifest = dict.fromkeys(("get", "put", "delete"), server.address(f"run/node-0/slot-{number}/manifest.json"))
+        parts = [server.address(f"run/node-0/slot-{number}/part-{part:04d}") for part in range(4)]
+        return {"manifest": manifest, "parts": parts, "fetch": parts}
+
+    rows = {"0": [slot(number) for number in range(3)]}
+    return {"checkpoints": {"ca": None, "expires_at": 4e9, "ranks": rows}}
+
+
+def fill_in(text: str, run_dir: str, keys: pathlib.Path, port: int) -> str:
+    """Return a specification with the places of this machine."""
+    return text.replace("/muster/run", run_dir).replace("/muster/ssh", str(keys)).replace("2222", str(port))
 
 
 def test_keys_that_are_not_mounted_are_named(tmp_path: pathlib.Path) -> None:

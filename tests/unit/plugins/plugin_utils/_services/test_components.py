@@ -25,9 +25,8 @@ def test_each_component_is_found_and_can_be_downloaded() -> None:
 @pytest.mark.parametrize(
     ("kind", "provider", "problem"),
     [
-        ("object_store", "minio", "MinIO is not maintained any more"),
-        ("object_store", "rustfs", "Install it yourself and use mode: bind"),
-        ("object_store", "ceph", "Deployed are: seaweedfs"),
+        ("object_store", "ceph", "Deployed are: seaweedfs, rustfs, minio"),
+        ("secrets", "infisical", "Deployed are: openbao, vault"),
         ("monitoring", None, "a service of the kind monitoring cannot be deployed"),
     ],
 )

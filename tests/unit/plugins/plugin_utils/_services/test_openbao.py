@@ -42,8 +42,8 @@ def test_the_settings_hold_the_set_up_and_the_key_is_a_file_of_its_own() -> None
 
 
 def test_what_a_job_gets_reads_and_nothing_else() -> None:
-    rules = openbao._POLICIES
+    rules = openbao.POLICIES
     assert "update" not in rules["muster-job"] and "sudo" not in rules["muster-controller"]
     assert '"auth/token/create"' not in rules["muster-controller"], "tokens of a role alone"
-    assert openbao._JOB["allowed_policies"] == "muster-job"
+    assert openbao.JOB["allowed_policies"] == "muster-job"
     assert openbao.COMPONENT.secure and openbao.COMPONENT.on_node

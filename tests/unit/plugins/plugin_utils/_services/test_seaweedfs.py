@@ -10,7 +10,13 @@ import dataclasses
 import json
 
 from ansible_collections.muster.training.plugins.plugin_utils._services import own_certificate, seaweedfs
-from ansible_collections.muster.training.plugins.plugin_utils._services.component import TLS_CERTIFICATE, TLS_KEY, Site
+from ansible_collections.muster.training.plugins.plugin_utils._services.component import (
+    ACCESS,
+    SECRET,
+    TLS_CERTIFICATE,
+    TLS_KEY,
+    Site,
+)
 
 SITE = Site("store", "http://10.0.0.1:8333", "10.0.0.1", 8333, "/data", "/files")
 
@@ -38,7 +44,7 @@ def test_the_files_hold_the_keys_and_the_command_does_not() -> None:
     assert not set(made.values()) & set(other.values())
     files = seaweedfs.write_files(SITE, made)
     (identity,) = json.loads(files["s3.json"])["identities"]
-    assert identity["credentials"] == [{"accessKey": made[seaweedfs.ACCESS], "secretKey": made[seaweedfs.SECRET]}]
+    assert identity["credentials"] == [{"accessKey": made[ACCESS], "secretKey": made[SECRET]}]
     assert files["grpc.key"].startswith("-----BEGIN PRIVATE KEY") and "CERTIFICATE" in files["grpc.crt"]
     for part in ("master", "volume", "filer", "s3", "client"):
         assert f'[grpc.{part}]\ncert = "/files/grpc.crt"\nkey = "/files/grpc.key"' in files["security.toml"]

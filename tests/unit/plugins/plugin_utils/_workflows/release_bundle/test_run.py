@@ -45,7 +45,8 @@ def test_a_bundle_has_all_of_one_architecture_and_is_fetched_once(tmp_path: path
     checked = make(tmp_path, host, check=True)
     assert checked["changed"] and not list(tmp_path.iterdir()) and host.asked == []
     first = make(tmp_path, host, images=[f"{host.host}/team/train:1"])
-    wanted = [downloads.bundle_path(item) for item in downloads.entries() if item.architecture != "arm64"]
+    usual = [item for item in downloads.entries() if item.name not in downloads.only_named()]
+    wanted = [downloads.bundle_path(item) for item in usual if item.architecture != "arm64"]
     assert set(wanted) < set(first["fetched"]) and len(first["fetched"]) == len(wanted) + 3
     index = bundle.read_index(tmp_path / "bundle")
     assert {item.use for item in index} == {"file", "cluster", "job"}
@@ -56,6 +57,19 @@ def test_a_bundle_has_all_of_one_architecture_and_is_fetched_once(tmp_path: path
     options = {"name": "kueue", "architecture": "any", "source": "bundle", "cluster": "lab", "state_home": {}}
     found = release_file.run(options, [], tmp_path, False)
     assert "kueue/manager" in pathlib.Path(found["path"]).read_text()
+
+
+def test_a_choice_of_several_programs_is_fetched_when_it_is_named(tmp_path: pathlib.Path, host: ReleaseHost) -> None:
+    """Both architectures have files of one name; each goes where a host of it finds it."""
+    both = {"controller_images": False, "architectures": ["amd64", "arm64"]}
+    version = downloads.default_version("minio")
+    made = make(tmp_path, host, versions={"minio": version}, **both)
+    found = [path for path in made["fetched"] if path.startswith("minio/")]
+    assert found == [f"minio/{version}/{name}/minio.{version}" for name in ("amd64", "arm64")]
+    assert not [path for path in made["fetched"] if path.startswith(("vault/", "rustfs/"))]
+    for architecture in ("amd64", "arm64"):
+        place = downloads.locate(downloads.find("minio", version, architecture), "bundle", tmp_path)
+        assert architecture in pathlib.Path(place).read_text()
 
 
 def test_a_damaged_file_is_fetched_again_with_the_digest_that_is_held(

@@ -12,11 +12,14 @@ import os
 import pathlib
 import tarfile
 import typing as t
+import zipfile
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.module_utils._node import host_agent, host_service, placed_files
+from ansible_collections.muster.training.plugins.plugin_utils._services import components, hashicorp_vault
+from ansible_collections.muster.training.plugins.plugin_utils._services.component import BringUp
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import deploy
 from ansible_collections.muster.training.tests.support.carried import as_stream
 from ansible_collections.muster.training.tests.support.run_world import RunWorld
@@ -239,7 +242,7 @@ def test_rented_machines_moves_and_unfit_hosts_are_refused(world: World, monkeyp
     monkeypatch.setattr(host_service, "_systemd_version", lambda: 0)
     with pytest.raises(RefusedError, match="systemd 247 or newer"):
         world.deploy()
-    with pytest.raises(InputError, match="MinIO|minio"):
+    with pytest.raises(RefusedError, match="deployed as seaweedfs, whose data minio cannot read"):
         world.deploy(provider="minio")
 
 
@@ -263,5 +266,76 @@ def test_openbao_is_deployed_once_with_https(world: World) -> None:
     for name in ("VAULT_TOKEN", "ADMIN_TOKEN", "SEAL_KEY", "TLS_KEY"):
         assert made[name] not in unit + repr(first), name
         assert not [item for item in others if made[name].encode() in item.read_bytes()], name
-    with pytest.raises(InputError, match="'vault' for secrets cannot be deployed"):
+    with pytest.raises(RefusedError, match="deployed as openbao, whose data vault cannot read"):
         world.deploy(**bao, provider="vault")
+    # Without its record the keys tell: what is kept by the name is another program's.
+    world.deploy(**bao, state="absent")
+    place.write_text("VAULT_TOKEN = a-token-of-elsewhere\n")
+    with pytest.raises(RefusedError, match=r"bao\.credentials has no ADMIN_TOKEN, SEAL_KEY: it is of another program"):
+        world.deploy(**bao)
+
+
+@pytest.mark.parametrize(
+    ("provider", "kind", "release", "variables", "warning"),
+    [
+        ("rustfs", "object_store", "rustfs-linux-x86_64-musl-v1.0.0.zip", ["RUSTFS_CHECK_UPDATE=false"], ""),
+        ("minio", "object_store", "minio.RELEASE.2025-09-07T16-13-09Z", ["MINIO_UPDATE=off"], "project has ended"),
+        ("vault", "secrets", "vault_2.0.4_linux_amd64.zip", [], "Business Source License"),
+    ],
+)
+def test_a_choice_is_installed_from_its_release(
+    world: World, monkeypatch: t.Any, provider: str, kind: str, release: str, variables: list[str], warning: str
+) -> None:
+    """From a zip archive, or as the program itself; its unit has the variables, its keys are 0600, again nothing."""
+    place = world.release / release
+    if release.endswith(".zip"):
+        with zipfile.ZipFile(place, "w") as packed:
+            packed.writestr("LICENSE", "text")
+            packed.writestr(f"bin/{provider}", "program")
+    else:
+        place.write_text("program")
+    told = use_bring_up(monkeypatch)
+    about: Dict = {
+        "name": "own",
+        "kind": kind,
+        "provider": provider,
+        **({"resources": []} if kind == "secrets" else {}),
+    }
+    planned = world.deploy(check=True, **about)
+    assert planned["changed"] and not list(world.host.root.rglob(provider)) and not told
+    result = world.deploy(**about)
+    assert (
+        result["changed"] and warning in "".join(result.get("warnings", [])) and bool(warning) == ("warnings" in result)
+    )
+    program = world.host.root / "usr/local/lib/muster/own" / provider
+    assert program.read_text() == "program" and program.stat().st_mode & 0o777 == 0o755
+    unit = (world.host.root / "etc/systemd/system/muster-own.service").read_text()
+    assert [line for line in unit.splitlines() if line.startswith("Environment=")] or not variables
+    assert not [item for item in variables if f'Environment="{item}"' not in unit] and "DynamicUser=yes" in unit
+    kept = (world.root / "home/default/services/own.credentials").read_text()
+    secrets = [line.partition(" = ")[2] for line in kept.splitlines() if " = " in line and not line.startswith("TLS_")]
+    assert secrets and not [value for value in secrets if value in unit + repr(result)]
+    placed = world.host.root / "etc/muster/services/own"
+    assert {item.stat().st_mode & 0o777 for item in placed.iterdir()} == {0o600}
+    world.host.asked.clear()
+    again = world.deploy(**about)
+    assert not again["changed"] and world.host.asked == ["look"]
+    assert [item.endpoint for item in told] == ([result["endpoint"]] * 2 if provider == "vault" else [])
+    gone = world.deploy(state="absent", **about)
+    assert gone["changed"] and "warnings" not in gone and not program.exists() and not placed.exists()
+
+
+def use_bring_up(monkeypatch: pytest.MonkeyPatch) -> list[BringUp]:
+    """Have Vault brought up by a note of it alone: no Vault runs below a folder."""
+    told: list[BringUp] = []
+    noted = dataclasses.replace(hashicorp_vault.COMPONENT, bring_up=lambda order: bool(told.append(order)))
+    known = (*components.COMPONENTS["secrets"][:1], noted)
+    monkeypatch.setattr(components, "COMPONENTS", {**components.COMPONENTS, "secrets": known})
+    return told
+
+
+def test_an_archive_without_the_program_is_refused(world: World) -> None:
+    with zipfile.ZipFile(world.release / "rustfs-linux-x86_64-musl-v1.0.0.zip", "w") as packed:
+        packed.writestr("rustfs/readme", "text")
+    with pytest.raises(AssertionError, match="has no file rustfs"):
+        world.deploy(name="own", provider="rustfs")

@@ -18,8 +18,10 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
 from ansible_collections.muster.training.plugins.module_utils._model.pod_spec import PROGRAM_FILES, PodSpec
 from ansible_collections.muster.training.plugins.module_utils._node import host_agent
-from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import pod_template, rayjob
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import mpijob, pod_template, rayjob
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import KubePlan
+from ansible_collections.muster.training.plugins.plugin_utils._launch import registry
+from ansible_collections.muster.training.plugins.plugin_utils._launch.base import RunContext
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import bindings
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import pod_store
@@ -128,15 +130,48 @@ def engine_job(launcher: str, **values: t.Any) -> Job:
     return job(**{**about, **program, **values})
 
 
-@pytest.mark.parametrize(("launcher", "words"), [("ray", "Ray starts"), ("mpi", "the launcher is started")])
-def test_engines_that_cannot_continue_from_one_stored_checkpoint_say_why(launcher: str, words: str) -> None:
-    with pytest.raises(InputError, match=f"is not supported by the engine {ENGINES[launcher]}: {words}"):
-        engine_job(launcher, checkpoints={"binding": "store"})
+def test_ray_says_why_it_cannot_continue_from_one_stored_checkpoint_and_what_can_be_done() -> None:
+    with pytest.raises(InputError, match="is not supported by the engine rayjob: Ray Train stores") as caught:
+        engine_job("ray", checkpoints={"binding": "store"})
+    assert "RunConfig(storage_path=" in str(caught.value.fix)
 
 
-def test_ray_streams_nothing() -> None:
-    with pytest.raises(InputError, match="stream is not supported by the engine rayjob"):
-        engine_job("ray", datasets=[{"name": "v", "binding": "store", "mode": "stream"}], checkpoints={"path": "/c"})
+def test_an_mpi_job_stores_checkpoints_when_its_launcher_is_not_started_again(home: StateHome) -> None:
+    with pytest.raises(InputError, match="must be 0 with checkpoints.binding and the engine mpijob") as caught:
+        engine_job("mpi", checkpoints={"binding": "store"})
+    assert caught.value.option == "job.restart.max_crashes" and "restart: {max_crashes: 0}" in str(caught.value.fix)
+    wanted = engine_job("mpi", nodes=2, checkpoints={"binding": "store"}, restart={"max_crashes": 0})
+    store = pod_store.open_store(home, wanted, ["n1"], "r")
+    assert store is not None and store.checkpoints is not None
+    # Each worker has places of its own: the folders are in the pods.
+    assert set(store.checkpoints.pod_addresses()["ranks"]) == {"0", "1"}
+    plan = plan_of(wanted)
+    pods = registry.pods(wanted, RunContext("r", 29500, 1, None))
+    plan = store.complete(dataclasses.replace(plan, pods=pods, program=dict.fromkeys(PROGRAM_FILES, "")))
+    built: t.Any = mpijob.build(plan)[-1]
+    assert built["spec"]["runPolicy"]["backoffLimit"] == 0
+    assert plan.pods["worker"].store and plan.pods["launcher"].store is None
+
+
+def test_ray_streams_with_the_credentials_of_the_runs_secret(home: StateHome) -> None:
+    """Processes that Ray starts inherit the container's variables, its driver those of the pod's program."""
+    video = [{"name": "video", "binding": "store", "prefix": "video", "mode": "stream"}]
+    wanted = engine_job("ray", datasets=video, checkpoints={"path": "/c"})
+    store = pod_store.open_store(home, wanted, ["n1"], "r")
+    assert store is not None
+    plan = plan_of(wanted)
+    program = dict.fromkeys(PROGRAM_FILES, "")
+    plan = store.complete(dataclasses.replace(plan, pods={"driver": plan.pods["node"]}, program=program))
+    built: t.Any = rayjob.build(plan)[-1]
+    assert SECRET not in json.dumps(built)
+    groups = [built["spec"]["rayClusterSpec"]["headGroupSpec"], *built["spec"]["rayClusterSpec"]["workerGroupSpecs"]]
+    for group in groups:
+        (main,) = group["template"]["spec"]["containers"]
+        found = {item["name"]: item for item in main["env"]}
+        assert found["AWS_ENDPOINT_URL"]["value"] and found["MUSTER_DATASET_VIDEO"]["value"] == "s3://bucket/video"
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            assert found[name]["valueFrom"]["secretKeyRef"] == {"name": plan.secret, "key": name}
+        assert len(found) == len(main["env"])
 
 
 def test_workers_of_an_mpi_job_stage_and_its_launcher_does_not(home: StateHome) -> None:
