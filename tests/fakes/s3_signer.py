@@ -14,7 +14,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every address signed with a word."""
 
     def load(_keys: s3_addresses.S3Keys, region: str) -> object:
-        return lambda method, url, seconds: (
+        return lambda method, url, seconds, _headers: (
             f"{url}{'&' if '?' in url else '?'}X-Amz-Signature={method}-{region}-{seconds}"
         )
 

@@ -94,6 +94,7 @@ def test_both_are_deployed_within_two_minutes_and_again_within_ten_seconds(world
     assert len(secrets) >= 7 and not [value for value in secrets if value in output]
     before = versions(controller)
     output, again = play(world)
+    print(output)
     assert sum(int(number) for number in re.findall(r"changed=(\d+)", output)) == 0, output
     assert versions(controller) == before, "something was written"
     NOTES.append(

@@ -16,7 +16,7 @@ import time
 import typing as t
 
 from ....module_utils._model.binding import Binding, Vantage, require_reachable, require_resource
-from ....module_utils._model.dataset_objects import DatasetFiles, build_files
+from ....module_utils._model.dataset_objects import DatasetFiles, DatasetObject, build_files
 from ....module_utils._model.errors import InputError, MusterError
 from ....module_utils._model.job import Dataset, Job
 from ....module_utils._secrets.scrubber import remember
@@ -32,6 +32,8 @@ _EXPIRES_S: t.Final = 3600
 # Addresses of one request: together about 700 KB.
 _BATCH: t.Final = 1000
 _PAGE: t.Final = 1000
+# Of an object of this size the store is asked for its checksum: another request costs less than an MD5.
+_CHECKED_BYTES: t.Final = 8 << 20
 # A request for objects ends after this, so that its progress is seen; what was received stays.
 _REQUEST_S: t.Final = 30.0
 
@@ -59,6 +61,15 @@ class BoundDataset:
     def sign(self, key: str, expires_s: int = _EXPIRES_S) -> str:
         """Return an address of one object."""
         return self.signer.sign("GET", self.place.bucket, key, (), expires_s)
+
+    def sign_checks(self, objects: t.Mapping[int, DatasetObject], expires_s: int = _EXPIRES_S) -> dict[str, list[str]]:
+        """Return addresses, by number, that say how objects are verified: large ones, and those uploaded in parts."""
+        signed = {}
+        for number, item in objects.items():
+            in_parts = "-" in item.etag
+            if in_parts or item.size >= _CHECKED_BYTES:
+                signed[str(number)] = self.signer.sign_checks(self.place.bucket, item.key, in_parts, expires_s)
+        return signed
 
 
 def open_bound(
@@ -241,6 +252,7 @@ def _fetch(work: _Staging, remote: NodeClient, missing: t.Sequence[int]) -> int:
                 dataset=work.identity,
                 ca=work.bound.binding.ca,
                 urls=urls,
+                checks=work.bound.sign_checks({number: objects[number] for number in batch}),
                 seconds=_REQUEST_S,
             )
             batch, unverified = answer["missing"], int(answer["unverified"])
