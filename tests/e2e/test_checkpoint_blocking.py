@@ -109,4 +109,4 @@ def test_the_training_goes_on_while_its_checkpoint_is_stored(
 def blocked(rows: list[dict[str, t.Any]], kind: str) -> float:
     """Return by how much the windows with an upload are longer: the median of the neighbours' differences."""
     pairs = zip(rows[::2], rows[1::2], strict=True)
-    return statistics.median((one[kind] - two[kind]) * (1 if one["stored"] else -1) for one, two in pairs)
+    return statistics.median(float(one[kind] - two[kind]) * (1 if one["stored"] else -1) for one, two in pairs)

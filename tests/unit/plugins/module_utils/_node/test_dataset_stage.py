@@ -171,7 +171,12 @@ def test_machines_that_share_a_folder_do_not_read_it_again(node: Node, monkeypat
     """Each has a boot of its own; what is there was on its disk, or with its server, before it was noted."""
     synced: list[int] = []
     sync = os.fsync
-    monkeypatch.setattr(dataset_parts.os, "fsync", lambda handle: (synced.append(handle), sync(handle)))
+
+    def note(handle: int) -> None:
+        synced.append(handle)
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", note)
     node.plan()
     node.stage(shared=True)
     assert len(synced) >= 3
