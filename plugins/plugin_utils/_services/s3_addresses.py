@@ -16,7 +16,6 @@ import urllib.parse
 
 from ...module_utils._model.binding import Binding
 from ...module_utils._model.errors import RefusedError
-from ...module_utils._node.dataset_digests import MODE
 from ...module_utils._secrets.secret import Secret
 
 # The longest that Signature Version 4 allows.
@@ -63,15 +62,20 @@ class S3Signer:
         self._virtual = binding.addressing == "virtual"
         self.longest_s = LONGEST_S
 
-    def sign(self, method: str, bucket: str, key: str = "", query: Query = (), expires_s: int = 3600) -> str:
-        """Return an address that carries out ``method`` on one object (or on the bucket) for ``expires_s`` seconds."""
-        return self._sign(method, self.address(bucket, key, query), min(expires_s, self.longest_s), {})
+    def sign(
+        self,
+        method: str,
+        bucket: str,
+        key: str = "",
+        query: Query = (),
+        expires_s: int = 3600,
+        headers: t.Mapping[str, str] | None = None,
+    ) -> str:
+        """Return an address that carries out ``method`` on one object (or on the bucket) for ``expires_s`` seconds.
 
-    def sign_checks(self, bucket: str, key: str, in_parts: bool, expires_s: int = 3600) -> list[str]:
-        """Return addresses for HEAD: of an object's checksum (sent with ``MODE``), and of its first part, if any."""
-        seconds = min(expires_s, self.longest_s)
-        first = [self.sign("HEAD", bucket, key, [("partNumber", "1")], expires_s)] if in_parts else []
-        return [self._sign("HEAD", self.address(bucket, key), seconds, MODE), *first]
+        :param headers: what has to be sent with it.
+        """
+        return self._sign(method, self.address(bucket, key, query), min(expires_s, self.longest_s), headers or {})
 
     def sign_list(self, place: ObjectPlace, expires_s: int = 3600, limit: int = 1, after: str = "") -> str:
         """Return an address that lists objects of a place (ListObjectsV2)."""

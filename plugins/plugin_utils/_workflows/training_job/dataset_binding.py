@@ -19,6 +19,7 @@ from ....module_utils._model.binding import Binding, Vantage, require_reachable,
 from ....module_utils._model.dataset_objects import DatasetFiles, DatasetObject, build_files
 from ....module_utils._model.errors import InputError, MusterError
 from ....module_utils._model.job import Dataset, Job
+from ....module_utils._node import dataset_digests
 from ....module_utils._secrets.scrubber import remember
 from ..._hosts import agent_package
 from ..._hosts.node_client import NodeClient, most_telling_error, on_each_node
@@ -63,12 +64,13 @@ class BoundDataset:
         return self.signer.sign("GET", self.place.bucket, key, (), expires_s)
 
     def sign_checks(self, objects: t.Mapping[int, DatasetObject], expires_s: int = _EXPIRES_S) -> dict[str, list[str]]:
-        """Return addresses, by number, that say how objects are verified: large ones, and those uploaded in parts."""
+        """Return addresses, by number, of the checksum of large objects, and of the first part of those in parts."""
         signed = {}
         for number, item in objects.items():
-            in_parts = "-" in item.etag
-            if in_parts or item.size >= _CHECKED_BYTES:
-                signed[str(number)] = self.signer.sign_checks(self.place.bucket, item.key, in_parts, expires_s)
+            about = ("HEAD", self.place.bucket, item.key)
+            first = [self.signer.sign(*about, [("partNumber", "1")], expires_s)] if "-" in item.etag else []
+            if first or item.size >= _CHECKED_BYTES:
+                signed[str(number)] = [self.signer.sign(*about, (), expires_s, dataset_digests.MODE), *first]
         return signed
 
 

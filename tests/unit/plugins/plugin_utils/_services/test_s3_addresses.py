@@ -48,12 +48,11 @@ def test_an_address_lasts_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch)
     assert "list-type=2&max-keys=1&prefix=p%2F&continuation-token=t%2Fo" in listed and listed.endswith("GET-eu-1-60")
 
 
-def test_what_tells_of_an_object_is_asked_by_head(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_to_be_sent_is_signed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That the store takes it so is shown with a real one (e2e, datasets)."""
     s3_signer.use(monkeypatch)
-    whole, first = signer().sign_checks("b", "k", True, 60)
-    assert whole == "https://s3.example:9/base/b/k?X-Amz-Signature=HEAD-us-east-1-60"
-    assert first == "https://s3.example:9/base/b/k?partNumber=1&X-Amz-Signature=HEAD-us-east-1-60"
-    assert signer().sign_checks("b", "k", False, 60) == [whole]
+    signed = signer().sign("HEAD", "b", "k", (), 60, {"x-amz-checksum-mode": "ENABLED"})
+    assert signed.endswith("/base/b/k?X-Amz-Signature=HEAD-us-east-1-60-x-amz-checksum-mode")
 
 
 def test_a_place_is_a_bucket_and_a_folder() -> None:

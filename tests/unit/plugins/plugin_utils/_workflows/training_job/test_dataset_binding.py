@@ -99,6 +99,21 @@ def test_the_store_is_asked_for_checksums_of_larger_objects(
         assert kinds["large"] == "sha256/0" and kinds["a"] == "md5/0:" + kinds["a"][6:]
 
 
+def test_an_object_of_parts_is_asked_for_its_first_one(
+    world: RunWorld, server: object_store.ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of the sizes with which programs upload fits its ETag, and the store does not tell: it is said."""
+    etag = object_store.ObjectStore.etag
+    odd = f'"{"0" * 32}-2"'
+    monkeypatch.setattr(
+        object_store.ObjectStore, "etag", lambda self, key: odd if key.endswith("/d") else etag(self, key)
+    )
+    bind_store(world, server)
+    world.play(job(world, {"prefix": "text"}))
+    assert [path for verb, path, _range in server.asked if verb == "HEAD"] == ["/bucket/p/text/d"] * 4
+    assert [line for line in world.said.lines if "1 objects were compared by size alone" in line]
+
+
 def test_a_streamed_one_is_variables_alone(world: RunWorld, server: object_store.ObjectStore) -> None:
     bind_store(world, server)
     world.play(job(world, {"prefix": "text", "mode": "stream"}))
