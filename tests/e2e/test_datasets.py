@@ -28,17 +28,24 @@ about = {"place": place, "files": found, **{key: os.environ.get(key) for key in 
 about["secret"] = len(os.environ.get("AWS_SECRET_ACCESS_KEY", ""))
 print("read", json.dumps(about), flush=True)
 """
-# argv: bucket, JSON {key: [size, seed]}; prints {key: digest}.
+# argv: bucket, JSON {key: [size, seed, size of parts or nothing]}; prints digests.
 FILL = """
 import hashlib, random
-for key, (size, seed) in json.loads(sys.argv[3]).items():
-    body = random.Random(seed).randbytes(size)
-    s3.put_object(Bucket=sys.argv[2], Key=key, Body=body)
+for key, (size, seed, *parts) in json.loads(sys.argv[3]).items():
+    body, place = random.Random(seed).randbytes(size), {"Bucket": sys.argv[2], "Key": key}
+    if parts:
+        upload = {**place, "UploadId": s3.create_multipart_upload(**place)["UploadId"]}
+        cut = [body[first : first + parts[0]] for first in range(0, size, parts[0])]
+        tags = [s3.upload_part(**upload, PartNumber=n, Body=part)["ETag"] for n, part in enumerate(cut, 1)]
+        done = [{"ETag": tag, "PartNumber": n} for n, tag in enumerate(tags, 1)]
+        s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": done})
+    else:
+        s3.put_object(**place, Body=body)
     print(hashlib.sha256(body).hexdigest()[:8])
 """
 
 
-def fill(store: Store, objects: dict[str, tuple[int, int]]) -> list[str]:
+def fill(store: Store, objects: t.Mapping[str, tuple[int, ...]]) -> list[str]:
     return store.script(FILL, "data", json.dumps(objects)).split()
 
 
@@ -72,6 +79,8 @@ def test_a_dataset_is_staged_once_a_node_with_its_names(services: ServiceWorld, 
         "names/a b/100%+&=?#.bin": (70_000, 2),
         "names/empty": (0, 3),
         "names/sub/big": (70 << 20, 4),
+        # Parts of a size that no common program uses: the store tells it.
+        "names/sub/odd": (18 << 20, 7, 11 << 20),
         "names/folder/": (0, 5),
         "names-other/x": (10, 6),
     }
@@ -84,8 +93,14 @@ def test_a_dataset_is_staged_once_a_node_with_its_names(services: ServiceWorld, 
     del expected["folder/"], expected["names-other/x"]
     for node in ("node-1", "node-2"):
         assert seen(services, node)["files"] == expected
-    assert "dataset text: 4 objects, 70.1 MiB; staging 140.1 MiB to node-1, node-2" in result.output
+    assert "dataset text: 5 objects, 88.1 MiB; staging 176.1 MiB to node-1, node-2" in result.output
     assert "compared by size" not in result.output
+    for place in services.root.rglob("record.jsonl"):
+        rows = {row["path"]: row for row in map(json.loads, place.read_text().splitlines())}
+        assert rows["sub/big"]["digest"].startswith("crc32/0:") and rows["sub/odd"]["digest"].startswith(
+            "md5/11534336:"
+        )
+        assert len(rows) == 5 and all(row["verified"] for row in rows.values())
     again = train(services, job(services, {"prefix": "names"}, env={"OTHER": "run"}), muster_run_id="other")
     assert again.code == 0 and "staging" not in again.output, again.output
     everything = [path for path in services.root.rglob("*") if path.is_file()]

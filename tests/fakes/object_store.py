@@ -131,7 +131,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body[: len(body) // 2] if cut else body)
+        if self.command != "HEAD":
+            self.wfile.write(body[: len(body) // 2] if cut else body)
         if cut:
             self.close_connection = True
 

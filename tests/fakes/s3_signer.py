@@ -14,8 +14,8 @@ def use(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every address signed with a word."""
 
     def load(_keys: s3_addresses.S3Keys, region: str) -> object:
-        return lambda method, url, seconds: (
-            f"{url}{'&' if '?' in url else '?'}X-Amz-Signature={method}-{region}-{seconds}"
+        return lambda method, url, seconds, headers: (
+            f"{url}{'&' if '?' in url else '?'}X-Amz-Signature={'-'.join([method, region, str(seconds), *headers])}"
         )
 
     monkeypatch.setattr(s3_addresses, "_load_botocore", load)

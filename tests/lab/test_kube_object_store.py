@@ -205,6 +205,7 @@ def stored(world: World) -> bool:
 
 def test_workers_of_an_mpi_job_read_the_data_that_they_share_on_their_node(world: World) -> None:
     lab = world.controller.lab
+    put_data(world)
     lab.cluster.install(["mpi-operator"])
     for node in lab.nodes:
         lab.on_node(node, "mkdir", "-p", _CACHE)

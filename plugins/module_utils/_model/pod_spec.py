@@ -29,6 +29,7 @@ PROGRAM_FILES = (
     "checkpoint_store.py",
     "checkpoint_sync.py",
     "checkpoints.py",
+    "dataset_digests.py",
     "dataset_parts.py",
     "dataset_stage.py",
     "files.py",

@@ -1,18 +1,15 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One object on its way to this node: its segments, how far each is, and whether the whole is what the store has.
+"""One object on its way to this node: its segments, and how far each of them is.
 
 This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations
 
-import concurrent.futures
-import hashlib
 import os
 import pathlib
-import re
 import threading
 import typing as t
 
@@ -20,12 +17,6 @@ from .s3_client import S3Error, Store
 
 # An object is fetched in segments of this size, several at once.
 SEGMENT_BYTES: t.Final = 32 << 20
-_READ = 1 << 20
-_MIB = 1 << 20
-_DIGEST_THREADS = min(4, os.cpu_count() or 1)
-# Sizes of parts with which common programs upload (MiB): they say how the ETag of such an object is made.
-_PART_MIB = (5, 8, 10, 15, 16, 20, 25, 32, 50, 64, 100, 128, 256, 512, 1024)
-_DIGEST = re.compile(r"[0-9a-f]{32}")
 
 
 class StoppedError(Exception):
@@ -98,6 +89,10 @@ class Part:
                 os.close(handle)
             self._open.clear()
 
+    def sync(self) -> None:
+        """Have the file on its disk, or with its server, when this returns."""
+        os.fsync(self._handle(self.place))
+
     def remove(self) -> None:
         """Forget what was received; nothing is added to it any more."""
         with self._lock:
@@ -162,46 +157,3 @@ def _check(part: Part, status: int, headers: t.Mapping[str, str], etag: str, fir
     encryption = headers.get("x-amz-server-side-encryption", "")
     if encryption.startswith("aws:") or headers.get("x-amz-server-side-encryption-customer-algorithm"):
         part.is_opaque = True
-
-
-def digest_file(place: pathlib.Path, etag: str) -> tuple[str, bool | None]:
-    """Return a digest of a file, and whether the store's ETag is made of it; None where that cannot be told.
-
-    The digest is the ETag itself where that fits, else the MD5. The ETag of an object that was uploaded in N parts is
-    the MD5 of their MD5s, followed by ``-N``. Their size is not told: those that common programs use are tried.
-    """
-    plain, dash, count = etag.strip('"').partition("-")
-    if dash and count.isdigit():
-        for size in part_sizes(place.stat().st_size, int(count)):
-            if _digest_parts(place, size) == f"{plain}-{count}":
-                return f"{plain}-{count}", True
-    whole = hashlib.md5(usedforsecurity=False)
-    with place.open("rb") as handle:
-        while data := handle.read(_READ):
-            whole.update(data)
-    return whole.hexdigest(), whole.hexdigest() == plain if _DIGEST.fullmatch(plain) and not dash else None
-
-
-def part_sizes(size: int, count: int) -> list[int]:
-    """Return the sizes of parts that make ``count`` of ``size`` bytes."""
-    even = -(-size // max(1, count))
-    candidates = {mib * _MIB for mib in _PART_MIB} | {-(-even // _MIB) * _MIB}
-    return sorted(part for part in candidates if count > 0 and -(-size // part) == count)
-
-
-def _digest_parts(place: pathlib.Path, size: int) -> str:
-    """Return the ETag of a file that is uploaded in parts of one size; its parts are read at the same time."""
-    total = place.stat().st_size
-    with concurrent.futures.ThreadPoolExecutor(_DIGEST_THREADS) as threads:
-        digests = list(threads.map(lambda first: _digest_range(place, first, size), range(0, total, size)))
-    return f"{hashlib.md5(b''.join(digests), usedforsecurity=False).hexdigest()}-{len(digests)}"
-
-
-def _digest_range(place: pathlib.Path, first: int, size: int) -> bytes:
-    found = hashlib.md5(usedforsecurity=False)
-    with place.open("rb") as handle:
-        handle.seek(first)
-        while size > 0 and (data := handle.read(min(_READ, size))):
-            found.update(data)
-            size -= len(data)
-    return found.digest()

@@ -24,7 +24,8 @@ import typing as t
 from xml.etree import ElementTree
 
 from . import files, host_blobs
-from .dataset_parts import Part, StoppedError, digest_file, fetch
+from .dataset_digests import ask_checksum, ask_part_bytes, digest_file, is_unchanged
+from .dataset_parts import Part, StoppedError, fetch
 from .s3_client import S3Error, Store
 
 FOLDER: t.Final = "datasets"
@@ -33,6 +34,8 @@ _ROOM = 64 << 20
 _LIST_LIMIT = 32 << 20
 _WAIT_S = 0.2
 _RECORDED: t.Final = ("path", "changed", "digest", "verified", "boot")
+# In the place of a boot's id: the file was on its disk, or with its server, before this was noted.
+_DURABLE: t.Final = "any"
 NodeRequest = t.Mapping[str, t.Any]
 
 
@@ -80,7 +83,8 @@ def plan(request: NodeRequest, state: pathlib.Path) -> dict[str, t.Any]:
 
 
 def stage(request: NodeRequest, state: pathlib.Path) -> dict[str, t.Any]:
-    """Fetch objects (``urls {number: address}``) for at most ``seconds``.
+    """Fetch objects (``urls {number: address}``) for at most ``seconds``; ``checks {number: [address…]}`` tell
+    the checksum of one, and the size of the parts in which it was uploaded.
 
     ``{missing [number], received, unverified}``: what is still missing of them, bytes received in this request, and
     how many have no digest that could be compared. A request for a dataset that another request fetches waits for it.
@@ -88,11 +92,12 @@ def stage(request: NodeRequest, state: pathlib.Path) -> dict[str, t.Any]:
     staged = StagedDataset(state, request["dataset"])
     until = time.monotonic() + float(request["seconds"])
     wanted = {int(number): url for number, url in request["urls"].items()}
+    checks = {int(number): urls for number, urls in request.get("checks", {}).items()}
     with _hold_lock(staged.folder / "lock", until) as is_mine:
         missing = staged.list_missing(wanted)
         if not is_mine or not missing:
             return {"missing": missing, "received": 0, "unverified": staged.count_unverified()}
-        work = _Fetching(staged, {number: wanted[number] for number in missing}, until, request.get("ca"))
+        work = _Fetching(staged, {number: wanted[number] for number in missing}, checks, until, request)
         work.run()
     if work.error is not None:
         number, exc = work.error
@@ -170,8 +175,8 @@ class StagedDataset:
             return False
         if not item or [state.st_size, state.st_mtime_ns] != [self.rows[number][1], item["changed"]]:
             return False
-        if item["boot"] != self.boot:
-            if digest_file(self.target(number), str(self.rows[number][2]))[0] != item["digest"]:
+        if item["boot"] not in (self.boot, _DURABLE):
+            if not is_unchanged(self.target(number), item["digest"]):
                 return False
             self.add_record({**item, "boot": self.boot})
         return True
@@ -191,28 +196,43 @@ class StagedDataset:
         with self._lock:
             files.append_json(self._record, item)
 
-    def finish(self, number: int, part: Part) -> None:
+    def finish(self, number: int, part: Part, check: t.Callable[[], tuple[str, bool | None]], shared: bool) -> None:
         """Verify a received object and give it its name.
 
-        :raises S3Error: when it is not what its ETag says; it is fetched anew then.
+        :param check: returns its digest, and whether it is what the store has.
+        :param shared: whether other machines use this folder, which were booted at other times. It is written through
+            then, so that no later power failure makes it another one: they need not read the whole of it again.
+        :raises S3Error: when it is not what the store has; it is fetched anew then.
         """
         if not part.size:
             part.place.touch()
-        digest, fits = digest_file(part.place, str(self.rows[number][2]))
-        if fits is False and not part.is_opaque:
+        digest, fits = check()
+        if fits is False:
             part.remove()
-            raise S3Error("what was received is not what its ETag says", "Check proxies and caches on the way")
+            what = "its ETag or checksum in the store says"
+            fix = "Check proxies and caches on the way; upload it again if its parts have several sizes"
+            raise S3Error(f"what was received is not what {what}", fix)
+        if shared:
+            part.sync()
         target = self.target(number)
         part.put(target)
         row = {"path": self.rows[number][0], "changed": target.lstat().st_mtime_ns, "digest": digest}
-        self.add_record({**row, "verified": bool(fits), "boot": self.boot})
+        self.add_record({**row, "verified": bool(fits), "boot": _DURABLE if shared else self.boot})
 
 
 class _Fetching:
     """Threads that fetch segments of objects until all are here, the time is over, or one fails."""
 
-    def __init__(self, staged: StagedDataset, urls: t.Mapping[int, str], until: float, ca: str | None) -> None:
-        self._staged, self._urls, self._until, self._ca = staged, urls, until, ca
+    def __init__(
+        self,
+        staged: StagedDataset,
+        urls: t.Mapping[int, str],
+        checks: t.Mapping[int, t.Sequence[str]],
+        until: float,
+        request: NodeRequest,
+    ) -> None:
+        self._staged, self._urls, self._checks, self._until = staged, urls, checks, until
+        self._ca, self._shared = request.get("ca"), bool(request.get("shared"))
         self._parts = {number: staged.part(number) for number in urls}
         self._had = sum(part.received_bytes for part in self._parts.values())
         self._tasks = iter([(number, item) for number, part in self._parts.items() for item in range(part.count)])
@@ -254,6 +274,17 @@ class _Fetching:
         finally:
             store.close()
 
+    def _check(self, store: Store, number: int) -> tuple[str, bool | None]:
+        """Return the digest of a received object, and whether it is what the store has: its checksum, else its ETag."""
+        part, etag = self._parts[number], str(self._staged.rows[number][2])
+        whole, first = [*self._checks.get(number, ()), None, None][:2]
+        known = ask_checksum(store, whole, etag) if whole else None
+        digest, fits = digest_file(part.place, etag, known)
+        if fits is None and first and (part_bytes := ask_part_bytes(store, first, etag, part.size)):
+            digest, fits = digest_file(part.place, etag, known, part_bytes)
+        # The ETag alone of an encrypted object is not a digest; a checksum is of what is read.
+        return digest, None if part.is_opaque and not known and not fits else fits
+
     def _carry_out(self, store: Store, number: int, segment: int) -> None:
         part, etag = self._parts[number], str(self._staged.rows[number][2])
         try:
@@ -262,7 +293,7 @@ class _Fetching:
                 self._left[number] -= 1
                 is_last = not self._left[number]
             if is_last:
-                self._staged.finish(number, part)
+                self._staged.finish(number, part, lambda: self._check(store, number), self._shared)
                 with self._lock:
                     self.finished.add(number)
         except S3Error as exc:

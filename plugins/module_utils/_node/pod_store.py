@@ -61,14 +61,15 @@ def stage(given: Given, run_dir: pathlib.Path, say: Say) -> None:
 def _stage_one(item: t.Mapping[str, t.Any], run_dir: pathlib.Path, say: Say) -> None:
     """Stage one dataset, in the folder that pods of a node share where there is one: each takes what others staged."""
     state = pathlib.Path(item["cache"]) if item.get("cache") else run_dir / "staged"
-    about = {"dataset": item["dataset"], "name": item["name"], "ca": item["ca"]}
+    about = {"dataset": item["dataset"], "name": item["name"], "ca": item["ca"], "shared": bool(item.get("cache"))}
     began = time.monotonic()
     found = dataset_stage.plan({**about, "objects": item["objects"]}, state)
     _require(found, item["name"])
     missing, needed = found["missing"], found.get("needed", 0)
     while missing:
         urls = {str(number): item["urls"][number] for number in missing}
-        answer = dataset_stage.stage({**about, "urls": urls, "seconds": _STAGE_S}, state)
+        checks = {number: url for number, url in item.get("checks", {}).items() if number in urls}
+        answer = dataset_stage.stage({**about, "urls": urls, "checks": checks, "seconds": _STAGE_S}, state)
         _require(answer, item["name"])
         missing = answer["missing"]
     place = run_dir / "data" / files.plain_name(item["name"])

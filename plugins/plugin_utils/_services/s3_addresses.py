@@ -22,6 +22,7 @@ from ...module_utils._secrets.secret import Secret
 LONGEST_S: t.Final = 7 * 24 * 3600
 _DEFAULT_REGION: t.Final = "us-east-1"
 Query = t.Sequence[tuple[str, str]]
+Sign = t.Callable[[str, str, int, t.Mapping[str, str]], str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,9 +62,20 @@ class S3Signer:
         self._virtual = binding.addressing == "virtual"
         self.longest_s = LONGEST_S
 
-    def sign(self, method: str, bucket: str, key: str = "", query: Query = (), expires_s: int = 3600) -> str:
-        """Return an address that carries out ``method`` on one object (or on the bucket) for ``expires_s`` seconds."""
-        return self._sign(method, self.address(bucket, key, query), min(expires_s, self.longest_s))
+    def sign(
+        self,
+        method: str,
+        bucket: str,
+        key: str = "",
+        query: Query = (),
+        expires_s: int = 3600,
+        headers: t.Mapping[str, str] | None = None,
+    ) -> str:
+        """Return an address that carries out ``method`` on one object (or on the bucket) for ``expires_s`` seconds.
+
+        :param headers: what has to be sent with it.
+        """
+        return self._sign(method, self.address(bucket, key, query), min(expires_s, self.longest_s), headers or {})
 
     def sign_list(self, place: ObjectPlace, expires_s: int = 3600, limit: int = 1, after: str = "") -> str:
         """Return an address that lists objects of a place (ListObjectsV2)."""
@@ -85,8 +97,8 @@ class S3Signer:
         return urllib.parse.urlunsplit((self._parts.scheme, host, path, text, ""))
 
 
-def _load_botocore(keys: S3Keys, region: str) -> t.Callable[[str, str, int], str]:
-    """Return a function (method, address, seconds) -> signed address.
+def _load_botocore(keys: S3Keys, region: str) -> Sign:
+    """Return a function (method, address, seconds, headers that must be sent) -> signed address.
 
     :raises RefusedError: when botocore is not installed.
     """
@@ -102,8 +114,8 @@ def _load_botocore(keys: S3Keys, region: str) -> t.Callable[[str, str, int], str
     token = keys.session_token.reveal() if keys.session_token else None
     credentials = Credentials(keys.access_key.reveal(), keys.secret_key.reveal(), token)
 
-    def sign(method: str, url: str, expires_s: int) -> str:
-        request = AWSRequest(method=method, url=url)
+    def sign(method: str, url: str, expires_s: int, headers: t.Mapping[str, str]) -> str:
+        request = AWSRequest(method=method, url=url, headers=dict(headers))
         S3SigV4QueryAuth(credentials, "s3", region, expires=expires_s).add_auth(request)
         return str(request.prepare().url)
 

@@ -46,7 +46,7 @@ def build(plan: KubePlan, *, wait_s: int = 60) -> list[KubeObject]:
     )
     # The test needs no secrets, no volumes and no disk.
     job = dataclasses.replace(plan.job, secret_refs=(), mounts=(), checkpoints=Checkpoints())
-    bare = dataclasses.replace(plan, job=job, secret=None, archive=b"", pods={ROLE: spec})
+    bare = dataclasses.replace(plan, job=job, secret=None, store_keys=(), archive=b"", pods={ROLE: spec})
     supporting = supporting_objects.build_all(
         bare, {ROLE: spec}, supporting_objects.build_headless_service(bare, ROLE, test_name)
     )

@@ -192,8 +192,10 @@ def build_secret_sources(plan: KubePlan) -> list[JsonObject]:
             raise RefusedError(f"job.secret_refs: no Secret holds '{ref.name}'")
         sources.append({"secret": {"name": name, "items": [{"key": key, "path": ref.name}]}})
     if plan.store_keys:
+        if plan.secret is None:
+            raise RefusedError(f"no Secret holds {', '.join(plan.store_keys)}")
         items = [{"key": key, "path": key} for key in plan.store_keys]
-        sources.append({"secret": {"name": str(plan.secret), "items": items}})
+        sources.append({"secret": {"name": plan.secret, "items": items}})
     return sources
 
 

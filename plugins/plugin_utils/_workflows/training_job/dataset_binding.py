@@ -16,9 +16,10 @@ import time
 import typing as t
 
 from ....module_utils._model.binding import Binding, Vantage, require_reachable, require_resource
-from ....module_utils._model.dataset_objects import DatasetFiles, build_files
+from ....module_utils._model.dataset_objects import DatasetFiles, DatasetObject, build_files
 from ....module_utils._model.errors import InputError, MusterError
 from ....module_utils._model.job import Dataset, Job
+from ....module_utils._node import dataset_digests
 from ....module_utils._secrets.scrubber import remember
 from ..._hosts import agent_package
 from ..._hosts.node_client import NodeClient, most_telling_error, on_each_node
@@ -32,6 +33,8 @@ _EXPIRES_S: t.Final = 3600
 # Addresses of one request: together about 700 KB.
 _BATCH: t.Final = 1000
 _PAGE: t.Final = 1000
+# Of an object of this size the store is asked for its checksum: another request costs less than an MD5.
+_CHECKED_BYTES: t.Final = 8 << 20
 # A request for objects ends after this, so that its progress is seen; what was received stays.
 _REQUEST_S: t.Final = 30.0
 
@@ -59,6 +62,16 @@ class BoundDataset:
     def sign(self, key: str, expires_s: int = _EXPIRES_S) -> str:
         """Return an address of one object."""
         return self.signer.sign("GET", self.place.bucket, key, (), expires_s)
+
+    def sign_checks(self, objects: t.Mapping[int, DatasetObject], expires_s: int = _EXPIRES_S) -> dict[str, list[str]]:
+        """Return addresses, by number, of the checksum of large objects, and of the first part of those in parts."""
+        signed = {}
+        for number, item in objects.items():
+            about = ("HEAD", self.place.bucket, item.key)
+            first = [self.signer.sign(*about, [("partNumber", "1")], expires_s)] if "-" in item.etag else []
+            if first or item.size >= _CHECKED_BYTES:
+                signed[str(number)] = [self.signer.sign(*about, (), expires_s, dataset_digests.MODE), *first]
+        return signed
 
 
 def open_bound(
@@ -241,6 +254,7 @@ def _fetch(work: _Staging, remote: NodeClient, missing: t.Sequence[int]) -> int:
                 dataset=work.identity,
                 ca=work.bound.binding.ca,
                 urls=urls,
+                checks=work.bound.sign_checks({number: objects[number] for number in batch}),
                 seconds=_REQUEST_S,
             )
             batch, unverified = answer["missing"], int(answer["unverified"])

@@ -172,3 +172,16 @@ def test_a_checkpoint_that_is_being_stored_is_not_removed(node: Node, monkeypatc
     seen: list[str | None] = []
     monkeypatch.setattr(checkpoint_store, "upload", lambda *_a: seen.append(sync.holds) or {"bytes": 0})
     assert sync.step() and seen == ["step-1"] and sync.holds is None
+
+
+def test_the_steps_of_the_program_come_first(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that stores has a lower priority; the supervisor's other threads keep theirs."""
+    seen: list[int] = []
+
+    def take(_self: object) -> None:
+        seen.append(os.getpriority(os.PRIO_PROCESS, 0))
+
+    monkeypatch.setattr(checkpoint_sync.CheckpointSync, "_take_reports", take)
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    assert node.sync().start().close(20)
+    assert seen == [before, max(before, 10)] and os.getpriority(os.PRIO_PROCESS, 0) == before

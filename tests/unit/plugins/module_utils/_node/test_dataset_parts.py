@@ -1,28 +1,17 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Parts of objects: how far each segment is survives, and ETags of every kind are compared."""
+"""Parts of objects: how far each segment is survives."""
 
 from __future__ import annotations
 
-import hashlib
 import pathlib
-import random
 
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import dataset_parts
-from ansible_collections.muster.training.plugins.module_utils._node.dataset_parts import (
-    Part,
-    StoppedError,
-    digest_file,
-    part_sizes,
-)
+from ansible_collections.muster.training.plugins.module_utils._node.dataset_parts import Part, StoppedError
 from ansible_collections.muster.training.plugins.module_utils._node.s3_client import S3Error
-
-
-def md5(data: bytes) -> str:
-    return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
 def test_segments_are_written_at_their_places_and_remembered(
@@ -52,20 +41,3 @@ def test_one_segment_is_as_far_as_its_file_is_long(tmp_path: pathlib.Path) -> No
     with pytest.raises(StoppedError):
         part.write(0, b"d")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("size", [5 << 20, 8 << 20, 6 << 20])
-def test_etags_of_uploads_in_parts_are_compared(tmp_path: pathlib.Path, size: int) -> None:
-    body = random.Random(size).randbytes((17 << 20) + 5)
-    (tmp_path / "f").write_bytes(body)
-    parts = [body[first : first + size] for first in range(0, len(body), size)]
-    etag = md5(b"".join(hashlib.md5(part, usedforsecurity=False).digest() for part in parts))
-    assert digest_file(tmp_path / "f", f'"{etag}-{len(parts)}"') == (f"{etag}-{len(parts)}", True)
-    assert digest_file(tmp_path / "f", f'"{etag[::-1]}-{len(parts)}"') == (md5(body), None)
-
-
-def test_plain_etags_are_digests_or_cannot_be_compared(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "f").write_bytes(b"abc")
-    for etag, expected in ((md5(b"abc"), True), (md5(b"abd"), False), ("0123-x", None), ("W/odd", None)):
-        assert digest_file(tmp_path / "f", f'"{etag}"')[1] is expected, etag
-    assert part_sizes(0, 0) == [] and part_sizes(10, 1)[0] == 1 << 20

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import pathlib
 import random
+import shutil
 import typing as t
+import zlib
 
 import pytest
 
@@ -41,9 +44,9 @@ class Node:
     def plan(self) -> dict[str, t.Any]:
         return self.ask("plan", objects=self.rows)
 
-    def stage(self, numbers: t.Iterable[int] = range(3), seconds: float = 20.0) -> dict[str, t.Any]:
+    def stage(self, numbers: t.Iterable[int] = range(3), seconds: float = 20.0, **more: t.Any) -> dict[str, t.Any]:
         urls = {str(number): self.server.address(f"p/{self.rows[number][0]}") for number in numbers}
-        return self.ask("stage", urls=urls, seconds=seconds)
+        return self.ask("stage", urls=urls, seconds=seconds, **more)
 
     def content(self) -> dict[str, bytes]:
         tree = self.root / "datasets" / ID / "tree"
@@ -99,7 +102,7 @@ def test_time_that_is_over_keeps_what_was_received(node: Node) -> None:
     [
         ("changed", "object big: 127.0.0.1:.*/bucket/p/big answered 412: the object was changed meanwhile"),
         ("deleted", "object big: .* answered 404: the object does not exist"),
-        ("same etag", "object big: what was received is not what its ETag says"),
+        ("same etag", "object big: what was received is not what its ETag or checksum in the store says"),
     ],
 )
 def test_objects_that_are_no_longer_what_was_listed_are_named(
@@ -162,6 +165,54 @@ def test_after_a_restart_of_the_node_digests_decide(node: Node, monkeypatch: pyt
 
     monkeypatch.setattr(dataset_stage.StagedDataset, "__init__", restarted)
     assert node.plan()["missing"] == [1]
+
+
+def test_machines_that_share_a_folder_do_not_read_it_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a boot of its own; what is there was on its disk, or with its server, before it was noted."""
+    synced: list[int] = []
+    sync = os.fsync
+
+    def note(handle: int) -> None:
+        synced.append(handle)
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", note)
+    node.plan()
+    node.stage(shared=True)
+    assert len(synced) >= 3
+    begin = dataset_stage.StagedDataset.__init__
+
+    def another(self: dataset_stage.StagedDataset, *args: t.Any) -> None:
+        begin(self, *args)
+        self.boot = "another-boot"
+
+    monkeypatch.setattr(dataset_stage.StagedDataset, "__init__", another)
+    monkeypatch.setattr(dataset_stage, "is_unchanged", lambda *_args: pytest.fail("it was read again"))
+    assert node.plan()["missing"] == []
+    place = node.root / "datasets" / ID / "tree" / "big"
+    os.chmod(place, 0o600)
+    place.write_bytes(bytes(4500))
+    assert node.plan()["missing"] == [1]
+
+
+def test_the_checksum_of_the_store_decides(node: Node) -> None:
+    """Where it is not asked for, or refused, the ETag does."""
+    crc = zlib.crc32(node.server.objects["p/big"]).to_bytes(4, "big")
+    node.server.headers["x-amz-checksum-crc32"] = base64.b64encode(crc).decode()
+    checks = {"1": [node.server.address("p/big")]}
+    node.plan()
+    assert node.stage(checks=checks)["missing"] == []
+    record = (node.root / "datasets" / ID / "record.jsonl").read_text()
+    assert f'"crc32/0:{crc.hex()}"' in record and record.count("crc32/") == 1
+    assert [what for what in node.server.asked if what[0] == "HEAD"] == [("HEAD", "/bucket/p/big", "")]
+    node.server.headers["x-amz-checksum-crc32"] = "AAAAAA=="
+    shutil.rmtree(node.root / "datasets")
+    node.plan()
+    answer = node.stage(checks=checks)
+    assert answer["problem"] == "object big: what was received is not what its ETag or checksum in the store says"
+    assert "p/big" not in node.content()
+    node.server.refusals["HEAD"] = (403, "AccessDenied")
+    assert node.stage(checks=checks)["missing"] == [] and node.content() == node.server.objects
 
 
 def test_a_disk_without_room_is_named_before_anything_is_fetched(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,13 @@ def test_an_address_lasts_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch)
     assert "list-type=2&max-keys=1&prefix=p%2F&continuation-token=t%2Fo" in listed and listed.endswith("GET-eu-1-60")
 
 
+def test_what_has_to_be_sent_is_signed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That the store takes it so is shown with a real one (e2e, datasets)."""
+    s3_signer.use(monkeypatch)
+    signed = signer().sign("HEAD", "b", "k", (), 60, {"x-amz-checksum-mode": "ENABLED"})
+    assert signed.endswith("/base/b/k?X-Amz-Signature=HEAD-us-east-1-60-x-amz-checksum-mode")
+
+
 def test_a_place_is_a_bucket_and_a_folder() -> None:
     place = ObjectPlace.from_ref("b/team/x/", "run", "node-0")
     assert (place.bucket, place.key("k")) == ("b", "team/x/run/node-0/k")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs import (
@@ -38,3 +39,11 @@ def test_the_probe_runs_where_the_job_will_and_asks_for_next_to_nothing() -> Non
     # The policy is the job's own: it is proven too.
     policies = [next(o for o in made if o["kind"] == "NetworkPolicy") for made in (objects, registry.build(value))]
     assert policies[0] == policies[1]
+
+
+def test_the_probe_needs_nothing_of_what_a_job_reads_and_stores() -> None:
+    """Its pods run before the Secret of the run is there."""
+    value = dataclasses.replace(plan(nodes=2), secret="r-secrets", store_keys=("muster-store.json.gz",))
+    assert "muster-store.json.gz" in json.dumps(registry.build(value))
+    volumes = network_test_job.build(value)[-1]["spec"]["template"]["spec"]["volumes"]
+    assert not [item for item in volumes if item["name"] == "muster-secrets"]

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import pathlib
@@ -81,6 +83,35 @@ def test_all_nodes_have_all_objects_before_the_program_starts(
     assert lines[0] == "dataset text: 5 objects, 0.0 MiB; staging 0.0 MiB to a, b"
     asked = [path for verb, path, _range in server.asked if verb == "GET" and path.endswith("/text/d")]
     assert len(asked) == 2
+
+
+def test_the_store_is_asked_for_checksums_of_larger_objects(
+    world: RunWorld, server: object_store.ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataset_binding, "_CHECKED_BYTES", 60)
+    bind_store(world, server)
+    server.objects["p/text/large"] = bytes(70)
+    server.headers["x-amz-checksum-sha256"] = base64.b64encode(hashlib.sha256(bytes(70)).digest()).decode()
+    world.play(job(world, {"prefix": "text"}))
+    assert [path for verb, path, _range in server.asked if verb == "HEAD"] == ["/bucket/p/text/large"] * 2
+    for record in world.root.rglob("record.jsonl"):
+        kinds = {row["path"]: row["digest"][:8] for row in map(json.loads, record.read_text().splitlines())}
+        assert kinds["large"] == "sha256/0" and kinds["a"] == "md5/0:" + kinds["a"][6:]
+
+
+def test_an_object_of_parts_is_asked_for_its_first_one(
+    world: RunWorld, server: object_store.ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of the sizes with which programs upload fits its ETag, and the store does not tell: it is said."""
+    etag = object_store.ObjectStore.etag
+    odd = f'"{"0" * 32}-2"'
+    monkeypatch.setattr(
+        object_store.ObjectStore, "etag", lambda self, key: odd if key.endswith("/d") else etag(self, key)
+    )
+    bind_store(world, server)
+    world.play(job(world, {"prefix": "text"}))
+    assert [path for verb, path, _range in server.asked if verb == "HEAD"] == ["/bucket/p/text/d"] * 4
+    assert [line for line in world.said.lines if "1 objects were compared by size alone" in line]
 
 
 def test_a_streamed_one_is_variables_alone(world: RunWorld, server: object_store.ObjectStore) -> None:

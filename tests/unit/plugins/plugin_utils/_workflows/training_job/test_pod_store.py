@@ -24,7 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._launch import reg
 from ansible_collections.muster.training.plugins.plugin_utils._launch.base import RunContext
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import bindings
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import pod_store
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import dataset_binding, pod_store
 from ansible_collections.muster.training.tests.fakes import object_store, s3_signer
 from ansible_collections.muster.training.tests.support.run_world import Said
 
@@ -117,6 +117,26 @@ def test_more_than_a_secret_holds_is_refused(home: StateHome, monkeypatch: pytes
     visits: t.Any = Visits()
     with pytest.raises(InputError, match="KiB of signed addresses"):
         store.values(visits, Said())
+
+
+def test_addresses_of_checksums_stay_out_where_a_secret_has_no_room(
+    home: StateHome, server: object_store.ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataset_binding, "_CHECKED_BYTES", 2)
+    server.listed = None
+    server.objects |= {"text/a": b"aaa", "text/b": b"b"}
+    store = pod_store.open_store(
+        home, job(datasets=[{"name": "text", "binding": "store", "prefix": "text"}]), ["n1"], "r"
+    )
+    assert store is not None
+    visits: t.Any = Visits()
+
+    def checks() -> t.Any:
+        return json.loads(gzip.decompress(store.values(visits, Said())[pod_store.FILE]))["datasets"][0]["checks"]
+
+    assert [(number, len(urls), "Signature=HEAD" in urls[0]) for number, urls in checks().items()] == [("0", 1, True)]
+    monkeypatch.setattr(pod_store, "_LARGEST", len(store.values(visits, Said())[pod_store.FILE]) - 1)
+    assert checks() == {}
 
 
 ENGINES = {"ray": "rayjob", "mpi": "mpijob"}
