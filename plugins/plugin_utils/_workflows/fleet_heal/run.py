@@ -37,6 +37,8 @@ from .facts import SILENT, HealFacts
 
 # Programs may save for the job's grace, and have ended so long after it.
 _STOP_S = 20
+# Who follows the run fetches the last lines and writes the record after that; on a busy controller this takes a while.
+_FOLLOWER_S = 60
 
 
 def heal_fleet(request: RunRequest, context: node_pool_present.Context) -> dict[str, t.Any]:
@@ -227,7 +229,7 @@ def _stop_gang(request: RunRequest, home: StateHome, state: HealFacts, names: t.
         remote.owner = home.owner(create=False)["owner"]
     # Who follows the run stops it, too, and lets go of it, when one of its machines will be taken away.
     noticed = facts.read_notices(request.options)
-    patience_s = _grace_s(state) + _STOP_S if noticed.keys() & set(run.names) else LOCK_S
+    patience_s = _grace_s(state) + _STOP_S + _FOLLOWER_S if noticed.keys() & set(run.names) else LOCK_S
     with home.lock(run.run_id, patience_s):
         _unused, errors = gang.stop_gang(remotes, run.run_id, _grace_s(state) + _STOP_S)
         lost = [node.name for node in state.facts.nodes if heal_plan.loss_reason(node, state.facts)]
