@@ -9,6 +9,7 @@ the provider runs in the fast time of ``rent_world``, what trains in real time.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -21,6 +22,8 @@ from ansible_collections.muster.training.tests.e2e.conftest import lacking
 from ansible_collections.muster.training.tests.e2e.playbook_world import until
 from ansible_collections.muster.training.tests.e2e.test_walk_rented import RentedWalk
 from ansible_collections.muster.training.tests.e2e.walk_world import LIMIT_S, Machines, last_step
+from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLambda
+from ansible_collections.muster.training.tests.fakes.shadeform import FakeShadeform
 from ansible_collections.muster.training.tests.fakes.wire import TOKEN
 from ansible_collections.muster.training.tests.support import debian, sshd
 from ansible_collections.muster.training.tests.support.shell_blocks import Reader, read_example
@@ -50,7 +53,7 @@ SAID = {
 class Office:
     """The reader's folder, and what the provider has."""
 
-    def __init__(self, walk: RentedWalk) -> None:
+    def __init__(self, walk: RentedWalk, others: t.Mapping[str, str]) -> None:
         self.walk = walk
         known = str(walk.state / "lab" / "known_hosts")
         inventory = walk.inventory("rented_only", ["runpod.yml"], api_url=walk.rent.url, known_hosts_dir=known)
@@ -61,6 +64,8 @@ class Office:
         self.reader = Reader(walk.root, {}, fills)
         # What a page cannot know of these machines and this provider.
         self.values = {key: value for key, value in walk.values.items() if not key.startswith("rented_nodes_")}
+        # The guide's command exports the keys of two more accounts, in which there is nothing.
+        self.values["muster_providers"] += [{"name": name, "api_url": url} for name, url in others.items()]
         self.values |= {"muster_run_id": "weekend", "muster_fabric_allow_unproven": True}
         walk.train.run_id = "weekend"
         self.write_values()
@@ -159,13 +164,16 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Office]:
     with sshd.folder():
         machines = Machines(root / "machines", 6)
         walk = RentedWalk(root, machines)
-        with walk.rent.running():
-            yield Office(walk)
+        fakes = {"lambda": FakeLambda(walk.rent.clock), "shadeform": FakeShadeform(walk.rent.clock)}
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(walk.rent.running())
+            others = {name: stack.enter_context(fake.loopback()) for name, fake in fakes.items()}
+            yield Office(walk, others)
             for play in walk.train.plays:
                 play.kill(signal.SIGKILL)
             walk.train.close()
         machines.close()
-        assert walk.rent.api.violations == []
+        assert [fake.violations for fake in (walk.rent.api, *fakes.values())] == [[], [], []]
 
 
 @pytest.mark.parametrize("name", BLOCKS)

@@ -84,6 +84,8 @@ class Office:
         del values["storage_claim_nfs"]
         values |= {"storage_claim_host_path": nodes.SHARED, "storage_claim_host_path_shared": True}
         values |= {"team_pod_security": "privileged", "muster_fabric_allow_unproven": True}
+        # All machines share the processors of this one: six pods import torch at once.
+        values |= {"fabric_verify_timeout_s": 240}
         values |= {"k3s_version": machines.VERSION, "k3s_source": str(self.release)}
         values |= {f"gang_scheduling_{name}_source": str(place) for name, place in self.controllers.items()}
         self.reader.write("group_vars/all.yml", values)

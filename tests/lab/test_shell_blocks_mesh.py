@@ -9,6 +9,7 @@ import json
 import os
 
 from ansible_collections.muster.training.tests.lab.test_mesh_keys import World, world
+from ansible_collections.muster.training.tests.support.node_lab import eventually
 from ansible_collections.muster.training.tests.support.shell_blocks import Reader, own_environment
 
 __all__ = ["world"]
@@ -27,4 +28,5 @@ def test_all_machines_come_into_the_mesh_and_leave_it(world: World) -> None:
     (joined,) = reader.run(BLOCKS[0])
     assert world.tailnet.names() == sorted(world.tailnet.machines) and joined.count(", direct") == 3, joined
     reader.run(BLOCKS[1])
-    assert world.tailnet.names(online=True) == [] and world.keys.alive() == []
+    eventually(lambda: world.tailnet.names(online=True) == [], "the machines to be gone")
+    assert world.keys.alive() == []
