@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import sys
-import typing as t
 
 from ansible.errors import AnsibleError
 from ansible.release import __version__
@@ -18,17 +17,17 @@ from ansible.release import __version__
 CORE, PYTHON = (2, 20), (3, 12)
 
 
-def find_problem(core: str, python: t.Sequence[int]) -> str:
+def find_problem(core: str, python: tuple[int, int]) -> str:
     """Return what is too old and what to do, empty where nothing is."""
     numbers = tuple(int(part) for part in re.findall(r"[0-9]+", core)[:2])
-    if numbers >= CORE and tuple(python[:2]) >= PYTHON:
+    if numbers >= CORE and python >= PYTHON:
         return ""
-    this = f"ansible-core {core} with Python {'.'.join(str(part) for part in python[:2])}"
+    this = f"ansible-core {core} with Python {'.'.join(str(part) for part in python)}"
     return (
-        f"muster.training needs ansible-core 2.20 and Python 3.12, or newer ones, and this is {this}. Install them "
-        "into an environment of their own: python3.12 -m venv ~/ansible && ~/ansible/bin/pip install 'ansible-core>=2.20'"
+        f"muster.training needs ansible-core 2.20 and Python 3.12, or newer ones, and this is {this}. Install them into an"
+        " environment of their own: python3.12 -m venv ~/ansible && ~/ansible/bin/pip install 'ansible-core>=2.20'"
     )
 
 
-if _PROBLEM := find_problem(__version__, sys.version_info):
+if _PROBLEM := find_problem(__version__, sys.version_info[:2]):
     raise AnsibleError(_PROBLEM)
