@@ -24,7 +24,7 @@ def find_problem(core: str, python: tuple[int, int]) -> str:
         return ""
     this = f"ansible-core {core} with Python {'.'.join(str(part) for part in python)}"
     return (
-        f"muster.training needs ansible-core 2.20 and Python 3.12, or newer ones, and this is {this}. Install them into an"
+        f"muster.training needs ansible-core 2.20 and Python 3.12 or newer; this is {this}. Install them into an"
         " environment of their own: python3.12 -m venv ~/ansible && ~/ansible/bin/pip install 'ansible-core>=2.20'"
     )
 
