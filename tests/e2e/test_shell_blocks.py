@@ -90,13 +90,14 @@ class Office:
 
     def prepare(self, name: str) -> dict[int, t.Callable[[], t.Any]]:
         """Return what a reader does before single commands of a block, by the number of the command."""
-        return {
+        done: dict[str, dict[int, t.Callable[[], t.Any]]] = {
             "guide_program-0": {3: lambda: self.train_for(11)},
             "guide_hosts-1": {0: lambda: self.train_for(12)},
             "guide_fabric-5": {0: lambda: self.reader.write("DIR/node.log", "")},
             "homelab-0": {0: self.have_a_tailnet},
             "README-3": {0: self.offer_the_repository},
-        }.get(name, {})
+        }
+        return done.get(name, {})
 
     def have_a_tailnet(self) -> None:
         """Put the samples into the folder, and a client of Tailscale that answers as one did."""

@@ -29,7 +29,7 @@ PAGES = [
     *sorted(ROOT.glob("inventories/*/README.md")),
 ]
 SHELLS = ("bash", "sh", "shell", "console")
-LIMIT_S = 600.0
+LIMIT_S = 1200.0
 # Words of a block that stand for the reader's own: what they are, and how a page writes them.
 PLACEHOLDERS: t.Final[t.Mapping[str, str]] = {
     "run": r"\b(?:char-lm|mlp)-1a2b3c4d\b|(?<=run_id=)RUN\b",
