@@ -33,7 +33,7 @@ SAID = {
     ("guide_cluster-1", 3): "gpu-2",
     ("guide_cluster-2", 0): "gpu-3",
     ("guide_cluster-3", 0): "images/job.tar",
-    ("guide_cluster-3", 1): "has succeeded already",
+    ("guide_cluster-3", 1): "has already succeeded",
 }
 ARCHIVE = "train-1.0.tar"
 

@@ -44,9 +44,9 @@ SAID = {
     ("guide_team-1", 1): "succeeded",
     ("guide_team-1", 2): "step=",
     ("guide_fabric-2", 0): "UNPROVEN",
-    ("guide_fabric-4", 0): "team-a",
+    ("guide_fabric-4", 0): "2 of 2 ranks alive",
     ("guide_heal-1", 0): "changed=0",
-    ("guide_acceptance-1", 0): "accept.json",
+    ("guide_acceptance-1", 0): "accept.html",
 }
 SIZE = 2
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
