@@ -37,17 +37,24 @@ BLOCKS = (
     "homelab-0",
     "README-3",
 )
-# It prints what the patterns of the guide match, saves each tenth iteration and goes on from the last one saved.
+# It prints what the patterns of the guide match, saves each tenth iteration and goes on from the last one saved. Ranks wait
+# for each other in each iteration, as those of a training do.
 PROGRAM = """
 import argparse, os, pathlib, time
 words = argparse.ArgumentParser(); words.add_argument("--epochs", type=int); epochs = words.parse_args().epochs
 mine = pathlib.Path(os.environ["MUSTER_CHECKPOINT_DIR"]); mine.mkdir(parents=True, exist_ok=True)
 first = os.environ["RANK"] == "0"
+met = mine.parent / "met" / os.environ["MUSTER_RUN_ID"] / os.environ["MASTER_PORT"]; met.mkdir(parents=True, exist_ok=True)
+def meet(step):
+    (met / f"{os.environ['RANK']}-{step}").touch()
+    while len(list(met.glob(f"*-{step}"))) < int(os.environ["WORLD_SIZE"]):
+        time.sleep(0.01)
 saved = mine / "step"; step = int(saved.read_text()) if saved.exists() else 0
 if first and step:
     print("resumed from step", step, flush=True)
 while step < 12 * epochs:
     step += 1
+    meet(step)
     if first:
         print(f"iter {step} of {12 * epochs}, loss {1 / step:.4f}, 640.5 samples/s", flush=True)
         if step % 10 == 0:
@@ -144,7 +151,7 @@ SAID = {
     ("guide_hosts-0", 2): "iter ",
     ("guide_hosts-0", 4): "resumed in",
     ("guide_hosts-0", 5): "report.html",
-    ("guide_files-0", 1): "prune",
+    ("guide_files-0", 1): "would be freed",
     ("homelab-0", 0): "@muster_nodes",
     ("README-3", 0): "was installed successfully",
 }
