@@ -167,7 +167,7 @@ def test_a_block_does_what_the_page_says(office: Office, name: str) -> None:
 
 def test_what_the_session_leaves(office: Office) -> None:
     """After all blocks: the model was fetched, the drill proved its resume, and the collection is installed."""
-    assert (office.reader.folder / "model" / "step").read_text() == "120"
+    assert int((office.reader.folder / "model" / "step").read_text()) >= 120
     records = [json.loads(place.read_text()) for place in office.runs.glob("*/runs/*/run.json")]
     (drill,) = [record["drill"] for record in records if record.get("drill")]
     assert drill["resumed"] is True and drill["world_size"] == 2, drill
