@@ -22,7 +22,8 @@ NAME = re.compile(r"(?<![A-Za-z0-9_])muster_[a-z0-9_]*[a-z0-9]|(?<![A-Za-z0-9_.]
 # Names of groups, and facts that a play sets for the next one.
 NOT_SET_BY_USERS = (
     *("muster_nodes", "muster_rented", "muster_healed", "muster_user_kubeconfig"),
-    *("muster_k3s", "muster_k3s_agent", "muster_k3s_lead", "muster_k3s_server", "muster_reaper", "muster_joining"),
+    *("muster_k3s", "muster_k3s_agent", "muster_k3s_lead", "muster_k3s_server", "muster_joining"),
+    *("muster_reaper", "muster_reaping"),
 )
 # What is read by playbooks or modules alone, so that no role's specification has it.
 MEANINGS = {

@@ -29,6 +29,8 @@ TOGETHER = frozenset(
         "secrets_of_services",
         "services",
         "shell_blocks",
+        "shell_blocks_rented",
+        "shell_blocks_torch",
         "stored_checkpoints",
         "stored_state",
     )

@@ -36,6 +36,7 @@ class Keeper(RentWorld):
     def __init__(self, root: pathlib.Path) -> None:
         super().__init__(root, lambda clock: FakeRunpod(clock, boot_s=60.0), "runpod")
         self.reaper = root / "reaper"
+        self.host: str | None = "keeper-1"
         keeper = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
         (root / "keeper.json").write_text(json.dumps({"all": {"hosts": {"keeper-1": keeper}}}))
 
@@ -43,7 +44,7 @@ class Keeper(RentWorld):
         found = super().values(**extra)
         return {
             **found,
-            "muster_reaper_host": "keeper-1",
+            **({"muster_reaper_host": self.host} if self.host else {}),
             "muster_reaper_providers": found["muster_providers"],
             "teardown_reaper_timer": False,
             "teardown_reaper_path": str(self.root / "opt"),
@@ -124,6 +125,13 @@ def test_a_reaper_that_cannot_be_reached_is_named_and_nothing_is_ordered(keeper:
     assert done.code == 2 and any("keeper-1: " in line and "refused" in line for line in done.errors), done.output
     assert not [call for call in keeper.api.calls if call[0] == "create"]
     assert set(keeper.states) == {"verified"} or keeper.play("teardown", "-i", str(place)).code == 0
+
+
+def test_a_reaper_for_a_machine_that_no_inventory_has_is_refused(keeper: Keeper) -> None:
+    for host, said in (("ops-9", "muster_reaper_host: ops-9"), (None, "muster_reaper_host: not set")):
+        keeper.host = host
+        done = keeper.play("reaper", "-i", str(keeper.root / "keeper.json"))
+        assert done.code == 2 and said in done.errors[0] and "group muster_reaper" in done.errors[0], done.output
 
 
 def test_a_machine_without_systemd_is_told_what_to_run(keeper: Keeper) -> None:

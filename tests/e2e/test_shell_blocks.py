@@ -1,196 +1,180 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The shell blocks of the README and the guides are run as they are written, on two loopback nodes.
+"""A reader of the guides for plain hosts types their shell blocks, in one session: two hosts behind a real sshd.
 
-The reader's own files are there: an inventory with the job, and what a block names. A run's id in a text stands for the
-reader's own. What cannot be run here is listed with the reason and the tests that call the same playbooks; a command
-that is in no list fails.
+The inventory is the one of ``guide_hosts``, the job the one of ``guide_program``, with the program that it describes.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import re
 import subprocess
-import sys
 import typing as t
 
 import pytest
 import yaml
 
-from ansible_collections.muster.training.tests.e2e.playbook_world import INVENTORY, World
-from ansible_collections.muster.training.tests.support.shell_blocks import ROOT, read_blocks
+from ansible_collections.muster.training.tests.e2e.conftest import lacking
+from ansible_collections.muster.training.tests.e2e.playbook_world import World
+from ansible_collections.muster.training.tests.e2e.walk_world import Machines
+from ansible_collections.muster.training.tests.support import debian, sshd
+from ansible_collections.muster.training.tests.support.shell_blocks import ROOT, Reader, newest_run, read_example
 
-LIMIT_S = 120.0
-# Counts steps, saves each tenth, and goes on from the last one saved.
-PROGRAM = """
-import json, os, pathlib, sys, time
-mine = pathlib.Path(os.environ["MUSTER_CHECKPOINT_DIR"]); mine.mkdir(parents=True, exist_ok=True)
-saved = mine / "step"; step = int(saved.read_text()) if saved.exists() else 0
-def say(**values):
-    with open(os.environ["MUSTER_METRICS_FILE"], "a") as handle:
-        handle.write(json.dumps({"at": time.time(), **values}) + "\\n")
-first = os.environ["RANK"] == "0"
-if first:
-    say(resumed_from_step=step, world_size=int(os.environ["WORLD_SIZE"]))
-while step < 60:
-    step += 1
-    if first:
-        print("loss", 1 / step, flush=True)
-        if step % 10 == 0:
-            saved.with_suffix(".new").write_text(str(step)); saved.with_suffix(".new").replace(saved)
-        say(step=step, loss=1 / step)
-    time.sleep(0.05)
-"""
-RUN = re.compile(r"\b(?:char-lm|mlp)-1a2b3c4d\b|(?<==)RUN\b")
-# In their order on one controller. The first block trains; those behind it are about its run, and the last one starts
-# an sshd of the nodes' own.
-RUNS_HERE = (
+# In the order in which they are typed.
+BLOCKS = (
     "guide_inventory-0",
+    "guide_python-0",
     "guide_program-0",
-    "README-1",
-    "guide_hosts-0",
-    "guide_hosts-1",
     "guide_fabric-3",
     "guide_fabric-5",
-    "guide_heal-0",
-    "guide_heal-1",
+    "guide_hosts-0",
+    "guide_hosts-1",
     "guide_files-0",
-    "guide_ssh-0",
-    "guide_python-0",
+    "homelab-0",
+    "README-3",
 )
-# Blocks, and single commands of a block (BLOCK.NUMBER), that this machine cannot run: why, and the tests that call the
-# same playbooks.
-CLUSTER = "needs a Kubernetes cluster"
-MACHINES = "makes a cluster of bare machines"
-RENTS = "rents machines"
-TORCH = "needs torch on the nodes, and takes a minute"
-PROVIDERS = "tests/e2e/test_walk_rented.py runs it on a fake of the provider"
-NOT_HERE = {
-    "README-0": "are the checks themselves, and the demo: tests/e2e/test_demo.py",
-    "README-1.0": f"{TORCH}: tests/e2e/test_demo.py, tests/e2e/test_site.py",
-    "README-1.2": f"{TORCH}: tests/e2e/test_walk_tailnet.py",
-    "README-1.3": f"{TORCH}: tests/e2e/test_drills.py",
-    "README-1.5": f"{TORCH}: tests/e2e/test_accept.py",
-    "README-2": f"{CLUSTER}: tests/lab/test_kube_training.py",
-    "README-3": "downloads the collection: tests/unit/tools/test_tool_artifact.py installs its archive",
-    "guide_acceptance-0": f"{TORCH}: tests/e2e/test_accept.py; {CLUSTER}: tests/lab/test_kube_accept.py",
-    "guide_cluster-0": f"{MACHINES}: tests/lab/test_k3s_cluster.py",
-    "guide_cluster-1": f"{MACHINES}: tests/lab/test_k3s_site.py",
-    "guide_cluster-2": f"{MACHINES}: tests/lab/test_k3s_cluster.py",
-    "guide_cluster-3": f"{MACHINES}: tests/e2e/test_bundle.py makes a bundle, tests/lab/test_k3s_site.py uses one",
-    "guide_fabric-0": f"{TORCH}: tests/e2e/test_walk_tailnet.py",
-    "guide_fabric-1": f"{TORCH}: tests/e2e/test_walk_tailnet.py",
-    "guide_fabric-2": f"{CLUSTER}: tests/lab/test_fabric_cluster.py",
-    "guide_fabric-4": f"{CLUSTER}: tests/lab/test_fabric_cluster.py",
-    "guide_fabric-6": "measures this machine for minutes",
-    "guide_heal-0.2": f"{RENTS}: tests/e2e/test_heal.py",
-    "guide_heal-0.3": f"{CLUSTER}: tests/lab/test_kube_heal.py",
-    "guide_hosts-0.4": f"{TORCH}: tests/e2e/test_drills.py",
-    "guide_hosts-2": "cuts a network, as root: tests/e2e/test_cut_links.py",
-    "guide_renting-0": f"{RENTS}: {PROVIDERS}; tests/e2e/test_renting_secrets.py reaps",
-    "guide_renting-1": f"{RENTS}: tests/e2e/test_renting_reaper.py",
-    "guide_secrets-0": "asks a deployed OpenBao: tests/lab/test_openbao.py deploys one",
-    "guide_services-0": "needs an object store: tests/e2e/test_services.py",
-    "guide_ssh-0.1": "logs in to a machine with a password",
-    "guide_ssh-0.2": "asks addresses of documentation",
-    "guide_ssh-1": "changes the known hosts of whoever runs the tests: ssh-keygen does not take another home",
-    "guide_team-0": f"{CLUSTER}: tests/lab/test_team.py",
-    "guide_team-1": f"{CLUSTER}: tests/lab/test_team.py",
-}
+# It prints what the patterns of the guide match, saves each tenth iteration and goes on from the last one saved. Ranks wait
+# for each other in each iteration, as those of a training do.
+PROGRAM = """
+import argparse, os, pathlib, time
+words = argparse.ArgumentParser(); words.add_argument("--epochs", type=int); epochs = words.parse_args().epochs
+mine = pathlib.Path(os.environ["MUSTER_CHECKPOINT_DIR"]); mine.mkdir(parents=True, exist_ok=True)
+first = os.environ["RANK"] == "0"
+met = mine.parent / "met" / os.environ["MUSTER_RUN_ID"] / os.environ["MASTER_PORT"]; met.mkdir(parents=True, exist_ok=True)
+def meet(step):
+    (met / f"{os.environ['RANK']}-{step}").touch()
+    while len(list(met.glob(f"*-{step}"))) < int(os.environ["WORLD_SIZE"]):
+        time.sleep(0.01)
+saved = mine / "step"; step = int(saved.read_text()) if saved.exists() else 0
+if first and step:
+    print("resumed from step", step, flush=True)
+while step < 12 * epochs:
+    step += 1
+    meet(step)
+    if first:
+        print(f"iter {step} of {12 * epochs}, loss {1 / step:.4f}, 640.5 samples/s", flush=True)
+        if step % 10 == 0:
+            saved.with_suffix(".new").write_text(str(step)); saved.with_suffix(".new").replace(saved)
+            print("saved step", step, flush=True)
+    time.sleep(0.05)
+"""
 
 
-def read_commands() -> dict[str, str]:
-    """Return each command of each block by its name, ``BLOCK.NUMBER``; continued lines are joined."""
-    return {
-        f"{name}.{number}": line
-        for name, block in read_blocks().items()
-        for number, line in enumerate(filter(str.strip, block.replace("\\\n", " ").splitlines()))
-    }
+class Office:
+    """A folder with the reader's files, and the two hosts."""
 
+    def __init__(self, root: pathlib.Path, python: str) -> None:
+        self.machines = Machines(root / "machines", 2)
+        self.world = World(root)
+        folder = root / "work"
+        folder.mkdir()
+        addresses = [address for address, _port, _user in self.machines.endpoints]
+        self.runs = self.world.home / ".local" / "state" / "muster"
+        fills: dict[str, t.Any] = {"first host": addresses[0], "second host": addresses[1]}
+        self.reader = Reader(folder, self.world.environment(), {**fills, "run": lambda: newest_run(self.runs)})
+        (folder / "inventory.yml").symlink_to("inventory")
+        hosts = read_example("guide_hosts", 0)
+        values = hosts["all"]["children"]["muster_nodes"]["vars"]
+        values |= {"muster_training_python": python, "ansible_user": self.machines.endpoints[0][2]}
+        self.reader.write("inventory/hosts.yml", self.reader.fill(yaml.safe_dump(hosts)))
+        self.reader.write("src/train.py", PROGRAM)
+        self.jobs = {"muster_job": read_example("guide_program", 0)["muster_job"]}
+        self.jobs["muster_job"]["checkpoints"] = {"path": str(root / "shared"), "interval_steps": 10, "grace_s": 1}
+        self.jobs["muster_job"]["restart"] = {"max_lost_nodes": 1}
+        # Of the hosts of the test.
+        self.jobs |= {name: value for name, value in self.machines.variables.items() if name not in ("ansible_user",)}
+        self.jobs |= {"muster_node_state": str(self.world.nodes)}
+        self.train_for(10)
 
-class Reader:
-    """The folder in which a reader of the guides stands: an inventory with a job, and what the blocks name."""
+    def train_for(self, epochs: int) -> None:
+        """Write the job with as many epochs."""
+        self.jobs["muster_job"]["args"] = ["--epochs", epochs]
+        self.reader.write("inventory/group_vars/all.yml", self.jobs)
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        folder = world.root / "inventory"
-        (folder / "group_vars").mkdir(parents=True)
-        (folder / INVENTORY.name).write_text(INVENTORY.read_text())
-        (world.root / "inventory.yml").symlink_to("inventory")
-        job = world.job(name="mlp", command=[sys.executable, "-I", "-S", "-c", PROGRAM])
-        checkpoints = {"path": os.fspath(world.root / "shared"), "grace_s": 1, "interval_steps": 10}
-        values = {
-            "muster_job": {**job, "checkpoints": checkpoints},
-            "muster_training_python": sys.executable,
-            # The program needs no torch.
-            "muster_training_packages": [],
-            "muster_training_requirements": [],
-            "muster_state": {"path": os.fspath(world.state)},
+    def prepare(self, name: str) -> dict[int, t.Callable[[], t.Any]]:
+        """Return what a reader does before single commands of a block, by the number of the command."""
+        done: dict[str, dict[int, t.Callable[[], t.Any]]] = {
+            "guide_program-0": {3: lambda: self.train_for(11)},
+            "guide_hosts-1": {0: lambda: self.train_for(12)},
+            "guide_fabric-5": {0: lambda: self.reader.write("DIR/node.log", "")},
+            "homelab-0": {0: self.have_a_tailnet},
+            "README-3": {0: self.offer_the_repository},
         }
-        (folder / "group_vars" / "all.yml").write_text(yaml.safe_dump(values))
-        (world.root / "pool.yml").write_text(yaml.safe_dump({"muster_watch_s": 1}))
-        (world.home / ".ssh").mkdir(mode=0o700)
+        return done.get(name, {})
 
-    @property
-    def run_id(self) -> str:
-        """The id of the newest run."""
-        folders = sorted(self.world.state.glob("*/runs/*/"), key=lambda place: place.stat().st_mtime)
-        return folders[-1].name if folders else "none"
+    def have_a_tailnet(self) -> None:
+        """Put the samples into the folder, and a client of Tailscale that answers as one did."""
+        status = (ROOT / "tests" / "fixtures" / "listings" / "tailscale_status.json").read_text()
+        client = self.world.root / "bin" / "tailscale"
+        client.parent.mkdir()
+        client.write_text(f"#!/bin/sh\ncat <<'END'\n{status}\nEND\n")
+        client.chmod(0o755)
+        self.reader.environment["PATH"] = f"{client.parent}:{self.reader.environment['PATH']}"
+        (self.reader.folder / "inventories").symlink_to(ROOT / "inventories")
 
-    def run(self, line: str) -> None:
-        """Run a command as bash reads it; it must succeed."""
-        logs = self.world.root / "logs"
-        logs.mkdir(exist_ok=True)
-        environment = self.world.environment({"PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"})
-        # What one command began, the next one is about.
-        text = RUN.sub(self.run_id, line).replace("diagnose_logs=DIR", f"diagnose_logs={logs}")
-        text = text.replace("muster_watch_s=600", "muster_watch_s=1")
-        done = subprocess.run(
-            ["bash", "-c", text],
-            cwd=self.world.root,
-            env=environment,
-            text=True,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=LIMIT_S,
-            check=False,
-        )
-        assert done.returncode == 0, f"{text}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    def offer_the_repository(self) -> None:
+        """Have git take this repository's last commit where the address of the project is asked."""
+        clone = self.world.root / "clone"
+        subprocess.run(["git", "clone", "-q", "--bare", str(ROOT), str(clone)], check=True)
+        settings = f'[url "file://{clone}"]\n\tinsteadOf = https://github.com/muster-training/muster.training.git\n'
+        (self.world.home / ".gitconfig").write_text(settings)
 
-
-def left_out(command: str) -> str | None:
-    """Return why a command is not run here, None for one that is."""
-    return NOT_HERE.get(command) or NOT_HERE.get(command.rpartition(".")[0])
-
-
-def test_each_command_is_run_or_has_a_reason_why_not() -> None:
-    found = read_commands()
-    blocks = {command.rpartition(".")[0] for command in found}
-    assert sorted({name for name in blocks if name not in NOT_HERE}) == sorted(RUNS_HERE)
-    assert not set(NOT_HERE) - blocks - set(found)
-
-
-@pytest.mark.parametrize("name", NOT_HERE)
-def test_what_is_not_run_here_is_called_by_the_tests_that_are_named(name: str) -> None:
-    texts = [(ROOT / place).read_text() for place in re.findall(r"tests/[\w/]+\.py", NOT_HERE[name])]
-    lines = [line for command, line in read_commands().items() if name in (command, command.rpartition(".")[0])]
-    called = {playbook for line in lines for playbook in re.findall(r"\smuster\.training\.(\w+)(?:\s|$)", line)}
-    missing = [playbook for playbook in called if not any(f'"{playbook}"' in text for text in texts)]
-    assert lines and not missing, missing
+    def close(self) -> None:
+        self.world.close()
+        self.machines.close()
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Reader]:
-    world = World(tmp_path_factory.mktemp("reader"))
-    yield Reader(world)
-    world.close()
+def office(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Office]:
+    python = os.environ.get("MUSTER_TORCH_PYTHON", "")
+    if not pathlib.Path(python).exists() or not python:
+        lacking("MUSTER_TORCH_PYTHON names no interpreter with torch")
+    if problem := debian.obtain("sshd", "openssh-server") or debian.obtain("ssh-keygen", "openssh-client"):
+        lacking(problem)
+    with sshd.folder():
+        found = Office(tmp_path_factory.mktemp("reader"), python)
+        yield found
+        found.close()
 
 
-@pytest.mark.parametrize("name", RUNS_HERE)
-def test_a_block_does_what_the_page_says(reader: Reader, name: str) -> None:
-    for command, line in read_commands().items():
-        if command.rpartition(".")[0] == name and left_out(command) is None:
-            reader.run(line)
+# By block and number of the command, a part of what is printed.
+SAID = {
+    ("guide_inventory-0", 0): "gpu-2",
+    ("guide_program-0", 0): "succeeded",
+    ("guide_program-0", 1): "loss 0.0083",
+    ("guide_program-0", 3): "120",
+    ("guide_hosts-0", 1): "succeeded",
+    ("guide_hosts-0", 2): "iter ",
+    ("guide_hosts-0", 4): "resumed in",
+    ("guide_hosts-0", 5): "report.html",
+    ("guide_files-0", 1): "would be freed",
+    ("homelab-0", 0): "@muster_nodes",
+    ("README-3", 0): "was installed successfully",
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_block_does_what_the_page_says(office: Office, name: str) -> None:
+    printed = office.reader.run(name, office.prepare(name))
+    for (block, number), words in SAID.items():
+        if block == name:
+            assert words in printed[number], f"{words}: {printed[number]}"
+
+
+def test_what_the_session_leaves(office: Office) -> None:
+    """After all blocks: the model was fetched, the drill proved its resume, and the collection is installed."""
+    assert int((office.reader.folder / "model" / "step").read_text()) >= 120
+    records = [json.loads(place.read_text()) for place in office.runs.glob("*/runs/*/run.json")]
+    (drill,) = [record["drill"] for record in records if record.get("drill")]
+    assert drill["resumed"] is True and drill["world_size"] == 2, drill
+    diagnosis = json.loads((office.reader.folder / "FILE").read_text())
+    assert diagnosis
+    installed = office.world.home / ".ansible" / "collections" / "ansible_collections" / "muster" / "training"
+    places = [installed, office.world.root / "ansible" / "collections/ansible_collections/muster/training"]
+    manifest = next(place / "MANIFEST.json" for place in places if (place / "MANIFEST.json").exists())
+    version = re.search(r"^version: (\S+)", (ROOT / "galaxy.yml").read_text(), re.MULTILINE)
+    assert version and json.loads(manifest.read_text())["collection_info"]["version"] == version[1]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import pathlib
@@ -16,7 +17,7 @@ import typing as t
 import pytest
 import yaml
 
-from ansible_collections.muster.training.tests.support.shell_blocks import PAGES, ROOT, read_blocks
+from ansible_collections.muster.training.tests.support.shell_blocks import PAGES, PLACEHOLDERS, ROOT, read_blocks
 from ansible_collections.muster.training.tools import variables
 
 # Commands that are not the project's own.
@@ -34,6 +35,18 @@ FOREIGN = {
     "source",
     ".",
     "cat",
+    "sed",
+    "torchrun",
+    "ansible-inventory",
+}
+# What placeholders stand for, each once: any other word of a block is run as it stands.
+FILLED = {
+    "run": {"char-lm-1a2b3c4d", "mlp-1a2b3c4d", "RUN"},
+    "first host": {"192.0.2.11"},
+    "second host": {"192.0.2.12"},
+    "address of OpenBao": {"10.0.0.5:8200"},
+    "lost host": {"gpu-3"},
+    "key": {"..."},
 }
 SPECS = {name for options in variables.read_specs().values() for name in options}
 KNOWN = {*variables.find_users(), *variables.MEANINGS, *SPECS}
@@ -73,6 +86,37 @@ def test_what_it_calls_exists(block: str) -> None:
             assert (ROOT / ".git").exists()
         else:
             assert name in FOREIGN, f"{words}: add it to FOREIGN, or correct it"
+
+
+def read_typed() -> dict[str, list[str]]:
+    """Return by module the blocks that a test types, as its ``BLOCKS`` lists them."""
+    found = {}
+    for place in sorted(ROOT.glob("tests/*/test_shell_blocks*.py")):
+        for item in ast.parse(place.read_text()).body:
+            if isinstance(item, ast.Assign) and ast.unparse(item.targets[0]) == "BLOCKS":
+                found[f"{place.parent.name}/{place.stem}"] = list(ast.literal_eval(item.value))
+    return found
+
+
+def test_each_block_is_typed_by_one_test() -> None:
+    """No block is left out, and none is typed in two places."""
+    typed = [name for names in read_typed().values() for name in names]
+    assert sorted(typed) == sorted(read_blocks())
+
+
+@pytest.mark.parametrize("module", read_typed())
+def test_a_module_types_what_it_lists(module: str) -> None:
+    """Its blocks come from its list alone: as parameters of a test that types each, or one by one."""
+    text = (ROOT / "tests" / f"{module}.py").read_text()
+    number = len(read_typed()[module])
+    one_by_one = {f"BLOCKS[{index}]" for index in range(number)}
+    assert 'parametrize("name", BLOCKS)' in text or all(place in text for place in one_by_one), module
+    assert "reader.run(" in text
+
+
+def test_placeholders_are_the_few_that_a_page_cannot_know() -> None:
+    text = "".join(read_blocks().values())
+    assert {name: set(re.findall(pattern, text)) for name, pattern in PLACEHOLDERS.items()} == FILLED
 
 
 def check_playbook(words: list[str]) -> None:

@@ -14,6 +14,7 @@ import typing as t
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from .._ansible import supported as _supported  # noqa: F401  # pylint: disable=unused-import
 from .._workflows.shared import progress
 from .._workflows.shared.state_dir import OWN_CLUSTER, StateHome, cluster_kubeconfig
 from . import errors as error_boundary

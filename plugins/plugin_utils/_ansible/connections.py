@@ -23,6 +23,7 @@ from ansible.module_utils.common.text.converters import to_text
 from ansible.plugins.loader import become_loader, connection_loader
 
 from ...module_utils._model.errors import InputError, UnreachableError
+from .._ansible import supported as _supported  # noqa: F401  # pylint: disable=unused-import
 from .._hosts.node_client import NodeClient
 
 _AUTO_INTERPRETERS = ("auto", "auto_silent", "auto_legacy", "auto_legacy_silent")

@@ -106,8 +106,10 @@ class HostsFollower(Follower):
 
     def _keep(self, update: log_follow.NodeUpdate) -> None:
         """Take what a node answered into the run's folder and history."""
-        # A node whose run folder was deleted reports no units of the run: they count as missing.
-        self.units[update.node] = {"agent": UnitReport(), **update.units}
+        # What was asked before its units were started again shows them as lost once more.
+        if update.asked_at > self.revived_at.get(update.node, -1.0):
+            # A node whose run folder was deleted reports no units of the run: they count as missing.
+            self.units[update.node] = {"agent": UnitReport(), **update.units}
         for stream, text in update.text.items():
             self._write(update.node, stream, text)
         self.behind[update.node] = update.behind

@@ -239,12 +239,13 @@ def test_when_no_node_answers_nothing_is_known_of_the_run(world: World) -> None:
         world.run(lost("a"), lost("b"), *[None] * 60, restart={"wait_s": 100})
 
 
-def test_units_whose_supervisor_is_gone_are_started_again(world: World) -> None:
+@pytest.mark.parametrize("budget", [1, 3])
+def test_units_whose_supervisor_is_gone_are_started_again(world: World, budget: int) -> None:
     gone = {**unit(alive=False), "store": {"alive": False, "exit": None}}
     # The answer that was asked for before the restart describes the time before it.
     old = news("a", unit(alive=False), asked_at=0.0)
     good = [news("a", unit(exit_code=0)), news("b", unit(exit_code=0))]
-    assert world.run(news("a", gone), old, *good).outcome == "succeeded"
+    assert world.run(news("a", gone), old, *good, restart={"max_lost_nodes": budget}).outcome == "succeeded"
     assert world.restarted == ["a"] and "a: not running: agent, store; starting again" in world.said
     assert read_lines(world.folder / "events.jsonl")[0]["detail"] == "not running: agent, store"
 
