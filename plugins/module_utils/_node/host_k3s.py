@@ -189,7 +189,7 @@ def _start(unit: str, wait_s: float) -> str | None:
 def _await_vote(unit: str, node: str, end: float) -> str | None:
     """Wait until a server's member of etcd has a vote: the next server joins only then."""
     while time.monotonic() < end:
-        # As it is told: anything else would have kubectl keep what it learns of the API below root's home.
+        # --raw: anything else would have kubectl keep what it learns of the API below root's home.
         text = run(f"/{PROGRAM}", "kubectl", "get", "--raw", f"/api/v1/nodes/{node}", check=False)
         conditions = json.loads(text)["status"].get("conditions", []) if text.startswith("{") else []
         if any(item["type"] == "EtcdIsVoter" and item["status"] == "True" for item in conditions):
