@@ -35,6 +35,11 @@ class ClusterMachine:
         """Its role in the cluster, empty where none is set."""
         return str(self.variables.get("muster_k3s_role") or "")
 
+    @property
+    def is_rented(self) -> bool:
+        """Whether its provider takes it back one day."""
+        return (self.variables.get("muster_node") or {}).get("ownership") == "rented"
+
     def place(self, host: str) -> str:
         """Return where it is managed, an address or a name."""
         return str(self.variables.get("ansible_host") or host)
@@ -61,7 +66,12 @@ def check_cluster(
     :param joining: hosts that join a cluster that is up; other agents that do not answer are left out then.
     :raises MusterError: naming what makes no cluster.
     """
-    machines = {host: _as_agent(machine) if host in joining else machine for host, machine in machines.items()}
+    if joining:
+        # So do rented machines that have joined before: an inventory of a provider says nothing of roles.
+        machines = {
+            host: _as_agent(machine) if host in joining or machine.is_rented else machine
+            for host, machine in machines.items()
+        }
     servers = _find_servers(machines, chosen, joining)
     needed = joining or [host for host in machines if host in chosen]
     answers, absent = _ask_all(connect(), machines, needed, servers)

@@ -127,6 +127,17 @@ def test_the_address_that_the_server_has_on_its_interface_is_the_agents_way_to_i
     assert found["plain"] == ("", "192.0.2.1") and found["LAN"][0] == ""
 
 
+def test_rented_machines_that_have_joined_are_agents_though_their_inventory_says_no_role() -> None:
+    machines = {**inventory(ROLES), "c": cluster.ClusterMachine({})}
+    machines["d"] = cluster.ClusterMachine({"muster_node": {"ownership": "rented"}})
+    given: t.Any = [Machine("a"), Machine("b"), Machine("c"), Machine("d")]
+    found = cluster.check_cluster(lambda: given, machines, ["c"], "10.42.0.0/16", "10.43.0.0/16", ["c"])
+    assert found["agents"] == ["b", "c", "d"] and [item["name"] for item in found["objects"]] == ["c"]
+    with pytest.raises(InputError, match="d has none"):
+        machines["d"] = cluster.ClusterMachine({"muster_node": {"ownership": "owned"}})
+        cluster.check_cluster(lambda: given, machines, ["c"], "10.42.0.0/16", "10.43.0.0/16", ["c"])
+
+
 def test_an_option_of_a_host_is_checked_on_it() -> None:
     machines = inventory(ROLES)
     machines["b"] = cluster.ClusterMachine({**machines["b"].variables, "k3s_flannel_iface": "eth7"})

@@ -87,7 +87,7 @@ def test_each_node_stores_its_part_and_gets_it_back(world: RunWorld, server: obj
     ("service", "checkpoints", "words"),
     [
         ({}, {"binding": "stor"}, "did you mean 'store'"),
-        ({"access_modes": ["read"]}, {}, "is only read"),
+        ({"access_modes": ["read"]}, {}, "is read-only"),
         ({"resources": [{"purpose": "datasets", "ref": "bucket"}]}, {}, "has no bucket for checkpoints"),
         ({}, {"resume": "required"}, "neither the nodes nor store have a checkpoint"),
     ],

@@ -59,7 +59,7 @@ def test_hosts_with_different_interpreters_are_named_and_the_run_is_not_all_prov
     assert run["differences"] == [words] and run["detail"] == f"all ranks exited with code 0; {words}", world.said.lines
     assert any(line.startswith(f"warning: {words}") for line in world.said.lines)
     verdict = judge_run(build_run_model(load_run(world.folder())))
-    assert verdict.word.startswith("Succeeded, ") and "same image and versions" in verdict.sentence
+    assert verdict.word.startswith("Succeeded · ") and "same image and versions" in verdict.sentence
 
 
 def tell_versions(told: Told, uid: str, number: int, node: str, **versions: str) -> None:
