@@ -100,17 +100,18 @@ STEPS: t.Final[tuple[Step, ...]] = (
         (("make", "--no-print-directory", "venv-torch", "venv-launchers"),),
     ),
     Step(
+        "venv-more",
+        "environments with services and ansible-core 2.20",
+        (("make", "--no-print-directory", "venv-services", "venv-core220"),),
+    ),
+    Step(
         "kube-api",
         "Kubernetes client on a real API server",
         (("{python}", "-m", "pytest", "--quiet", "-rsfE", "--tb=short", "-n", "2", "tests/kube_api", *SECOND_TRY),),
         ("tests/kube_api/*.py",),
+        after=("venv-more",),
         counted=True,
         timed=True,
-    ),
-    Step(
-        "venv-more",
-        "environments with services and ansible-core 2.20",
-        (("make", "--no-print-directory", "venv-services", "venv-core220"),),
     ),
     # The cluster's half of the product. Programs that are missing come by apt-get (MUSTER_REQUIRE_LAB=1) or are built.
     Step(

@@ -120,7 +120,7 @@ def test_an_api_server_that_is_away_cancels_nothing(
     said = f"run {RUN} is no longer followed; it keeps running, and the same command follows it: "
     assert unfollowed["failed"] and str(unfollowed["msg"]).startswith(said) and unfollowed["run_id"] == RUN
     assert unfollowed["folder"] == str(home.run_folder(RUN)) and "outcome" in t.cast(Dict, unfollowed["run"])
-    assert found["failed"] and "what of it still runs could not be read" in str(found["msg"])
+    assert found["failed"] and "which of its pods still run" in str(found["msg"])
     assert not record_of(home).is_ended
     assert cancel.cancel(request(api, tmp_path), home, record_of(home))["changed"] and record_of(home).is_ended
 
