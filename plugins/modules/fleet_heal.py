@@ -116,6 +116,11 @@ lost:
   returned: success
   type: list
   elements: str
+deleted:
+  description: The rented machines among them, which are terminated; in check mode, those that would be.
+  returned: success
+  type: list
+  elements: str
 backend:
   description: V(hosts) or V(kubernetes).
   returned: success
@@ -137,6 +142,13 @@ resume:
   description:
     - The values to continue the run with, C(run_id), C(nodes), C(hosts) and, where it has shrunk, C(job).
     - Null when it does not continue.
+  returned: success
+  type: dict
+gang:
+  description:
+    - On a cluster, where what is left of a gang that goes on is found. C(name) is that of its object, C(labels) are
+      those of its pods, C(namespace) may be null, and C(stop_s) is how long its pods may take to end.
+    - Null where nothing is left.
   returned: success
   type: dict
 """

@@ -89,10 +89,10 @@ def test_a_gang_grows_onto_a_rented_machine_and_onto_its_replacement(world: Rent
         alone.output
     )
 
-    # One machine more, and the same run on both.
-    rented = world.join_one(world.job(2))
+    # One machine more, and the same run on both. The test of the fabric needs the nodes.
     assert operator.play("cancel", muster_run_id=RUN).code == 0
     alone.wait(60)
+    rented = world.join_one(world.job(2))
     reached = world.saved()
     grown = operator.start("train", muster_job=world.job(2), muster_run_id=RUN)
     assert until(lambda: world.saved() > reached + 10 or grown.process.poll() is not None, 120), grown.output
@@ -158,10 +158,8 @@ def test_a_notice_of_preemption_costs_no_step(world: RentedWorld) -> None:
     assert until(lambda: len(world.read_steps()) > 15 or trained.process.poll() is not None, 180), trained.output
     assert len(world.read_steps()) > 15 and world.saved() == 0, trained.output
 
-    # The fabric is tested while what is left of the gang waits on its node for the replacement: beside it there is room
-    # for a test that asks for less than the job.
-    tested = {**job, "resources": {"cpu": 0.2, "memory": "1Gi"}}
-    watched = operator.start("watch", muster_run_id=RUN, muster_job=tested, muster_watch_s=120)
+    # The test of the fabric asks for what the gang has, which is suspended meanwhile.
+    watched = operator.start("watch", muster_run_id=RUN, muster_job=job, muster_watch_s=120)
     time.sleep(10)
     noticed_at = give_notice(world, "lab-2")
     assert until(lambda: world.saved() > 0 or watched.process.poll() is not None, 120), watched.output

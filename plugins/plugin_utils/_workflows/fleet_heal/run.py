@@ -22,6 +22,7 @@ from ....module_utils._model.timestamps import parse_time
 from ....module_utils._node import files
 from ..._hosts import gang
 from ..._kube.api.client import Client
+from ..._kube.jobs.spec import RUN_LABEL, label_value, object_name
 from ..._kube.nodes import drain, out_of_service
 from ..._provision.ledger.ledger_session import LedgerSession
 from ..._provision.ledger.ledger_store import read_ledger
@@ -77,13 +78,28 @@ def _build_result(state: HealFacts, actions: t.Sequence[HealAction]) -> dict[str
         "lost": sorted(
             {name for action in actions if action.kind in ("mark_lost", "release") for name in action.nodes}
         ),
+        "deleted": sorted(name for action in actions if action.kind == "give_back" for name in action.nodes),
         "backend": "kubernetes" if state.facts.kubernetes else "hosts",
         "rent": next((action.count for action in actions if action.kind == "rent"), 0),
         "join": "join" in kinds,
         "resume": resume,
+        "gang": _find_gang(state) if resume is None else None,
         # The machines of the pool that are not replacements.
         "known_tokens": sorted(lease.token for lease in state.leases.values()),
         "done": [],
+    }
+
+
+def _find_gang(state: HealFacts) -> dict[str, object] | None:
+    """Return where the cluster has what is left of the run's gang: its object's name, and its pods' labels."""
+    run = state.facts.run
+    if run is None or run.ended or not state.facts.kubernetes:
+        return None
+    return {
+        "name": object_name(run.run_id),
+        "namespace": (state.job.get("placement") or {}).get("namespace"),
+        "labels": {RUN_LABEL: label_value(run.run_id)},
+        "stop_s": _grace_s(state) + _FOLLOWER_S,
     }
 
 
