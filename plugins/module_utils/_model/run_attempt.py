@@ -103,8 +103,13 @@ class Attempt:
     @property
     def _is_preempted(self) -> bool:
         """Return whether a notice ended it: what came of that does not count, such as a lost node."""
-        if self.notice is None or (self.fault and (self.fault[0] == "drill" or self.fault[1] != self.notice.node)):
+        if self.notice is None:
             return False
+        if self.fault:
+            # A queue that takes the place back, as when the machine is drained, names no node.
+            by_queue = self.fault[0] in ("suspended", "preempted") and self.fault[1] is None
+            if self.fault[0] == "drill" or not (by_queue or self.fault[1] == self.notice.node):
+                return False
         return self.followed or self.cancelled_at is None
 
     @property

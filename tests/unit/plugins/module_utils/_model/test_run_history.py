@@ -411,6 +411,11 @@ def test_a_notice_is_the_cause_of_all_that_came_of_it() -> None:
     assert history.lost_nodes == 0
     history.event(started(2, 0, 20.0)[1])
     assert history.attempts[1].notice is None and history.attempts[1].cause is None
+    # The queue takes back the place of a gang whose node is drained.
+    drained = fold_lines([*NODE_A[:3], NODE_B[0]])
+    for line in (notice, {"kind": "set_back", "at": 15.0, "cause": "suspended"}):
+        drained.event(line)
+    assert (drained.attempts[0].cause, drained.attempts[0].failed_node) == ("preempted", "b")
     # One that is followed later has the notice before it hears of the attempt.
     again = RunHistory()
     for line in (notice, started(1, 0, 10.0)[1], started(2, 0, 20.0)[1]):
