@@ -208,6 +208,8 @@ def test_what_the_provider_took_leaves_the_cluster(
     result = healer.run()
     assert (result["rent"], result["join"], result["backend"]) == (1, True, "kubernetes")
     assert result["resume"] is None, "the run has not ended: its engine starts the gang again"
+    gang = result["gang"]
+    assert gang["labels"] == {"muster.training/run-id": gang["name"]} and gang["stop_s"] > 60
     assert healer.events() == ["joined", "lost", "verified"] and client.get("v1/Node", pair[1]) is None
     assert f"ours-{pair[1]}" not in pods(client, namespace) and f"ours-{pair[0]}" in pods(client, namespace)
     again = healer.run()

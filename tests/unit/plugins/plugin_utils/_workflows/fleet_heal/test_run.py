@@ -61,6 +61,9 @@ def test_a_free_host_takes_the_place_of_a_lost_one(world: World) -> None:
     world.record("replace")
     result = world.run("abc", preempted_nodes=["a"])
     assert result["resume"]["hosts"] == ["b", "c"] and result["rent"] == 0
+    assert result["gang"] is None and result["deleted"] == [
+        name for action in result["actions"] if action["kind"] == "give_back" for name in action["nodes"]
+    ]
 
 
 def test_a_notice_is_written_into_the_history_of_the_run_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
