@@ -131,11 +131,14 @@ def end_record(
     )
 
 
-def reopen_record(record: RunRecord, state: State) -> RunRecord:
-    """Return the record of a run that continues: without the end of its former start."""
-    return dataclasses.replace(
-        record, state=state, ended_at=None, outcome=None, exit_code=None, cause=None, detail=None
-    )
+def reopen_record(record: RunRecord, state: State, job: t.Mapping[str, t.Any]) -> RunRecord:
+    """Return the record of a run that continues, without the end of its former start.
+
+    :param job: in its YAML form: it may ask for other nodes than the run began with.
+    """
+    size = dataclasses.replace(record.world_size, asked=job_world_size(job))
+    ended = dataclasses.replace(record, ended_at=None, outcome=None, exit_code=None, cause=None, detail=None)
+    return dataclasses.replace(ended, state=state, job=dict(job), world_size=size)
 
 
 def judge_resumes(job: t.Mapping[str, t.Any], story: RunHistory) -> dict[int, Resume]:

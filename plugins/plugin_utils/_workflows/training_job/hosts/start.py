@@ -231,12 +231,8 @@ def _open_record(
     }
     if before is None:
         return run_record.new_record(plan.run_id, to_yaml_names(plan.job), time.time(), **values)
-    job = to_yaml_names(plan.job)
-    # A gang may continue with fewer nodes than it began with.
-    size = dataclasses.replace(before.world_size, asked=run_record.job_world_size(job))
-    return dataclasses.replace(
-        run_record.reopen_record(before, "running" if running else "starting"), job=job, world_size=size, **values
-    )
+    again = run_record.reopen_record(before, "running" if running else "starting", to_yaml_names(plan.job))
+    return dataclasses.replace(again, **values)
 
 
 def _record_versions(folder: pathlib.Path, plan: HostsPlan) -> None:

@@ -377,13 +377,13 @@ def _open_record(run: ClusterRun, plan: KubePlan, follows: bool) -> RunRecord:
         "versions": {"commit": source.commit} if source.commit else {},
         "derived": _derive(plan, planned),
         "fabric": planned.reference,
-        "job": to_yaml_names(plan.job),
         "generation": plan.first_attempt,
         "hosts": (),
     }
+    job = to_yaml_names(plan.job)
     if before is None:
-        return run_record.new_record(plan.run_id, values.pop("job"), time.time(), **values)
-    again = run_record.reopen_record(before, "running" if follows else "starting")
+        return run_record.new_record(plan.run_id, job, time.time(), **values)
+    again = run_record.reopen_record(before, "running" if follows else "starting", job)
     if not follows:
         # Its time begins anew, and so may its image.
         again = dataclasses.replace(again, admitted_at=None, image_digest=None)

@@ -86,6 +86,13 @@ def test_the_ranks_that_were_asked(job: dict[str, t.Any], ranks: int) -> None:
     assert run_record.job_world_size(job) == ranks
 
 
+def test_a_run_that_continues_with_more_nodes_asks_for_their_ranks() -> None:
+    ended = run_record.end_record(new(), T0 + 9, outcome="cancelled", cause="cancelled", detail="by hand", exit_code=1)
+    grown = run_record.reopen_record(ended, "starting", {**to_yaml_names(JOB), "nodes": 3})
+    assert (grown.world_size.asked, grown.job["nodes"], grown.state) == (6, 3, "starting")
+    assert (grown.outcome, grown.cause, grown.detail, grown.ended_at) == (None, None, None, None)
+
+
 def test_a_run_in_its_first_attempt() -> None:
     value = run_record.update_record(new(), story(), PRICES, T0 + 3600).to_dict()
     assert (value["state"], value["first_step_at"]) == ("running", "2023-11-14T22:13:30.000+00:00")
