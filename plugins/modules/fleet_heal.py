@@ -146,8 +146,8 @@ resume:
   type: dict
 gang:
   description:
-    - On a cluster, where what is left of a gang that has not ended is found. C(name) is that of its object, C(labels) are
-      those of its pods, C(namespace) may be null, and C(stop_s) is how long its pods may take to end.
+    - On a cluster, where what is left of a gang that has not ended is found. C(name) is that of its object, C(labels)
+      are those of its pods, C(namespace) may be null, and C(stop_s) is how long its pods may take to end.
     - Null where nothing is left.
   returned: success
   type: dict
