@@ -192,7 +192,7 @@ class Supervisor:
             # Imported only now: the launcher is at work meanwhile.
             from . import host_unit_care
 
-            self.care = self.care or host_unit_care.UnitCare(self.spec)
+            self.care = self.care or host_unit_care.UnitCare(self.spec, self.events_at)
             self.care.begin()
 
     def _wait_for_end(self, wake: int) -> host_restart_policy.Ending:

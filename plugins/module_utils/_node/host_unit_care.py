@@ -16,13 +16,16 @@ from . import checkpoint_care, rank_transport, usage
 
 
 class UnitCare:
-    """Cares for one unit as its specification asks (see ``host_units.py`` for its fields)."""
+    """Cares for one unit as its specification asks (see ``host_units.py`` for its fields).
 
-    def __init__(self, spec: t.Mapping[str, t.Any]) -> None:
+    :param since: how long the unit's events were before its launcher was started.
+    """
+
+    def __init__(self, spec: t.Mapping[str, t.Any], since: int) -> None:
         run, self._node = pathlib.Path(spec["events"]).parent, str(spec["node"])
         self._usage = pathlib.Path(spec["usage"]) if spec.get("usage") else None
         self._sampler = usage.Sampler()
-        self._transport = rank_transport.TransportRecorder(run, self._node)
+        self._transport = rank_transport.TransportRecorder(run, self._node, since)
         self._checkpoints = checkpoint_care.CheckpointCare(spec.get("checkpoints") or {}, run, self._node)
 
     def begin(self) -> None:

@@ -128,11 +128,11 @@ class Output:
 
 
 class Tail:
-    """Reads the whole new lines of a JSON-lines file; ``new``: without existing lines."""
+    """Reads the whole new lines of a JSON-lines file; ``new``: without existing lines; ``since``: from this byte on."""
 
-    def __init__(self, path: pathlib.Path, new: bool = False) -> None:
+    def __init__(self, path: pathlib.Path, new: bool = False, since: int = 0) -> None:
         self.path = path
-        self._offset = path.stat().st_size if new and path.exists() else 0
+        self._offset = path.stat().st_size if new and path.exists() else since
 
     def lines(self) -> t.Iterator[dict[str, t.Any]]:
         """Yield the objects that were written since the last call; foreign lines are skipped."""

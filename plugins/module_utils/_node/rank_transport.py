@@ -48,14 +48,15 @@ Event = dict[str, t.Any]
 class TransportRecorder:
     """Looks at the ranks of a node now and then, and records what carries their traffic.
 
+    :param since: how long the events were before the ranks were started; without it they are started after this.
     :ivar ranks: rank -> its newest ``worker_started`` event.
     """
 
-    def __init__(self, run_dir: pathlib.Path, node: str) -> None:
+    def __init__(self, run_dir: pathlib.Path, node: str, since: int | None = None) -> None:
         self.run_dir, self.node = run_dir, node
         self.events = run_dir / "events.jsonl"
         # Ranks of an earlier start of this supervisor have ended.
-        self._tail = Tail(self.events, new=True)
+        self._tail = Tail(self.events, new=since is None, since=since or 0)
         self.ranks: dict[int, Event] = {}
         self._recorded: dict[int, Event] = {}
         self._due = self._started = 0.0

@@ -23,7 +23,7 @@ def care(run: pathlib.Path, **changes: t.Any) -> host_unit_care.UnitCare:
     folder = str(run / "checkpoints")
     rules = {"folder": folder, "format": "files", "keep": 1, "first": True, "shared": False, "resume": "auto"}
     spec = {"events": str(run / "events.jsonl"), "node": "n", "usage": str(run / "usage.jsonl"), "checkpoints": rules}
-    return host_unit_care.UnitCare({**spec, **changes})
+    return host_unit_care.UnitCare({**spec, **changes}, 0)
 
 
 def test_usage_is_recorded_where_it_is_asked_for(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

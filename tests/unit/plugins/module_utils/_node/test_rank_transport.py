@@ -97,6 +97,17 @@ def test_ranks_of_an_earlier_start_are_not_looked_at(tmp_path: pathlib.Path) -> 
     assert transports(tmp_path) == [] and recorder.ranks == {}
 
 
+def test_a_rank_that_started_before_the_recorder_was_made_is_looked_at(tmp_path: pathlib.Path) -> None:
+    """The recorder is made beside the launcher, which may be faster."""
+    started(tmp_path, pid=os.getpid())
+    before = (tmp_path / "events.jsonl").stat().st_size
+    started(tmp_path, pid=os.getpid())
+    log(tmp_path, "Using network IB")
+    recorder = TransportRecorder(tmp_path, "a", since=before)
+    recorder.update(last=True)
+    assert len(transports(tmp_path)) == 1 and list(recorder.ranks) == [0]
+
+
 PROGRAM = "import socket, sys; c = socket.create_connection((sys.argv[1], int(sys.argv[2]))); print('up', flush=True); sys.stdin.read()"
 
 
