@@ -354,11 +354,9 @@ class Supervisor:
 
     def _event(self, kind: str, **values: t.Any) -> None:
         line = {"at": time.time(), "kind": kind, "node": self.spec["node"], "unit": self.spec["unit"], **values}
-        try:
+        # A full disk must not end the job; state and exit files are tried again with the next change.
+        with contextlib.suppress(OSError):
             files.append_json(self.events, line)
-        except OSError:
-            # A full disk must not end the job; state and exit files are tried again with the next change.
-            return
 
 
 @contextlib.contextmanager
