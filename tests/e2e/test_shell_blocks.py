@@ -22,7 +22,13 @@ from ansible_collections.muster.training.tests.e2e.conftest import lacking
 from ansible_collections.muster.training.tests.e2e.playbook_world import World
 from ansible_collections.muster.training.tests.e2e.walk_world import Machines
 from ansible_collections.muster.training.tests.support import debian, sshd
-from ansible_collections.muster.training.tests.support.shell_blocks import ROOT, Reader, newest_run, read_example
+from ansible_collections.muster.training.tests.support.shell_blocks import (
+    ROOT,
+    Reader,
+    newest_run,
+    read_example,
+    require_said,
+)
 
 # In the order in which they are typed.
 BLOCKS = (
@@ -160,9 +166,7 @@ SAID = {
 @pytest.mark.parametrize("name", BLOCKS)
 def test_a_block_does_what_the_page_says(office: Office, name: str) -> None:
     printed = office.reader.run(name, office.prepare(name))
-    for (block, number), words in SAID.items():
-        if block == name:
-            assert words in printed[number], f"{words}: {printed[number]}"
+    require_said(SAID, name, printed)
 
 
 def test_what_the_session_leaves(office: Office) -> None:

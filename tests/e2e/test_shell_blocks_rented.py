@@ -26,7 +26,7 @@ from ansible_collections.muster.training.tests.fakes.lambda_cloud import FakeLam
 from ansible_collections.muster.training.tests.fakes.shadeform import FakeShadeform
 from ansible_collections.muster.training.tests.fakes.wire import TOKEN
 from ansible_collections.muster.training.tests.support import debian, sshd
-from ansible_collections.muster.training.tests.support.shell_blocks import Reader, read_example
+from ansible_collections.muster.training.tests.support.shell_blocks import Reader, read_example, require_said
 
 pytestmark = pytest.mark.long
 BLOCKS = (
@@ -179,9 +179,7 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Office]:
 @pytest.mark.parametrize("name", BLOCKS)
 def test_a_block_does_what_the_page_says(office: Office, name: str) -> None:
     printed = office.reader.run(name, office.prepare(name))
-    for (block, number), words in SAID.items():
-        if block == name:
-            assert words in printed[number], f"{words}: {printed[number]}"
+    require_said(SAID, name, printed)
     wanted = 0 if name in ("guide_renting-0", "guide_renting-1", "rented_only-0") else 2
     assert office.walk.rent.alive == wanted
 

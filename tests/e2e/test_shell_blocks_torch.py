@@ -23,7 +23,13 @@ from ansible_collections.muster.training.tests.e2e.playbook_world import ONE_THR
 from ansible_collections.muster.training.tests.e2e.walk_world import Machines
 from ansible_collections.muster.training.tests.lab.fabric import netns
 from ansible_collections.muster.training.tests.support import debian, sshd
-from ansible_collections.muster.training.tests.support.shell_blocks import ROOT, Reader, newest_run, read_example
+from ansible_collections.muster.training.tests.support.shell_blocks import (
+    ROOT,
+    Reader,
+    newest_run,
+    read_example,
+    require_said,
+)
 
 pytestmark = [pytest.mark.torch, pytest.mark.long]
 BLOCKS = (
@@ -151,9 +157,7 @@ def test_a_block_does_what_the_page_says(office: Office, name: str) -> None:
         if name != "guide_fabric-6" or not failed or not all("verdict in" in line for line in failed):
             raise
         printed = [str(exc)]
-    for (block, number), words in SAID.items():
-        if block == name:
-            assert words in printed[number], f"{words}: {printed[number]}"
+    require_said(SAID, name, printed)
 
 
 def test_what_the_session_leaves(office: Office) -> None:

@@ -22,7 +22,12 @@ from ansible_collections.muster.training.tests.lab.k3s import machines, site
 from ansible_collections.muster.training.tests.lab.k3s.session import compare, open_machines
 from ansible_collections.muster.training.tests.lab.kube import images
 from ansible_collections.muster.training.tests.lab.kube.binaries import Binaries
-from ansible_collections.muster.training.tests.support.shell_blocks import Reader, own_environment, read_example
+from ansible_collections.muster.training.tests.support.shell_blocks import (
+    Reader,
+    own_environment,
+    read_example,
+    require_said,
+)
 
 pytestmark = pytest.mark.torch
 BLOCKS = ("guide_cluster-0", "guide_cluster-1", "guide_cluster-2", "guide_cluster-3")
@@ -116,9 +121,7 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Office]:
 @pytest.mark.parametrize("name", BLOCKS)
 def test_a_block_does_what_the_page_says(office: Office, name: str) -> None:
     printed = office.reader.run(name, office.prepare(name))
-    for (block, number), words in SAID.items():
-        if block == name:
-            assert words in printed[number], f"{words}: {printed[number]}"
+    require_said(SAID, name, printed)
     if name == "guide_cluster-0":
         assert office.differences() == [], "the machines are as they were"
 

@@ -25,6 +25,7 @@ from ansible_collections.muster.training.tests.support.shell_blocks import (
     newest_run,
     own_environment,
     read_example,
+    require_said,
 )
 
 pytestmark = pytest.mark.torch
@@ -166,9 +167,7 @@ def office(kube_lab: KubeLab, tmp_path_factory: pytest.TempPathFactory) -> t.Ite
 @pytest.mark.parametrize("name", BLOCKS)
 def test_a_block_does_what_the_page_says(office: Office, name: str) -> None:
     printed = office.reader.run(name, office.prepare(name))
-    for (block, number), words in SAID.items():
-        if block == name:
-            assert words in printed[number], f"{words}: {printed[number]}"
+    require_said(SAID, name, printed)
 
 
 def test_what_the_session_leaves(office: Office) -> None:

@@ -167,6 +167,13 @@ class Reader:
         return place
 
 
+def require_said(said: t.Mapping[tuple[str, int], str], name: str, printed: t.Sequence[str]) -> None:
+    """Fail where a command of a block did not print the words that ``said`` has for it, by block and number."""
+    for (block, number), words in said.items():
+        if block == name:
+            assert words in printed[number], f"{words}: {printed[number]}"
+
+
 def newest_run(home: pathlib.Path) -> str:
     """Return the id of the newest run below a state home."""
     places = sorted(home.glob("*/runs/*/run.json"), key=lambda place: place.stat().st_mtime)
