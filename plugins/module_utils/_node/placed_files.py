@@ -15,7 +15,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import io
 import itertools
+import json
 import os
 import pathlib
 import tarfile
@@ -29,6 +31,9 @@ from . import files
 
 NodeRequest = t.Mapping[str, t.Any]
 _CHUNK = 1 << 20
+# The largest piece of a part: what its sender packs at once may become a little longer.
+_PIECE_LIMIT = 2 << 20
+_HEAD_LIMIT = 1 << 16
 _DOWNLOAD_S = 900
 
 
@@ -119,8 +124,9 @@ class Recorder:
 def bring(recorder: Recorder, request: NodeRequest) -> dict[str, t.Any]:
     """Bring files beside their places; with ``begin`` the record is written before the first byte comes.
 
-    ``fetches``: ``{path, url}`` to download. ``parts``: ``{path, offset, size}`` of what follows the request, one part
-    after the other, each packed by itself. The answer has the ``digests`` of what was downloaded.
+    ``fetches``: ``{path, url}`` to download. What follows the request are parts of files, one after the other: a line
+    ``{path, offset}`` and pieces as :func:`store_part` reads them; an empty line is the end. The answer has the
+    ``digests`` of what was downloaded.
     """
     if request.get("begin"):
         about = {name: value for name, value in request["begin"].items() if name != "paths"}
@@ -131,8 +137,12 @@ def bring(recorder: Recorder, request: NodeRequest) -> dict[str, t.Any]:
         if "problem" in found:
             return found
         digests[item["path"]] = found["sha256"]
-    for part in request.get("parts", []):
-        store_part(part_of(part["path"], recorder.root), part["offset"], part["size"], request["body"])
+    body = request.get("body") or io.BytesIO(b"\n")
+    while (line := body.readline(_HEAD_LIMIT)) != b"\n":
+        if not line.endswith(b"\n"):
+            raise OSError("what follows the request was cut off")
+        part = json.loads(line)
+        store_part(part_of(part["path"], recorder.root), part["offset"], body)
     return {"digests": digests}
 
 
@@ -155,8 +165,8 @@ def fetch(part: pathlib.Path, url: str) -> dict[str, t.Any]:
     return {"sha256": digest.hexdigest(), "size": size}
 
 
-def store_part(part: pathlib.Path, offset: int, size: int, body: t.BinaryIO) -> None:
-    """Write a part of a file from ``offset`` on; in ``body`` it has ``size`` bytes.
+def store_part(part: pathlib.Path, offset: int, body: t.BinaryIO) -> None:
+    """Write a part of a file from ``offset`` on; ``body`` has it in pieces.
 
     :raises OSError: when the body ends before, or is not a part; nothing of the file is kept then, also on a full disk.
     """
@@ -165,21 +175,20 @@ def store_part(part: pathlib.Path, offset: int, size: int, body: t.BinaryIO) -> 
         with part.open("r+b" if offset and part.exists() else "wb") as target:
             target.truncate(offset)
             target.seek(offset)
-            for data in _unpack_part(body, size):
+            for data in _unpack_part(body):
                 target.write(data)
-    except (OSError, zlib.error) as exc:
+    except (OSError, ValueError, zlib.error) as exc:
         part.unlink(missing_ok=True)
         raise OSError(f"{part.name} cannot be stored: {getattr(exc, 'strerror', None) or exc}") from exc
 
 
-def _unpack_part(body: t.BinaryIO, size: int) -> t.Iterator[bytes]:
-    """Yield what ``size`` bytes of ``body`` hold, in pieces: a few bytes may stand for gigabytes."""
+def _unpack_part(body: t.BinaryIO) -> t.Iterator[bytes]:
+    """Yield what pieces hold (a line with the size of each, the last one 0): a few bytes may stand for gigabytes."""
     unpack = zlib.decompressobj()
-    while size:
-        data = body.read(min(size, _CHUNK))
-        if not data:
+    while size := int(body.readline(_HEAD_LIMIT) or b"-1"):
+        data = body.read(size) if 0 < size <= _PIECE_LIMIT else b""
+        if len(data) != size:
             raise OSError("it was cut off")
-        size -= len(data)
         while data:
             yield unpack.decompress(data, _CHUNK)
             data = unpack.unconsumed_tail

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import io
 import queue
 import threading
 import typing as t
@@ -77,15 +78,17 @@ class NodeClient:
             raise NodeError(self.name, str(answer["problem"]), str(answer.get("fix") or ""))
         return answer
 
-    def ask(self, op: str, *, deadline_s: float | None = None, body: bytes = b"", **values: t.Any) -> dict[str, t.Any]:
+    def ask(
+        self, op: str, *, deadline_s: float | None = None, body: t.Iterable[bytes] = (), **values: t.Any
+    ) -> dict[str, t.Any]:
         """Send one request and return the answer, which may hold a ``problem``.
 
         :param deadline_s: seconds to wait for the answer, where the request's own is too long.
-        :param body: what the operation reads after the request, such as files.
+        :param body: pieces of what the operation reads after the request, such as files; taken once.
         """
         within_s = answer_deadline_s(op, values) if deadline_s is None else deadline_s
         request = {"op": op, "node": self.name, "state_root": self.state_root, **values}
-        if body:
+        if body != ():
             request["body"] = True
         if op == "stop" and self.owner:
             # A run that another controller owns is never stopped.
@@ -96,7 +99,7 @@ class NodeClient:
         if answer is None:
             self.requests += 1
             command = agent_package.boot_command(self.python)
-            output = self.run(command, agent_package.boot_input(request) + body, within_s)
+            output = self.run(command, _join(agent_package.boot_input(request), body), within_s)
             answer = agent_package.parse_answer(self.name, *output)
         if op == "info":
             self.program = answer.get("program")
@@ -128,14 +131,27 @@ class NodeClient:
             raise result
         return result
 
-    def _from_installed(self, request: t.Mapping[str, t.Any], within_s: float, body: bytes) -> dict[str, t.Any] | None:
+    def _from_installed(
+        self, request: t.Mapping[str, t.Any], within_s: float, body: t.Iterable[bytes]
+    ) -> dict[str, t.Any] | None:
         """Return the installed agent's answer; None when ``info`` finds that it was removed."""
         self.requests += 1
         command = agent_package.installed_command(self.python, str(self.program), reads=request["op"] == "info")
-        output = self.run(command, agent_package.encode_request(request) + body, within_s)
+        output = self.run(command, _join(agent_package.encode_request(request), body), within_s)
         if request["op"] == "info" and not agent_package.has_answer(output[1]):
             return None
         return agent_package.parse_answer(self.name, *output)
+
+
+def _join(head: bytes, body: t.Iterable[bytes]) -> bytes:
+    """Return a request with what follows it, in one buffer: a connection takes it whole, and it is held once."""
+    if body == ():
+        return head
+    buffer = io.BytesIO()
+    buffer.write(head)
+    for piece in body:
+        buffer.write(piece)
+    return buffer.getvalue()
 
 
 def answer_deadline_s(op: str, values: t.Mapping[str, t.Any]) -> float:
@@ -150,7 +166,7 @@ def answer_deadline_s(op: str, values: t.Mapping[str, t.Any]) -> float:
     if op == "vxlan":
         return float(values.get("wait_s", 0)) + 60.0
     if op in ("k3s", "mesh", "service"):
-        sent_s: float = sum(part["size"] for part in values.get("parts", ())) / _BYTES_A_SECOND
+        sent_s = float(values.get("size", 0)) / _BYTES_A_SECOND
         more_s = _FETCH_S * len(values.get("fetches", ())) + sent_s + float(values.get("wait_s", 0))
         return _STEPS_S.get(str(values.get("step")), 120.0) + more_s
     if op == "s3":

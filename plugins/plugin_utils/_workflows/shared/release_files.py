@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import json
 import pathlib
 import typing as t
 import zlib
@@ -93,41 +94,34 @@ def push_files(
     A file that an earlier transfer has left is replaced. ``first`` goes with the first request.
     """
     digests: dict[str, str] = {}
-    for parts, body in _pack(origins):
-        digests |= remote.call(op, step="bring", parts=parts, body=body, **first)["digests"]
+    left = [(path, origin, 0) for path, origin in origins]
+    while left or first:
+        size = min(REQUEST_BYTES, sum(origin.stat().st_size - offset for _path, origin, offset in left))
+        digests |= remote.call(op, step="bring", size=size, body=_pack(left), **first)["digests"]
         first = {}
     return digests
 
 
-def _pack(origins: t.Sequence[tuple[str, pathlib.Path]]) -> t.Iterator[tuple[list[dict[str, t.Any]], bytes]]:
-    """Yield for each request ``{path, offset, size}`` of its parts, and the parts, each packed by itself."""
-    parts: list[dict[str, t.Any]] = []
-    packed: list[bytes] = []
+def _pack(left: list[tuple[str, pathlib.Path, int]]) -> t.Iterator[bytes]:
+    """Yield what one request carries of files (path, where it is, from which byte on); what is for the next stays.
+
+    Each file is a line that names it, its pieces behind their sizes, packed as one stream, and the size 0. The last
+    line is empty.
+    """
     room = REQUEST_BYTES
-    for path, origin in origins:
+    while left and room > 0:
+        path, origin, offset = left.pop(0)
+        yield json.dumps({"path": path, "offset": offset}).encode() + b"\n"
+        packer, data = zlib.compressobj(1), b"-"
         with origin.open("rb") as source:
-            is_over = False
-            while not is_over:
-                offset = source.tell()
-                data, is_over = _pack_part(source, room)
-                parts.append({"path": path, "offset": offset, "size": len(data)})
-                packed.append(data)
-                room -= len(data)
-                if room <= 0:
-                    # Nothing of it is held here while it is sent.
-                    sent, body = parts, b"".join(packed)
-                    parts, packed, room, data = [], [], REQUEST_BYTES, b""
-                    yield sent, body
-    if parts or not origins:
-        yield parts, b"".join(packed)
-
-
-def _pack_part(source: t.BinaryIO, room: int) -> tuple[bytes, bool]:
-    """Return what follows in a file, packed, about as much as there is room for, and whether the file is over."""
-    packer, chunks, is_over = zlib.compressobj(1), list[bytes](), False
-    while room > 0 and not is_over:
-        data = source.read(_CHUNK)
-        is_over = not data
-        chunks.append(packer.compress(data))
-        room -= len(chunks[-1])
-    return b"".join([*chunks, packer.flush()]), is_over
+            source.seek(offset)
+            while data and room > 0:
+                data = source.read(_CHUNK)
+                piece = packer.compress(data) if data else packer.flush()
+                room -= len(piece)
+                yield b"%d\n%b" % (len(piece), piece) if piece else b""
+            rest = packer.flush() if data else b""
+            yield (b"%d\n%b" % (len(rest), rest) if rest else b"") + b"0\n"
+            if data:
+                left.insert(0, (path, origin, source.tell()))
+    yield b"\n"

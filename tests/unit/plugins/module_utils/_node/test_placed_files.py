@@ -16,7 +16,7 @@ import zlib
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import placed_files
-from ansible_collections.muster.training.tests.support.carried import carry
+from ansible_collections.muster.training.tests.support.carried import carry, pack, pieces
 
 PROGRAM = "/usr/local/bin/tool"
 
@@ -68,29 +68,44 @@ def test_all_files_of_a_request_come_one_after_the_other(
     recorder: placed_files.Recorder, tmp_path: pathlib.Path
 ) -> None:
     contents = {"/opt/a": b"one" * 9999, "/opt/b": b"", "/opt/c": b"three"}
-    sent = [carry(path, data) for path, data in contents.items()]
-    parts, body = [sent_part for item in sent for sent_part in item["parts"]], b"".join(i["body"].read() for i in sent)
-    placed_files.bring(recorder, {"parts": parts, "body": io.BytesIO(body), "begin": {"paths": list(contents)}})
+    body = b"".join(pack(path, data) for path, data in contents.items()) + b"\n"
+    placed_files.bring(recorder, {"body": io.BytesIO(body), "begin": {"paths": list(contents)}})
     found = {path: placed_files.part_of(path, recorder.root).read_bytes() for path in contents}
     assert found == contents and (recorder.read() or {})["files"] == dict.fromkeys(contents)
-    with pytest.raises(OSError, match=r"\.c\.part cannot be stored: it was cut off"):
-        placed_files.bring(recorder, {"parts": parts, "body": io.BytesIO(body[:-1])})
+    with pytest.raises(OSError, match="what follows the request was cut off"):
+        placed_files.bring(recorder, {"body": io.BytesIO(body[:-1])})
+    # The mark of the last piece's end, and that piece.
+    for cut in (3, 4):
+        with pytest.raises(OSError, match=r"\.c\.part cannot be stored: "):
+            placed_files.bring(recorder, {"body": io.BytesIO(body[:-cut])})
+        assert not placed_files.part_of("/opt/c", recorder.root).exists()
 
 
 def test_a_few_bytes_that_stand_for_many_are_unpacked_piece_by_piece(tmp_path: pathlib.Path) -> None:
     packer = zlib.compressobj(1)
     packed = b"".join(packer.compress(bytes(1 << 20)) for _number in range(64)) + packer.flush()
     tracemalloc.start()
-    placed_files.store_part(tmp_path / "part", 0, len(packed), io.BytesIO(packed))
+    placed_files.store_part(tmp_path / "part", 0, io.BytesIO(pieces(packed)))
     _now, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert (tmp_path / "part").stat().st_size == 64 << 20 and most < 8 << 20
 
 
-@pytest.mark.parametrize("body", [b"no part at all", zlib.compress(b"x" * 99)[:-2]])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"no part at all",
+        pieces(b"no part at all"),
+        pieces(zlib.compress(b"x" * 99)[:-2]),
+        pieces(zlib.compress(b"x" * 99))[:-9],
+        b"-5\n",
+        b"99999999\nx",
+    ],
+)
 def test_what_is_no_whole_part_is_refused_and_not_kept(body: bytes, tmp_path: pathlib.Path) -> None:
     with pytest.raises(OSError, match="part cannot be stored: "):
-        placed_files.store_part(tmp_path / "part", 0, len(body), io.BytesIO(body))
+        placed_files.store_part(tmp_path / "part", 0, io.BytesIO(body))
     assert not list(tmp_path.iterdir())
 
 
@@ -100,7 +115,7 @@ def test_a_full_disk_is_not_kept_full(tmp_path: pathlib.Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
     try:
         with pytest.raises(OSError, match="part cannot be stored: File too large"):
-            placed_files.store_part(tmp_path / "part", 0, len(packed), io.BytesIO(packed))
+            placed_files.store_part(tmp_path / "part", 0, io.BytesIO(pieces(packed)))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not list(tmp_path.iterdir())

@@ -11,7 +11,6 @@ import random
 import shutil
 import subprocess
 import sys
-import zlib
 
 import pytest
 from hypothesis import given
@@ -20,6 +19,7 @@ from hypothesis import strategies as st
 from ansible_collections.muster.training.plugins.module_utils._model.errors import NodeError
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import agent_package
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
+from ansible_collections.muster.training.tests.support.carried import pack
 
 ANSWER = {"a": [1, "\u2028\x1e"], "problem": None}
 TEXT = agent_package.MARK + json.dumps(ANSWER) + "\n"
@@ -72,26 +72,24 @@ def test_the_sources_run_from_memory(tmp_path: pathlib.Path) -> None:
     assert answer["state_dir"] == str(tmp_path / "state" / "n") and list(tmp_path.iterdir()) == []
 
 
-def answer_with_body(root: pathlib.Path, parts: list[dict[str, object]], body: bytes) -> dict[str, object]:
-    asked = {"op": "k3s", "step": "bring", "node": "n", "root": str(root), "parts": parts}
+def answer_with_body(root: pathlib.Path, body: bytes) -> dict[str, object]:
+    asked = {"op": "k3s", "step": "bring", "node": "n", "root": str(root)}
     shell = ["/bin/sh", "-c"]
 
     def run_here(command: str, data: bytes) -> tuple[int, str, str]:
         done = subprocess.run([*shell, command], input=data, capture_output=True, check=False, env={"PATH": "/bin"})
         return done.returncode, done.stdout.decode(), done.stderr.decode()
 
-    return NodeClient("n", run_here, python=sys.executable).ask(**asked, body=body)  # type: ignore[arg-type]
+    return NodeClient("n", run_here, python=sys.executable).ask(**asked, body=[body[:9], body[9:]])  # type: ignore[arg-type]
 
 
 def test_files_follow_a_request_and_are_read_whole_even_when_they_are_not_wanted(tmp_path: pathlib.Path) -> None:
     content = random.Random(0).randbytes(3 << 20)
-    packed = zlib.compress(content)
-    part: dict[str, object] = {"path": "/opt/a", "offset": 0, "size": len(packed)}
-    assert answer_with_body(tmp_path, [part], packed) == {"digests": {}}
+    assert answer_with_body(tmp_path, pack("/opt/a", content) + b"\n") == {"digests": {}}
     assert (tmp_path / "opt/.a.part").read_bytes() == content
     (tmp_path / "file").touch()
     # The answer comes although most of the body is still to be read when the agent has failed.
-    found = answer_with_body(tmp_path, [{**part, "path": "/file/below"}], packed)
+    found = answer_with_body(tmp_path, pack("/file/below", content) + b"\n")
     assert "Not a directory" in str(found["problem"]) or "File exists" in str(found["problem"])
 
 

@@ -154,5 +154,5 @@ def test_every_request_has_a_deadline(op: str) -> None:
     assert answer_deadline_s("stop", values) >= 2 * 50
     fetches = [{"path": "/a"}, {"path": "/b"}]
     assert answer_deadline_s("k3s", {"step": "bring", "fetches": fetches}) > 2 * placed_files._DOWNLOAD_S
-    assert answer_deadline_s("k3s", {"step": "bring", "parts": [{"size": 128 << 20}]}) > 3000
+    assert answer_deadline_s("k3s", {"step": "bring", "size": 128 << 20}) > 3000
     assert answer_deadline_s("k3s", {"step": "restart", "wait_s": 300}) >= 330

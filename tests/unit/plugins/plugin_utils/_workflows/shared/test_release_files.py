@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import pathlib
 import random
+import tracemalloc
 import typing as t
 
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.module_utils._node import placed_files
+from ansible_collections.muster.training.plugins.plugin_utils._hosts import agent_package
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.downloads import Download
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import release_files
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.digest_lock import DigestLock
 from ansible_collections.muster.training.tests.support.carried import as_stream
@@ -85,6 +89,28 @@ def test_what_is_more_than_a_request_takes_goes_with_the_next(
     assert release_files.push_files(t.cast(t.Any, machine), "mesh", origins, begin=BEGIN) == {}
     assert {path: machine.read(path) for path in contents} == contents
     assert machine.begun == [True, False, False]
+
+
+def test_a_request_is_held_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two requests of a file that cannot be packed; what a connection takes is one buffer."""
+    room = 12 << 20
+    monkeypatch.setattr(release_files, "REQUEST_BYTES", room)
+    place = tmp_path / "image"
+    place.write_bytes(random.Random(0).randbytes(room + (4 << 20)))
+    sizes = []
+
+    def shell(_command: str, data: bytes) -> tuple[int, str, str]:
+        sizes.append(len(data))
+        return 0, agent_package.MARK + json.dumps({"digests": {}}), ""
+
+    remote = NodeClient("n", shell, program=f"/x/agent/{agent_package.agent_version()}")
+    tracemalloc.start()
+    release_files.push_files(remote, "k3s", [("/x", place)])
+    _now, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [round(size / (1 << 20)) for size in sizes] in ([12, 4], [13, 3])
+    # A buffer that grows has an eighth more than it needs; beside it are a file's piece and its packed form.
+    assert most < 1.25 * sizes[0] + (4 << 20)
 
 
 def test_a_check_holds_no_digest(tmp_path: pathlib.Path) -> None:
