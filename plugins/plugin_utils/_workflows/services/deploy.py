@@ -126,6 +126,8 @@ def run(
     before = deployed.read_deployed(home, service.name)
     if before is not None:
         refuse_move(order, before)
+    elif service.state == "present" or place.delete_data:
+        refuse_other_data(order, deployed.read_removed(home, service.name))
     result = _bring_up(order, _bring(order, request))
     warnings = [component.warning] if component.warning and service.state == "present" else []
     return {**result, "warnings": warnings} if warnings else result
@@ -204,6 +206,20 @@ def refuse_move(order: DeployOrder, before: t.Mapping[str, t.Any]) -> None:
         raise RefusedError(
             f"{order.option}: {order.service.name} is deployed at {was}, and its data would not come along to {now}",
             "Remove it there first (state: absent), or give the new one another name",
+        )
+
+
+def refuse_other_data(order: DeployOrder, gone: t.Mapping[str, t.Any] | None) -> None:
+    """Refuse the data of another program, which stayed when that one was removed.
+
+    :raises RefusedError: naming both.
+    """
+    if gone is not None and gone["provider"] != order.component.provider:
+        raise RefusedError(
+            f"{order.option}: {order.service.name} was deployed as {gone['provider']} and removed without its data, "
+            f"which {order.component.provider} cannot read",
+            f"Give the new one another name, or delete that data first (provider: {gone['provider']}, state: absent, "
+            "deploy.delete_data)",
         )
 
 

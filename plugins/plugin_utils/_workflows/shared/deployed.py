@@ -4,13 +4,14 @@
 """Services that were deployed from here: ``services/NAME.json`` says where, ``services/NAME.credentials`` has the keys.
 
 Both are in the folder of the cluster in the state home, 0600. Credentials are made once and never leave it but for the
-service itself.
+service itself. Of a service that was removed without its data ``services/NAME.removed.json`` says what it was.
 
 This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import typing as t
@@ -57,13 +58,15 @@ def read_deployed(home: StateHome, name: str) -> dict[str, t.Any] | None:
 
     :raises RefusedError: when the file is damaged.
     """
-    place = _record(home, name)
-    try:
-        return t.cast("dict[str, t.Any]", json.loads(place.read_bytes()))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as exc:
-        raise RefusedError(f"{place} is damaged", _FIX) from exc
+    return _read(_record(home, name))
+
+
+def read_removed(home: StateHome, name: str) -> dict[str, t.Any] | None:
+    """Return what was known of a service that was removed and whose data stayed, None without one.
+
+    :raises RefusedError: when the file is damaged.
+    """
+    return _read(_removed(home, name))
 
 
 def write_deployed(home: StateHome, name: str, about: t.Mapping[str, t.Any]) -> bool:
@@ -73,14 +76,18 @@ def write_deployed(home: StateHome, name: str, about: t.Mapping[str, t.Any]) -> 
     place = _record(home, name)
     files.private_dir(place.parent)
     files.write_atomic(place, json.dumps(about, indent=1).encode() + b"\n")
+    _removed(home, name).unlink(missing_ok=True)
     return True
 
 
 def remove_deployed(home: StateHome, name: str, *, forget: bool) -> None:
-    """Remove what is known of a service; its credentials stay as long as its data does, unless ``forget``."""
-    _record(home, name).unlink(missing_ok=True)
+    """Remove what is known of a service; what its data was written by and with stays as long, unless ``forget``."""
     if forget:
-        credentials_file(home, name).unlink(missing_ok=True)
+        for place in (_record(home, name), _removed(home, name), credentials_file(home, name)):
+            place.unlink(missing_ok=True)
+        return
+    with contextlib.suppress(FileNotFoundError):
+        _record(home, name).replace(_removed(home, name))
 
 
 def point_at(home: StateHome, name: str, keys: t.Mapping[str, str]) -> SecretPointer:
@@ -90,3 +97,16 @@ def point_at(home: StateHome, name: str, keys: t.Mapping[str, str]) -> SecretPoi
 
 def _record(home: StateHome, name: str) -> pathlib.Path:
     return home.folder / "services" / f"{validators.name(NAME_LIMIT)(name, 'service')}.json"
+
+
+def _removed(home: StateHome, name: str) -> pathlib.Path:
+    return _record(home, name).with_suffix(".removed.json")
+
+
+def _read(place: pathlib.Path) -> dict[str, t.Any] | None:
+    try:
+        return t.cast("dict[str, t.Any]", json.loads(place.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as exc:
+        raise RefusedError(f"{place} is damaged", _FIX) from exc

@@ -134,6 +134,29 @@ def test_it_is_removed_with_or_without_its_data(world: World) -> None:
     assert not (world.root / "home" / "default" / "services" / "store.credentials").exists()
 
 
+def test_the_data_of_another_program_is_told_by_what_was_removed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RustFS and MinIO have keys of the same names; only the record of what was there tells them apart."""
+    use_bring_up(monkeypatch)
+    (world.release / "minio.RELEASE.2025-09-07T16-13-09Z").write_text("program")
+    with zipfile.ZipFile(world.release / "rustfs-linux-x86_64-musl-v1.0.0.zip", "w") as packed:
+        packed.writestr("rustfs", "program")
+    world.deploy(provider="minio")
+    key = world.secret
+    data = world.host.root / "var/lib/private/muster-store"
+    data.mkdir(parents=True)
+    world.deploy("absent", provider="minio")
+    for check in (True, False):
+        with pytest.raises(RefusedError, match="was deployed as minio and removed .* which rustfs cannot read") as told:
+            world.deploy(provider="rustfs", check=check)
+        assert "provider: minio, state: absent" in told.value.fix
+    with pytest.raises(RefusedError, match="which rustfs cannot read"):
+        world.deploy("absent", provider="rustfs", deploy={"delete_data": True})
+    assert not world.deploy("absent", provider="rustfs")["changed"] and data.exists()
+    assert world.deploy(provider="minio")["changed"] and world.secret == key
+    world.deploy("absent", provider="minio", deploy={"delete_data": True})
+    assert world.deploy(provider="rustfs")["changed"] and world.secret != key
+
+
 def test_what_was_kept_is_deleted_by_a_later_removal(world: World) -> None:
     world.deploy()
     data = world.host.root / "var/lib/private/muster-store"

@@ -38,8 +38,13 @@ def test_a_record_changes_once_and_credentials_stay_with_the_data(home: StateHom
     deployed.write_credentials(home, "store", KEYS)
     deployed.remove_deployed(home, "store", forget=False)
     assert deployed.read_deployed(home, "store") is None and deployed.read_credentials(home, "store") == KEYS
+    deployed.remove_deployed(home, "store", forget=False)
+    assert deployed.read_removed(home, "store") == {"endpoint": "e"}
+    deployed.write_deployed(home, "store", {"endpoint": "f"})
+    assert deployed.read_removed(home, "store") is None
+    deployed.remove_deployed(home, "store", forget=False)
     deployed.remove_deployed(home, "store", forget=True)
-    assert deployed.read_credentials(home, "store") is None
+    assert not list((home.folder / "services").iterdir())
 
 
 def test_a_damaged_record_is_refused(home: StateHome) -> None:
