@@ -12,8 +12,7 @@ short_description: Deploy a supporting service on a host or in a cluster, or rem
 description:
   - Deploys one service of C(mode=deploy). On a host that is a program of a release with a SHA-256 that is known or
     held, and a systemd unit with a user of its own. In a cluster it is a pod on one permanent Node, with a Service, a
-    Secret and a claim that must exist. The roles of the kinds, such as C(object_store), make the claim and call this
-    module.
+    Secret and a claim for its data. The roles of the kinds, such as C(object_store), call this module.
   - Its credentials are made once. They are in C(services/NAME.credentials) in the folder of the cluster in the state
     home (0600), and where the service reads them. They are in no argument, variable, log or diff.
   - A machine that is rented is refused, because what a service stores there is gone when it is terminated.

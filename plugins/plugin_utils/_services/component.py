@@ -76,9 +76,10 @@ class Component:
     ``statuses`` when it serves. ``make_credentials`` is called once for each service; ``write_files`` returns files
     with secrets by name; ``command`` are the words behind the program. ``secret_keys``: what a binding's credential is
     called -> its name in the credentials. ``secure``: it always serves HTTPS, with a certificate that is made for its
-    addresses; ``on_node``: in clusters it is reached at its Node's address, from the controller too. ``environment``:
-    variables without a secret, for what the command cannot say. ``warning``: what who chooses it should know.
-    ``bring_up``: what the controller does with a program that runs and does not serve by itself.
+    addresses; ``on_node``: in clusters it is reached at its Node's address, from the controller too. ``size``:
+    that of its claim where none is asked for. ``environment``: variables without a secret, for what the command cannot
+    say. ``warning``: what who chooses it should know. ``bring_up``: what the controller does with a program that runs
+    and does not serve by itself.
     """
 
     kind: str
@@ -93,6 +94,7 @@ class Component:
     command: t.Callable[[Site], list[str]]
     secret_keys: t.Mapping[str, str]
     memory: str = "256Mi"
+    size: str = "100Gi"
     secure: bool = False
     on_node: bool = False
     environment: t.Callable[[Site], dict[str, str]] = no_environment

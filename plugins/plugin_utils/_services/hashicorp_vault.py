@@ -46,6 +46,7 @@ COMPONENT: t.Final = Component(
     write_files=write_files,
     command=command,
     secret_keys={"token": openbao.TOKEN},
+    size="10Gi",
     secure=True,
     on_node=True,
     bring_up=bring_up,

@@ -132,6 +132,7 @@ COMPONENT: t.Final = Component(
     write_files=write_files,
     command=command,
     secret_keys={"token": TOKEN},
+    size="10Gi",
     secure=True,
     on_node=True,
 )

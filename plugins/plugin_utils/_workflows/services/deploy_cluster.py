@@ -16,7 +16,7 @@ import typing as t
 from ....module_utils._model.errors import NodeError, RefusedError, TransportError
 from ..._hosts import downloads
 from ..._hosts.registry_images import ImageName, Registry, digest_of
-from ..._kube.api.client import Client
+from ..._kube.api.client import MANAGER, Client
 from ..._kube.api.kinds import JsonObject, KubeObject
 from ..._kube.api.kubeconfig import register_secret
 from ..._kube.objects import secrets as kube_secrets
@@ -27,9 +27,10 @@ from ..._services.component import Site, drop_controller_keys
 from ..shared import deployed
 from ..shared.kube_connection import ReportLine, open_client
 from .deploy import DeployOrder, Result, describe
+from .service_claim import KIND as CLAIM
+from .service_claim import ensure_claim, is_applied
 
 LABEL: t.Final = "muster.training/service"
-_MANAGER: t.Final = "muster"
 _DATA, _FILES = "/data", "/run/muster/files"
 # No user of a node, as the images of many projects have it.
 _USER: t.Final = 65532
@@ -72,7 +73,7 @@ class ClusterService:
         return Site(self.order.service.name, endpoint, "0.0.0.0", port, _DATA, _FILES)
 
     def ensure_present(self) -> Result:
-        """Apply what differs and wait until the pod is ready; a second run sends nothing."""
+        """Apply what differs, the claim first, and wait until the pod is ready; a second run sends nothing."""
         order = self.order
         self._require_parts()
         node = self.choose_node()
@@ -81,13 +82,14 @@ class ClusterService:
         name = f"{self.name}.{self.namespace}.svc"
         places = [*([self.address] if self.address else []), name, f"{name}.cluster.local", "127.0.0.1"]
         self._require_same_keys()
+        before = self.client.writes
+        is_new = ensure_claim(order, self.client, self.claim_name)
         credentials = order.require_credentials(self._read_secret, places)
         objects = self.build_objects(credentials, node)
         prune = Prune({LABEL: order.service.name}, _KINDS)
-        before = self.client.writes
-        applied = apply(self.client, objects, _MANAGER, check=order.check, namespace=self.namespace, prune=prune)
+        applied = apply(self.client, objects, MANAGER, check=order.check, namespace=self.namespace, prune=prune)
         result: Result = {
-            "changed": applied.changed,
+            "changed": applied.changed or is_new,
             "endpoint": self.site.endpoint,
             "place": f"{self.namespace}/{self.name} on {node}",
             "writes": 0 if order.check else self.client.writes - before,
@@ -117,14 +119,14 @@ class ClusterService:
         place, labels = self.order.place, {LABEL: self.order.service.name}
         found = [(kind, self.client.get(kind, self.name, self.namespace)) for kind in _KINDS]
         objects = [(kind, live) for kind, live in found if live is not None and _has_labels(live, labels)]
-        claim = self.client.get("v1/PersistentVolumeClaim", self.claim_name, self.namespace)
+        claim = self.client.get(CLAIM, self.claim_name, self.namespace)
         if claim is None:
             return objects, None
-        if not place.delete_data or place.claim or not _is_applied(claim):
+        if not place.delete_data or place.claim or not is_applied(claim):
             return objects, f"{self.namespace}/{self.claim_name}"
         volumes = self._find_volume(claim)
         kept = next((_folder_of(live) for _kind, live in volumes), None)
-        return [*objects, ("v1/PersistentVolumeClaim", claim), *volumes], kept
+        return [*objects, (CLAIM, claim), *volumes], kept
 
     def _keep_credentials(self) -> None:
         """Keep the service's credentials on the controller: its data can be read with them alone."""
@@ -140,7 +142,7 @@ class ClusterService:
         live = self.client.get("v1/PersistentVolume", str(name)) if name else None
         spec: t.Any = (live or {}).get("spec") or {}
         stays = spec.get("persistentVolumeReclaimPolicy") == "Retain"
-        return [("v1/PersistentVolume", live)] if live is not None and stays and _is_applied(live) else []
+        return [("v1/PersistentVolume", live)] if live is not None and stays and is_applied(live) else []
 
     def choose_node(self) -> str:
         """Return the Node of the pod: the one that is named or that it has, else the first permanent one.
@@ -278,18 +280,12 @@ class ClusterService:
         return next((image.partition("@")[2] for image in images if image.startswith(f"{name}@sha256:")), "")
 
     def _require_parts(self) -> None:
-        """Refuse a cluster without the namespace or the claim, or with an object of another's by the same name."""
+        """Refuse a cluster without the namespace, or with an object of another's by the same name."""
         option = self.order.option
         if self.client.get("v1/Namespace", self.namespace) is None:
             raise RefusedError(
                 f"{option}.namespace: there is no namespace {self.namespace}", "Create it, or name another"
             )
-        if (
-            self.client.get("v1/PersistentVolumeClaim", self.claim_name, self.namespace) is None
-            and not self.order.check
-        ):
-            fix = "The role object_store makes it, or name one in claim"
-            raise RefusedError(f"{option}.claim: there is no claim {self.namespace}/{self.claim_name}", fix)
         for kind in _KINDS:
             live = self.client.get(kind, self.name, self.namespace)
             if live is not None and not _has_labels(live, {LABEL: self.order.service.name}):
@@ -326,7 +322,7 @@ class ClusterService:
             raise NodeError(where, f"is not ready after {self.order.wait_s} s: {outcome.summary()}", self._find_fix())
 
     def _find_fix(self) -> str:
-        claim = self.client.get("v1/PersistentVolumeClaim", self.claim_name, self.namespace) or {}
+        claim = self.client.get(CLAIM, self.claim_name, self.namespace) or {}
         phase = (claim.get("status") or {}).get("phase")
         if phase != "Bound":
             shown = f"kubectl describe pvc -n {self.namespace} {self.claim_name}"
@@ -347,12 +343,6 @@ def _environment(values: t.Mapping[str, str]) -> JsonObject:
 def _has_labels(live: KubeObject, labels: t.Mapping[str, str]) -> bool:
     found = live["metadata"].get("labels") or {}
     return all(found.get(key) == value for key, value in labels.items())
-
-
-def _is_applied(live: KubeObject) -> bool:
-    """Return whether this collection made an object: roles apply under one name."""
-    managers = live["metadata"].get("managedFields") or ()
-    return any(item.get("manager") == _MANAGER for item in managers)
 
 
 def _folder_of(volume: KubeObject) -> str:
