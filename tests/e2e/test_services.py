@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import base64
 import os
+import resource
 import stat
 import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import store_check
 from ansible_collections.muster.training.tests.e2e.bao_world import ROOT_TOKEN, Bao, bind_bao
 from ansible_collections.muster.training.tests.e2e.playbook_world import Result
 from ansible_collections.muster.training.tests.e2e.service_world import (
@@ -66,13 +68,19 @@ def test_two_services_from_ten_nodes(services: ServiceWorld, store: Store, bao: 
     services.inventory = services.root / "ten.muster_local.yml"
     services.inventory.write_text("plugin: muster.training.local\nnodes: 10\n")
     env = {**KEYS, "BAO_TOKEN": ROOT_TOKEN}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     result = play(services, [bind_bao(bao), services.bind(store)], env, muster_cluster="local")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert result.code == 0, result.output
     assert [row["ok"] for row in services.binding()["reachable_from"]] == [True] * 10
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     load = os.getloadavg()[0]
-    print(f"two services from 10 nodes: {result.seconds:.1f} s with the start of ansible-playbook, at load {load:.1f}")
-    # The gate is 10 s; ten nodes that share two busy processors are not ten nodes.
-    assert result.seconds <= 10 or load > 4
+    print(f"two services from 10 nodes: {result.seconds:.1f} s with the start of ansible-playbook, {used:.1f} s of the"
+          f" processor for controller and nodes, at load {load:.1f}")  # fmt: skip
+    # The gate is 10 s; ten nodes that share two busy processors are not ten nodes, but they use what they use.
+    assert used <= 10 and (result.seconds <= 10 or load > 4)
+    # Each waits for what its neighbour writes: asked one after the other, nine of them would wait half a minute each.
+    assert result.seconds < 9 * store_check._WAIT_S["host"]
 
 
 def test_check_mode_lists_and_writes_nothing(services: ServiceWorld, store: Store) -> None:
