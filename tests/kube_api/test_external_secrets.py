@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Secrets that the cluster resolves: asked for, waited for with the operator's reason, mounted, and gone with the run.
 
-A real API server; the operator is a controller of this test, which reads real stores (see external_secrets.py).
+A real API server; the operator is a controller of this test, which reads real stores, or its own program where that is
+named (see external_secrets.py).
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def test_a_run_has_the_operator_bring_its_secrets_and_take_them_away(
     )
     check = dataclasses.replace(request(api, tmp_path), check=True)
     assert kubernetes_run.run(check, home, asked)["changed"] and client.list(kube.KIND, namespace).items == []
-    with operator.Controller(client, namespace) as controller:
+    with operator.run(client, namespace, api.kubeconfig) as controller:
         assert kubernetes_run.run(request(api, tmp_path), home, asked)["changed"]
     live, wanted = client.get("batch/v1/Job", RUN, namespace), client.get(kube.KIND, NAME, namespace)
     secret = client.get("v1/Secret", NAME, namespace)
@@ -99,7 +100,7 @@ def test_what_the_operator_cannot_read_is_told_and_nothing_is_left(
 ) -> None:
     monkeypatch.setattr(kube.wait_ready, "__defaults__", (1.5,))
     apply(client, [operator.store("team", namespace, fake(train="{}"))])
-    with operator.Controller(client, namespace), pytest.raises(RefusedError) as caught:
+    with operator.run(client, namespace, api.kubeconfig), pytest.raises(RefusedError) as caught:
         kubernetes_run.run(request(api, tmp_path), home, asking(namespace, {"path": "misspelt"}))
     told = str(caught.value)
     assert f"has not made the Secret {namespace}/{NAME} in 2 s" in told or "in 1 s" in told
@@ -134,7 +135,7 @@ def test_a_run_that_ends_takes_its_request_with_it(
 ) -> None:
     """A start of later has a request of its own: what the first one left may be deleted at any time."""
     apply(client, [operator.store("team", namespace, fake(train=VALUE))])
-    with operator.Controller(client, namespace):
+    with operator.run(client, namespace, api.kubeconfig):
         kubernetes_run.run(request(api, tmp_path), home, asking(namespace, {}))
         cancel.cancel(request(api, tmp_path), home, record_of(home))
         kubernetes_run.run(request(api, tmp_path), home, asking(namespace, {}))
@@ -160,7 +161,7 @@ def test_a_value_of_a_real_openbao_reaches_the_cluster_and_never_the_controller(
                  "auth": {"tokenSecretRef": {"name": "login", "key": "token"}}}  # fmt: skip
         apply(client, [operator.store("team", namespace, {"vault": about})])
         began = time.monotonic()
-        with operator.Controller(client, namespace):
+        with operator.run(client, namespace, api.kubeconfig):
             asked = asking(namespace, {"path": "team/train", "key": "TOKEN"})
             assert kubernetes_run.run(request(api, tmp_path / "state"), home, asked)["changed"]
         print(f"a run with a secret of External Secrets: submitted in {time.monotonic() - began:.1f} s")
