@@ -201,7 +201,8 @@ class Controller:
         try:
             data = {entry["secretKey"]: self._read(item["spec"], entry) for entry in item["spec"]["data"]}
         except SyncError as exc:
-            self._set(meta["name"], "False", "SecretSyncedError", f"could not get secret data from provider: {exc}")
+            self._set(meta["name"], "False", "SecretSyncedError", "could not get secret data from provider")
+            self._warn(item, f"error processing spec.data[0] (key: train), err: {exc}")
             return
         target = item["spec"]["target"]
         owner = {"apiVersion": API_VERSION, "kind": "ExternalSecret", "name": meta["name"], "uid": meta["uid"],
@@ -223,6 +224,16 @@ class Controller:
         condition = {"type": "Ready", "status": state, "reason": reason, "message": message,
                      "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
         self._client.patch(KIND, name, {"status": {"conditions": [condition]}}, self._namespace, subresource="status")
+
+    def _warn(self, item: Dict, message: str) -> None:
+        """Say the cause where the operator does: its condition has none."""
+        meta = item["metadata"]
+        about = {"apiVersion": API_VERSION, "kind": "ExternalSecret", "uid": meta["uid"], "name": meta["name"],
+                 "namespace": self._namespace}  # fmt: skip
+        event: t.Any = {"apiVersion": "v1", "kind": "Event", "type": "Warning", "reason": "UpdateFailed",
+                        "metadata": {"name": f"{meta['name']}.{meta['uid']}", "namespace": self._namespace},
+                        "involvedObject": about, "message": message}  # fmt: skip
+        apply(self._client, [event])
 
     def _read(self, spec: Dict, entry: Dict) -> str:
         reference = (entry.get("sourceRef") or {}).get("storeRef") or spec["secretStoreRef"]

@@ -17,7 +17,7 @@ from ....module_utils._model.errors import InputError, RefusedError
 from ..api.client import Client
 from ..api.errors import KubeError
 from ..api.kinds import KubeObject, ObjectMeta
-from . import status
+from . import events, status
 from .wait import WaitTarget, wait
 
 API_VERSION: t.Final = "external-secrets.io/v1"
@@ -113,8 +113,22 @@ def wait_ready(client: Client, asked: KubeObject, limit_s: float = LIMIT_S) -> N
     target = WaitTarget(client.resource(KIND), namespace, name)
     outcome = wait(client, [target], rule=status.condition_rule("Ready"), timeout_s=limit_s)
     if outcome.end != "done":
+        told = _last_warning(client, asked)
         raise RefusedError(
             f"job.secret_refs: External Secrets has not made the Secret {namespace}/{name} in {limit_s:.0f} s: "
-            f"{outcome.summary()}",
+            f"{outcome.summary()}{f' ({told})' if told else ''}",
             "Check path, key and store of the secrets, and that the operator runs",
         )
+
+
+def _last_warning(client: Client, asked: KubeObject) -> str:
+    """Return the last warning about a request: the operator puts the cause into its events, not into the condition."""
+    meta = asked["metadata"]
+    about = f"type=Warning,involvedObject.kind=ExternalSecret,involvedObject.name={meta['name']}"
+    try:
+        listed: list[t.Any] = list(client.list("v1/Event", meta["namespace"], fields=about).items)
+    except KubeError as exc:
+        if not exc.is_forbidden:
+            raise
+        return ""
+    return str(max(listed, key=events.last_seen).get("message") or "") if listed else ""

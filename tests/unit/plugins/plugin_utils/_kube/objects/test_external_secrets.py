@@ -77,3 +77,29 @@ def test_a_store_is_asked_for_where_it_is_and_may_be_unreadable() -> None:
 def test_a_cluster_says_whether_it_has_the_operator() -> None:
     there, lacking = t.cast(t.Any, Cluster()), t.cast(t.Any, Cluster(served=False))
     assert kube.is_served(there) and not kube.is_served(lacking)
+
+
+def test_the_cause_is_the_last_warning_where_events_may_be_read() -> None:
+    """The operator's condition says that it failed; only its events say why."""
+    asked: t.Any = {"metadata": {"name": "r-external-1", "namespace": "ns"}}
+    rows = [("2026-01-01T00:00:02Z", "Secret does not exist"), ("2026-01-01T00:00:01Z", "earlier")]
+    items: list[t.Any] = [{"lastTimestamp": at, "message": message} for at, message in rows]
+
+    class Events:
+        fields = ""
+        error: Exception | None = None
+
+        def list(self, _kind: str, _namespace: str, *, fields: str) -> t.Any:
+            self.fields = fields
+            if self.error:
+                raise self.error
+            return type("Page", (), {"items": items})
+
+    cluster: t.Any = Events()
+    assert kube._last_warning(cluster, asked) == "Secret does not exist"
+    assert "involvedObject.name=r-external-1" in cluster.fields and "type=Warning" in cluster.fields
+    cluster.error = KubeError("events", "forbidden", status=403)
+    assert kube._last_warning(cluster, asked) == ""
+    items.clear()
+    cluster.error = None
+    assert kube._last_warning(cluster, asked) == ""
