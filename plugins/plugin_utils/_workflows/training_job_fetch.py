@@ -107,7 +107,11 @@ def choose_files(
 
 
 def _nothing_matches(
-    wanted: FetchRequest, record: RunRecord, place: t.Mapping[str, t.Any], there: t.Sequence[str], silent: t.Sequence[str]
+    wanted: FetchRequest,
+    record: RunRecord,
+    place: t.Mapping[str, t.Any],
+    there: t.Sequence[str],
+    silent: t.Sequence[str],
 ) -> RefusedError:
     """Return the error for patterns that no file matches: it names what can be fetched."""
     what = ", ".join(wanted.patterns) or "a complete checkpoint"

@@ -61,7 +61,6 @@ class RequestedRun:
             finally:
                 delete_unstarted(self.folder)
 
-
     def _require_no_new_end(self) -> None:
         now, before = load_record(self.folder), self.before
         if now is None or not now.is_ended:

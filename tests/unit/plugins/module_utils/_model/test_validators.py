@@ -91,7 +91,11 @@ def test_a_parser_returns_a_value_or_names_the_option(name: str, value: t.Any) -
         ("name", "a-1", "a-1"),
         ("list", ["1", 2], (1, 2)),
         ("mapping", {1: "a"}, {"1": "a"}),
-        ("packages", {"a.b": None, "c": "*", "d": "", "e": ">=2.1, <3"}, {"a.b": "", "c": "", "d": "", "e": ">=2.1, <3"}),
+        (
+            "packages",
+            {"a.b": None, "c": "*", "d": "", "e": ">=2.1, <3"},
+            {"a.b": "", "c": "", "d": "", "e": ">=2.1, <3"},
+        ),
         ("environment", {"A_1": 3, "b": True}, {"A_1": "3", "b": "true"}),
     ],
 )
