@@ -70,7 +70,7 @@ def fetch_files(
     remotes, errors = find_answering(connect([name for name in record.hosts if name in hosts]))
     found, there = choose_files(place, wanted.patterns, record, remotes)
     if not found:
-        raise _nothing_matches(wanted, record, place, there, sorted(errors))
+        raise _build_missing_error(wanted, record, place, there, sorted(errors))
     dest = wanted.dest or folder / "files"
     due = [file for file in found if not _is_there(dest / file.target, file)]
     size = sum(file.size for file in due)
@@ -106,7 +106,7 @@ def choose_files(
     return list(chosen.values()), sorted(there)
 
 
-def _nothing_matches(
+def _build_missing_error(
     wanted: FetchRequest,
     record: RunRecord,
     place: t.Mapping[str, t.Any],

@@ -131,7 +131,7 @@ def run(request: DiagnoseRequest) -> dict[str, object]:
     if run_id is None:
         raise _no_run_error(names, errors)
 
-    def look(remote: NodeClient) -> NodeObservation:
+    def take_observation(remote: NodeClient) -> NodeObservation:
         info = infos[remote.name]
         if run_id != likely or info.seen is None:
             return _observe_node(remote, run_id, info.node, request)
@@ -139,7 +139,7 @@ def run(request: DiagnoseRequest) -> dict[str, object]:
             raise info.seen
         return info.seen
 
-    nodes, failed = on_each_node([remote for remote in remotes if remote.name in infos], look)
+    nodes, failed = on_each_node([remote for remote in remotes if remote.name in infos], take_observation)
     errors.update(failed)
     if not errors and not any(_has_run(node) for node in nodes.values()):
         raise RefusedError(
