@@ -21,7 +21,7 @@ import tempfile
 import typing as t
 
 from ansible_collections.muster.training.tests.lab.fabric.cases import CASES, SHARE_GATE, Case
-from ansible_collections.muster.training.tests.lab.fabric.netns import namespaces
+from ansible_collections.muster.training.tests.lab.fabric.netns import Net, namespaces
 from ansible_collections.muster.training.tests.lab.fabric.world import Seen, World, missing
 from tools import bench_fabric_files as files
 from tools.bench_fabric_files import Line
@@ -102,14 +102,13 @@ def links(cases: t.Sequence[Case], runs: int) -> bool:
         raise SystemExit(f"bench: not run: {reason}")
     # A terminated bench must take its namespaces with it, as an interrupted one does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    before = set(namespaces())
     failed = False
     with tempfile.TemporaryDirectory(prefix="muster-fabric-") as folder:
         for number, case in enumerate(cases):
             for text, good in judge(case, runs, pathlib.Path(folder) / str(number)):
                 failed |= good is False
                 show(text, good)
-    left = sorted(set(namespaces()) - before)
+    left = [name for name in namespaces() if name.startswith(tuple(Net.made))]
     show(f"namespaces left behind: {', '.join(left) or 'none'} (gate none)", not left)
     return failed or bool(left)
 

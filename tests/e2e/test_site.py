@@ -5,19 +5,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 import pathlib
-import re
-import subprocess
 import sys
-import textwrap
 import typing as t
 import zipfile
 
 import pytest
 
-from ansible_collections.muster.training.tests.e2e.playbook_world import NODES, ROOT, Result, World
+from ansible_collections.muster.training.tests.e2e.playbook_world import NODES, Result, World
 
 PARTS = ("--tags", "train,report")
 # A stand-in of that name: what bootstrap installs and preflight looks for by default.
@@ -97,25 +92,3 @@ def test_what_bootstrap_installs_is_what_preflight_and_train_use(
     assert result.code == 0, result.output
     refused = world.play("train", world.job(requires={PACKAGE: "==2.0"}), **{**options, "muster_run_id": "other"})
     assert refused.code != 0 and f"{places[NODES[0]]}/bin/python" in refused.output, refused.output
-
-
-def test_the_playbook_of_the_guide_to_awx(world: World) -> None:
-    """Each job has a container of its own: only the project and the state's volume are there the next time."""
-    page = (ROOT / "docs" / "docsite" / "rst" / "guide_awx.rst").read_text()
-    (block,) = re.findall(r"^    # train\.yml\n((?:    .*\n|\n)+)", page, re.MULTILINE)
-    project = world.root / "project"
-    (project / "src").mkdir(parents=True)
-    (project / "src" / "go.sh").write_text("echo trained\n")
-    (project / "train.yml").write_text(textwrap.dedent(block))
-    job = world.job(name="awx", code={"ref": "./src"}, command=["sh", "go.sh"])
-    values = world.values(muster_job=job, muster_run_id=None)
-    argv = [world.program, "-i", os.fspath(world.inventory), "train.yml", "-e", json.dumps(values)]
-    outputs = []
-    for number in (1, 2):
-        container = world.root / f"container-{number}"
-        container.mkdir()
-        env = world.environment({"HOME": str(container), "ANSIBLE_HOME": str(container / "ansible")})
-        done = subprocess.run(argv, cwd=project, env=env, capture_output=True, text=True, check=False, timeout=90)
-        assert done.returncode == 0 and "/report/report.html" in done.stdout, done.stdout + done.stderr
-        outputs.append(done.stdout)
-    assert "succeeded: all ranks exited with code 0" in outputs[0] and "has already succeeded" in outputs[1]

@@ -60,6 +60,9 @@ class Office:
         self.controllers = machines.controllers(lab.podman, lab.folder, "head")
         shutil.copytree(site.ROOT / "examples" / "char_lm", folder / "char_lm")
         self.before = {node.name: lab.state(node.name) for node in lab.nodes}
+        # The lab's CoreDNS runs on its server, whose Node has the guide's name here.
+        packaged = lab.folder / "packaged" / "coredns.json"
+        packaged.write_text(packaged.read_text().replace(f'"{lab.nodes[0].name}"', '"head"'))
         self.write_inventory("gpu-1", "gpu-2")
         self.write_values()
 

@@ -15,6 +15,7 @@ import typing as t
 from .errors import RefusedError
 from .job import Job
 from .node_report import InterpreterReport, NodeReport, PortProblem
+from .validators import VERSION_RULE
 
 MAX_SKEW_S = 60.0
 _MIN_FREE = 64 << 20
@@ -198,11 +199,10 @@ def _check_packages(job: Job, node: str, report: NodeReport) -> list[Check]:
     training = report.training or InterpreterReport()
     checks = []
     for package, version in training.packages.items():
-        wanted = str(job.requires.get(package, "") or "")
+        wanted = job.requires.get(package, "")
         missing = f"package {package} is not installed for {training.executable}"
         problem = missing if version is None else f"{package} {version} does not satisfy {wanted}"
         ok = version is not None and satisfies(version, wanted)
-        exact = "" if wanted in ("", "*") else wanted
         python = str(training.executable)
         fix = (
             "Name the interpreter that has it (host variable muster_training_python, python3 where it is not set; the "
@@ -210,7 +210,7 @@ def _check_packages(job: Job, node: str, report: NodeReport) -> list[Check]:
         )
         if not python.startswith("/usr/bin/"):
             # Debian's and Ubuntu's own Python refuses to install packages.
-            fix += f", or install it: {python} -m pip install '{package}{exact}'"
+            fix += f", or install it: {python} -m pip install '{package}{wanted}'"
         checks.append(_build_check(f"package_{package}", node, ok, version, wanted or "any", problem, fix))
     return checks
 
@@ -349,7 +349,7 @@ def satisfies(version: str, wanted: str) -> bool:
     """Return whether ``version`` meets ``wanted``: comma-separated parts such as ``>=2.1``."""
     numbers = _parse_version(version)
     for part in filter(None, (item.strip() for item in wanted.split(","))):
-        match = re.fullmatch(r"(>=|==|<=|<|>|!=)\s*([0-9][0-9A-Za-z.+]*)", part)
+        match = VERSION_RULE.match(part)
         if not match:
             return False
         operator, limit = match.group(1), _parse_version(match.group(2))

@@ -231,7 +231,7 @@ class Job:
     mounts: tuple[Mount, ...] = f.field(f.list_of(f.section(Mount)), ())
     checkpoints: Checkpoints = f.field(f.section(Checkpoints), Checkpoints())
     deepspeed_config: dict[str, t.Any] = f.field(f.dictionary, {})
-    requires: dict[str, str] = f.field(f.dictionary, {})
+    requires: dict[str, str] = f.field(f.packages, {})
     requirements: tuple[str, ...] = f.field(f.list_of(f.text), ())
     restart: Restart = f.field(f.section(Restart), Restart())
     elastic: Elastic = f.field(f.section(Elastic), Elastic())

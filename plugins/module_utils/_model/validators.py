@@ -25,6 +25,8 @@ Parser = t.Callable[[t.Any, str], T]
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?\Z")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_PACKAGE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
+VERSION_RULE = re.compile(r"(>=|==|<=|<|>|!=)\s*([0-9][0-9A-Za-z.+]*)\Z")
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
 
@@ -198,6 +200,21 @@ def dictionary(value: t.Any, path: str) -> dict[str, t.Any]:
     if not isinstance(value, t.Mapping):
         raise InputError(path, f"must be a mapping, not {describe_type(value)}")
     return {str(key): item for key, item in value.items()}
+
+
+def packages(value: t.Any, path: str) -> dict[str, str]:
+    """Return names of Python packages and the rules for their versions, such as ``>=2.1,<3``; empty allows any."""
+    rules = {}
+    for package, item in dictionary(value, path).items():
+        option, example = f"{path}.{package}", 'For example: {torch: ">=2.4"}'
+        if not _PACKAGE.match(package):
+            raise InputError(option, "is not the name of a Python package", example)
+        rule = "" if item in (None, "", "*") else argument(item, option)
+        if not all(VERSION_RULE.match(part.strip()) for part in rule.split(",") if rule):
+            shown = f"'{rule[:40]}' is not a rule for a version"
+            raise InputError(option, shown, "Use >=, ==, <=, <, > or != with a number, or '*' for any version")
+        rules[package] = rule
+    return rules
 
 
 def list_of(parse: Parser[T]) -> Parser[tuple[T, ...]]:

@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import base64
+import itertools
 import os
 import pathlib
 import shutil
@@ -21,6 +22,8 @@ from . import checkpoints, dataset_stage, files, host_environment, host_log_foll
 _PIECE = 8 << 20
 # A blob without a second name that is younger may belong to a run that is being prepared.
 _BLOB_AGE_S = 3600.0
+# How many names are returned where nothing matches.
+_LARGEST_LIST = 1000
 
 
 def answer(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -31,6 +34,9 @@ def answer(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.A
 
 def _list_files(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Return ``{root, exists, files [{path, size, sha256, modified_at}]}`` below a folder of the run that match.
+
+    Where none does, ``there`` names the files of the folder.
+
 
     :param request: ``run_id``, ``folder`` (null: the run's own; relative: below it), ``patterns`` (globs; without any
         the newest complete checkpoint of ``format``).
@@ -47,7 +53,14 @@ def _list_files(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str
             stat = place.stat()
             entry = {"path": str(place.relative_to(root)), "size": stat.st_size, "modified_at": stat.st_mtime}
             found.append({**entry, "sha256": files.sha256_of(place)})
-    return {"root": str(root), "exists": root.is_dir(), "files": found}
+    there = [] if found else _list_names(root)
+    return {"root": str(root), "exists": root.is_dir(), "files": found, "there": there}
+
+
+def _list_names(root: pathlib.Path) -> list[str]:
+    """Return the paths of the first files below a folder."""
+    names = (place.relative_to(root).as_posix() for place in sorted(root.rglob("*")) if place.is_file())
+    return list(itertools.islice(names, _LARGEST_LIST))
 
 
 def _read_piece(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:

@@ -25,6 +25,8 @@ from .shared.progress import Progress
 from .shared.state_dir import StateHome, find_run_folder, load_record
 from .training_job.load import load_recorded_job
 
+# How many of the files that are there an error names.
+_SHOWN = 8
 Source = t.Literal["checkpoints", "run"]
 Connect = t.Callable[[t.Sequence[str]], list[NodeClient]]
 
@@ -66,11 +68,9 @@ def fetch_files(
         raise InputError("paths", "is required with source: run", "Name files, such as ['out/*.json']")
     place = _place(record, wanted.source)
     remotes, errors = find_answering(connect([name for name in record.hosts if name in hosts]))
-    found = choose_files(place, wanted.patterns, record, remotes)
+    found, there = choose_files(place, wanted.patterns, record, remotes)
     if not found:
-        missing = f"; no answer from {', '.join(sorted(errors))}" if errors else ""
-        what = ", ".join(wanted.patterns) or "a complete checkpoint"
-        raise RefusedError(f"run {record.run_id}: {what} was not found in {place['folder'] or 'its folder'}{missing}")
+        raise _build_missing_error(wanted, record, place, there, sorted(errors))
     dest = wanted.dest or folder / "files"
     due = [file for file in found if not _is_there(dest / file.target, file)]
     size = sum(file.size for file in due)
@@ -86,11 +86,16 @@ def fetch_files(
 
 def choose_files(
     place: t.Mapping[str, t.Any], patterns: t.Sequence[str], record: RunRecord, remotes: t.Sequence[NodeClient]
-) -> list[RemoteFile]:
-    """Return what to fetch: each file once, and under its node's name where another node has one that differs."""
+) -> tuple[list[RemoteFile], list[str]]:
+    """Return what to fetch: each file once, and under its node's name where another node has one that differs.
+
+    Where nothing matches, also the paths of the files that nodes have there.
+    """
     chosen: dict[str, RemoteFile] = {}
+    there: set[str] = set()
     for remote in remotes:
         answer = remote.call("results", step="list", run_id=record.run_id, patterns=list(patterns), **place)
+        there.update(str(name) for name in answer["there"])
         for item in answer["files"]:
             path = _check_path(str(item["path"]))
             known = chosen.get(path)
@@ -98,7 +103,24 @@ def choose_files(
                 continue
             target = path if known is None else f"{files.plain_name(remote.name)}/{path}"
             chosen[target] = RemoteFile(remote, path, int(item["size"]), str(item["sha256"]), target)
-    return list(chosen.values())
+    return list(chosen.values()), sorted(there)
+
+
+def _build_missing_error(
+    wanted: FetchRequest,
+    record: RunRecord,
+    place: t.Mapping[str, t.Any],
+    there: t.Sequence[str],
+    silent: t.Sequence[str],
+) -> RefusedError:
+    """Return the error for patterns that no file matches: it names what can be fetched."""
+    what = ", ".join(wanted.patterns) or "a complete checkpoint"
+    missing = f"; no answer from {', '.join(silent)}" if silent else ""
+    problem = f"run {record.run_id}: {what} was not found in {place['folder'] or 'its folder'}{missing}"
+    if not there:
+        return RefusedError(problem, "No host that answers has a file there")
+    more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
+    return RefusedError(problem, f"Files there are {', '.join(there[:_SHOWN])}{more} (muster_fetch_paths)")
 
 
 def _place(record: RunRecord, source: Source) -> dict[str, t.Any]:

@@ -74,9 +74,13 @@ class Wire:
 class Net:
     """Namespaces that live from :meth:`up` to :meth:`down`; nodes are called ``node-1``, ``node-2``, …"""
 
+    # How the namespaces of all that this process has made begin: others may be at work on the same machine.
+    made: t.ClassVar[list[str]] = []
+
     def __init__(self, wires: t.Sequence[Wire]) -> None:
         self.wires = tuple(wires)
         self.id = f"{PREFIX}{uuid.uuid4().hex[:8]}"
+        self.made.append(self.id)
         self.nodes = tuple(f"node-{number}" for number in range(1, len(wires) + 1))
 
     def up(self) -> None:

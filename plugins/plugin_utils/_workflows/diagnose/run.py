@@ -92,18 +92,28 @@ class RecordedRun:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostInfo:
-    """What a host's agent answered: the node's facts and the runs that are running on it."""
+    """What a host's agent answered: the node's facts, the runs that are running on it, and what was seen of one run."""
 
     node: Node
     live_runs: tuple[str, ...]
+    seen: NodeObservation | MusterError | None
 
     @classmethod
-    def read(cls, remote: NodeClient) -> HostInfo:
-        """Ask a host for its facts and runs: first, in seconds, whether it is there, for facts take as drivers need."""
+    def read(cls, remote: NodeClient, run_id: str | None, request: DiagnoseRequest) -> HostInfo:
+        """Ask a host for its facts and runs: first, in seconds, whether it is there, for facts take as drivers need.
+
+        The run that is known already is looked at then: hosts that answer need not wait for those that do not.
+        """
         remote.call("info")
         report = NodeReport.from_dict(remote.call("info", facts=True))
         node = Node.from_dict({**report.facts, "name": remote.name}, f"{remote.name}.facts")
-        return cls(node, tuple(run.run_id for run in report.live_runs))
+        seen: NodeObservation | MusterError | None = None
+        if run_id is not None:
+            try:
+                seen = _observe_node(remote, run_id, node, request)
+            except MusterError as error:
+                seen = error
+        return cls(node, tuple(run.run_id for run in report.live_runs), seen)
 
 
 def run(request: DiagnoseRequest) -> dict[str, object]:
@@ -115,14 +125,21 @@ def run(request: DiagnoseRequest) -> dict[str, object]:
     if not names:
         raise RefusedError("no host of the run is in the inventory", "Name its hosts: muster_train_hosts")
     remotes = request.connect(names)
-    infos, errors = on_each_node(remotes, HostInfo.read)
+    likely = request.run_id or (record.run_id if record and not record.ended else None)
+    infos, errors = on_each_node(remotes, lambda remote: HostInfo.read(remote, likely, request))
     run_id = request.run_id or _find_live_run(infos) or (record.run_id if record else None)
     if run_id is None:
         raise _no_run_error(names, errors)
-    answering = [remote for remote in remotes if remote.name in infos]
-    nodes, failed = on_each_node(
-        answering, lambda remote: _observe_node(remote, run_id, infos[remote.name].node, request)
-    )
+
+    def take_observation(remote: NodeClient) -> NodeObservation:
+        info = infos[remote.name]
+        if run_id != likely or info.seen is None:
+            return _observe_node(remote, run_id, info.node, request)
+        if isinstance(info.seen, MusterError):
+            raise info.seen
+        return info.seen
+
+    nodes, failed = on_each_node([remote for remote in remotes if remote.name in infos], take_observation)
     errors.update(failed)
     if not errors and not any(_has_run(node) for node in nodes.values()):
         raise RefusedError(

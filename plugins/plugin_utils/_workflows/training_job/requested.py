@@ -14,6 +14,7 @@ import pathlib
 import tempfile
 import typing as t
 
+from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
 from ..shared.request import RunRequest
@@ -49,12 +50,26 @@ class RequestedRun:
 
     @contextlib.contextmanager
     def lock(self) -> t.Iterator[None]:
-        """Hold the run; the folder of one that was not started goes at the end."""
+        """Hold the run; the folder of one that was not started goes at the end.
+
+        :raises RefusedError: when another process has followed it to its end since its record was read.
+        """
         with self.home.lock(self.run_id):
             try:
+                self._require_no_new_end()
                 yield
             finally:
                 delete_unstarted(self.folder)
+
+    def _require_no_new_end(self) -> None:
+        now, before = load_record(self.folder), self.before
+        if now is None or not now.is_ended:
+            return
+        if before is None or not before.is_ended or before.generation != now.generation:
+            raise RefusedError(
+                f"another process has followed run {self.run_id} to its end meanwhile ({now.outcome})",
+                "Run the same command again to go on from there; a task of your own needs run_once: true",
+            )
 
 
 @contextlib.contextmanager

@@ -95,7 +95,7 @@ VALID = st.fixed_dictionaries(
         "datasets": st.just([{"name": "text", "path": "data", "read_only": False}]),
         "checkpoints": st.fixed_dictionaries({}, optional={"path": ONE_LINE, "interval_steps": st.integers(1, 9)}),
         "restart": st.fixed_dictionaries({}, optional={"fatal_exit_codes": st.lists(st.integers(1, 255), max_size=2)}),
-        "requires": st.dictionaries(ONE_LINE, st.sampled_from(["", ">=2.1"]), max_size=2),
+        "requires": st.dictionaries(st.sampled_from(["torch", "a.b"]), st.sampled_from(["", ">=2.1"])),
         "metrics": st.just({"step_pattern": "s=(?P<step>[0-9]+)\tl=(?P<loss>[0-9.]+)"}),
         "batch": st.fixed_dictionaries(
             {}, optional={"base_learning_rate": st.floats(0, 1), "per_rank": st.integers(1)}

@@ -43,6 +43,7 @@ PARSERS: dict[str, f.Parser[t.Any]] = {
     "quantity": f.quantity,
     "cores": f.cores,
     "environment": f.environment,
+    "packages": f.packages,
     "mapping": f.dictionary,
     "list": f.list_of(f.integer(0)),
     "section": f.section(Sample),
@@ -90,6 +91,11 @@ def test_a_parser_returns_a_value_or_names_the_option(name: str, value: t.Any) -
         ("name", "a-1", "a-1"),
         ("list", ["1", 2], (1, 2)),
         ("mapping", {1: "a"}, {"1": "a"}),
+        (
+            "packages",
+            {"a.b": None, "c": "*", "d": "", "e": ">=2.1, <3"},
+            {"a.b": "", "c": "", "d": "", "e": ">=2.1, <3"},
+        ),
         ("environment", {"A_1": 3, "b": True}, {"A_1": "3", "b": "true"}),
     ],
 )
@@ -131,6 +137,7 @@ UNITS = "Units are Ki, Mi, Gi, Ti and k, M, G, T, behind the number without a sp
         ("cores", True, "must be a number of cores of at least 0.1. Write 2, 0.5 or 500m"),
         ("list", "a", "must be a list, not text"),
         ("list", {"a": 1}, "must be a list, not a mapping"),
+        ("packages", ["torch"], "must be a mapping, not a list"),
         ("mapping", [1], "must be a mapping, not a list"),
     ],
 )
@@ -138,6 +145,27 @@ def test_what_is_refused_and_how(name: str, value: t.Any, problem: str) -> None:
     with pytest.raises(InputError) as caught:
         PARSERS[name](value, "option")
     assert str(caught.value) == f"option: {problem}"
+
+
+VERSIONS = "Use >=, ==, <=, <, > or != with a number, or '*' for any version"
+
+
+@pytest.mark.parametrize(
+    ("package", "rule", "problem"),
+    [
+        ("torch", "2.9", f"'2.9' is not a rule for a version. {VERSIONS}"),
+        ("torch", "~=2.9", f"'~=2.9' is not a rule for a version. {VERSIONS}"),
+        ("torch", ">=2.1,", f"'>=2.1,' is not a rule for a version. {VERSIONS}"),
+        ("torch", "2.*", f"'2.*' is not a rule for a version. {VERSIONS}"),
+        ("torch>=2", "*", 'is not the name of a Python package. For example: {torch: ">=2.4"}'),
+        ("", "*", 'is not the name of a Python package. For example: {torch: ">=2.4"}'),
+        ("torch", [2], "must be text or a number, not a list"),
+    ],
+)
+def test_a_requirement_that_pip_would_not_take_is_refused(package: str, rule: t.Any, problem: str) -> None:
+    with pytest.raises(InputError) as caught:
+        f.packages({package: rule}, "requires")
+    assert str(caught.value) == f"requires.{package}: {problem}"
 
 
 def test_the_path_leads_to_the_item() -> None:

@@ -36,6 +36,14 @@ def test_files_are_listed_and_read_in_pieces(tmp_path: pathlib.Path) -> None:
     assert [item["path"] for item in listed["files"]] == ["step_2"], "without patterns the newest checkpoint"
     listed = ask(tmp_path, "list", run_id="net-1", folder=None, patterns=["out", "checkpoints/*1"], format="files")
     assert [item["path"] for item in listed["files"]] == ["checkpoints/step_1", "out/a"]
+    assert listed["there"] == []
+    listed = ask(tmp_path, "list", run_id="net-1", folder=None, patterns=["*.pt"], format="files")
+    assert listed["files"] == [] and listed["there"] == [
+        "checkpoints/step_1",
+        "checkpoints/step_2",
+        "claim.json",
+        "out/a",
+    ]
     values = {"run_id": "net-1", "folder": "checkpoints", "path": "step_2"}
     piece = ask(tmp_path, "read", offset=100, **values)
     assert zlib.decompress(base64.b64decode(piece["data"])) == (run / "checkpoints" / "step_2").read_bytes()[100:]

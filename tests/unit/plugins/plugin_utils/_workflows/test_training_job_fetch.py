@@ -109,15 +109,30 @@ def test_a_node_that_answers_with_a_path_elsewhere_is_refused(home: StateHome, t
 
     class Liar(Node):
         def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
-            return {"files": [{"path": "../../x", "size": 1, "sha256": "0" * 64}]}
+            return {"files": [{"path": "../../x", "size": 1, "sha256": "0" * 64}], "there": []}
 
     with pytest.raises(RefusedError, match="outside of the run's folder"):
         run(home, [Liar("a", tmp_path)])
 
 
+def test_a_pattern_without_a_match_names_the_files_that_are_there(home: StateHome, tmp_path: pathlib.Path) -> None:
+    record(home)
+    held = {f"checkpoints/step-{number}/model.pt": b"x" for number in range(1, 10)}
+    gang = nodes(tmp_path, a={**held, "out/log": b""}, b={"checkpoints/step-1/model.pt": b"x", "checkpoints/b": b""})
+    with pytest.raises(RefusedError) as refused:
+        run(home, gang, patterns=("*.safetensors",))
+    assert str(refused.value) == (
+        "run net-1: *.safetensors was not found in checkpoints. Files there are b, "
+        + ", ".join(f"step-{number}/model.pt" for number in range(1, 8))
+        + " and 2 more (muster_fetch_paths)"
+    )
+    with pytest.raises(RefusedError, match=r"was not found in its folder\. Files there are checkpoints/b, out/log"):
+        run(home, nodes(tmp_path / "two", a={"out/log": b"", "checkpoints/b": b""}), source="run", patterns=("x",))
+
+
 def test_nothing_that_matches_and_runs_in_pods_are_refused(home: StateHome, tmp_path: pathlib.Path) -> None:
     record(home)
-    with pytest.raises(RefusedError, match="a complete checkpoint was not found in checkpoints"):
+    with pytest.raises(RefusedError, match="a complete checkpoint was not found in checkpoints.*No host.*a file there"):
         run(home, nodes(tmp_path, a={"x": b""}))
     record(home, backend="kubernetes")
     with pytest.raises(RefusedError, match="ran on Kubernetes: .* kubectl cp"):

@@ -11,6 +11,7 @@ import pathlib
 import signal
 import socket
 import sys
+import threading
 import typing as t
 
 import pytest
@@ -168,6 +169,28 @@ def test_a_node_that_does_not_answer_is_the_cause_it_is(world: RunWorld) -> None
     assert [(item["code"], item["node"]) for item in found["causes"]] == [("node_unreachable", "b")]
     assert "No route to host" in found["causes"][0]["evidence"] and found["nodes"]["b"]["seen"] is None
     assert found["ranks"] == {"expected": 2, "alive": 1}
+
+
+def test_hosts_that_answer_are_not_kept_waiting_by_one_that_does_not(world: RunWorld) -> None:
+    """By the time a dead host is given up, a run that is known has been looked at on the others."""
+    begin(world, SILENT)
+    looked_at, waited = threading.Event(), []
+
+    class Watched(NodeClient):
+        def call(self, op: str, **values: t.Any) -> Dict:
+            answer = super().call(op, **values)
+            if op == "examine":
+                looked_at.set()
+            return answer
+
+    def gone(command: str, data: bytes) -> tuple[int, str, str]:
+        waited.append(looked_at.wait(6))
+        raise UnreachableError("b", "no answer within 7 s", "")
+
+    present = world.lab.remote("a")
+    world.nodes.update(a=Watched("a", present.shell, present.python, present.state_root), b=NodeClient("b", gone))
+    found = look(world, run_id=world.run_id)["diagnosis"]
+    assert waited == [True] and found["ranks"] == {"expected": 2, "alive": 1}
 
 
 def test_machines_of_the_play_go_before_the_cluster_that_was_brought_up_from_here(world: RunWorld) -> None:

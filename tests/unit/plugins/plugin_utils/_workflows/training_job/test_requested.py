@@ -10,6 +10,7 @@ import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.request import RunRequest
@@ -34,7 +35,7 @@ def request(home: StateHome, check: bool = False, **options: t.Any) -> RunReques
 def record(home: StateHome, run_id: str, attempt: int, outcome: str | None = None) -> None:
     ended: dict[str, t.Any] = {"state": "ended", "outcome": outcome} if outcome else {}
     values = run_record.new_record(run_id, to_yaml_names(JOB), 1.0, backend="hosts", generation=attempt, **ended)
-    home.run_folder(run_id).mkdir(parents=True)
+    home.run_folder(run_id).mkdir(parents=True, exist_ok=True)
     run_record.write_record(home.run_folder(run_id), values)
 
 
@@ -67,3 +68,19 @@ def test_nothing_is_left_of_a_run_that_was_not_started(home: StateHome) -> None:
         with named.lock():
             pass
         assert (named.folder / "run.json").exists()
+
+
+@pytest.mark.parametrize("before", [None, 1])
+def test_a_run_that_another_process_has_ended_meanwhile_is_not_run_again(home: StateHome, before: int | None) -> None:
+    """Two tasks of one play, as without run_once: the second one waits for the lock of the first."""
+    if before:
+        record(home, "mine", before, "failed")
+    with open_run(request(home, run_id="mine"), home, JOB) as asked:
+        with asked.lock():
+            pass
+        record(home, "mine", 2, "succeeded")
+        words = r"followed run mine to its end meanwhile \(succeeded\)\. .* needs run_once: true"
+        with pytest.raises(RefusedError, match=words), asked.lock():
+            raise AssertionError("it would be run again")
+    with open_run(request(home, run_id="mine"), home, JOB) as later, later.lock():
+        assert later.before is not None and later.before.outcome == "succeeded"
