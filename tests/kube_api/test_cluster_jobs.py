@@ -43,15 +43,12 @@ class Roles:
         return self.run(str(self.folder / "play.yml"), code=code, **values)
 
     def run(self, playbook: str, *words: str, code: int = 0, **values: t.Any) -> str:
-        """Run a playbook with one host, on which nothing is done, and return the output."""
+        """Run a playbook with a server and another host, on which nothing is done, and return the output."""
         program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
-        groups = {
-            "all": {
-                "hosts": {"localhost": {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}}
-            }
-        }
-        groups |= {"muster_k3s_lead": {"hosts": {"localhost": {"muster_k3s_role": "server"}}}}
-        (self.folder / "hosts.json").write_text(json.dumps(groups))
+        local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        server = {**local, "muster_k3s_role": "server", "team_pod_security": "privileged"}
+        hosts = {"all": {"hosts": {"localhost": server, "joins": local}}}
+        (self.folder / "hosts.json").write_text(json.dumps(hosts))
         extra = {
             "muster_kubeconfig": str(self.api.kubeconfig),
             "muster_state": {"path": str(self.folder / "state")},
@@ -249,22 +246,28 @@ def test_a_quota_of_what_the_nodes_have_grows_with_nodes_that_join_and_another_o
     roles: Roles, client: Client, two_nodes: None
 ) -> None:
     apply(client, json.loads(gzip.decompress(DEFINITIONS.read_bytes())))
-    joined = ("muster.training.join", "--start-at-task", "Look whether the team's quota is what the nodes have")
-    team = {"muster_team": "growers", "muster_node_hosts": "all"}
+    step = "Look whether the quota of the team's queue is what the nodes have"
+    joined = ("muster.training.join", "--start-at-task", step)
+    team = {"muster_team": "growers", "muster_node_hosts": "localhost"}
+    new = {**team, "muster_join_hosts": "joins", "__join_cluster": {"server": "localhost"}}
     own = {"muster_team_quota": {"cpu": 3, "memory": "1Gi"}}
     try:
         roles.run("muster.training.cluster_jobs", **team)
         assert quota_of(client, "growers") == {"cpu": "4000m", "memory": "8192Mi"}
         add_node(client, "claim-3", {"cpu": "2", "memory": "4Gi", "nvidia.com/gpu": "8"})
-        assert changed(roles.run(*joined, **team)) == 1
+        output = roles.run(*joined, **new)
+        # The team is made as the server's variables say, and by the host that joins.
+        assert changed(output) == 1 and "localhost" not in output.rpartition("PLAY RECAP")[2], output
         assert quota_of(client, "growers") == {"cpu": "6000m", "memory": "12288Mi", "nvidia.com/gpu": "8"}
         limits = spec_of(client, "v1/ResourceQuota", "muster-team", "growers")["hard"]
         assert limits["requests.nvidia.com/gpu"] == "8"
-        assert changed(roles.run(*joined, **team)) == 0
+        found = t.cast(Dict, client.get("v1/Namespace", "growers"))["metadata"]["labels"]
+        assert found["pod-security.kubernetes.io/enforce"] == "privileged"
+        assert changed(roles.run(*joined, **new)) == 0
         # A quota that somebody has chosen is no longer one of the nodes.
         roles.run("muster.training.cluster_jobs", **team, **own)
         assert quota_of(client, "growers") == own["muster_team_quota"]
-        assert changed(roles.run(*joined, **team)) == 0
+        assert changed(roles.run(*joined, **new)) == 0
         assert quota_of(client, "growers") == own["muster_team_quota"]
     finally:
         client.delete("Node", "claim-3")
