@@ -167,12 +167,10 @@ def test_power_that_is_cut_at_any_moment_leaves_nothing_that_the_same_command_do
         cut.join()
         world.operator.lab.plug_in(name)
         where = f"cut {turn + 1}: {name} after {after:.1f} s (the play ended with {code})"
-        until_up = time.monotonic() - began
+        powered = time.monotonic() - began
         found = [f"{where}: {problem}" for problem in [*world.bring_up(), *world.remove()]]
         converged += not found
         problems += found
-        print(
-            f"{where}: {len(found)} problems, {until_up:.0f} of {time.monotonic() - began:.0f} s until it was up again"
-        )
+        print(f"{where}: {len(found)} problems, {time.monotonic() - began:.0f} s, power back after {powered:.0f}")
     NOTES.append(f"power cut at {CUTS} random moments (seed {SEED}): {converged} of {CUTS} converged")
     assert problems == []
