@@ -155,8 +155,8 @@ def rclone(store: Store, *words: str) -> subprocess.Popen[bytes]:
 
 
 @contextlib.contextmanager
-def seaweedfs(root: pathlib.Path, buckets: str = "ckpt,data") -> t.Iterator[Store]:
-    """Run SeaweedFS with these buckets."""
+def seaweedfs(root: pathlib.Path, buckets: str = "ckpt,data", processors: t.Collection[int] = ()) -> t.Iterator[Store]:
+    """Run SeaweedFS with these buckets, on these processors alone where they are given."""
     root.mkdir(parents=True, exist_ok=True)
     ports = [free_port() for _ in range(6)]
     s3, master, volume, filer, admin, webdav = (str(port) for port in ports)
@@ -167,8 +167,14 @@ def seaweedfs(root: pathlib.Path, buckets: str = "ckpt,data") -> t.Iterator[Stor
     # Their ports would be the same for all: a second SeaweedFS on this machine would end.
     argv += ["-s3.port.iceberg", "0", "-s3.port.lance", "0"]
     (root / "data").mkdir(exist_ok=True)
-    with (root / "weed.log").open("wb") as log:
-        process = subprocess.Popen(argv, env={**os.environ, **KEYS}, cwd=root, stdout=log, stderr=log)
+    allowed = os.sched_getaffinity(0)
+    # What is started inherits it, with all its threads.
+    os.sched_setaffinity(0, processors or allowed)
+    try:
+        with (root / "weed.log").open("wb") as log:
+            process = subprocess.Popen(argv, env={**os.environ, **KEYS}, cwd=root, stdout=log, stderr=log)
+    finally:
+        os.sched_setaffinity(0, allowed)
     try:
         store = Store(f"http://127.0.0.1:{s3}", root)
         wait_for(store.endpoint, process, root / "weed.log")

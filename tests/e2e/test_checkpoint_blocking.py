@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import statistics
 import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.tests.e2e.service_world import KEYS, ServiceWorld, Store
+from ansible_collections.muster.training.tests.e2e.service_world import KEYS, ServiceWorld, Store, seaweedfs
 
 MIB = 100
 PAIRS = 12
 GATE = 1.5
+SHARE = 0.3
 # argv: MiB, pairs of windows. A loop of steps under torchrun that copies its state in memory and writes the copy in a
 # thread. In a window it saves once; every second window's checkpoint is reported, so that it is stored in the bucket:
 # the two kinds differ in that alone, and meet the same load of the machine. Prints seconds.
-PROGRAM = """
+PROGRAM = '''
 import json, os, pathlib, sys, threading, time
 import torch
 torch.set_num_threads(1)
@@ -35,6 +37,10 @@ def step():
     global a
     for _ in range(4):
         a = torch.tanh(a @ a.T / 16)
+def times():
+    """Seconds that this thread ran, and that it waited for a processor: the kernel's own account of it."""
+    ran, queued, _slices = pathlib.Path("/proc/thread-self/schedstat").read_text().split()
+    return int(ran) / 1e9, int(queued) / 1e9
 def write(number, stored):
     place = folder / f"step-{number}"
     with open(folder / "new.tmp", "wb") as handle:
@@ -55,21 +61,33 @@ for window in range(2 * pairs):
     copy.copy_(state)
     copied = time.perf_counter() - began
     writer = threading.Thread(target=write, args=(window + 2, stored)); writer.start()
-    cpu = time.thread_time()
+    ran, queued = times()
+    started = time.perf_counter()
     for _ in range(steps): step()
-    cpu = time.thread_time() - cpu
-    done = time.perf_counter() - began - copied
+    took, then = time.perf_counter() - started, times()
+    ran, queued = then[0] - ran, then[1] - queued
     writer.join()
-    print("window", json.dumps({"stored": stored, "copy": copied, "steps": done, "cpu": cpu}), flush=True)
-"""
+    row = {"stored": stored, "copy": copied, "ran": ran, "queued": queued, "asleep": took - ran - queued}
+    print("window", json.dumps(row), flush=True)
+'''
 
 
 @pytest.mark.long
 @pytest.mark.torch
 def test_the_training_goes_on_while_its_checkpoint_is_stored(
-    services: ServiceWorld, store: Store, torch_python: str
+    services: ServiceWorld, tmp_path: pathlib.Path, torch_python: str
 ) -> None:
-    """What was stored beside the steps delays them, with the copy, by no more than 1.5 copies of the state."""
+    """Steps wait for nothing while their checkpoint is stored: with the copy, no more than 1.5 copies of the state.
+
+    The kernel's account of the thread tells waiting from queueing for a processor. In a cluster the store's server is
+    another machine: here it has one processor, and never more than that.
+    """
+    processors = sorted(os.sched_getaffinity(0))
+    with seaweedfs(tmp_path / "seaweedfs", processors=processors[-1:] if processors[1:] else ()) as store:
+        _measure(services, store, torch_python)
+
+
+def _measure(services: ServiceWorld, store: Store, torch_python: str) -> None:
     bound = services.play("services", env=KEYS, muster_services=[services.bind(store)])
     assert bound.code == 0, bound.output
     (services.root / "code").mkdir()
@@ -93,20 +111,18 @@ def test_the_training_goes_on_while_its_checkpoint_is_stored(
     stored = [item for item in map(json.loads, events) if item["kind"] == "checkpoint_stored"]
     assert len(rows) == 2 * PAIRS and len(stored) >= PAIRS / 2, (len(rows), stored)
     copy = statistics.median(row["copy"] for row in rows)
-    wall, cpu = (blocked(rows, kind) for kind in ("steps", "cpu"))
-    ratio, load = (copy + max(0.0, wall)) / copy, os.getloadavg()[0]
     spent, each = (statistics.median(item[name] for item in stored) for name in ("processor_s", "seconds"))
     print(f"{len(stored)} checkpoints of {MIB} MiB: {each:.2f} s on its way, {spent:.2f} s of the uploader's processor")
-    print(f"a copy of the state: {copy * 1e3:.0f} ms; beside an upload the steps last {wall * 1e3:+.0f} ms longer,")
-    print(
-        f"of which {cpu * 1e3:+.0f} ms of their processor: blocked {ratio:.2f} of a copy, gate {GATE}, at load {load:.1f}"
-    )
-    assert (copy + max(0.0, cpu)) / copy <= GATE
-    # Time is shared with whatever else runs here, the store among it.
-    assert ratio <= GATE or load > (os.cpu_count() or 1) + 1
+    asleep, queued = longer(rows, "asleep"), longer(rows, "queued")
+    ratio = (copy + max(0.0, asleep)) / copy
+    print(f"a copy of the state: {copy * 1e3:.1f} ms; beside an upload the steps waited {asleep * 1e3:+.1f} ms longer:")
+    print(f"blocked {ratio:.2f} of a copy, gate {GATE}; for a processor they queued {queued * 1e3:+.0f} ms longer")
+    assert ratio <= GATE
+    # Where no processor is free, the uploader takes a tenth of one, and the store here some more.
+    assert queued <= SHARE * each
 
 
-def blocked(rows: list[dict[str, t.Any]], kind: str) -> float:
+def longer(rows: list[dict[str, t.Any]], kind: str) -> float:
     """Return by how much the windows with an upload are longer: the median of the neighbours' differences."""
     pairs = zip(rows[::2], rows[1::2], strict=True)
     return statistics.median(float(one[kind] - two[kind]) * (1 if one["stored"] else -1) for one, two in pairs)
