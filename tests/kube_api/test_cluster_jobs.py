@@ -40,14 +40,23 @@ class Roles:
         task = {"name": "Run it", "ansible.builtin.include_role": include}
         play = {"name": "Play", "hosts": "localhost", "gather_facts": False, "tasks": [task]}
         (self.folder / "play.yml").write_text(yaml.safe_dump([play]))
+        return self.run(str(self.folder / "play.yml"), code=code, **values)
+
+    def run(self, playbook: str, *words: str, code: int = 0, **values: t.Any) -> str:
+        """Run a playbook with a server and another host, on which nothing is done, and return the output."""
         program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
+        local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        server = {**local, "muster_k3s_role": "server", "team_pod_security": "privileged"}
+        hosts = {"all": {"hosts": {"localhost": server, "joins": local}}}
+        (self.folder / "hosts.json").write_text(json.dumps(hosts))
         extra = {
             "muster_kubeconfig": str(self.api.kubeconfig),
             "muster_state": {"path": str(self.folder / "state")},
             **values,
         }
-        argv = [program, "-i", "localhost,", "-c", "local", str(self.folder / "play.yml"), "-e", json.dumps(extra)]
-        env = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_HOME": str(self.folder)}
+        argv = [program, "-i", str(self.folder / "hosts.json"), playbook, "-e", json.dumps(extra), *words]
+        ours = {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_HOME": str(self.folder), "KUBECONFIG": str(self.api.kubeconfig)}
+        env = {**os.environ, **ours}
         done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=LIMIT_S)
         output = done.stdout + done.stderr
         assert done.returncode == code and "Traceback" not in output, output
@@ -63,15 +72,18 @@ def roles(api: ApiServer, tmp_path: pathlib.Path) -> Roles:
 def two_nodes(client: Client) -> t.Iterator[None]:
     """Two nodes that take pods."""
     names = ("claim-1", "claim-2")
-    room = {"cpu": "2", "memory": "4Gi"}
-    ready = {"allocatable": room, "capacity": room, "conditions": [{"type": "Ready", "status": "True"}]}
     for name in names:
-        client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
-        client.patch("Node", name, {"status": ready}, subresource="status")
-        client.patch("Node", name, {"spec": {"taints": None}})
+        add_node(client, name, {"cpu": "2", "memory": "4Gi"})
     yield
     for name in names:
         client.delete("Node", name)
+
+
+def add_node(client: Client, name: str, room: Dict) -> None:
+    ready = {"allocatable": room, "capacity": room, "conditions": [{"type": "Ready", "status": "True"}]}
+    client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    client.patch("Node", name, {"status": ready}, subresource="status")
+    client.patch("Node", name, {"spec": {"taints": None}})
 
 
 @pytest.fixture
@@ -223,3 +235,40 @@ def test_queues_get_islands_where_kueue_has_topologies_and_a_team_keeps_them(rol
     finally:
         roles.play("team", muster_team="islanders", team_state="absent")
         client.delete("apiextensions.k8s.io/v1/CustomResourceDefinition", "topologies.kueue.x-k8s.io")
+
+
+def quota_of(client: Client, team: str) -> Dict:
+    (group,) = spec_of(client, f"{KUEUE}/ClusterQueue", team)["resourceGroups"]
+    return {item["name"]: item["nominalQuota"] for item in group["flavors"][0]["resources"]}
+
+
+def test_a_quota_of_what_the_nodes_have_grows_with_nodes_that_join_and_another_one_stays(
+    roles: Roles, client: Client, two_nodes: None
+) -> None:
+    apply(client, json.loads(gzip.decompress(DEFINITIONS.read_bytes())))
+    step = "Look whether the quota of the team's queue is what the nodes have"
+    joined = ("muster.training.join", "--start-at-task", step)
+    team = {"muster_team": "growers", "muster_node_hosts": "localhost"}
+    new = {**team, "muster_join_hosts": "joins", "__join_cluster": {"server": "localhost"}}
+    own = {"muster_team_quota": {"cpu": 3, "memory": "1Gi"}}
+    try:
+        roles.run("muster.training.cluster_jobs", **team)
+        assert quota_of(client, "growers") == {"cpu": "4000m", "memory": "8192Mi"}
+        add_node(client, "claim-3", {"cpu": "2", "memory": "4Gi", "nvidia.com/gpu": "8"})
+        output = roles.run(*joined, **new)
+        # The team is made as the server's variables say, and by the host that joins.
+        assert changed(output) == 1 and "localhost" not in output.rpartition("PLAY RECAP")[2], output
+        assert quota_of(client, "growers") == {"cpu": "6000m", "memory": "12288Mi", "nvidia.com/gpu": "8"}
+        limits = spec_of(client, "v1/ResourceQuota", "muster-team", "growers")["hard"]
+        assert limits["requests.nvidia.com/gpu"] == "8"
+        found = t.cast(Dict, client.get("v1/Namespace", "growers"))["metadata"]["labels"]
+        assert found["pod-security.kubernetes.io/enforce"] == "privileged"
+        assert changed(roles.run(*joined, **new)) == 0
+        # A quota that somebody has chosen is no longer one of the nodes.
+        roles.run("muster.training.cluster_jobs", **team, **own)
+        assert quota_of(client, "growers") == own["muster_team_quota"]
+        assert changed(roles.run(*joined, **new)) == 0
+        assert quota_of(client, "growers") == own["muster_team_quota"]
+    finally:
+        client.delete("Node", "claim-3")
+        roles.play("team", muster_team="growers", team_state="absent")

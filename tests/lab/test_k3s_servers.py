@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import time
 import typing as t
@@ -18,9 +19,10 @@ import typing as t
 import pytest
 import yaml
 
+from ansible_collections.muster.training.tests.lab import nodes
 from ansible_collections.muster.training.tests.lab.k3s.operator import SERVER, Operator
 from ansible_collections.muster.training.tests.lab.k3s.session import find_differences
-from ansible_collections.muster.training.tests.lab.k3s.site import open_site
+from ansible_collections.muster.training.tests.lab.k3s.site import ROOT, open_site
 from ansible_collections.muster.training.tests.support.kube_lab import NOTES
 from ansible_collections.muster.training.tests.support.node_lab import eventually
 
@@ -30,6 +32,20 @@ SERVERS = [SERVER, SECOND, THIRD]
 FIRST, AGAIN = 6, 2
 SPARE = "example.com/spare=yes:NoSchedule"
 TOKEN = "/etc/rancher/k3s/muster-token"
+# The example's program, of which all ranks wait after a step until a file is there.
+HELD_AFTER, GO = 20, "go"
+HELD = f"""
+import pathlib, runpy, runtime, time
+made, keep_pace = 0, runtime.keep_pace
+def hold(*words):
+    global made
+    made += 1
+    while made == {HELD_AFTER} and not pathlib.Path("{nodes.SHARED}/{GO}").exists():
+        time.sleep(0.05)
+    return keep_pace(*words)
+runtime.keep_pace = hold
+runpy.run_path(str(pathlib.Path(__file__).with_name("train.py")), run_name="__main__")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +54,13 @@ def operator() -> t.Iterator[Operator]:
     with open_site(3) as made:
         hosts = {name: {**made.hosts[name], "muster_k3s_role": "server"} for name in SERVERS}
         made.hosts = {**hosts, THIRD: {**hosts[THIRD], "k3s_taints": [SPARE]}}
-        made.values["muster_job"] = {**made.values["muster_job"], "nodes": 2}
+        program = made.folder / "program"
+        shutil.copytree(ROOT / "examples" / "char_lm", program)
+        (program / "held.py").write_text(HELD)
+        job = made.values["muster_job"]
+        shared = {"name": "shared", "path": nodes.SHARED, "host_path": nodes.SHARED}
+        own = {"nodes": 2, "code": {"ref": str(program)}, "script": "held.py", "mounts": [*job["mounts"], shared]}
+        made.values["muster_job"] = {**job, **own}
         yield made
 
 
@@ -154,21 +176,25 @@ def test_a_job_trains_on_while_a_server_loses_its_power(operator: Operator) -> N
     play = operator.start("site")
     runs = operator.state / "runs"
 
-    def steps() -> int:
+    def steps() -> list[dict[str, t.Any]]:
         texts = [place.read_text() for place in runs.glob("*/metrics.jsonl")]
-        return sum('"step"' in line for text in texts for line in text.splitlines())
+        lines = [json.loads(line) for text in texts for line in text.splitlines()]
+        return [line for line in lines if "step" in line]
 
-    eventually(lambda: steps() > 2 or play.process.poll() is not None, "the job's first steps", 400)
+    eventually(lambda: bool(steps()) or play.process.poll() is not None, "the job's first steps", 400)
+    assert play.process.poll() is None, play.output
     operator.lab.power_off(THIRD)
     cut_at = time.time()
+    (operator.lab.shared / GO).touch()
     try:
         result = play.wait(480)
         assert result.code == 0, result.output
         (folder,) = runs.iterdir()
         record = json.loads((folder / "run.json").read_text())
         assert record["outcome"] == "succeeded" and record["steps_lost"] == 0, record
-        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        assert [line for line in lines if "step" in line and line["at"] > cut_at], "all steps were before the cut"
+        after = [line["step"] for line in steps() if line["at"] > cut_at]
+        # With a step that all ranks were at when the power went.
+        assert after == list(range(HELD_AFTER, 51)), after
         assert len(nodes_of(operator)) == 3
         gone = operator.play("site")
         assert gone.code != 0 and any("lab-3 is gone of the servers" in line for line in gone.errors), gone.output

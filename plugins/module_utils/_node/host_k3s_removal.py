@@ -102,7 +102,10 @@ def _unmount() -> None:
 
 
 def _remove_network() -> None:
-    for link in _LINKS:
+    ports = pathlib.Path("/sys/class/net/cni0/brif")
+    # A pod's link would go with its network namespace, which the kernel removes when it has time.
+    pods = [place.name for place in ports.iterdir()] if ports.is_dir() else []
+    for link in [*pods, *_LINKS]:
         if pathlib.Path(f"/sys/class/net/{link}").exists():
             run("ip", "link", "delete", link, check=False)
     for tool in ("iptables", "ip6tables"):

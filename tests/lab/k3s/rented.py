@@ -49,8 +49,6 @@ JOINED = """
 - import_playbook: muster.training.rent
 - import_playbook: muster.training.join
   vars: {muster_join_hosts: muster_rented}
-# The queue's quota is what the nodes have.
-- import_playbook: muster.training.cluster_jobs
 - import_playbook: muster.training.verify_fabric
 """
 
