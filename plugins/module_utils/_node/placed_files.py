@@ -124,7 +124,7 @@ class Recorder:
 def bring(recorder: Recorder, request: NodeRequest) -> dict[str, t.Any]:
     """Bring files beside their places; with ``begin`` the record is written before the first byte comes.
 
-    ``fetches``: ``{path, url}`` to download. What follows the request are parts of files, one after the other: a line
+    ``fetches``: ``{path, url}`` to download. Parts of files follow the request, one after the other: a line
     ``{path, offset}`` and pieces as :func:`store_part` reads them; an empty line is the end. The answer has the
     ``digests`` of what was downloaded.
     """

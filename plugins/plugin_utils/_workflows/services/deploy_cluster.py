@@ -28,7 +28,7 @@ from ..shared import deployed
 from ..shared.kube_connection import ReportLine, open_client
 from .deploy import DeployOrder, Result, describe
 from .service_claim import KIND as CLAIM
-from .service_claim import ensure_claim, is_applied
+from .service_claim import ensure_pvc, is_applied
 
 LABEL: t.Final = "muster.training/service"
 _DATA, _FILES = "/data", "/run/muster/files"
@@ -60,7 +60,7 @@ class ClusterService:
         return str(self.order.place.namespace)
 
     @property
-    def claim_name(self) -> str:
+    def pvc_name(self) -> str:
         """The claim of its data."""
         return self.order.place.claim or f"{self.name}-data"
 
@@ -83,7 +83,7 @@ class ClusterService:
         places = [*([self.address] if self.address else []), name, f"{name}.cluster.local", "127.0.0.1"]
         self._require_same_keys()
         before = self.client.writes
-        is_new = ensure_claim(order, self.client, self.claim_name)
+        is_new = ensure_pvc(order, self.client, self.pvc_name)
         credentials = order.require_credentials(self._read_secret, places)
         objects = self.build_objects(credentials, node)
         prune = Prune({LABEL: order.service.name}, _KINDS)
@@ -119,11 +119,11 @@ class ClusterService:
         place, labels = self.order.place, {LABEL: self.order.service.name}
         found = [(kind, self.client.get(kind, self.name, self.namespace)) for kind in _KINDS]
         objects = [(kind, live) for kind, live in found if live is not None and _has_labels(live, labels)]
-        claim = self.client.get(CLAIM, self.claim_name, self.namespace)
+        claim = self.client.get(CLAIM, self.pvc_name, self.namespace)
         if claim is None:
             return objects, None
         if not place.delete_data or place.claim or not is_applied(claim):
-            return objects, f"{self.namespace}/{self.claim_name}"
+            return objects, f"{self.namespace}/{self.pvc_name}"
         volumes = self._find_volume(claim)
         kept = next((_folder_of(live) for _kind, live in volumes), None)
         return [*objects, (CLAIM, claim), *volumes], kept
@@ -242,7 +242,7 @@ class ClusterService:
             },
             "containers": [container],
             "volumes": [
-                {"name": "data", "persistentVolumeClaim": {"claimName": self.claim_name}},
+                {"name": "data", "persistentVolumeClaim": {"claimName": self.pvc_name}},
                 {"name": "files", "secret": {"secretName": self.name, "items": items, "defaultMode": 0o440}},
                 {"name": "tmp", "emptyDir": {}},
             ],
@@ -322,11 +322,11 @@ class ClusterService:
             raise NodeError(where, f"is not ready after {self.order.wait_s} s: {outcome.summary()}", self._find_fix())
 
     def _find_fix(self) -> str:
-        claim = self.client.get(CLAIM, self.claim_name, self.namespace) or {}
+        claim = self.client.get(CLAIM, self.pvc_name, self.namespace) or {}
         phase = (claim.get("status") or {}).get("phase")
         if phase != "Bound":
-            shown = f"kubectl describe pvc -n {self.namespace} {self.claim_name}"
-            return f"Its claim {self.claim_name} is {phase}: look why with {shown}"
+            shown = f"kubectl describe pvc -n {self.namespace} {self.pvc_name}"
+            return f"Its claim {self.pvc_name} is {phase}: look why with {shown}"
         return f"Look with kubectl describe pod -n {self.namespace} {self.name}-0"
 
 

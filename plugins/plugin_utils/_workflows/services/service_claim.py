@@ -21,7 +21,7 @@ KIND: t.Final = "v1/PersistentVolumeClaim"
 _LABELS: t.Final = {"app.kubernetes.io/managed-by": "muster.training"}
 
 
-def ensure_claim(order: DeployOrder, client: Client, name: str) -> bool:
+def ensure_pvc(order: DeployOrder, client: Client, name: str) -> bool:
     """Make the claim, or bring it to the size that is asked for; return whether that changes anything.
 
     One that the user names, or that another tool made, is used as it is.

@@ -66,7 +66,7 @@ def read_removed(home: StateHome, name: str) -> dict[str, t.Any] | None:
 
     :raises RefusedError: when the file is damaged.
     """
-    return _read(_removed(home, name))
+    return _read(_removal_record(home, name))
 
 
 def write_deployed(home: StateHome, name: str, about: t.Mapping[str, t.Any]) -> bool:
@@ -76,18 +76,18 @@ def write_deployed(home: StateHome, name: str, about: t.Mapping[str, t.Any]) -> 
     place = _record(home, name)
     files.private_dir(place.parent)
     files.write_atomic(place, json.dumps(about, indent=1).encode() + b"\n")
-    _removed(home, name).unlink(missing_ok=True)
+    _removal_record(home, name).unlink(missing_ok=True)
     return True
 
 
 def remove_deployed(home: StateHome, name: str, *, forget: bool) -> None:
     """Remove what is known of a service; what its data was written by and with stays as long, unless ``forget``."""
     if forget:
-        for place in (_record(home, name), _removed(home, name), credentials_file(home, name)):
+        for place in (_record(home, name), _removal_record(home, name), credentials_file(home, name)):
             place.unlink(missing_ok=True)
         return
     with contextlib.suppress(FileNotFoundError):
-        _record(home, name).replace(_removed(home, name))
+        _record(home, name).replace(_removal_record(home, name))
 
 
 def point_at(home: StateHome, name: str, keys: t.Mapping[str, str]) -> SecretPointer:
@@ -99,7 +99,7 @@ def _record(home: StateHome, name: str) -> pathlib.Path:
     return home.folder / "services" / f"{validators.name(NAME_LIMIT)(name, 'service')}.json"
 
 
-def _removed(home: StateHome, name: str) -> pathlib.Path:
+def _removal_record(home: StateHome, name: str) -> pathlib.Path:
     return _record(home, name).with_suffix(".removed.json")
 
 

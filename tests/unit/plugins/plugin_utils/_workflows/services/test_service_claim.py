@@ -54,7 +54,7 @@ def applied(monkeypatch: pytest.MonkeyPatch) -> list[t.Any]:
 
 def ensure(root: pathlib.Path, cluster: Cluster, **deploy: t.Any) -> bool:
     made: t.Any = service(root, t.cast(t.Any, cluster), **deploy)
-    return service_claim.ensure_claim(made.order, made.client, made.claim_name)
+    return service_claim.ensure_pvc(made.order, made.client, made.pvc_name)
 
 
 def test_a_folder_of_the_node_is_a_volume_of_its_own(tmp_path: pathlib.Path, applied: list[t.Any]) -> None:
