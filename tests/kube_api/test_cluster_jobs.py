@@ -228,7 +228,7 @@ def test_queues_get_islands_where_kueue_has_topologies_and_a_team_keeps_them(rol
         assert [level["nodeLabel"] for level in levels] == ["muster.training/island", "kubernetes.io/hostname"]
         wanted = {"topologyName": ISLANDS, "nodeLabels": {"kubernetes.io/os": "linux"}}
         for _time in range(2):
-            team = {"muster_team": "islanders", "team_quota": {"cpu": 4, "memory": "8Gi"}, "team_flavor": ISLANDS}
+            team: Dict = {"muster_team": "islanders", "team_quota": {"cpu": 4, "memory": "8Gi"}, "team_flavor": ISLANDS}
             roles.play("team", **team)
             assert spec_of(client, f"{KUEUE}/ResourceFlavor", ISLANDS) == wanted
             assert changed(roles.play("gang_scheduling", "ensure_topology")) == 0
