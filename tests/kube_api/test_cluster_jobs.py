@@ -228,7 +228,7 @@ def test_queues_get_islands_where_kueue_has_topologies_and_a_team_keeps_them(rol
         assert [level["nodeLabel"] for level in levels] == ["muster.training/island", "kubernetes.io/hostname"]
         wanted = {"topologyName": ISLANDS, "nodeLabels": {"kubernetes.io/os": "linux"}}
         for _time in range(2):
-            team = {"muster_team": "islanders", "team_quota": {"cpu": 4, "memory": "8Gi"}, "team_flavor": ISLANDS}
+            team: Dict = {"muster_team": "islanders", "team_quota": {"cpu": 4, "memory": "8Gi"}, "team_flavor": ISLANDS}
             roles.play("team", **team)
             assert spec_of(client, f"{KUEUE}/ResourceFlavor", ISLANDS) == wanted
             assert changed(roles.play("gang_scheduling", "ensure_topology")) == 0
@@ -248,9 +248,9 @@ def test_a_quota_of_what_the_nodes_have_grows_with_nodes_that_join_and_another_o
     apply(client, json.loads(gzip.decompress(DEFINITIONS.read_bytes())))
     step = "Look whether the quota of the team's queue is what the nodes have"
     joined = ("muster.training.join", "--start-at-task", step)
-    team = {"muster_team": "growers", "muster_node_hosts": "localhost"}
-    new = {**team, "muster_join_hosts": "joins", "__join_cluster": {"server": "localhost"}}
-    own = {"muster_team_quota": {"cpu": 3, "memory": "1Gi"}}
+    team: Dict = {"muster_team": "growers", "muster_node_hosts": "localhost"}
+    new: Dict = {**team, "muster_join_hosts": "joins", "__join_cluster": {"server": "localhost"}}
+    own: Dict = {"muster_team_quota": {"cpu": 3, "memory": "1Gi"}}
     try:
         roles.run("muster.training.cluster_jobs", **team)
         assert quota_of(client, "growers") == {"cpu": "4000m", "memory": "8192Mi"}
