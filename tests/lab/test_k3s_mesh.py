@@ -30,14 +30,18 @@ _NAT = ("INPUT", "-i", "eth0", "-m", "conntrack", "--ctstate", "NEW", "-j", "DRO
 _OPEN = ("INPUT", "-i", "eth0", "-p", "tcp", "-m", "multiport", "--dports", "22,6443", "-j", "ACCEPT")
 # 1280 of the mesh's interface, less the 50 of VXLAN.
 MTU = 1230
-# One question to the cluster's DNS, in the network of a pod: the addresses that it answers.
+# One question to the cluster's DNS, in the network of a pod: the addresses that it answers, null without an answer.
 ASK = """
 import json, socket, struct, sys
 name = b"".join(bytes([len(part)]) + part.encode() for part in sys.argv[1].split(".")) + bytes(1)
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
     out.settimeout(5)
     out.sendto(struct.pack(">6H", 7, 256, 1, 0, 0, 0) + name + struct.pack(">2H", 1, 1), ("10.43.0.10", 53))
-    answer = out.recv(4096)
+    try:
+        answer = out.recv(4096)
+    except TimeoutError:
+        print("null")
+        sys.exit()
 place, found = 12 + len(name) + 4, []
 for _turn in range(struct.unpack(">H", answer[6:8])[0]):
     while answer[place] and answer[place] < 192:
@@ -215,11 +219,12 @@ def test_pods_know_the_names_of_services_while_they_are_given(world: World) -> N
     world.operator.kubectl("delete", "pods", "-n", "default", "--all", "--grace-period=1")
 
 
-def look_up(world: World, name: str) -> list[str]:
-    """Return the addresses that CoreDNS tells a pod on the agent of a name."""
+def look_up(world: World, name: str) -> list[str] | None:
+    """Return the addresses that CoreDNS tells a pod on the agent of a name, None when it does not answer."""
     pid = world.ask(AGENT, "pidof", "pause").split()[0]
     answer = world.ask(AGENT, *enter(pid), "python3", "-I", "-c", ASK, name)
-    return [str(address) for address in json.loads(answer)]
+    found = json.loads(answer)
+    return None if found is None else [str(address) for address in found]
 
 
 def test_a_machine_leaves_cluster_and_mesh_and_joins_both_again(world: World) -> None:

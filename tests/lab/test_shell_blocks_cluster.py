@@ -108,6 +108,7 @@ class Office:
     def fetch_on_another_machine(self) -> None:
         """Have the folder as a machine with a network has made it: here the playbook finds all of it there."""
         made = machines.make_bundle(self.lab.folder, self.release, self.controllers, (site.IMAGE, self.job_archive))
+        machines.add_to_bundle(made, self.release / "pause.tar")
         shutil.move(made, self.reader.folder / "bundle")
 
     def differences(self) -> list[str]:

@@ -21,6 +21,11 @@ import zipapp
 import yaml
 
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import bundle, downloads
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.release_bundle.run import (
+    BundleOrder,
+    list_downloads,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.digest_lock import DigestLock
 
 from .. import nodes
 from ..host import LabError
@@ -231,6 +236,23 @@ def make_bundle(
         entries.append(bundle.BundleEntry(name, version, architecture, path, _digest_of(target), use))
     bundle.write_index(place, entries)
     return place
+
+
+def add_to_bundle(place: pathlib.Path, archive: pathlib.Path) -> None:
+    """Add what the playbook fetches besides, for machines that never use it: each file is a copy of an image's archive."""
+    entries = bundle.read_index(place)
+    there = {item.name for item in entries}
+    wanted = BundleOrder(place, DigestLock(place / "lock.json"), {"k3s": VERSION}, ("amd64",))
+    for known in list_downloads(wanted):
+        if known.name in there:
+            continue
+        target = place / downloads.bundle_path(known)
+        target.parent.mkdir(parents=True)
+        os.link(archive, target)
+        use: bundle.Use = "cluster" if known.name.endswith("-images") else "file"
+        path = downloads.bundle_path(known)
+        entries.append(bundle.BundleEntry(known.name, known.version, "amd64", path, _digest_of(target), use))
+    bundle.write_index(place, entries)
 
 
 def _digest_of(place: pathlib.Path) -> str:
