@@ -19,7 +19,7 @@ import subprocess
 import time
 import typing as t
 
-from . import files, host_k3s, placed_files
+from . import files, host_k3s, placed_files, processes
 from .commands import run
 
 _LINKS = ("cni0", "flannel.1", "flannel-v6.1", "flannel-wg", "flannel-wg-v6", "kube-ipvs0")
@@ -83,15 +83,8 @@ def _kill_pods() -> None:
         except ProcessLookupError:
             continue
     end = time.monotonic() + _GONE_S
-    while any(_lives(pid) for pid in ending) and time.monotonic() < end:
+    while any(processes.start_time(pid) for pid in ending) and time.monotonic() < end:
         time.sleep(0.05)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (OSError, IndexError):
-        return False
 
 
 def _unmount() -> None:

@@ -20,6 +20,7 @@ import uuid
 
 from ....module_utils._model.errors import LockHeldError, MusterError
 from ....module_utils._model.state_store import StateConflictError, StateStore
+from ....module_utils._node import processes
 
 # A holder that was killed is succeeded after this time; a living one renews four times in it.
 EXPIRY_S: t.Final = 60.0
@@ -111,7 +112,7 @@ class StoreLock:
 def is_dead(content: str) -> bool:
     """Return whether a lock's holder was a process of this very kernel and container, and has ended."""
     match = re.fullmatch(r"process (\d+) on .* \[(\S+) \S+\]", content)
-    return match is not None and match[2] == _kernel() and not pathlib.Path("/proc", match[1]).exists()
+    return match is not None and match[2] == _kernel() and processes.start_time(int(match[1])) is None
 
 
 def _kernel() -> str:

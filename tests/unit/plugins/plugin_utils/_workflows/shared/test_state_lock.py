@@ -78,6 +78,11 @@ def test_a_process_of_this_machine_that_has_ended_holds_nothing() -> None:
     assert is_dead(f"process {ended} on here [{kernel} n-1]")
     assert not is_dead(f"process {os.getpid()} on here [{kernel} n-1]")
     assert not is_dead(f"process {ended} on here [another-boot/pid:[1] n-1]") and not is_dead("somebody")
+    zombie = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE)
+    assert zombie.stdout is not None and zombie.stdout.read() == b""
+    # It has ended, and nobody has asked how: containers whose first process does not ask keep such processes.
+    until(lambda: is_dead(f"process {zombie.pid} on here [{kernel} n-1]"))
+    zombie.wait()
     store = MemoryState(items={ITEM: (f"process {ended} on here [{kernel} n-1]".encode(), "v")})
     with StoreLock(store, "ledger", "the ledger"):
         pass
