@@ -55,6 +55,8 @@ _REFUSALS = (
     "Node password rejected",
     "certificate signed by unknown authority",
 )
+# How long a unit that starts by itself may take before it is looked at as it is.
+_BOOT_S = 60
 # Of a server that joins while etcd still takes in the one before: K3s ends, and systemd starts it again.
 _PASSING = ("etcdserver: unhealthy cluster", "etcdserver: too many learner members", "not enough started members")
 
@@ -90,7 +92,7 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
         "joins_at": _find_server(root),
         "authority": hashlib.sha256(authority.read_bytes()).hexdigest() if authority.exists() else None,
         "driver": facts_cluster.read_driver(FactsSource({"root": root})),
-        "unit": read_unit(request["unit"]) if request.get("unit") else None,
+        "unit": _read_settled(request["unit"]) if request.get("unit") else None,
     }
     if request.get("machine"):
         from . import host_firewall
@@ -103,6 +105,16 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
         found["facts"] = facts.gather_facts({"peers": request.get("peers", [])})
     if request.get("kubeconfig"):
         found["kubeconfig"] = _read_kubeconfig(root)
+    return found
+
+
+def _read_settled(unit: str) -> dict[str, t.Any]:
+    """Return the state of a unit; one that starts by itself for the first time, as after a boot, is waited for."""
+    end = time.monotonic() + _BOOT_S
+    found = read_unit(unit)
+    while found["active"] == "activating" and not found["restarts"] and time.monotonic() < end:
+        time.sleep(0.2)
+        found = read_unit(unit)
     return found
 
 

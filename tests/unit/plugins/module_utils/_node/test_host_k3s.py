@@ -215,6 +215,15 @@ def test_a_server_that_leaves_is_not_started_again_until_it_stays(tmp_path: path
     host_k3s.stay(str(tmp_path))
 
 
+@pytest.mark.parametrize(("restarts", "seen"), [(0, "active"), (3, "activating")])
+def test_a_unit_that_starts_after_a_boot_is_waited_for_and_one_that_crashes_is_not(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, restarts: int, seen: str
+) -> None:
+    states = [{"active": state, "restarts": restarts} for state in ("activating", "activating", "active")]
+    monkeypatch.setattr(host_k3s, "read_unit", lambda _unit: states.pop(0))
+    assert ask(tmp_path, "look", unit="k3s.service")["unit"]["active"] == seen
+
+
 @pytest.mark.parametrize(
     ("said", "restarts", "starts"),
     [
