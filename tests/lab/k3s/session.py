@@ -51,7 +51,7 @@ def open_machines(
         yield lab
     finally:
         left = lab.down()
-    assert left == [], "the lab left something behind"
+    assert left == [], f"the lab left something behind: {left}"
 
 
 @contextlib.contextmanager
