@@ -37,7 +37,7 @@ SAID = {
     ("guide_cluster-1", 1): "failed=0",
     ("guide_cluster-1", 3): "gpu-2",
     ("guide_cluster-2", 0): "gpu-3",
-    ("guide_cluster-3", 0): "images/job.tar",
+    ("guide_cluster-3", 0): "images/localhost_muster-lab_train",
     ("guide_cluster-3", 1): "has already succeeded",
 }
 ARCHIVE = "train-1.0.tar"

@@ -23,6 +23,7 @@ import yaml
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import bundle, downloads
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.release_bundle.run import (
     BundleOrder,
+    image_entry,
     list_downloads,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.digest_lock import DigestLock
@@ -226,8 +227,9 @@ def make_bundle(
         wanted.append((name, known.version, "any", downloads.bundle_path(known), "file", origin))
     for name in IMAGES:
         archive = release_folder / f"{name}.tar"
-        wanted.append((manifests.image_name(name), "", "amd64", f"images/{name}.tar", "cluster", archive))
-    wanted.append((image[0], "", "amd64", "images/job.tar", "job", image[1]))
+        known_as = image_entry(manifests.image_name(name), "amd64", "cluster")
+        wanted.append((known_as.name, "", "amd64", known_as.path, "cluster", archive))
+    wanted.append((image[0], "", "amd64", image_entry(image[0], "amd64", "job").path, "job", image[1]))
     entries = []
     for name, version, architecture, path, use, origin in wanted:
         target = place / path

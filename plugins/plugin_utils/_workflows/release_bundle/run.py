@@ -88,7 +88,7 @@ def make_bundle(order: BundleOrder, check: bool) -> dict[str, t.Any]:
         bundle.write_index(order.folder, [*entries, *kept.values()])
     for image, use in _list_images(order, entries):
         for architecture in order.architectures:
-            entry = _image_entry(image, architecture, use)
+            entry = image_entry(image, architecture, use)
             if entry.key not in kept:
                 kept[entry.key] = _fetch_image(order, entry)
                 fetched.append(entry.path)
@@ -139,6 +139,12 @@ def find_images(manifests: str) -> list[str]:
     return list(names)
 
 
+def image_entry(image: str, architecture: str, use: bundle.Use) -> BundleEntry:
+    """Return the entry of an image's archive, without its digest."""
+    file = f"{re.sub(r'[^A-Za-z0-9.-]+', '_', image)}-{architecture}.tar"
+    return BundleEntry(image, "", architecture, f"{_IMAGES}/{file}", "", use)
+
+
 def _list_images(order: BundleOrder, entries: t.Sequence[BundleEntry]) -> list[tuple[str, bundle.Use]]:
     found: dict[str, bundle.Use] = {}
     for item in entries if order.controller_images else ():
@@ -152,11 +158,6 @@ def _file_entry(download: Download) -> BundleEntry:
     # Archives of images of a release are imported by K3s, too.
     use: bundle.Use = "cluster" if download.name.endswith("-images") else "file"
     return BundleEntry(download.name, download.version, download.architecture, downloads.bundle_path(download), "", use)
-
-
-def _image_entry(image: str, architecture: str, use: bundle.Use) -> BundleEntry:
-    file = f"{re.sub(r'[^A-Za-z0-9.-]+', '_', image)}-{architecture}.tar"
-    return BundleEntry(image, "", architecture, f"{_IMAGES}/{file}", "", use)
 
 
 def _fetch(order: BundleOrder, download: Download, place: pathlib.Path) -> str:

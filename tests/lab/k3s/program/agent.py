@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import ipaddress
 import json
 import pathlib
 import re
@@ -171,6 +172,7 @@ def run(options: t.Mapping[str, t.Any], parts: Parts, name: str, address: str, a
         "authentication": {"x509": {"clientCAFile": f"{AGENT}/client-ca.crt"}, "webhook": {"enabled": True}},
         "clusterDNS": [settings["dns"]],
         "clusterDomain": "cluster.local",
+        "resolvConf": str(options.get("resolv-conf") or _find_resolv_conf()),
         "registerWithTaints": [_taint(text) for text in options.get("node-taint", [])],
     }
     write(AGENT / "etc/kubelet.json", json.dumps(kubelet))
@@ -209,6 +211,17 @@ def _start_containerd(options: t.Mapping[str, t.Any], parts: Parts) -> None:
             log("error", f"Failed to import images from {archive}: {done.stderr.strip()}")
         else:
             log("info", f"Imported images from {archive} in {time.monotonic() - began:.1f}s")
+
+
+def _find_resolv_conf() -> str:
+    """Return the file with name servers that pods get; as with K3s, one of its own where the machine's has none."""
+    for place in ("/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"):
+        path = pathlib.Path(place)
+        servers = re.findall(r"^nameserver\s+(\S+)", path.read_text(), re.MULTILINE) if path.exists() else []
+        if any(ipaddress.ip_address(server.partition("%")[0]).is_loopback is False for server in servers):
+            return place
+    write(AGENT / "etc/resolv.conf", "nameserver 8.8.8.8\n")
+    return str(AGENT / "etc/resolv.conf")
 
 
 def _taint(text: str) -> dict[str, str]:
