@@ -29,6 +29,7 @@ TYPES = {
     f.boolean: "bool",
     f.environment: "dict",
     f.dictionary: "dict",
+    f.packages: "dict",
 }
 FACTORIES = {"name": "str", "choice": "str", "integer": "int", "decimal": "float", "list_of": "list", "section": "dict"}
 Option = dict[str, t.Any]
