@@ -66,7 +66,7 @@ class Office:
         self.write_inventory("gpu-1", "gpu-2")
         self.write_values()
 
-    def write_inventory(self, *agents: str) -> None:
+    def write_inventory(self, *agents: str, bundled: bool = False) -> None:
         """Write the guide's inventory with the server and these agents."""
         inventory = read_example("guide_cluster", 0)
         group = inventory["muster_nodes"]
@@ -74,7 +74,11 @@ class Office:
         group["vars"] |= plain
         known = {"gpu-3": {"muster_k3s_role": "agent"}, **group["hosts"]}
         group["hosts"] = {
-            name: {**known[name], "ansible_host": node.address, "k3s_images": self.archives(name)}
+            name: {
+                **known[name],
+                "ansible_host": node.address,
+                **({} if bundled else {"k3s_images": self.archives(name)}),
+            }
             for name, node in zip(("head", *agents), self.lab.nodes, strict=True)
         }
         self.reader.write("inventory.yml", inventory)
@@ -107,9 +111,11 @@ class Office:
 
     def fetch_on_another_machine(self) -> None:
         """Have the folder as a machine with a network has made it: here the playbook finds all of it there."""
-        made = machines.make_bundle(self.lab.folder, self.release, self.controllers, (site.IMAGE, self.job_archive))
-        machines.add_to_bundle(made, self.release / "pause.tar")
+        job = site.IMAGE, self.job_archive
+        made = machines.make_bundle(self.lab.folder, self.release, self.controllers, job, whole=True)
         shutil.move(made, self.reader.folder / "bundle")
+        # Its archives need not be named.
+        self.write_inventory("gpu-1", "gpu-3", bundled=True)
 
     def differences(self) -> list[str]:
         """Return what is other than at first on the machines."""

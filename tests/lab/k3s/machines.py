@@ -215,8 +215,12 @@ def make_bundle(
     release_folder: pathlib.Path,
     manifests_of: t.Mapping[str, pathlib.Path],
     image: tuple[str, pathlib.Path],
+    whole: bool = False,
 ) -> pathlib.Path:
-    """Make a bundle as the playbook of that name does, of what the lab has; ``image``: name and archive of a job's."""
+    """Make a bundle as the playbook of that name does, of what the lab has; ``image``: name and archive of a job's.
+
+    Archives have short names, for ``k3s_images``. A ``whole`` one has all that the playbook fetches, by its own names.
+    """
     place = folder / "bundle"
     program = downloads.find("k3s", VERSION, "amd64")
     wanted: list[tuple[str, str, str, str, bundle.Use, pathlib.Path]] = [
@@ -227,9 +231,11 @@ def make_bundle(
         wanted.append((name, known.version, "any", downloads.bundle_path(known), "file", origin))
     for name in IMAGES:
         archive = release_folder / f"{name}.tar"
-        known_as = image_entry(manifests.image_name(name), "amd64", "cluster")
-        wanted.append((known_as.name, "", "amd64", known_as.path, "cluster", archive))
-    wanted.append((image[0], "", "amd64", image_entry(image[0], "amd64", "job").path, "job", image[1]))
+        known_as = manifests.image_name(name)
+        path = image_entry(known_as, "amd64", "cluster").path if whole else f"images/{name}.tar"
+        wanted.append((known_as, "", "amd64", path, "cluster", archive))
+    path = image_entry(image[0], "amd64", "job").path if whole else "images/job.tar"
+    wanted.append((image[0], "", "amd64", path, "job", image[1]))
     entries = []
     for name, version, architecture, path, use, origin in wanted:
         target = place / path
@@ -237,11 +243,13 @@ def make_bundle(
         os.link(origin, target)
         entries.append(bundle.BundleEntry(name, version, architecture, path, _digest_of(target), use))
     bundle.write_index(place, entries)
+    if whole:
+        _add_the_rest(place, release_folder / "pause.tar")
     return place
 
 
-def add_to_bundle(place: pathlib.Path, archive: pathlib.Path) -> None:
-    """Add what the playbook fetches besides, for machines that never use it: each file is a copy of an image's archive."""
+def _add_the_rest(place: pathlib.Path, archive: pathlib.Path) -> None:
+    """Add what the playbook fetches besides, which is not used here: each file is a copy of an image's archive."""
     entries = bundle.read_index(place)
     there = {item.name for item in entries}
     wanted = BundleOrder(place, DigestLock(place / "lock.json"), {"k3s": VERSION}, ("amd64",))
