@@ -37,7 +37,6 @@ def _list_files(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str
 
     Where none does, ``there`` names the files of the folder.
 
-
     :param request: ``run_id``, ``folder`` (null: the run's own; relative: below it), ``patterns`` (globs; without any
         the newest complete checkpoint of ``format``).
     """
