@@ -9,7 +9,7 @@ import json
 import sys
 import typing as t
 
-from ansible_collections.muster.training.tests.e2e.playbook_world import NODES, World, until
+from ansible_collections.muster.training.tests.e2e.playbook_world import NODES, ROOT, World, until
 
 # Saves every step and goes on where it stopped, up to the step that is asked for.
 PROGRAM = """
@@ -126,3 +126,19 @@ def test_training_longer_is_one_option(world: World) -> None:
     assert (last["first_step"], last["last_step"], world.record()["outcome"]) == (6, 9, "succeeded")
     again = world.play(job=job(world, 9), muster_extend=True)
     assert again.code == 0 and again.changed == 0
+
+
+def test_a_changed_job_has_a_folder_of_its_own_below_the_path(world: World) -> None:
+    """Without a run id: the longer job begins at 0 beside the checkpoints of the first, as the guide says."""
+    kept = world.root / "kept"
+    for steps in (5, 9):
+        changed = job(world, steps, checkpoints={"grace_s": 1, "path": str(kept)})
+        result = world.play(job=changed, muster_run_id=None)
+        assert result.code == 0 and "continues from" not in result.output, result.output
+    saved = {place.parent.name: place.read_text() for place in kept.glob("e2e-*/rank-0")}
+    assert sorted(saved.values()) == ["5", "9"], saved
+    records = [json.loads(place.read_text()) for place in world.state.glob("*/runs/e2e-*/run.json")]
+    assert [record["attempts"][0]["first_step"] for record in records] == [1, 1]
+    assert {record["run_id"] for record in records} == set(saved)
+    page = " ".join((ROOT / "docs" / "docsite" / "rst" / "guide_job.rst").read_text().split())
+    assert "A run uses the folder ``path/RUN_ID``. Another run id, which also a changed job gets, begins without" in page

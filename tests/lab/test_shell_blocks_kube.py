@@ -130,10 +130,20 @@ class Office:
             "muster.training.train -e @stuck.yml -e muster_train_hosts=localhost -e muster_kubeconfig=~/.kube/config"
         )
         self.reader.type(f"ansible-playbook -i localhost, -c local {words}")
-        until(lambda: [pod["status"]["phase"] for pod in self.pods("team-a")] == ["Running"] * 2, 120)
+        # A pod that runs has its rank a moment later.
+        until(lambda: [self.has_its_rank(pod) for pod in self.pods("team-a")] == [True] * SIZE, 120)
 
     def pods(self, namespace: str) -> list[dict[str, t.Any]]:
         return [pod for pod in self.lab.pods(namespace) if pod["metadata"]["name"].startswith("stuck")]
+
+    def has_its_rank(self, pod: dict[str, t.Any]) -> bool:
+        if pod["status"]["phase"] != "Running":
+            return False
+        words = ("exec", pod["metadata"]["name"], "-n", "team-a", "--", "sh", "-c", "cat /proc/[0-9]*/comm")
+        try:
+            return "sleep" in self.lab.kubectl(*words).split()
+        except AssertionError:
+            return False
 
     def write_acceptance(self) -> None:
         """End what runs, and write the file of the guide."""

@@ -30,7 +30,7 @@ PARTS = (
     "module_utils/_model",
     "module_utils/_http",
     "module_utils/_secrets",
-    "module_utils/_node/files.py",
+    *(f"module_utils/_node/{name}.py" for name in ("files", "processes")),
     "plugin_utils/_kube",
     "plugin_utils/_providers",
     "plugin_utils/_provision",
