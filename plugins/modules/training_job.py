@@ -411,7 +411,9 @@ options:
               - The binding of an object store with a bucket for checkpoints. Complete checkpoints are stored there
                 while the program runs, and fetched before a start on nodes or in pods whose copy is older, torn or
                 missing.
-              - With the engine V(mpijob) it requires O(job.restart.max_crashes=0). Refused for V(rayjob).
+              - With the engine V(mpijob) it requires O(job.restart.max_crashes=0).
+              - With the engine V(rayjob) Ray Train stores them by itself, below the address in
+                E(MUSTER_RAY_STORAGE_PATH).
             type: str
       deepspeed_config:
         description: Content of DeepSpeed's JSON file. Needs O(job.launcher=deepspeed) or O(job.launcher=accelerate).

@@ -141,4 +141,6 @@ def test_a_changed_job_has_a_folder_of_its_own_below_the_path(world: World) -> N
     assert [record["attempts"][0]["first_step"] for record in records] == [1, 1]
     assert {record["run_id"] for record in records} == set(saved)
     page = " ".join((ROOT / "docs" / "docsite" / "rst" / "guide_job.rst").read_text().split())
-    assert "A run uses the folder ``path/RUN_ID``. Another run id, which also a changed job gets, begins without" in page
+    assert (
+        "A run uses the folder ``path/RUN_ID``. Another run id, which also a changed job gets, begins without" in page
+    )

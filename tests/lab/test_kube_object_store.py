@@ -20,10 +20,11 @@ import pytest
 from ansible_collections.muster.training.tests.lab import seaweedfs
 from ansible_collections.muster.training.tests.lab.kube.stages import until
 from ansible_collections.muster.training.tests.lab.kube_plays import Controller, command
+from ansible_collections.muster.training.tests.lab.kube_ray import LIMIT_S, ray_image, ray_job
 from ansible_collections.muster.training.tests.lab.kube_registry import registry
 from ansible_collections.muster.training.tests.support.kube_lab import NOTES, KubeLab, kube_lab
 
-__all__ = ["kube_lab"]
+__all__ = ["kube_lab", "ray_image"]
 _DATA, _CACHE = "/var/tmp/muster-store", "/var/tmp/muster-cache"
 
 
@@ -76,7 +77,7 @@ def changed(output: str) -> int:
 def world(kube_lab: KubeLab, tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[World]:
     programs = seaweedfs.services_folder()
     node = kube_lab.nodes[0]
-    with registry(kube_lab) as images, kube_lab.namespace(cpu="4", memory="8Gi") as team:
+    with registry(kube_lab) as images, kube_lab.namespace(cpu="8", memory="16Gi") as team:
         image = seaweedfs.push_image(images)
         # A folder of a node belongs to root: the pod is somebody else.
         kube_lab.on_node(node, "sh", "-c", f"mkdir -p {_DATA} && chown 65532 {_DATA}")
@@ -229,6 +230,23 @@ def test_workers_of_an_mpi_job_read_the_data_that_they_share_on_their_node(world
     finally:
         for node in lab.nodes:
             lab.on_node(node, "rm", "-rf", _CACHE)
+
+
+def test_ray_train_resumes_from_the_bucket_in_another_cluster(world: World, ray_image: str) -> None:
+    """No folder is shared: the driver of the first cluster gives up, and the next cluster's group begins where it was."""
+    job = ray_job(ray_image, world.controller.folder, 0, 2, checkpoints={"binding": "store", "grace_s": 5})
+    code, output = world.controller.play("train", job, limit_s=2 * LIMIT_S, muster_run_id="ray-store")
+    assert code == 0, output
+    record, folder = world.controller.run("ray-store")
+    assert (record["outcome"], record["world_size"]) == ("succeeded", {"asked": 2, "seen": 2})
+    text = "".join(place.read_text() for place in (folder / "logs").iterdir())
+    begun = re.findall(r"rank 0 of 2 (new|resumed)", text)
+    assert begun[0] == "new" and begun[-1] == "resumed" and "new" not in begun[1:], text
+    text = (world.state / "services" / "store.credentials").read_text()
+    secrets = [line.partition(" = ")[2] for line in text.splitlines() if " = " in line]
+    kept = [place.read_text(errors="replace") for place in folder.rglob("*") if place.is_file()]
+    assert not [value for value in secrets if any(value in data for data in (output, *kept))]
+    assert world.controller.lab.api.get(f"/api/v1/namespaces/{world.space}/secrets/ray-store-secrets") is None
 
 
 def test_a_removal_keeps_the_claim_unless_the_data_is_to_go(world: World) -> None:

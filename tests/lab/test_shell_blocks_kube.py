@@ -13,6 +13,7 @@ import json
 import pathlib
 import shutil
 import typing as t
+import uuid
 
 import pytest
 
@@ -58,6 +59,8 @@ class Office:
 
     def __init__(self, lab: KubeLab, root: pathlib.Path) -> None:
         self.lab = lab
+        # A cluster may be there from an earlier session, which trained the same job.
+        self.checkpoints = f"{plan.SHARED}/reader-{uuid.uuid4().hex[:8]}"
         home, folder = root / "home", root / "work"
         for place in (home / ".kube", folder):
             place.mkdir(parents=True)
@@ -97,11 +100,12 @@ class Office:
 
     def have_a_claim(self) -> None:
         """Make the claim that several nodes can mount, and write the job."""
+        self.lab.on_node(self.lab.nodes[0], "mkdir", self.checkpoints)
         size = {"storage": "1Gi"}
         spec = {"accessModes": ["ReadWriteMany"], "storageClassName": "", "volumeName": "vision-checkpoints"}
         claim = {"metadata": {"name": "checkpoints", "namespace": "vision"}, "kind": "PersistentVolumeClaim"}
         volume = {"metadata": {"name": "vision-checkpoints"}, "kind": "PersistentVolume"}
-        shared = {"capacity": size, "accessModes": ["ReadWriteMany"], "hostPath": {"path": plan.SHARED}}
+        shared = {"capacity": size, "accessModes": ["ReadWriteMany"], "hostPath": {"path": self.checkpoints}}
         shared |= {"claimRef": {"namespace": "vision", "name": "checkpoints"}}
         objects = [{**volume, "spec": shared}, {**claim, "spec": {**spec, "resources": {"requests": size}}}]
         self.lab.cluster.apply([{"apiVersion": "v1", **item} for item in objects])
@@ -150,8 +154,9 @@ class Office:
         self.lab.kubectl("delete", "namespace", "team-a", "--wait=false")
         values = read_example("guide_acceptance", 0)
         job = self.fit(values["muster_accept_job"])
-        few = {"fleet_acceptance_seconds": 1, "fleet_acceptance_efficiency_fail": 0.0}
-        few |= {"fleet_acceptance_nodes": SIZE, "muster_fabric_allow_unproven": True}
+        # Nodes of one machine share its processors: whether two do more than one is chance.
+        few = {"fleet_acceptance_tests": ["fabric", "queue", "user", "resume"], "fleet_acceptance_nodes": SIZE}
+        few |= {"muster_fabric_allow_unproven": True}
         self.reader.write("cluster.yml", values | few | {"muster_accept_job": job})
 
     def close(self) -> None:
@@ -159,6 +164,7 @@ class Office:
         with contextlib.suppress(AssertionError):
             self.reader.run("guide_team-2")
         self.lab.unlabel()
+        self.lab.on_node(self.lab.nodes[0], "rm", "-rf", self.checkpoints)
         for path in ("/api/v1/namespaces/team-a", "/api/v1/persistentvolumes/vision-checkpoints"):
             self.lab.api.ask("DELETE", path)
         self.lab.api.ask("DELETE", f"{KUEUE}/resourceflavors/muster")

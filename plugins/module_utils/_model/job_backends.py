@@ -296,13 +296,12 @@ def _check_stores(job: Job) -> None:
     if job.checkpoints.binding is None:
         return
     claim = "name a claim in mounts and a path below it in checkpoints.path"
-    if job.engine == "rayjob":
+    if job.engine == "rayjob" and job.checkpoints.resume != "auto":
         raise InputError(
-            "job.checkpoints.binding",
-            "is not supported by the engine rayjob: Ray Train stores checkpoints by itself, and starts its workers "
-            "again from its own storage_path, which must be one place for all of them",
-            f"Give Ray Train the bucket: a dataset with mode: stream brings address and credentials, and "
-            f"RunConfig(storage_path='s3://BUCKET/PREFIX') names it. Or {claim}",
+            "job.checkpoints.resume",
+            f"{job.checkpoints.resume} is not possible with checkpoints.binding and the engine rayjob: Ray Train looks "
+            "for its checkpoints by itself, and resumes from the newest",
+            f"Leave it out; another muster_run_id begins anew. Or {claim}",
         )
     if job.engine == "mpijob" and job.restart.max_crashes:
         raise InputError(

@@ -17,6 +17,9 @@ from ...module_utils._model.pod_spec import RUN_DIR, PodSpec
 from . import environment, pod_spec
 from .base import RunContext
 
+# Where Ray Train stores checkpoints: a folder, or s3://BUCKET/PREFIX of the job's object store.
+STORAGE = "MUSTER_RAY_STORAGE_PATH"
+
 
 def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
     """Return the driver. Metrics are beside the checkpoints where these are shared: rank 0 may be on any node."""
@@ -27,7 +30,7 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
         "MUSTER_USE_GPU": "1" if job.gpus_per_node else "0",
         # ray.train.RunConfig(name=…, storage_path=…, failure_config=FailureConfig(max_failures=…))
         "MUSTER_RAY_RUN_NAME": run.run_id,
-        "MUSTER_RAY_STORAGE_PATH": folder,
+        STORAGE: folder,
         "MUSTER_RAY_MAX_FAILURES": str(job.restart.max_crashes),
         "MUSTER_RAY_MAX_PREEMPTION_FAILURES": str(job.lost_budget),
         # Ray Train then records its workers, by which the number of ranks is checked.

@@ -19,10 +19,12 @@ from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.job import Job
 from ....module_utils._node.checkpoint_choice import CheckpointChoice, NodeCheckpoints, choose_checkpoints
 from ..._hosts.node_client import NodeClient, most_telling_error, on_each_node
+from ..._launch.ray import STORAGE as RAY_STORAGE
 from ..._services.s3_addresses import LONGEST_S, ObjectPlace, S3Signer
 from ..shared import bindings, credentials
 from ..shared.progress import Progress
 from ..shared.state_dir import StateHome
+from .store_stream import StoreStream
 
 ADDRESSES_FILE = "checkpoints.json"
 _OPTION = "job.checkpoints.binding"
@@ -123,6 +125,36 @@ def open_bound(
     :raises InputError: when the binding does not exist, or has no bucket for checkpoints.
     :raises RefusedError: when a node of the job cannot reach it, with the matrix.
     """
+    found = _find_bucket(home, job, nodes, vantage)
+    if found is None:
+        return None
+    binding, ref = found
+    return BoundCheckpoints(job, run_id, binding, credentials.open_signer(binding, _OPTION), ref)
+
+
+def open_stream(home: StateHome, job: Job, nodes: t.Sequence[str], run_id: str) -> tuple[StoreStream, ...]:
+    """Return the bucket in which Ray Train stores a job's checkpoints by itself; else nothing.
+
+    :raises InputError: also for a store with a CA of its own, which Ray Train's S3 client does not learn of.
+    """
+    found = _find_bucket(home, job, nodes, "pod")
+    if found is None:
+        return ()
+    binding, ref = found
+    if binding.ca:
+        raise InputError(
+            _OPTION,
+            f"{binding.name} has a CA of its own, which the S3 client of Ray Train (pyarrow) does not know",
+            "Bind the store by an address whose certificate the image trusts, or keep checkpoints on a mount",
+        )
+    place = ObjectPlace.from_ref(ref, run_id)
+    keys = credentials.read_s3_keys(binding.secret_ref, _OPTION)
+    address = f"s3://{place.bucket}/{place.prefix.removesuffix('/')}"
+    return (StoreStream("job.checkpoints", binding, keys, RAY_STORAGE, address),)
+
+
+def _find_bucket(home: StateHome, job: Job, nodes: t.Sequence[str], vantage: Vantage) -> tuple[Binding, str] | None:
+    """Return the binding and ``BUCKET/PREFIX`` that a job's checkpoints go to."""
     name = job.checkpoints.binding
     if name is None:
         return None
@@ -131,7 +163,7 @@ def open_bound(
     if "write" not in binding.access_modes:
         raise InputError(_OPTION, f"the binding '{name}' is read-only (access_modes)", "Bind one that may be written")
     require_reachable(binding, nodes, vantage, _OPTION)
-    return BoundCheckpoints(job, run_id, binding, credentials.open_signer(binding, _OPTION), resource.ref)
+    return binding, resource.ref
 
 
 def restore(

@@ -17,10 +17,9 @@ import typing as t
 
 from ....module_utils._model.binding import Binding, Vantage, require_reachable, require_resource
 from ....module_utils._model.dataset_objects import DatasetFiles, DatasetObject, build_files
-from ....module_utils._model.errors import InputError, MusterError
+from ....module_utils._model.errors import MusterError
 from ....module_utils._model.job import Dataset, Job
 from ....module_utils._node import dataset_digests
-from ....module_utils._secrets.scrubber import remember
 from ..._hosts import agent_package
 from ..._hosts.node_client import NodeClient, most_telling_error, on_each_node
 from ..._launch.environment import dataset_variable
@@ -28,6 +27,7 @@ from ..._services.s3_addresses import ObjectPlace, S3Keys, S3Signer
 from ..shared import bindings, credentials
 from ..shared.progress import Progress
 from ..shared.state_dir import StateHome
+from .store_stream import StoreStream, require_one_store
 
 _EXPIRES_S: t.Final = 3600
 # Addresses of one request: together about 700 KB.
@@ -93,37 +93,17 @@ def open_bound(
         place = ObjectPlace.from_ref(resource.ref, (dataset.prefix or "").strip("/"))
         keys = credentials.read_s3_keys(binding.secret_ref, option)
         found.append(BoundDataset(dataset, binding, keys, S3Signer(binding, keys), place))
-    streamed = [item for item in found if item.dataset.mode == "stream"]
-    other = next((item for item in streamed if item.binding.name != streamed[0].binding.name), None)
-    if other is not None:
-        raise InputError(
-            f"{other.option}.binding",
-            f"a job streams from one store, and '{streamed[0].dataset.name}' is in {streamed[0].binding.name}",
-            "Stage one of them: AWS_ENDPOINT_URL and the credentials are one set of variables",
-        )
+    require_one_store(streams(found))
     return tuple(found)
 
 
-def stream_variables(bound: t.Sequence[BoundDataset]) -> dict[str, str]:
-    """Return what programs need to read streamed datasets: their addresses, the endpoint and its credentials."""
-    streamed = [item for item in bound if item.dataset.mode == "stream"]
-    if not streamed:
-        return {}
-    binding, keys = streamed[0].binding, streamed[0].keys
-    region = binding.region or "us-east-1"
-    secrets = {"AWS_ACCESS_KEY_ID": keys.access_key.reveal(), "AWS_SECRET_ACCESS_KEY": keys.secret_key.reveal()}
-    if keys.session_token is not None:
-        secrets["AWS_SESSION_TOKEN"] = keys.session_token.reveal()
-    for value in secrets.values():
-        remember(value)
-    names = {dataset_variable(item.dataset.name): item.address for item in streamed}
-    plain = {"AWS_ENDPOINT_URL": binding.endpoint, "AWS_REGION": region, "AWS_DEFAULT_REGION": region, **binding.env}
-    return {**plain, **secrets, **names}
-
-
-def stream_ca(bound: t.Sequence[BoundDataset]) -> str | None:
-    """Return the own CA of the store that a job streams from."""
-    return next((item.binding.ca for item in bound if item.dataset.mode == "stream"), None)
+def streams(bound: t.Sequence[BoundDataset]) -> tuple[StoreStream, ...]:
+    """Return what of the datasets is streamed."""
+    return tuple(
+        StoreStream(item.option, item.binding, item.keys, dataset_variable(item.dataset.name), item.address)
+        for item in bound
+        if item.dataset.mode == "stream"
+    )
 
 
 def stage(

@@ -25,6 +25,7 @@ from ..shared.state_dir import StateHome
 from . import checkpoint_binding, dataset_binding
 from .checkpoint_binding import BoundCheckpoints
 from .dataset_binding import BoundDataset
+from .store_stream import StoreStream, find_own_ca, require_one_store, stream_variables
 
 # The key of the run's Secret, and the file in the pods.
 FILE: t.Final = "muster-store"
@@ -40,12 +41,13 @@ class PodStore:
 
     checkpoints: BoundCheckpoints | None
     datasets: tuple[BoundDataset, ...]
+    streams: tuple[StoreStream, ...]
     nodes: tuple[str, ...]
 
     @property
     def env(self) -> dict[str, str]:
         """The variables with which the program streams."""
-        return dataset_binding.stream_variables(self.datasets)
+        return stream_variables(self.streams)
 
     @property
     def needs_file(self) -> bool:
@@ -58,7 +60,7 @@ class PodStore:
         entries = [{"name": name, "file": f"{SECRETS_DIR}/{name}", "deliver": "env"} for name in hidden]
         plain = {name: value for name, value in self.env.items() if name not in hidden}
         keys = [*hidden, *([FILE] if self.needs_file else [])]
-        if dataset_binding.stream_ca(self.datasets):
+        if find_own_ca(self.streams):
             keys.append(_CA_FILE)
             plain["AWS_CA_BUNDLE"] = f"{SECRETS_DIR}/{_CA_FILE}"
         changed = {
@@ -80,7 +82,7 @@ class PodStore:
         :raises InputError: when that does not fit into a Secret.
         """
         found = {name: value.encode() for name, value in self.env.items() if name in _CREDENTIALS}
-        ca = dataset_binding.stream_ca(self.datasets)
+        ca = find_own_ca(self.streams)
         if ca:
             found[_CA_FILE] = ca.encode()
         if not self.needs_file:
@@ -144,8 +146,14 @@ def open_store(home: StateHome, job: Job, nodes: t.Sequence[str], run_id: str) -
         return None
     if not nodes:
         raise RefusedError("no node can take the job, so that nothing can be said of its object stores", "See above")
-    checkpoints = checkpoint_binding.open_bound(home, job, nodes, run_id, "pod")
-    return PodStore(checkpoints, dataset_binding.open_bound(home, job, nodes, "pod"), tuple(nodes))
+    datasets = dataset_binding.open_bound(home, job, nodes, "pod")
+    streams = dataset_binding.streams(datasets)
+    if job.engine == "rayjob":
+        # Ray Train stores checkpoints, and finds them, by itself.
+        streams = (*streams, *checkpoint_binding.open_stream(home, job, nodes, run_id))
+        require_one_store(streams)
+        return PodStore(None, datasets, streams, tuple(nodes))
+    return PodStore(checkpoint_binding.open_bound(home, job, nodes, run_id, "pod"), datasets, streams, tuple(nodes))
 
 
 def visits_for(client: Client, job: Job, namespace: str, pulls: tuple[str, ...]) -> PodVisits:

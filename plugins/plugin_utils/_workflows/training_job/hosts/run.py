@@ -30,6 +30,7 @@ from ..job_secrets import leases as secret_leases
 from ..job_secrets import values as secrets
 from ..outcome import build_result, record_cancelled
 from ..requested import RequestedRun, open_run
+from ..store_stream import stream_variables
 from . import addresses, lease_guard
 from . import plan as hosts_plan
 from .environments import ensure_environments
@@ -70,7 +71,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             plan = dataclasses.replace(_build_plan(asked, found), bound=bound, datasets=datasets)
             _check_cut(plan, drilling)
             with secret_leases.hold(request, home, asked.run_id, resolved) as full:
-                streamed = dataset_binding.stream_variables(datasets)
+                streamed = stream_variables(dataset_binding.streams(datasets))
                 return start_or_join(request, home, plan, before, ({**streamed, **full.env}, full.files), drilling)
 
 

@@ -28,6 +28,7 @@ from .. import checkpoint_binding, dataset_binding, fabric_file
 from ..announce import announce
 from ..changes import describe_changes
 from ..outcome import build_result
+from ..store_stream import find_own_ca
 from . import lease_guard
 from . import plan as hosts_plan
 from .state import AGENTS_FILE, HostsPlan, build_owner_mark, has_unrecorded_end, is_alive, is_part_over, is_running
@@ -268,7 +269,7 @@ def _build_members(
 
         files = {**files, **mpi_keys.generate_files(home.run_folder(plan.run_id), nodes, context)}
     made = hosts_plan.build_members(plan.job, plan.remotes, nodes, launched, context, plan.reports, (env, files))
-    ca = dataset_binding.stream_ca(plan.datasets)
+    ca = find_own_ca(dataset_binding.streams(plan.datasets))
     if ca is not None:
         made = [_add_stream_ca(member, ca) for member in made]
     if plan.bound is None:

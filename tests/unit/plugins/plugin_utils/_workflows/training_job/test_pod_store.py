@@ -150,10 +150,60 @@ def engine_job(launcher: str, **values: t.Any) -> Job:
     return job(**{**about, **program, **values})
 
 
-def test_ray_says_why_it_cannot_continue_from_one_stored_checkpoint_and_what_can_be_done() -> None:
-    with pytest.raises(InputError, match="is not supported by the engine rayjob: Ray Train stores") as caught:
-        engine_job("ray", checkpoints={"binding": "store"})
-    assert "RunConfig(storage_path=" in str(caught.value.fix)
+def ray_groups(plan: KubePlan) -> list[dict[str, t.Any]]:
+    """Return the pods of a Ray cluster: the head's and the workers'."""
+    built: t.Any = rayjob.build(plan)[-1]
+    cluster = built["spec"]["rayClusterSpec"]
+    assert SECRET not in json.dumps(built)
+    return [group["template"]["spec"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
+
+
+@pytest.mark.parametrize("resume", ["never", "required"])
+def test_ray_train_looks_for_its_checkpoints_by_itself(resume: str) -> None:
+    with pytest.raises(InputError, match=f"{resume} is not possible with checkpoints.binding and the engine") as caught:
+        engine_job("ray", checkpoints={"binding": "store", "resume": resume})
+    assert caught.value.option == "job.checkpoints.resume" and "another muster_run_id" in str(caught.value.fix)
+
+
+def test_ray_train_stores_checkpoints_in_the_bucket_by_itself(home: StateHome) -> None:
+    """No signed addresses: its storage path is in the bucket, and all its processes have what reaches it."""
+    wanted = engine_job("ray", checkpoints={"binding": "store"}, mounts=[])
+    store = pod_store.open_store(home, wanted, ["n1"], "r")
+    assert store is not None and store.checkpoints is None and not store.needs_file
+    pods = registry.pods(wanted, RunContext("r", 29500, 1, None))
+    program = dict.fromkeys(PROGRAM_FILES, "")
+    plan = store.complete(dataclasses.replace(plan_of(wanted), pods=pods, program=program))
+    assert plan.pods["driver"].env["MUSTER_RAY_STORAGE_PATH"] == "s3://bucket/r"
+    assert plan.pods["driver"].store is None and plan.secret
+    for pod in ray_groups(plan):
+        found = {item["name"]: item for item in pod["containers"][0]["env"]}
+        assert found["MUSTER_RAY_STORAGE_PATH"]["value"] == "s3://bucket/r" and found["AWS_ENDPOINT_URL"]["value"]
+        assert found["AWS_SECRET_ACCESS_KEY"]["valueFrom"]["secretKeyRef"]["name"] == plan.secret
+        assert len(found) == len(pod["containers"][0]["env"])
+    visits: t.Any = Visits()
+    assert set(store.values(visits, Said())) == {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
+
+
+def test_ray_train_does_not_learn_of_a_stores_own_ca(home: StateHome) -> None:
+    ca = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    bindings.write_binding(home, dataclasses.replace(bindings.load_binding(home, "store", "o"), ca=ca))
+    with pytest.raises(InputError, match="store has a CA of its own, which the S3 client of Ray Train"):
+        pod_store.open_store(home, engine_job("ray", checkpoints={"binding": "store"}), ["n1"], "r")
+
+
+def test_ray_train_stores_where_its_data_is_streamed_from(home: StateHome) -> None:
+    """One set of variables names one store."""
+    other = dataclasses.replace(bindings.load_binding(home, "store", "o"), name="other")
+    bindings.write_binding(home, other)
+    video = {"name": "video", "prefix": "video", "mode": "stream"}
+    with pytest.raises(InputError, match="a job streams from one store, and job.datasets.video is in other") as caught:
+        wanted = engine_job("ray", datasets=[{**video, "binding": "other"}], checkpoints={"binding": "store"})
+        pod_store.open_store(home, wanted, ["n1"], "r")
+    assert caught.value.option == "job.checkpoints.binding"
+    same = engine_job("ray", datasets=[{**video, "binding": "store"}], checkpoints={"binding": "store"})
+    found = pod_store.open_store(home, same, ["n1"], "r")
+    assert found is not None and found.env["MUSTER_DATASET_VIDEO"] == "s3://bucket/video"
+    assert found.env["MUSTER_RAY_STORAGE_PATH"] == "s3://bucket/r"
 
 
 def test_an_mpi_job_stores_checkpoints_when_its_launcher_is_not_started_again(home: StateHome) -> None:
@@ -182,11 +232,8 @@ def test_ray_streams_with_the_credentials_of_the_runs_secret(home: StateHome) ->
     plan = plan_of(wanted)
     program = dict.fromkeys(PROGRAM_FILES, "")
     plan = store.complete(dataclasses.replace(plan, pods={"driver": plan.pods["node"]}, program=program))
-    built: t.Any = rayjob.build(plan)[-1]
-    assert SECRET not in json.dumps(built)
-    groups = [built["spec"]["rayClusterSpec"]["headGroupSpec"], *built["spec"]["rayClusterSpec"]["workerGroupSpecs"]]
-    for group in groups:
-        (main,) = group["template"]["spec"]["containers"]
+    for pod in ray_groups(plan):
+        (main,) = pod["containers"]
         found = {item["name"]: item for item in main["env"]}
         assert found["AWS_ENDPOINT_URL"]["value"] and found["MUSTER_DATASET_VIDEO"]["value"] == "s3://bucket/video"
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -210,9 +257,7 @@ def test_init_containers_of_a_ray_job_have_the_addresses(home: StateHome) -> Non
     plan = plan_of(wanted)
     program = dict.fromkeys(PROGRAM_FILES, "")
     plan = store.complete(dataclasses.replace(plan, pods={"driver": plan.pods["node"]}, program=program))
-    built: t.Any = rayjob.build(plan)[-1]
-    groups = [built["spec"]["rayClusterSpec"]["headGroupSpec"], *built["spec"]["rayClusterSpec"]["workerGroupSpecs"]]
-    for group in groups:
-        (init,) = group["template"]["spec"]["initContainers"]
+    for pod in ray_groups(plan):
+        (init,) = pod["initContainers"]
         assert "/muster/secrets" in {item["mountPath"] for item in init["volumeMounts"]}
-        assert pod_store.FILE in json.dumps(group["template"]["spec"]["volumes"])
+        assert pod_store.FILE in json.dumps(pod["volumes"])
