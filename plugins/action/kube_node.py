@@ -21,6 +21,7 @@ class ActionModule(WorkflowAction):
         "names": {"type": "list", "elements": "str", "required": True},
         "state": {"type": "str", "choices": ["absent", "cordoned", "schedulable", "tainted"], "default": "absent"},
         "taints": {"type": "dict", "default": {}},
+        "ignore_environment": {"type": "bool", "default": False},
         "drain_timeout_s": {"type": "int", "default": 120},
     }
 

@@ -40,6 +40,13 @@ options:
         that is not named has none.
     type: dict
     default: {}
+  ignore_environment:
+    description:
+      - With V(true), only a cluster that an option names is contacted, or the one that was brought up from the state
+        home. Without either nothing is done, whatever E(KUBECONFIG) and C(~/.kube/config) name. For machines that may
+        be part of no cluster.
+    type: bool
+    default: false
   drain_timeout_s:
     description: How many seconds pods may take to end. Time during which the API server is unreachable does not count.
     type: int

@@ -47,7 +47,7 @@ class Roles:
         program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
         local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
         server = {**local, "muster_k3s_role": "server", "team_pod_security": "privileged"}
-        hosts = {"all": {"hosts": {"localhost": server, "joins": local}}}
+        hosts = {"muster_nodes": {"hosts": {"localhost": server, "joins": local}}}
         (self.folder / "hosts.json").write_text(json.dumps(hosts))
         extra = {
             "muster_kubeconfig": str(self.api.kubeconfig),
@@ -246,10 +246,12 @@ def test_a_quota_of_what_the_nodes_have_grows_with_nodes_that_join_and_another_o
     roles: Roles, client: Client, two_nodes: None
 ) -> None:
     apply(client, json.loads(gzip.decompress(DEFINITIONS.read_bytes())))
-    step = "Look whether the quota of the team's queue is what the nodes have"
+    step = "Add what the new nodes have to the quota of the team's queue"
     joined = ("muster.training.join", "--start-at-task", step)
+    left = ("muster.training.remove_nodes", "--start-at-task", "Take what these nodes had off it")
     team: Dict = {"muster_team": "growers", "muster_node_hosts": "localhost"}
     new: Dict = {**team, "muster_join_hosts": "joins", "__join_cluster": {"server": "localhost"}}
+    gone: Dict = {**team, "muster_remove_nodes": "joins"}
     own: Dict = {"muster_team_quota": {"cpu": 3, "memory": "1Gi"}}
     try:
         roles.run("muster.training.cluster_jobs", **team)
@@ -264,6 +266,10 @@ def test_a_quota_of_what_the_nodes_have_grows_with_nodes_that_join_and_another_o
         found = t.cast(Dict, client.get("v1/Namespace", "growers"))["metadata"]["labels"]
         assert found["pod-security.kubernetes.io/enforce"] == "privileged"
         assert changed(roles.run(*joined, **new)) == 0
+        # The same when they leave again.
+        client.delete("Node", "claim-3")
+        assert changed(roles.run(*left, **gone)) == 1
+        assert quota_of(client, "growers") == {"cpu": "4000m", "memory": "8192Mi"}
         # A quota that somebody has chosen is no longer one of the nodes.
         roles.run("muster.training.cluster_jobs", **team, **own)
         assert quota_of(client, "growers") == own["muster_team_quota"]

@@ -9,6 +9,7 @@ There are no kubelets here: the test confirms the end of pods as a kubelet would
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -193,8 +194,13 @@ PLAY = """
 """
 
 
-def leave_by_role(folder: pathlib.Path, rented: str, owned: str, kubeconfig: str) -> subprocess.CompletedProcess[str]:
-    """Run the role's tasks for a rented and an owned node that cannot be reached, as those that go often cannot."""
+def leave_by_role(
+    folder: pathlib.Path, rented: str, owned: str, environment: str = "", **values: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the role's tasks for a rented and an owned node that cannot be reached, as those that go often cannot.
+
+    :param environment: the kubeconfig that kubectl would find.
+    """
     hosts = {
         name: {"muster_node": {"name": name, "ownership": kind}}
         for name, kind in ((rented, "rented"), (owned, "owned"))
@@ -202,28 +208,43 @@ def leave_by_role(folder: pathlib.Path, rented: str, owned: str, kubeconfig: str
     (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
     (folder / "play.yml").write_text(PLAY)
     program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
-    extra = json.dumps({"muster_kubeconfig": kubeconfig})
+    extra = json.dumps({"muster_state": {"path": str(folder / "state")}, **values})
     argv = [program, "-i", str(folder / "hosts.json"), str(folder / "play.yml"), "-e", extra]
-    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120, cwd=folder)
+    env = {**os.environ, "KUBECONFIG": environment}
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120, cwd=folder, env=env)
 
 
-def test_rented_nodes_leave_and_owned_ones_stay(
-    api: ApiServer, client: Client, world: tuple[str, str], tmp_path: pathlib.Path
+@pytest.mark.parametrize("named", [True, False], ids=["that is named", "of the state home"])
+def test_rented_nodes_leave_the_cluster_and_owned_ones_stay(
+    api: ApiServer, client: Client, world: tuple[str, str], tmp_path: pathlib.Path, named: bool
 ) -> None:
     name = world[1]
     owned = f"{name}-owned"
     node(client, owned)
+    if not named:
+        home = tmp_path / "state" / "default"
+        home.mkdir(parents=True)
+        (home / "kubeconfig").write_text(api.kubeconfig.read_text())
     with Kubelet(api, [name, owned]):
-        done = leave_by_role(tmp_path, name, owned, str(api.kubeconfig))
+        done = leave_by_role(tmp_path, name, owned, **({"muster_kubeconfig": str(api.kubeconfig)} if named else {}))
     assert done.returncode == 0, done.stdout
     assert client.get("v1/Node", name) is None and client.get("v1/Node", owned) is not None
     assert client.delete("v1/Node", owned)
+
+
+def test_the_cluster_of_somebodys_environment_is_not_touched(
+    api: ApiServer, client: Client, world: tuple[str, str], tmp_path: pathlib.Path
+) -> None:
+    """Machines that are in no cluster may have the name of a node of another one."""
+    done = leave_by_role(tmp_path, world[1], "b", environment=str(api.kubeconfig))
+    assert done.returncode == 0 and "the machines end" in done.stdout, done.stdout
+    assert client.get("v1/Node", world[1]) is not None
 
 
 def test_a_cluster_that_is_away_keeps_no_machine_alive(api: ApiServer, tmp_path: pathlib.Path) -> None:
     text = api.kubeconfig.read_text().replace(str(api.port), "1")
     away = tmp_path / "away"
     away.write_text(text)
-    done = leave_by_role(tmp_path, "a", "b", str(away))
+    done = leave_by_role(tmp_path, "a", "b", muster_kubeconfig=str(away))
     assert done.returncode == 0, done.stdout
     assert "the machines end" in done.stdout and "refused" in done.stdout

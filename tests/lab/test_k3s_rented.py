@@ -121,9 +121,13 @@ def test_a_gang_grows_onto_a_rented_machine_and_onto_its_replacement(world: Rent
     begun = [(line["resumed_from_step"], line["world_size"]) for line in world.read_steps() if "world_size" in line]
     assert begun[0] == (0, 1) and begun[-1][1] == 2 and begun[-1][0] >= reached, begun
 
-    # All that was rented is gone, with proof; the owned machine is as it was.
-    gone = world.rent.play("teardown", **world.home)
+    # All that was rented is gone, with proof, and has left the cluster; the owned machine is as it was.
+    one = world.read_processors(SERVER)
+    assert one and world.read_quota() == 2 * one
+    gone = operator.play("teardown")
     assert gone.code == 0 and world.rent.alive == 0, gone.output
+    assert [node["metadata"]["name"] for node in operator.items("nodes")] == [SERVER], gone.output
+    assert world.read_quota() == one, gone.output
     proof = json.loads((operator.state / "teardown.json").read_text())
     assert proof["residual_usd_per_hour"] == 0 and all(len(item["absent_at"]) == 2 for item in proof["leases"])
     operator.plain["muster_rented"]["hosts"] = {}

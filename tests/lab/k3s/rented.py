@@ -10,10 +10,12 @@ watched for minutes.
 from __future__ import annotations
 
 import contextlib
+import decimal
 import json
 import pathlib
 import typing as t
 
+from ansible_collections.muster.training.plugins.module_utils._model.quantity import parse_quantity
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_store import read_ledger
 from ansible_collections.muster.training.tests.e2e.rent_world import RentWorld
 from ansible_collections.muster.training.tests.fakes.runpod import FakeRunpod
@@ -142,6 +144,18 @@ class RentedWorld:
             for condition in node["status"]["conditions"]
             if (condition["type"], condition["status"]) == ("Ready", "True")
         }
+
+    def read_processors(self, name: str) -> decimal.Decimal | None:
+        """Return the processors that pods can request of a Node."""
+        (node,) = [node for node in self.operator.items("nodes") if node["metadata"]["name"] == name]
+        return parse_quantity(node["status"]["allocatable"]["cpu"])
+
+    def read_quota(self) -> decimal.Decimal | None:
+        """Return the processors in the quota of the team's queue."""
+        (queue,) = self.operator.items("clusterqueues.kueue.x-k8s.io")
+        (flavor,) = queue["spec"]["resourceGroups"][0]["flavors"]
+        (row,) = [row for row in flavor["resources"] if row["name"] == "cpu"]
+        return parse_quantity(str(row["nominalQuota"]))
 
     def read_steps(self) -> list[dict[str, t.Any]]:
         """Return what rank 0 has said so far."""

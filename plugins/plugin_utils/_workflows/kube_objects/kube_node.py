@@ -30,6 +30,8 @@ def run(
     options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Callable[[str], None]
 ) -> dict[str, object]:
     """Return the result of ``kube_node``."""
+    if options.get("ignore_environment") and not any(options.get(name) for name in ("kubeconfig", "context", "host")):
+        return {"changed": False, "nodes": [], "requests": 0}
     client = open_client(options, base, tell)
     names = list(dict.fromkeys(str(name) for name in options["names"]))
     if not options.get("cluster_id"):
