@@ -152,7 +152,7 @@ HOLDERS: t.Final = {
     "plugin_utils/_workflows/services/deploy_host.py": _HOST,
     "plugin_utils/_workflows/shared/deployed.py": _HOST,
     "plugin_utils/_workflows/tailscale.py": _TAILNET,
-    "plugin_utils/_workflows/training_job/dataset_binding.py": "tests/e2e/test_datasets.py",
+    "plugin_utils/_workflows/training_job/object_stores/store_stream.py": "tests/e2e/test_datasets.py",
     "plugin_utils/_workflows/training_job/job_secrets/values.py": _SOURCES,
 }
 

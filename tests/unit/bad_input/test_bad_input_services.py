@@ -76,7 +76,7 @@ ITEMS: t.Final = {
     "test_objects_that_are_no_longer_what_was_listed_are_named",
     "5 GiB object": f"{_HERE}::test_an_object_of_five_gib_continues_at_its_end",
     "100,000 small objects": f"{_HERE}::test_a_hundred_thousand_objects_cost_little_beside_their_transfer",
-    "100,000 small objects in pods": f"{_WORKFLOWS}/training_job/test_pod_store.py::"
+    "100,000 small objects in pods": f"{_WORKFLOWS}/training_job/object_stores/test_pod_store.py::"
     "test_more_than_a_secret_holds_is_refused",
     "names with spaces and unicode": "tests/e2e/test_datasets.py::test_a_dataset_is_staged_once_a_node_with_its_names",
     "names with ..": "tests/unit/plugins/module_utils/_model/test_dataset_objects.py::"

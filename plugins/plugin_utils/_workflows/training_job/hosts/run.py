@@ -24,13 +24,14 @@ from ...._hosts import agent_package, gang
 from ...._hosts.node_client import NodeClient, find_answering, most_telling_error, on_each_node
 from ...shared.request import Result, RunRequest
 from ...shared.state_dir import StateHome
-from .. import checkpoint_binding, dataset_binding, fabric_file
+from .. import fabric_file
 from ..changes import describe_changes
 from ..job_secrets import leases as secret_leases
 from ..job_secrets import values as secrets
+from ..object_stores import checkpoint_binding, dataset_binding
+from ..object_stores.store_stream import stream_variables
 from ..outcome import build_result, record_cancelled
 from ..requested import RequestedRun, open_run
-from ..store_stream import stream_variables
 from . import addresses, lease_guard
 from . import plan as hosts_plan
 from .environments import ensure_environments

@@ -24,11 +24,12 @@ from ...shared import run_record
 from ...shared.progress import Progress, say_if_killed
 from ...shared.request import Result, RunRequest
 from ...shared.state_dir import StateHome
-from .. import checkpoint_binding, dataset_binding, fabric_file
+from .. import fabric_file
 from ..announce import announce
 from ..changes import describe_changes
+from ..object_stores import checkpoint_binding, dataset_binding
+from ..object_stores.store_stream import find_own_ca
 from ..outcome import build_result
-from ..store_stream import find_own_ca
 from . import lease_guard
 from . import plan as hosts_plan
 from .state import AGENTS_FILE, HostsPlan, build_owner_mark, has_unrecorded_end, is_alive, is_part_over, is_running

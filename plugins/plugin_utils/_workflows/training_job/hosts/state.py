@@ -19,8 +19,8 @@ from ...._hosts.node_client import NodeClient
 from ...shared.request import Dict, RunRequest
 from ...shared.state_dir import StateHome
 from .. import source as code_source
-from ..checkpoint_binding import BoundCheckpoints
-from ..dataset_binding import BoundDataset
+from ..object_stores.checkpoint_binding import BoundCheckpoints
+from ..object_stores.dataset_binding import BoundDataset
 from . import plan as hosts_plan
 
 # Of the cluster's folder: where each host's agent was when it was last asked.

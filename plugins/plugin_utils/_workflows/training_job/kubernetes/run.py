@@ -28,7 +28,7 @@ from ...shared import cluster_identity, kube_connection, run_record
 from ...shared.progress import say_if_killed
 from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome
-from .. import fabric_file, pod_store
+from .. import fabric_file
 from .. import source as code_source
 from ..announce import announce
 from ..explain import explain_end
@@ -36,6 +36,8 @@ from ..follower import Follower, RunOutcome
 from ..job_secrets import external_secrets
 from ..job_secrets import leases as secret_leases
 from ..job_secrets import values as secrets
+from ..object_stores import pod_store
+from ..object_stores.pod_store import PodStore
 from ..outcome import (
     add_drill,
     add_problem,
@@ -44,7 +46,6 @@ from ..outcome import (
     check_attendance,
     record_end,
 )
-from ..pod_store import PodStore
 from ..requested import RequestedRun, open_run
 from ..software import add_software
 from ..transport import TransportWatch

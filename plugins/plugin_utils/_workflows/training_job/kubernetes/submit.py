@@ -36,10 +36,11 @@ from ...._kube.objects.secrets import build_secret
 from ...shared import run_record
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
-from .. import changes, pod_store
+from .. import changes
 from .. import source as code_source
 from ..job_secrets import external_secrets
 from ..job_secrets import values as secrets
+from ..object_stores import pod_store
 from . import network_preflight
 from . import plan as kubernetes_plan
 from .delete import delete_secret

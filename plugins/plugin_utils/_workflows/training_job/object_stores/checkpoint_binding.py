@@ -13,17 +13,17 @@ import json
 import time
 import typing as t
 
-from ....module_utils._model import job_checkpoints
-from ....module_utils._model.binding import Binding, Vantage, require_reachable, require_resource
-from ....module_utils._model.errors import InputError, MusterError, RefusedError
-from ....module_utils._model.job import Job
-from ....module_utils._node.checkpoint_choice import CheckpointChoice, NodeCheckpoints, choose_checkpoints
-from ..._hosts.node_client import NodeClient, most_telling_error, on_each_node
-from ..._launch.ray import STORAGE as RAY_STORAGE
-from ..._services.s3_addresses import LONGEST_S, ObjectPlace, S3Signer
-from ..shared import bindings, credentials
-from ..shared.progress import Progress
-from ..shared.state_dir import StateHome
+from .....module_utils._model import job_checkpoints
+from .....module_utils._model.binding import Binding, Vantage, require_reachable, require_resource
+from .....module_utils._model.errors import InputError, MusterError, RefusedError
+from .....module_utils._model.job import Job
+from .....module_utils._node.checkpoint_choice import CheckpointChoice, NodeCheckpoints, choose_checkpoints
+from ...._hosts.node_client import NodeClient, most_telling_error, on_each_node
+from ...._launch.ray import STORAGE as RAY_STORAGE
+from ...._services.s3_addresses import LONGEST_S, ObjectPlace, S3Signer
+from ...shared import bindings, credentials
+from ...shared.progress import Progress
+from ...shared.state_dir import StateHome
 from .store_stream import StoreStream
 
 ADDRESSES_FILE = "checkpoints.json"

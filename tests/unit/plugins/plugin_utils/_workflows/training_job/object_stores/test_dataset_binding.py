@@ -17,7 +17,9 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import bind
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import dataset_binding
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.object_stores import (
+    dataset_binding,
+)
 from ansible_collections.muster.training.tests.fakes import object_store, s3_signer
 from ansible_collections.muster.training.tests.support.run_world import RunWorld
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ....module_utils._model.binding import Binding
-from ....module_utils._model.errors import InputError
-from ..._services.s3_addresses import S3Keys
+from .....module_utils._model.binding import Binding
+from .....module_utils._model.errors import InputError
+from ...._services.s3_addresses import S3Keys
 
 
 @dataclasses.dataclass(frozen=True)
 class StoreStream:
-    """What of a job is streamed: the option that says so, the store, and the variable that has ``address``."""
+    """A part of a job that is streamed: the option that says so, its store, and the variable that has ``address``."""
 
     option: str
     binding: Binding

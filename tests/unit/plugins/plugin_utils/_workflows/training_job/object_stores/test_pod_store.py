@@ -24,7 +24,10 @@ from ansible_collections.muster.training.plugins.plugin_utils._launch import reg
 from ansible_collections.muster.training.plugins.plugin_utils._launch.base import RunContext
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import bindings
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import dataset_binding, pod_store
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.object_stores import (
+    dataset_binding,
+    pod_store,
+)
 from ansible_collections.muster.training.tests.fakes import object_store, s3_signer
 from ansible_collections.muster.training.tests.support.run_world import Said
 

@@ -18,7 +18,9 @@ from ansible_collections.muster.training.plugins.module_utils._model.job import 
 from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_store
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import bind
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import checkpoint_binding
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.object_stores import (
+    checkpoint_binding,
+)
 from ansible_collections.muster.training.tests.fakes import object_store, s3_signer
 from ansible_collections.muster.training.tests.support.run_world import RunWorld
 

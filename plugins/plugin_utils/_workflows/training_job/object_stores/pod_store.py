@@ -13,15 +13,15 @@ import gzip
 import json
 import typing as t
 
-from ....module_utils._model.errors import InputError, RefusedError
-from ....module_utils._model.job import Job
-from ....module_utils._model.pod_spec import SECRETS_DIR
-from ..._kube.api.client import Client
-from ..._kube.jobs.mpijob import LAUNCHER
-from ..._kube.jobs.spec import KubePlan, object_name, secret_name
-from ..shared.pod_visits import PodVisits
-from ..shared.progress import Progress
-from ..shared.state_dir import StateHome
+from .....module_utils._model.errors import InputError, RefusedError
+from .....module_utils._model.job import Job
+from .....module_utils._model.pod_spec import SECRETS_DIR
+from ...._kube.api.client import Client
+from ...._kube.jobs.mpijob import LAUNCHER
+from ...._kube.jobs.spec import KubePlan, object_name, secret_name
+from ...shared.pod_visits import PodVisits
+from ...shared.progress import Progress
+from ...shared.state_dir import StateHome
 from . import checkpoint_binding, dataset_binding
 from .checkpoint_binding import BoundCheckpoints
 from .dataset_binding import BoundDataset

@@ -15,18 +15,18 @@ import threading
 import time
 import typing as t
 
-from ....module_utils._model.binding import Binding, Vantage, require_reachable, require_resource
-from ....module_utils._model.dataset_objects import DatasetFiles, DatasetObject, build_files
-from ....module_utils._model.errors import MusterError
-from ....module_utils._model.job import Dataset, Job
-from ....module_utils._node import dataset_digests
-from ..._hosts import agent_package
-from ..._hosts.node_client import NodeClient, most_telling_error, on_each_node
-from ..._launch.environment import dataset_variable
-from ..._services.s3_addresses import ObjectPlace, S3Keys, S3Signer
-from ..shared import bindings, credentials
-from ..shared.progress import Progress
-from ..shared.state_dir import StateHome
+from .....module_utils._model.binding import Binding, Vantage, require_reachable, require_resource
+from .....module_utils._model.dataset_objects import DatasetFiles, DatasetObject, build_files
+from .....module_utils._model.errors import MusterError
+from .....module_utils._model.job import Dataset, Job
+from .....module_utils._node import dataset_digests
+from ...._hosts import agent_package
+from ...._hosts.node_client import NodeClient, most_telling_error, on_each_node
+from ...._launch.environment import dataset_variable
+from ...._services.s3_addresses import ObjectPlace, S3Keys, S3Signer
+from ...shared import bindings, credentials
+from ...shared.progress import Progress
+from ...shared.state_dir import StateHome
 from .store_stream import StoreStream, require_one_store
 
 _EXPIRES_S: t.Final = 3600

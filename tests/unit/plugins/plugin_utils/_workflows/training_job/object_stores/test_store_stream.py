@@ -13,7 +13,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.binding imp
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
 from ansible_collections.muster.training.plugins.plugin_utils._services.s3_addresses import S3Keys
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import store_stream
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.object_stores import store_stream
 
 
 def stream(name: str, store: str = "store", token: str | None = None, **binding: t.Any) -> store_stream.StoreStream:
