@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import typing as t
+import urllib.parse
 
 import pytest
 import yaml
@@ -26,46 +27,100 @@ TOKEN = "token-canary-5c11"
 Sent = list[tuple[str, dict[str, t.Any]]]
 
 
+class Awx(http.server.BaseHTTPRequestHandler):
+    """Answers as the API of AWX: a filter by name, 201 with the object, the survey below the template."""
+
+    objects: t.ClassVar[dict[str, list[dict[str, t.Any]]]] = {}
+    surveys: t.ClassVar[dict[str, dict[str, t.Any]]] = {}
+    written: t.ClassVar[Sent] = []
+
+    def do_GET(self) -> None:
+        place = urllib.parse.urlsplit(self.path)
+        if "survey_spec" in place.path:
+            self.answer(200, self.surveys.get(place.path, {}))
+            return
+        (name,) = urllib.parse.parse_qs(place.query)["name"]
+        found = [item for item in self.objects.get(place.path, []) if item["name"] == name]
+        self.answer(200, {"count": len(found), "results": found})
+
+    def do_POST(self) -> None:
+        body = self.read()
+        if "survey_spec" in self.path:
+            self.surveys[self.path] = body
+            self.answer(200, {})
+            return
+        made = {"id": 10 + len(self.written), "created": "2026-11-01T00:00:00Z", **body}
+        self.objects.setdefault(self.path, []).append(made)
+        self.answer(201, made)
+
+    def do_PATCH(self) -> None:
+        folder, _slash, ident = self.path.strip("/").rpartition("/")
+        (found,) = [item for item in self.objects[f"/{folder}/"] if item["id"] == int(ident)]
+        found |= self.read()
+        self.answer(200, found)
+
+    def read(self) -> dict[str, t.Any]:
+        body: dict[str, t.Any] = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.written.append((f"{self.command} {self.path}", body))
+        return body
+
+    def answer(self, status: int, value: t.Any) -> None:
+        assert self.headers["Authorization"] == f"Bearer {TOKEN}"
+        data = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: t.Any) -> None:
+        """Say nothing."""
+
+
 @pytest.fixture(scope="module")
-def sent(tmp_path_factory: pytest.TempPathFactory) -> Sent:
-    """What the playbook asks of AWX, as (path, body)."""
-    asked: Sent = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            assert self.headers["Authorization"] == f"Bearer {TOKEN}"
-            asked.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
-            answer = b"{}" if "survey" in self.path else json.dumps({"id": 10 + len(asked)}).encode()
-            self.send_response(200 if "survey" in self.path else 201)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, format: str, *args: t.Any) -> None:
-            """Say nothing."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+def address() -> t.Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Awx) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        words = {"awx_url": f"http://127.0.0.1:{server.server_port}", "awx_organization": 1, "awx_inventory": 2}
-        words |= {"awx_project": 6, "awx_image": "registry.example.com/muster-ee:1"}
-        program = os.fspath(pathlib.Path(sys.executable).parent / "ansible-playbook")
-        argv = [program, "-i", "localhost,", "-c", "local", str(FOLDER / "setup.yml"), "-e", json.dumps(words)]
-        home = tmp_path_factory.mktemp("home")
-        environment = {**os.environ, "AWX_TOKEN": TOKEN, "HOME": str(home), "ANSIBLE_HOME": str(home)}
-        environment |= {"ANSIBLE_PYTHON_INTERPRETER": sys.executable}
-        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+def set_up(address: str, home: pathlib.Path, *more: str, **changes: t.Any) -> Sent:
+    """Run the playbook; return what it asks AWX to write, as (method and path, body)."""
+    words = {"awx_url": address, "awx_organization": 1, "awx_inventory": 2}
+    words |= {"awx_project": 6, "awx_image": "registry.example.com/muster-ee:1", **changes}
+    program = os.fspath(pathlib.Path(sys.executable).parent / "ansible-playbook")
+    argv = [program, "-i", "localhost,", "-c", "local", str(FOLDER / "setup.yml"), "-e", json.dumps(words), *more]
+    environment = {**os.environ, "AWX_TOKEN": TOKEN, "HOME": str(home), "ANSIBLE_HOME": str(home)}
+    environment |= {"ANSIBLE_PYTHON_INTERPRETER": sys.executable}
+    before = len(Awx.written)
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0 and TOKEN not in done.stdout, done.stdout + done.stderr
-    return asked
+    return Awx.written[before:]
+
+
+@pytest.fixture(scope="module")
+def sent(address: str, tmp_path_factory: pytest.TempPathFactory) -> Sent:
+    """What the first run asks AWX to write."""
+    return set_up(address, tmp_path_factory.mktemp("home"))
 
 
 def test_all_is_made_in_the_order_in_which_one_names_the_other(sent: Sent) -> None:
-    paths = [path.removeprefix("/api/v2/") for path, _body in sent]
-    types = ["credential_types/"] * 3
-    assert paths == ["execution_environments/", *types, "job_templates/", "job_templates/15/survey_spec/"]
-    template = sent[4][1]
-    assert (template["execution_environment"], template["inventory"], template["project"]) == (11, 2, 6)
+    paths = [path.replace("/api/v2/", "") for path, _body in sent]
+    types = ["POST credential_types/"] * 3
+    template = ["POST job_templates/", "POST job_templates/15/survey_spec/"]
+    assert paths == ["POST execution_environments/", *types, *template]
+    body = sent[4][1]
+    assert (body["execution_environment"], body["inventory"], body["project"]) == (11, 2, 6)
+
+
+def test_a_second_run_writes_what_differs(sent: Sent, address: str, tmp_path: pathlib.Path) -> None:
+    assert set_up(address, tmp_path) == []
+    newer = "registry.example.com/muster-ee:2"
+    changes = [("PATCH /api/v2/execution_environments/11/", {"image": newer})]
+    assert set_up(address, tmp_path, "--check", awx_image=newer) == []
+    assert set_up(address, tmp_path, awx_image=newer) == changes
+    assert set_up(address, tmp_path, awx_image=newer) == []
 
 
 def test_credentials_are_variables_that_the_collection_reads(sent: Sent) -> None:
