@@ -16,7 +16,6 @@ import os
 import pathlib
 import random
 import signal
-import threading
 import time
 import typing as t
 
@@ -31,6 +30,7 @@ from ansible_collections.muster.training.tests.lab.k3s.session import (
     find_differences,
     open_operator,
 )
+from ansible_collections.muster.training.tests.lab.kube.stages import until
 from ansible_collections.muster.training.tests.support.kube_lab import NOTES
 
 ALL = os.environ.get("MUSTER_TEST_ALL") == "1"
@@ -40,6 +40,7 @@ SEED = int(os.environ.get("MUSTER_LAB_SEED") or 21)
 PART, _, PARTS = (os.environ.get("MUSTER_LAB_PART") or "1/1").partition("/")
 _CALLBACKS = pathlib.Path(boundaries.__file__).parent
 _LIMIT_S = 300
+_DARK_S = 30
 # A play that waits for a machine without power need not wait for as long as a user would let it.
 _DOOMED = {"k3s_wait_s": 40, "muster_nodes_ready_s": 40}
 
@@ -159,26 +160,23 @@ def test_power_that_is_cut_at_any_moment_leaves_nothing_that_the_same_command_do
     moments, problems, converged, made = random.Random(SEED), [], 0, 0
     while made < CUTS:
         name, after = moments.choice([SERVER, AGENT]), moments.uniform(0.5, world.seconds["cluster"])
-        began = time.monotonic()
         play = world.start("cluster", pathlib.Path(os.devnull), **_DOOMED)
-        cut = threading.Timer(max(0.0, after - (time.monotonic() - play.began)), world.operator.lab.power_off, [name])
-        cut.start()
-        ended = play.wait(_LIMIT_S)
-        if ended.seconds <= after:
+        until(lambda play=play: play.process.poll() is not None, max(0.0, after - (time.monotonic() - play.began)))
+        if play.process.poll() is not None:
             # It was quicker than the ones before, and is no bring-up that was cut.
-            cut.cancel()
-            cut.join()
-            world.seconds["cluster"] = ended.seconds
-            world.operator.lab.plug_in(name)
+            world.seconds["cluster"] = play.wait(_LIMIT_S).seconds
             assert world.remove() == []
             continue
-        cut.join()
+        world.operator.lab.power_off(name)
         made += 1
+        # One that waits for the machine has it back.
+        until(lambda play=play: play.process.poll() is not None, _DARK_S)
         world.operator.lab.plug_in(name)
+        ended = play.wait(_LIMIT_S)
         where = f"cut {made}: {name} after {after:.1f} s (the play ended with {ended.code} after {ended.seconds:.1f})"
         found = [f"{where}: {problem}" for problem in [*world.bring_up(), *world.remove()]]
         converged += not found
         problems += found
-        print(f"{where}: {len(found)} problems, {time.monotonic() - began:.0f} s")
+        print(f"{where}: {len(found)} problems, {time.monotonic() - play.began:.0f} s", flush=True)
     NOTES.append(f"power cut at {CUTS} random moments (seed {SEED}): {converged} of {CUTS} converged")
     assert problems == []
