@@ -270,6 +270,11 @@ def test_a_quota_of_what_the_nodes_have_grows_with_nodes_that_join_and_another_o
         client.delete("Node", "claim-3")
         assert changed(roles.run(*left, **gone)) == 1
         assert quota_of(client, "growers") == {"cpu": "4000m", "memory": "8192Mi"}
+        # Machines are not kept for a cluster that is away.
+        away = roles.folder / "away"
+        away.write_text(roles.api.kubeconfig.read_text().replace(str(roles.api.port), "1"))
+        output = roles.run(*left, **gone, muster_kubeconfig=str(away))
+        assert "The quota of the team's queue stays as it is" in output, output
         # A quota that somebody has chosen is no longer one of the nodes.
         roles.run("muster.training.cluster_jobs", **team, **own)
         assert quota_of(client, "growers") == own["muster_team_quota"]
