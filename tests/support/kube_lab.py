@@ -25,13 +25,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec im
 from ansible_collections.muster.training.tests.lab import host
 from ansible_collections.muster.training.tests.lab.kube import images, manifests, plan
 from ansible_collections.muster.training.tests.lab.kube.api import Api
-from ansible_collections.muster.training.tests.lab.kube.cluster import NAME, Cluster
+from ansible_collections.muster.training.tests.lab.kube.cluster import ASKED, NAME, Cluster
 from ansible_collections.muster.training.tests.lab.kube.stages import until
 from ansible_collections.muster.training.tests.lab.podman import Podman, cache_home
 
 NOTES: list[str] = []
 QUEUE = "main"
-_CLUSTER = "MUSTER_LAB_CLUSTER"
 _KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 _GONE_S = 90
 
@@ -192,7 +191,7 @@ def borrowed(components: t.Sequence[str] = ()) -> t.Iterator[KubeLab]:
 
     :raises LabError: when it cannot be had.
     """
-    name = os.environ.get(_CLUSTER) or NAME
+    name = os.environ.get(ASKED) or NAME
     cluster = Cluster(Podman(cache_home()), name, lambda line: NOTES.append(line))
     cluster.folder.parent.mkdir(parents=True, exist_ok=True)
     with (cluster.folder.parent / f"{name}.users").open("w") as users:

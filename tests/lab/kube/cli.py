@@ -14,7 +14,7 @@ from ..host import LabError, ensure_programs, missing, unmet
 from ..podman import Podman, cache_home
 from . import images, kwok, manifests, policies, torch
 from .binaries import PROGRAMS
-from .cluster import NAME, Cluster
+from .cluster import ASKED, NAME, Cluster
 
 # What a cluster gets when it is asked for.
 EXTRA = (*manifests.ON_REQUEST, policies.NAME)
@@ -24,7 +24,8 @@ COMMANDS = ("up", "down", "status", "kubeconfig", "node", "link", "control", "kw
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the commands."""
     made = argparse.ArgumentParser(prog="python -m tools.lab", description="A Kubernetes cluster on this machine.")
-    made.add_argument("--name", default=NAME, help="which cluster, where there are several (default: %(default)s)")
+    about = f"which cluster, where there are several (default: %(default)s; {ASKED} names another)"
+    made.add_argument("--name", default=os.environ.get(ASKED) or NAME, help=about)
     verbs = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
     up = verbs.add_parser("up", help="make the cluster: control plane, nodes, JobSet, Kueue, DNS, the training image")
     up.add_argument("--nodes", type=int, default=2, help="machines for work (default: %(default)s)")

@@ -27,6 +27,8 @@ from .pki import Pair
 from .stages import Say, Stages, until
 
 NAME = "lab"
+# The variable that names another one.
+ASKED = "MUSTER_LAB_CLUSTER"
 _API_S, _READY_S = 90, 120
 _KUBECTL_S = 120
 
