@@ -18,7 +18,7 @@ from .spec import CONTAINER, object_name
 
 LABEL: t.Final = "muster.training/file-reader"
 _TTL_S = 60
-# A reader that nobody deletes, such as of a controller that was killed, ends by itself.
+# The reader of a controller that was killed is not deleted: it ends by itself.
 _DEADLINE_S: t.Final = 6 * 3600
 
 
