@@ -78,7 +78,8 @@ def _reach(client: Client, name: str, space: str, job: Job) -> NodeClient:
     container = Container(space, str(pod["metadata"]["name"]), CONTAINER)
 
     def shell(command: str, data: bytes) -> tuple[int, str, str]:
-        return exec_in_pod(client, container, ["sh", "-c", command], data, _SILENCE_S)
+        # The input of an exec has no end, and the agent reads to the end of its own.
+        return exec_in_pod(client, container, ["sh", "-c", f"head -c {len(data)} | ({command})"], data, _SILENCE_S)
 
     return NodeClient(str((pod.get("spec") or {}).get("nodeName")), shell, python=job.python)
 

@@ -69,14 +69,14 @@ def test_one_pod_has_the_claim_and_its_agent_is_asked_in_it(monkeypatch: pytest.
     asked: list[t.Any] = []
 
     def answer(_client: t.Any, container: pod_exec.Container, argv: t.Sequence[str], *_: t.Any) -> tuple[int, str, str]:
-        asked.append((container, argv[:2]))
+        asked.append((container, list(argv)))
         return 0, "@@MUSTER-ANSWER@@", ""
 
     monkeypatch.setattr(pods, "exec_in_pod", answer)
     with pods.open_readers(cluster, record("gpu-1", "gpu-2"), job(), Said()) as (remote,):
         assert remote.name == "gpu-1" and len(cluster.jobs) == 1
-        remote.run("true", b"")
-    assert asked == [(("team", "reader-x", "node"), ["sh", "-c"])] and cluster.jobs == []
+        remote.run("true", b"four")
+    assert asked == [(("team", "reader-x", "node"), ["sh", "-c", "head -c 4 | (true)"])] and cluster.jobs == []
 
 
 def test_each_node_is_asked_where_its_own_disk_has_its_part() -> None:
