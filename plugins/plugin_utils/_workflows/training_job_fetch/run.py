@@ -18,7 +18,7 @@ import typing as t
 import zlib
 
 from ....module_utils._model import job_checkpoints
-from ....module_utils._model.errors import InputError, RefusedError
+from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
 from ....module_utils._node import files
@@ -96,7 +96,7 @@ def _fetch_from(
     remotes, errors = find_answering(asked)
     found, there = choose_files(place, wanted.patterns, record, remotes)
     if not found:
-        raise _build_missing_error(wanted, record, place, there, sorted(errors))
+        raise _build_missing_error(wanted, record, place, there, errors)
     due = [file for file in found if not _is_there(dest / file.target, file)]
     size = sum(file.size for file in due)
     result = {"run_id": record.run_id, "dest": str(dest), "files": sorted(file.target for file in found), "bytes": size}
@@ -136,11 +136,12 @@ def _build_missing_error(
     record: RunRecord,
     place: t.Mapping[str, t.Any],
     there: t.Sequence[str],
-    silent: t.Sequence[str],
+    errors: t.Mapping[str, MusterError],
 ) -> RefusedError:
     """Return the error for patterns that no file matches: it names what can be fetched."""
     what = ", ".join(wanted.patterns) or "a complete checkpoint"
-    missing = f"; no answer from {', '.join(silent)}" if silent else ""
+    first = next((errors[name] for name in sorted(errors)), None)
+    missing = f"; no answer from {', '.join(sorted(errors))} ({first.message})" if first is not None else ""
     problem = f"run {record.run_id}: {what} was not found in {place['folder'] or 'its folder'}{missing}"
     if not there:
         return RefusedError(problem, "No node that answers has a file there")

@@ -11,7 +11,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, NodeError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
 from ansible_collections.muster.training.plugins.module_utils._node import files, host_results
@@ -153,3 +153,13 @@ def test_a_run_in_pods_is_fetched_from_where_its_mount_is(home: StateHome, tmp_p
     assert (home.run_folder("net-1") / "files" / "step-2" / "model.pt").read_bytes() == b"weights"
     with pytest.raises(InputError, match="source: run is for runs on hosts"):
         run(home, gang, source="run", patterns=("x",))
+
+
+def test_a_node_that_does_not_answer_is_named_with_the_reason(home: StateHome, tmp_path: pathlib.Path) -> None:
+    class Silent(Node):
+        def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
+            raise NodeError(self.name, "pods/exec is forbidden")
+
+    record(home, backend="kubernetes")
+    with pytest.raises(RefusedError, match=r"no answer from a \(a: pods/exec is forbidden\)"):
+        run(home, [Silent("a", tmp_path)])
