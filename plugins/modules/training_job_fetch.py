@@ -10,15 +10,20 @@ module: training_job_fetch
 version_added: 0.1.0
 short_description: Fetch checkpoints and other files of a run to the controller
 description:
-  - Copies files of a run from its hosts to the controller, each file once. Its checksum is compared, and an interrupted
+  - Copies files of a run from its nodes to the controller, each file once. Its checksum is compared, and an interrupted
     copy continues.
+  - For a run in pods a short Job is created whose pod has the mount of the checkpoints, and is deleted afterwards; on
+    the nodes' own disks, a pod on each node of the run. Files are read in it as C(kubectl exec) would, which needs the
+    Python package C(kubernetes) on the controller. Check mode creates none, and lists no files.
   - A file that differs between the nodes, such as each node's part of a checkpoint, is written below the node's name.
 options:
   run_id:
     description: Name of the run; the default is the newest one.
     type: str
   source:
-    description: Whether O(paths) are in the run's checkpoint folder or in its own folder on the nodes.
+    description:
+      - Whether O(paths) are in the run's checkpoint folder or in its own folder on the nodes. V(run) is for runs on
+        hosts.
     type: str
     choices: [checkpoints, run]
     default: checkpoints
@@ -32,6 +37,12 @@ options:
   dest:
     description: Folder on the controller. The default is C(files) in the run's folder.
     type: path
+  kubeconfig:
+    description: The kubeconfig for runs in pods. By default as C(kubectl) finds it.
+    type: raw
+  context:
+    description: The context of O(kubeconfig). By default the one with which the run was submitted.
+    type: str
 extends_documentation_fragment:
   - muster.training._attributes
   - muster.training._attributes.full

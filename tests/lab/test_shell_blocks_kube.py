@@ -45,6 +45,7 @@ SAID = {
     ("README-2", 0): "succeeded",
     ("guide_team-1", 1): "succeeded",
     ("guide_team-1", 2): "step=",
+    ("guide_team-1", 3): "fetched ",
     ("guide_fabric-2", 0): "UNPROVEN",
     ("guide_fabric-4", 0): "2 of 2 ranks alive",
     ("guide_heal-1", 0): "changed=0",

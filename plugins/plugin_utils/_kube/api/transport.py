@@ -208,6 +208,7 @@ class ApiTransport:
         self.clock = clock
         self.patience_s = patience_s
         self.server = access.server
+        self.access = access
         self.credential = credential
         self._describe_credential = describe_credential
         self._webhook_reported_at = float("-inf")

@@ -12,7 +12,7 @@ import typing as t
 
 from ....module_utils._model import job_backends, pod_spec
 from ....module_utils._model.errors import RefusedError
-from ....module_utils._model.job import Job
+from ....module_utils._model.job import Job, Mount
 from ..api.kinds import JsonObject, KubeObject, ObjectMeta
 from . import quantities
 from .spec import CONTAINER, ROLE_LABEL, RUN_LABEL, KubePlan, PodTemplate, Queue, find_secret
@@ -153,12 +153,15 @@ def build_volumes(plan: KubePlan, role: str, supporting: t.Sequence[KubeObject])
     sources = build_secret_sources(plan)
     if sources:
         volumes.append({"name": "muster-secrets", "projected": {"sources": sources, "defaultMode": 0o444}})
-    for mount in plan.job.mounts:
-        source: JsonObject = {"hostPath": {"path": mount.host_path}}
-        if mount.pvc:
-            source = {"persistentVolumeClaim": {"claimName": mount.pvc, "readOnly": mount.read_only}}
-        volumes.append({"name": f"data-{mount.name}", **source})
-    return volumes
+    return [*volumes, *map(build_data_volume, plan.job.mounts)]
+
+
+def build_data_volume(mount: Mount) -> JsonObject:
+    """Return the volume of a mount of the job."""
+    name = f"data-{mount.name}"
+    if mount.pvc:
+        return {"name": name, "persistentVolumeClaim": {"claimName": mount.pvc, "readOnly": mount.read_only}}
+    return {"name": name, "hostPath": {"path": mount.host_path}}
 
 
 def build_mounts(plan: KubePlan) -> list[JsonObject]:

@@ -5,18 +5,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
-from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, NodeError, RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
 from ansible_collections.muster.training.plugins.module_utils._node import files, host_results
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
-from ansible_collections.muster.training.plugins.plugin_utils._workflows import training_job_fetch as fetch
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_fetch import run as fetch
 
 
 class Node(NodeClient):
@@ -64,7 +66,13 @@ def run(home: StateHome, nodes: list[Node], **values: t.Any) -> dict[str, t.Any]
         **{"run_id": None, "source": "checkpoints", "patterns": (), "dest": None, "check": False, **values}
     )
     hosts = [node.name for node in nodes]
-    return fetch.fetch_files(home, wanted, hosts, lambda names: [n for n in nodes if n.name in names], Progress())
+
+    @contextlib.contextmanager
+    def open_pods(_record: RunRecord, _job: Job) -> t.Iterator[list[NodeClient]]:
+        yield list(nodes)
+
+    reached = fetch.Nodes(hosts, lambda names: [node for node in nodes if node.name in names], open_pods)
+    return fetch.fetch_files(home, wanted, reached, Progress())
 
 
 def nodes(root: pathlib.Path, **contents: dict[str, bytes]) -> list[Node]:
@@ -130,10 +138,28 @@ def test_a_pattern_without_a_match_names_the_files_that_are_there(home: StateHom
         run(home, nodes(tmp_path / "two", a={"out/log": b"", "checkpoints/b": b""}), source="run", patterns=("x",))
 
 
-def test_nothing_that_matches_and_runs_in_pods_are_refused(home: StateHome, tmp_path: pathlib.Path) -> None:
+def test_nothing_that_matches_is_refused(home: StateHome, tmp_path: pathlib.Path) -> None:
     record(home)
-    with pytest.raises(RefusedError, match="a complete checkpoint was not found in checkpoints.*No host.*a file there"):
+    with pytest.raises(RefusedError, match="a complete checkpoint was not found in checkpoints.*No node.*a file there"):
         run(home, nodes(tmp_path, a={"x": b""}))
+
+
+def test_a_run_in_pods_is_fetched_from_where_its_mount_is(home: StateHome, tmp_path: pathlib.Path) -> None:
+    """As hosts of the run are; check mode starts nothing, and the run's own folder went with its pods."""
     record(home, backend="kubernetes")
-    with pytest.raises(RefusedError, match="ran on Kubernetes: .* kubectl cp"):
-        run(home, [])
+    gang = nodes(tmp_path, a={"checkpoints/step-2/model.pt": b"weights"})
+    assert run(home, gang, check=True)["msg"].endswith("check mode starts none")
+    assert run(home, gang)["files"] == ["step-2/model.pt"]
+    assert (home.run_folder("net-1") / "files" / "step-2" / "model.pt").read_bytes() == b"weights"
+    with pytest.raises(InputError, match="source: run is for runs on hosts"):
+        run(home, gang, source="run", patterns=("x",))
+
+
+def test_a_node_that_does_not_answer_is_named_with_the_reason(home: StateHome, tmp_path: pathlib.Path) -> None:
+    class Silent(Node):
+        def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
+            raise NodeError(self.name, "pods/exec is forbidden")
+
+    record(home, backend="kubernetes")
+    with pytest.raises(RefusedError, match=r"no answer from a \(a: pods/exec is forbidden\)"):
+        run(home, [Silent("a", tmp_path)])

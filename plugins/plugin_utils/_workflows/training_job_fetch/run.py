@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Brings files of a run from its hosts to the controller: the newest checkpoint, a model, or what patterns name.
+"""Brings files of a run from its nodes to the controller: the newest checkpoint, a model, or what patterns name.
 
 Files travel in pieces and get their names once their checksums are right; an interrupted fetch continues.
 
@@ -11,24 +11,28 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import pathlib
 import typing as t
 import zlib
 
-from ...module_utils._model import job_checkpoints
-from ...module_utils._model.errors import InputError, RefusedError
-from ...module_utils._model.run_record import RunRecord
-from ...module_utils._node import files
-from .._hosts.node_client import NodeClient, find_answering
-from .shared.progress import Progress
-from .shared.state_dir import StateHome, find_run_folder, load_record
-from .training_job.load import load_recorded_job
+from ....module_utils._model import job_checkpoints
+from ....module_utils._model.errors import InputError, MusterError, RefusedError
+from ....module_utils._model.job import Job
+from ....module_utils._model.run_record import RunRecord
+from ....module_utils._node import files
+from ..._hosts.node_client import NodeClient, find_answering
+from ..shared.progress import Progress
+from ..shared.state_dir import StateHome, find_run_folder, load_record
+from ..training_job.load import load_recorded_job
 
 # How many of the files that are there an error names.
 _SHOWN = 8
 Source = t.Literal["checkpoints", "run"]
 Connect = t.Callable[[t.Sequence[str]], list[NodeClient]]
+# Opens the nodes of a run in pods.
+OpenPods = t.Callable[[RunRecord, Job], contextlib.AbstractContextManager[list[NodeClient]]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,25 +57,46 @@ class FetchRequest:
     check: bool
 
 
-def fetch_files(
-    home: StateHome, wanted: FetchRequest, hosts: t.Container[str], connect: Connect, progress: Progress
-) -> dict[str, object]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Nodes:
+    """How the nodes of runs are reached: hosts of the inventory, and pods."""
+
+    hosts: t.Container[str]
+    connect: Connect
+    open_pods: OpenPods
+
+
+def fetch_files(home: StateHome, wanted: FetchRequest, nodes: Nodes, progress: Progress) -> dict[str, object]:
     """Fetch the files and return ``{changed, run_id, dest, files, bytes, msg}``.
 
-    :raises RefusedError: for a run in pods, hosts that do not answer, and where nothing matches.
+    :raises RefusedError: for nodes that do not answer, and where nothing matches.
     """
     folder = find_run_folder(home, wanted.run_id)
     record = t.cast(RunRecord, load_record(folder))
-    if record.backend == "kubernetes":
-        raise _in_pods(record)
+    if wanted.source == "run" and record.backend == "kubernetes":
+        raise InputError("source", "run is for runs on hosts: the folder of a run in pods goes with its pods")
     if wanted.source == "run" and not wanted.patterns:
         raise InputError("paths", "is required with source: run", "Name files, such as ['out/*.json']")
+    dest = wanted.dest or folder / "files"
+    if record.backend == "kubernetes":
+        if wanted.check:
+            msg = "what there is to fetch is seen by a pod that has the mount; check mode starts none"
+            return {"changed": False, "run_id": record.run_id, "dest": str(dest), "files": [], "bytes": 0, "msg": msg}
+        with nodes.open_pods(record, load_recorded_job(record)) as remotes:
+            return _fetch_from(wanted, record, dest, remotes, progress)
+    return _fetch_from(
+        wanted, record, dest, nodes.connect([name for name in record.hosts if name in nodes.hosts]), progress
+    )
+
+
+def _fetch_from(
+    wanted: FetchRequest, record: RunRecord, dest: pathlib.Path, asked: t.Sequence[NodeClient], progress: Progress
+) -> dict[str, object]:
     place = _place(record, wanted.source)
-    remotes, errors = find_answering(connect([name for name in record.hosts if name in hosts]))
+    remotes, errors = find_answering(asked)
     found, there = choose_files(place, wanted.patterns, record, remotes)
     if not found:
-        raise _build_missing_error(wanted, record, place, there, sorted(errors))
-    dest = wanted.dest or folder / "files"
+        raise _build_missing_error(wanted, record, place, there, errors)
     due = [file for file in found if not _is_there(dest / file.target, file)]
     size = sum(file.size for file in due)
     result = {"run_id": record.run_id, "dest": str(dest), "files": sorted(file.target for file in found), "bytes": size}
@@ -111,14 +136,15 @@ def _build_missing_error(
     record: RunRecord,
     place: t.Mapping[str, t.Any],
     there: t.Sequence[str],
-    silent: t.Sequence[str],
+    errors: t.Mapping[str, MusterError],
 ) -> RefusedError:
     """Return the error for patterns that no file matches: it names what can be fetched."""
     what = ", ".join(wanted.patterns) or "a complete checkpoint"
-    missing = f"; no answer from {', '.join(silent)}" if silent else ""
+    first = next((errors[name] for name in sorted(errors)), None)
+    missing = f"; no answer from {', '.join(sorted(errors))} ({first.message})" if first is not None else ""
     problem = f"run {record.run_id}: {what} was not found in {place['folder'] or 'its folder'}{missing}"
     if not there:
-        return RefusedError(problem, "No host that answers has a file there")
+        return RefusedError(problem, "No node that answers has a file there")
     more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
     return RefusedError(problem, f"Files there are {', '.join(there[:_SHOWN])}{more} (muster_fetch_paths)")
 
@@ -130,15 +156,6 @@ def _place(record: RunRecord, source: Source) -> dict[str, t.Any]:
     part = job_checkpoints.folder_of_start(job, record.generation)
     own = job_checkpoints.checkpoint_folder(job, record.run_id) or "checkpoints"
     return {"folder": f"{own}/{part}" if part else own, "format": job.checkpoints.format}
-
-
-def _in_pods(record: RunRecord) -> RefusedError:
-    mounts = [mount for mount in record.job.get("mounts") or [] if mount.get("pvc")]
-    where = f"on the claim {mounts[0]['pvc']}" if mounts else "in its pods"
-    return RefusedError(
-        f"run {record.run_id} ran on Kubernetes: its files are {where}",
-        "Mount the claim in a pod and copy from it: kubectl cp NAMESPACE/POD:PATH DEST",
-    )
 
 
 def _check_path(path: str) -> str:

@@ -1,0 +1,69 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Builds a Job whose pods see the checkpoints of a run that has ended, so that their files can be read.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ....module_utils._model import job_backends
+from ....module_utils._model.job import Job
+from ..api.kinds import JsonObject, KubeObject, ObjectMeta
+from . import limit_range, pod_template
+from .spec import CONTAINER, object_name
+
+LABEL: t.Final = "muster.training/file-reader"
+_TTL_S = 60
+# The reader of a controller that was killed is not deleted: it ends by itself.
+_DEADLINE_S: t.Final = 6 * 3600
+
+
+def build(
+    job: Job, run_id: str, name: str, namespace: str, node: str | None, ranges: t.Sequence[KubeObject] = ()
+) -> KubeObject:
+    """Return the Job of one pod, on ``node`` where the checkpoints are on that node's own disk.
+
+    :param ranges: the namespace's LimitRanges.
+    """
+    home = job_backends.checkpoint_mount(job)
+    (mount,) = [item for item in job.mounts if item.name == home]
+    labels = {LABEL: object_name(run_id)}
+    container: JsonObject = {
+        "name": CONTAINER,
+        "image": job.image,
+        "command": ["sh", "-c", f"trap 'exit 0' TERM; sleep {_DEADLINE_S} & wait"],
+        "resources": limit_range.apply_limits(limit_range.SMALL_POD, ranges),
+        "securityContext": {"allowPrivilegeEscalation": False},
+        "volumeMounts": [{"name": f"data-{mount.name}", "mountPath": mount.path, "readOnly": True}],
+    }
+    spec: JsonObject = {
+        "restartPolicy": "Never",
+        # By it the pod counts against a team's quota for pods beside the queue.
+        "activeDeadlineSeconds": _DEADLINE_S,
+        "terminationGracePeriodSeconds": 1,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "containers": [container],
+        "volumes": [pod_template.build_data_volume(mount)],
+    }
+    if node is not None:
+        match = {"key": "metadata.name", "operator": "In", "values": [node]}
+        term = {"nodeSelectorTerms": [{"matchFields": [match]}]}
+        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}
+    pulls = [ref.path for ref in job.secret_refs if ref.deliver == "registry" and ref.source == "kubernetes"]
+    if pulls:
+        spec["imagePullSecrets"] = [{"name": name} for name in pulls]
+    body: JsonObject = {
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": _DEADLINE_S,
+        "ttlSecondsAfterFinished": _TTL_S,
+        "template": {"metadata": {"labels": labels}, "spec": spec},
+    }
+    meta: ObjectMeta = {"name": name, "namespace": namespace, "labels": labels}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": body}

@@ -1,0 +1,108 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Readers of a run's mount: which pods are started, what keeps them from starting, and that none of them stays."""
+
+from __future__ import annotations
+
+import types
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.run_record import BackendRef, RunRecord
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api import pod_exec
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_fetch import pods
+from ansible_collections.muster.training.tests.support.run_world import Said
+
+RUNNING = {"status": {"phase": "Running"}, "spec": {"nodeName": "gpu-1"}, "metadata": {"name": "reader-x"}}
+WAITING = {"reason": "ImagePullBackOff", "message": "no such image"}
+STUCK = {
+    "metadata": {"name": "reader-x", "namespace": "team"},
+    "status": {"phase": "Pending", "containerStatuses": [{"name": "node", "state": {"waiting": WAITING}}]},
+}
+
+
+class Cluster:
+    """An API server that starts the pod of each Job as it is told."""
+
+    namespace = "default"
+
+    def __init__(self, *pods: t.Any) -> None:
+        self.pods, self.jobs, self.made = pods, list[str](), list[t.Any]()
+
+    def list(self, kind: str, namespace: str) -> t.Any:
+        assert (kind, namespace) == ("v1/LimitRange", "team")
+        return types.SimpleNamespace(items=[])
+
+    def create(self, value: t.Any) -> t.Any:
+        self.jobs.append(value["metadata"]["name"])
+        self.made.append(value)
+        return value
+
+    def delete(self, kind: str, name: str, namespace: str) -> None:
+        assert (kind, namespace) == ("batch/v1/Job", "team")
+        self.jobs.remove(name)
+
+    def watch(self, kind: str, namespace: str, *, labels: str, timeout_s: float) -> t.Any:
+        assert kind == "v1/Pod" and labels.partition("=")[2] in self.jobs
+        import contextlib
+
+        return contextlib.nullcontext([types.SimpleNamespace(type="ADDED", object=pod) for pod in self.pods])
+
+
+def job(**values: t.Any) -> Job:
+    about = {"name": "j", "image": "i", "script": "/t.py", "nodes": 2, "placement": {"backend": "kubernetes"}}
+    claim = {"mounts": [{"name": "c", "path": "/c", "pvc": "p"}], "checkpoints": {"path": "/c/x"}}
+    return parse_job({**about, **claim, **values})
+
+
+def record(*hosts: str) -> RunRecord:
+    return t.cast(RunRecord, types.SimpleNamespace(
+        run_id="r", hosts=hosts, backend_ref=BackendRef("jobset.x-k8s.io/v1alpha2", "JobSet", "r", "team")))  # fmt: skip
+
+
+def test_one_pod_has_the_claim_and_its_agent_is_asked_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster: t.Any = Cluster(RUNNING)
+    asked: list[t.Any] = []
+
+    def answer(_client: t.Any, container: pod_exec.Container, argv: t.Sequence[str], *_: t.Any) -> tuple[int, str, str]:
+        asked.append((container, list(argv)))
+        return 0, "@@MUSTER-ANSWER@@", ""
+
+    monkeypatch.setattr(pods, "exec_in_pod", answer)
+    with pods.open_readers(cluster, record("gpu-1", "gpu-2"), job(), Said()) as (remote,):
+        assert remote.name == "gpu-1" and len(cluster.jobs) == 1
+        remote.run("true", b"four")
+    assert asked == [(("team", "reader-x", "node"), ["sh", "-c", "head -c 4 | (true)"])] and cluster.jobs == []
+
+
+def test_each_node_is_asked_where_its_own_disk_has_its_part() -> None:
+    cluster: t.Any = Cluster(RUNNING)
+    local = job(mounts=[{"name": "c", "path": "/c", "host_path": "/var/c"}])
+    with pods.open_readers(cluster, record("gpu-1", "gpu-2"), local, Said()) as remotes:
+        assert len(remotes) == 2 and ["gpu-1" in str(cluster.made[0]), "gpu-2" in str(cluster.made[1])] == [True] * 2
+    assert cluster.jobs == []
+
+
+def test_a_pod_that_does_not_start_is_explained_and_goes() -> None:
+    cluster: t.Any = Cluster(STUCK)
+    with pytest.raises(MusterError, match="no such image"), pods.open_readers(cluster, record("a"), job(), Said()):
+        pass
+    assert cluster.jobs == []
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"mounts": [], "checkpoints": {}}, "its checkpoints were in its pods, and are gone"),
+        ({"mounts": [], "checkpoints": {"binding": "store"}}, "are in the object store store, in parts"),
+    ],
+)
+def test_checkpoints_that_no_mount_holds_are_refused(values: dict[str, t.Any], words: str) -> None:
+    cluster: t.Any = Cluster()
+    with pytest.raises(RefusedError, match=words), pods.open_readers(cluster, record("a"), job(**values), Said()):
+        pass
+    assert cluster.made == []
