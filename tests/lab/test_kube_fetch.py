@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pathlib
 import time
 import typing as t
@@ -85,10 +86,13 @@ def test_a_checkpoint_is_fetched_once(controller: Controller, kind: str) -> None
         NOTES.append(f"fetch of {MIB} MiB from {kind} of pods: {seconds:.1f} s, the pod's start included")
         _record, folder = controller.run("saves")
         files = folder / "files" / "step-3"
+        names = ("model.bin", "part-0", "part-1")
+        place = f"{plan.SHARED}/{controller.team.namespace}/saves/step-3"
         held = controller.lab.on_node(
-            controller.lab.nodes[0], "cat", f"{plan.SHARED}/{controller.team.namespace}/saves/step-3/part-1"
-        )
-        assert (files / "model.bin").stat().st_size == MIB << 20 and (files / "part-1").read_text() == held
+            controller.lab.nodes[0], "sha256sum", *(f"{place}/{name}" for name in names)
+        ).split()[::2]
+        assert [hashlib.sha256((files / name).read_bytes()).hexdigest() for name in names] == held
+        assert (files / "model.bin").stat().st_size == MIB << 20
         code, output = controller.play("fetch")
         assert code == 0 and "changed=0" in output, output
         code, output = controller.play("fetch", muster_fetch_paths=["*.safetensors"])
