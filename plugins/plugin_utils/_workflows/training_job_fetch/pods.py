@@ -41,7 +41,7 @@ def open_readers(client: Client, record: RunRecord, job: Job, progress: Progress
     mount = job_backends.checkpoint_mount(job)
     if mount is None:
         raise _not_kept_error(record, job)
-    on_disks = next(item for item in job.mounts if item.name == mount).host_path is not None
+    on_disks = any(item.name == mount and item.host_path is not None for item in job.mounts)
     space = (record.backend_ref.namespace if record.backend_ref else None) or client.namespace
     ranges = client.list("v1/LimitRange", space).items
     nodes = record.hosts if on_disks else (None,)
