@@ -5,18 +5,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import pathlib
 import typing as t
 
 from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
 from ..plugin_utils._workflows.shared.state_dir import StateHome
 from ..plugin_utils._workflows.training_job_fetch import run
-
-if t.TYPE_CHECKING:
-    from ..module_utils._model.job import Job
-    from ..module_utils._model.run_record import RunRecord
-    from ..plugin_utils._hosts.node_client import NodeClient
 
 
 class ActionModule(WorkflowAction):
@@ -37,15 +31,6 @@ class ActionModule(WorkflowAction):
         home = StateHome(options["state_home"], options["cluster"])
         dest = pathlib.Path(self.base, options["dest"]) if options["dest"] else None
         wanted = run.FetchRequest(options["run_id"], options["source"], tuple(options["paths"]), dest, self.check)
-
-        def open_pods(record: RunRecord, job: Job) -> contextlib.AbstractContextManager[list[NodeClient]]:
-            # Late: most runs are on hosts.
-            from ..plugin_utils._workflows.shared import kube_connection
-            from ..plugin_utils._workflows.training_job_fetch import pods
-
-            context = record.backend_ref.context if record.backend_ref else None
-            client = kube_connection.open_client(options, self.base, self.reporter().say, context=context)
-            return pods.open_readers(client, record, job, self.reporter())
-
+        open_pods = run.build_pod_opener(options, self.base, self.reporter())
         nodes = run.Nodes(variables["hostvars"], self.connect(variables), open_pods)
         return run.fetch_files(home, wanted, nodes, self.reporter())

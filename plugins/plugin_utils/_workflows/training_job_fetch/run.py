@@ -66,6 +66,21 @@ class Nodes:
     open_pods: OpenPods
 
 
+def build_pod_opener(options: t.Mapping[str, t.Any], base: pathlib.Path, progress: Progress) -> OpenPods:
+    """Return what opens the nodes of a run in pods, on the cluster of ``options`` or else of the run's record."""
+
+    def open_pods(record: RunRecord, job: Job) -> contextlib.AbstractContextManager[list[NodeClient]]:
+        # Late: most runs are on hosts.
+        from ..shared import kube_connection
+        from . import pods
+
+        context = record.backend_ref.context if record.backend_ref else None
+        client = kube_connection.open_client(options, base, progress.say, context=context)
+        return pods.open_readers(client, record, job, progress)
+
+    return open_pods
+
+
 def fetch_files(home: StateHome, wanted: FetchRequest, nodes: Nodes, progress: Progress) -> dict[str, object]:
     """Fetch the files and return ``{changed, run_id, dest, files, bytes, msg}``.
 

@@ -16,8 +16,9 @@ from ansible_collections.muster.training.plugins.module_utils._model.job import 
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
 from ansible_collections.muster.training.plugins.module_utils._node import files, host_results
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import kube_connection, run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome, load_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_fetch import pods
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_fetch import run as fetch
 
 
@@ -163,3 +164,17 @@ def test_a_node_that_does_not_answer_is_named_with_the_reason(home: StateHome, t
     record(home, backend="kubernetes")
     with pytest.raises(RefusedError, match=r"no answer from a \(a: pods/exec is forbidden\)"):
         run(home, [Silent("a", tmp_path)])
+
+
+def test_pods_are_reached_by_the_context_of_the_run(
+    home: StateHome, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = {"api_version": "v1", "kind": "JobSet", "name": "n", "namespace": "team", "context": "prod"}
+    record(home, backend="kubernetes", backend_ref=reference)
+    asked: list[t.Any] = []
+    monkeypatch.setattr(kube_connection, "open_client", lambda *_, context: asked.append(context) or "client")
+    monkeypatch.setattr(pods, "open_readers", lambda client, about, *_: (client, about.run_id))
+    found = load_record(home.run_folder("net-1"))
+    assert found is not None
+    opened: t.Any = fetch.build_pod_opener({}, tmp_path, Progress())(found, parse_job(found.job))
+    assert asked == ["prod"] and opened == ("client", "net-1")
