@@ -52,7 +52,9 @@ def open_readers(client: Client, record: RunRecord, job: Job, progress: Progress
         for node in nodes:
             name = f"muster-files-{secrets.token_hex(3)}"
             made.append(client.create(file_reader_job.build(job, record.run_id, name, space, node, ranges)))
-        progress.say(f"starting a pod on {' and '.join(filter(None, nodes)) or 'a node'} that has the claim or folder")
+        progress.say(
+            f"starting a pod on {', '.join(record.hosts)}" if on_disks else f"starting a pod with the mount {mount}"
+        )
         yield [_reach(client, str(item["metadata"]["name"]), space, job) for item in made]
     finally:
         for item in made:
