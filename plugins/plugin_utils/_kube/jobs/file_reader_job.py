@@ -13,6 +13,7 @@ import typing as t
 from ....module_utils._model import job_backends
 from ....module_utils._model.job import Job
 from ..api.kinds import JsonObject, KubeObject, ObjectMeta
+from ..objects.short_pod import build_short_pod_spec
 from . import limit_range, pod_template
 from .spec import CONTAINER, object_name
 
@@ -40,25 +41,11 @@ def build(
         "securityContext": {"allowPrivilegeEscalation": False},
         "volumeMounts": [{"name": f"data-{mount.name}", "mountPath": mount.path, "readOnly": True}],
     }
-    spec: JsonObject = {
-        "restartPolicy": "Never",
-        # By it the pod counts against a team's quota for pods beside the queue.
-        "activeDeadlineSeconds": _DEADLINE_S,
-        "terminationGracePeriodSeconds": 1,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
-        "containers": [container],
-        "volumes": [pod_template.build_data_volume(mount)],
-    }
-    if node is not None:
-        match = {"key": "metadata.name", "operator": "In", "values": [node]}
-        term = {"nodeSelectorTerms": [{"matchFields": [match]}]}
-        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}
-    pulls = [ref.path for ref in job.secret_refs if ref.deliver == "registry" and ref.source == "kubernetes"]
-    if pulls:
-        spec["imagePullSecrets"] = [{"name": name} for name in pulls]
+    pulls = [
+        ref.path for ref in job.secret_refs if ref.deliver == "registry" and ref.source == "kubernetes" and ref.path
+    ]
+    volumes = [pod_template.build_data_volume(mount)]
+    spec = build_short_pod_spec(container, volumes, pulls, node=node, deadline_s=_DEADLINE_S)
     body: JsonObject = {
         "backoffLimit": 0,
         "activeDeadlineSeconds": _DEADLINE_S,

@@ -19,13 +19,12 @@ from collections.abc import Mapping, Sequence
 from ....module_utils._model.node import Node
 from ....module_utils._model.node_facts import merge_facts
 from ..api.kinds import JsonObject, KubeObject, ObjectMeta
+from ..objects.short_pod import build_short_pod_spec
 
 CONTAINER = "facts"
 LABEL = "muster.training/facts"
 _MOUNT_PATH = "/muster/request"
 _GPU = "nvidia.com/gpu"
-# Enough to pull an image.
-_DEADLINE_S = 600
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,29 +106,6 @@ def _build_config_map(request: NodeFactsRequest) -> KubeObject:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"request": request.request}}
 
 
-def build_pod_spec(
-    node: str, container: JsonObject, volumes: Sequence[JsonObject], pull_secrets: Sequence[str]
-) -> JsonObject:
-    """Return the spec of a short pod on this Node, which takes none of its GPUs and has no access to the cluster."""
-    match = {"key": "metadata.name", "operator": "In", "values": [node]}
-    term = {"nodeSelectorTerms": [{"matchFields": [match]}]}
-    spec: JsonObject = {
-        "restartPolicy": "Never",
-        "activeDeadlineSeconds": _DEADLINE_S,
-        "terminationGracePeriodSeconds": 1,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}},
-        "tolerations": [{"key": _GPU, "operator": "Exists", "effect": "NoSchedule"}],
-        "containers": [container],
-        "volumes": list(volumes),
-    }
-    if pull_secrets:
-        spec["imagePullSecrets"] = [{"name": name} for name in pull_secrets]
-    return spec
-
-
 def _build_pod(request: NodeFactsRequest, index: int, node: str) -> KubeObject:
     container: JsonObject = {
         "name": CONTAINER,
@@ -140,7 +116,7 @@ def _build_pod(request: NodeFactsRequest, index: int, node: str) -> KubeObject:
         "volumeMounts": [{"name": "request", "mountPath": _MOUNT_PATH, "readOnly": True}],
     }
     volumes: list[JsonObject] = [{"name": "request", "configMap": {"name": request.name}}]
-    spec = build_pod_spec(node, container, volumes, request.pull_secrets)
+    spec = build_short_pod_spec(container, volumes, request.pull_secrets, node=node)
     if request.host_network:
         spec.update(hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet")
     meta: ObjectMeta = {

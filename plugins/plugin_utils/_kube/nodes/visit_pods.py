@@ -15,7 +15,7 @@ import typing as t
 
 from ..api.kinds import JsonObject, KubeObject, ObjectMeta
 from ..objects.secrets import build_secret
-from . import node_facts
+from ..objects.short_pod import build_short_pod_spec
 
 CONTAINER: t.Final = "visit"
 LABEL: t.Final = "muster.training/visit"
@@ -87,5 +87,5 @@ def _build_pod(visit: Visit, name: str, node: str) -> KubeObject:
         {"name": "program", "configMap": {"name": visit.name}},
         {"name": "request", "secret": {"secretName": name}},
     ]
-    spec = node_facts.build_pod_spec(node, container, volumes, visit.pull_secrets)
+    spec = build_short_pod_spec(container, volumes, visit.pull_secrets, node=node)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": _meta(visit, name), "spec": spec}

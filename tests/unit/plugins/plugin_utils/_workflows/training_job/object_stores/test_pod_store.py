@@ -161,6 +161,15 @@ def ray_groups(plan: KubePlan) -> list[dict[str, t.Any]]:
     return [group["template"]["spec"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
 
 
+def complete_ray(home: StateHome, wanted: Job) -> KubePlan:
+    """Return the plan of a Ray job with what its pods find of its stores."""
+    store = pod_store.open_store(home, wanted, ["n1"], "r")
+    assert store is not None
+    plan = plan_of(wanted)
+    program = dict.fromkeys(PROGRAM_FILES, "")
+    return store.complete(dataclasses.replace(plan, pods={"driver": plan.pods["node"]}, program=program))
+
+
 @pytest.mark.parametrize("resume", ["never", "required"])
 def test_ray_train_looks_for_its_checkpoints_by_itself(resume: str) -> None:
     with pytest.raises(InputError, match=f"{resume} is not possible with checkpoints.binding and the engine") as caught:
@@ -230,11 +239,7 @@ def test_ray_streams_with_the_credentials_of_the_runs_secret(home: StateHome) ->
     """Processes that Ray starts inherit the container's variables, its driver those of the pod's program."""
     video = [{"name": "video", "binding": "store", "prefix": "video", "mode": "stream"}]
     wanted = engine_job("ray", datasets=video, checkpoints={"path": "/c"})
-    store = pod_store.open_store(home, wanted, ["n1"], "r")
-    assert store is not None
-    plan = plan_of(wanted)
-    program = dict.fromkeys(PROGRAM_FILES, "")
-    plan = store.complete(dataclasses.replace(plan, pods={"driver": plan.pods["node"]}, program=program))
+    plan = complete_ray(home, wanted)
     for pod in ray_groups(plan):
         (main,) = pod["containers"]
         found = {item["name"]: item for item in main["env"]}
@@ -255,11 +260,7 @@ def test_workers_of_an_mpi_job_stage_and_its_launcher_does_not(home: StateHome) 
 
 def test_init_containers_of_a_ray_job_have_the_addresses(home: StateHome) -> None:
     wanted = engine_job("ray", datasets=[{"name": "text", "binding": "store"}], checkpoints={"path": "/c"})
-    store = pod_store.open_store(home, wanted, ["n1"], "r")
-    assert store is not None
-    plan = plan_of(wanted)
-    program = dict.fromkeys(PROGRAM_FILES, "")
-    plan = store.complete(dataclasses.replace(plan, pods={"driver": plan.pods["node"]}, program=program))
+    plan = complete_ray(home, wanted)
     for pod in ray_groups(plan):
         (init,) = pod["initContainers"]
         assert "/muster/secrets" in {item["mountPath"] for item in init["volumeMounts"]}
