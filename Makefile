@@ -22,7 +22,7 @@ define ensure
 @base="$$(tools/python.sh)" && "$$base" -m tools.venv $(1)
 endef
 
-.PHONY: help demo test test-all bench lab drill e2e venv venv-torch venv-launchers venv-services venv-core220 venv-core222 \
+.PHONY: help demo test test-all test-gpu bench bench-gpu lab drill e2e venv venv-torch venv-launchers venv-services venv-core220 venv-core222 \
   lint unit sanity build docs clean distclean
 
 help: ## this list
@@ -39,6 +39,12 @@ test-all: venv venv-core222 ## also what make test leaves out
 
 bench: venv venv-torch ## performance ratios with their gates, each line ends in PASS or FAIL (ARGS="hosts" for a part); installs what it needs
 	@MUSTER_REQUIRE_LAB=1 $(DEV) -m tools.bench $(ARGS)
+
+test-gpu: venv venv-torch ## what only a machine with an NVIDIA GPU shows: facts, training, kills, failures
+	@$(DEV) -m pytest -p no:cacheprovider tests/gpu $(ARGS)
+
+bench-gpu: venv venv-torch ## the first step and restarts on one GPU, beside torchrun typed by hand
+	@$(DEV) -m tools.bench_gpu $(ARGS)
 
 lab: venv venv-torch ## checks on a cluster of local containers (root, podman, Linux)
 	@$(DEV) -m tools.lab $(ARGS)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Figures of torchrun under the collection against torchrun typed by hand: the first start, and ranks that are killed.
 
-Two loopback nodes of this machine with gloo on the CPU. Part of ``tools.bench_hosts``.
+Loopback nodes of this machine: two with gloo on the CPU for ``tools.bench_hosts``, one for ``tools.bench_gpu``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import plan as hosts_plan
 from tools.bench_world import (
     INTERVAL,
-    NODES,
     RESTARTS,
     ROOT,
     THREADS,
@@ -67,21 +66,21 @@ def launch_cost(world: World, rounds: int) -> list[Line]:
 def _torchrun(world: World, node: str, run_id: str, folder: pathlib.Path) -> list[str]:
     job = parse_job(world.job(run_id))
     host = hosts_plan.TrainingHost(node, address(node), world.python, 0.0, "local", {}, Node(node))
-    hosts = [dataclasses.replace(host, name=name, address=address(name)) for name in NODES]
+    hosts = [dataclasses.replace(host, name=name, address=address(name)) for name in world.nodes]
     report = NodeReport(training=InterpreterReport(world.python), state_dir=str(folder), executable=sys.executable)
-    slots = hosts_plan.build_slots(hosts, dict.fromkeys(NODES, report), run_id, {})
+    slots = hosts_plan.build_slots(hosts, dict.fromkeys(world.nodes, report), run_id, {})
     plan, _ = hosts_plan.build_launch(job, slots, run_id, 1)
-    ours = list(plan.nodes[NODES.index(node)].argv)
+    ours = list(plan.nodes[world.nodes.index(node)].argv)
     script = ours.index("--no-python")
     # By hand the first node's agent hosts the store, and the script is not wrapped.
-    host_flag = "is_host=1" if node == NODES[0] else "is_host=0"
+    host_flag = "is_host=1" if node == world.nodes[0] else "is_host=0"
     head = [item.replace("is_host=0", host_flag) for item in ours[:script] if not item.startswith("--log-dir")]
     example = ROOT / "examples" / "char_lm" / "train.py"
     return [*head, str(example), *(str(item) for item in world.job(run_id)["args"])]
 
 
 class HandGang:
-    """torchrun typed by hand on both nodes."""
+    """torchrun typed by hand on all nodes."""
 
     def __init__(self, world: World, run_id: str) -> None:
         folder = world.root / run_id
@@ -93,13 +92,13 @@ class HandGang:
             "MUSTER_CHECKPOINT_DIR": str(folder / "checkpoints"),
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
             "GLOO_SOCKET_IFNAME": "lo",
-            "CUDA_VISIBLE_DEVICES": "",
+            **({} if world.gpus else {"CUDA_VISIBLE_DEVICES": ""}),
             **THREADS,
         }
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self._agents = [
             subprocess.Popen(_torchrun(world, node, run_id, folder), env=env, cwd=folder, **quiet)  # type: ignore[call-overload]
-            for node in NODES
+            for node in world.nodes
         ]
 
     def __enter__(self) -> HandGang:
@@ -163,7 +162,7 @@ def kills(world: World, target: str, count: int, name: str = "", **changes: t.An
     request = world.request(world.job(run_id, **changes), run_id)
     following = threading.Thread(target=lambda: training_job.run(request), daemon=True)
     following.start()
-    remotes = {remote.name: remote for remote in world.remotes(NODES)}
+    remotes = {remote.name: remote for remote in world.remotes(world.nodes)}
     times: list[float | None] = []
     lost: list[int] = []
     for number in range(count):
@@ -171,7 +170,7 @@ def kills(world: World, target: str, count: int, name: str = "", **changes: t.An
         until(
             functools.partial(_is_ready, functools.partial(world.metrics, run_id), start), "a checkpoint and some steps"
         )
-        node = NODES[number % int(changes.get("nodes", len(NODES)))]
+        node = world.nodes[number % int(changes.get("nodes", len(world.nodes)))]
         before = max(int(line["step"]) for line in world.metrics(run_id) if "step" in line)
         at = float(remotes[node].call("kill", run_id=run_id, target=target, rank=None)["at"])
         resumed = _next_life(lambda: world.metrics(run_id), at)
@@ -228,10 +227,11 @@ def rank_restarts(world: World, count: int) -> t.Iterator[Line]:
     warm, warm_text = _summary(kills(world, "worker", count, "warm", restart={**RESTARTS, "warm": True}), count)
     is_fast = len(warm) == count and statistics.median(warm) <= 1.5 and max(warm) <= 2.5
     yield Line(f"{what}, restart.warm", warm_text, f"{count} of {count}, p50 ≤ 1.5 s, max ≤ 2.5 s", is_fast)
-    one_host = {"nodes": 1, "processes_per_node": 2, "restart": {**RESTARTS, "warm": True}}
-    _seconds, one_text = _summary(kills(world, "worker", count, "one-host", **one_host), count)
-    # Between hosts torch's agents ask for each other once a second; on one host an agent waits for no other.
-    yield Line("  the same with both ranks on one host", one_text, "–", None)
+    if len(world.nodes) > 1:
+        one_host = {"nodes": 1, "processes_per_node": 2, "restart": {**RESTARTS, "warm": True}}
+        _seconds, one_text = _summary(kills(world, "worker", count, "one-host", **one_host), count)
+        # Between hosts torch's agents ask for each other once a second; on one host an agent waits for no other.
+        yield Line("  the same with both ranks on one host", one_text, "–", None)
     cold, cold_text = _summary(kills(world, "worker", count), count)
     hand, hand_text = _summary(kills_by_hand(world, count), count)
     is_level = len(cold) == len(hand) == count and statistics.median(cold) <= statistics.median(hand) + 0.8

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The world of the hosts backend's figures: two loopback nodes, the product's runner, and ways to look at a run."""
+"""The world of the hosts backend's figures: loopback nodes, the product's runner, and ways to look at a run."""
 
 from __future__ import annotations
 
@@ -55,16 +55,17 @@ class Quiet:
 
 
 class World:
-    """Two loopback nodes below a temporary folder."""
+    """Loopback nodes below a temporary folder; with ``gpus`` the jobs train on that many GPUs of each."""
 
-    def __init__(self, root: pathlib.Path, python: str) -> None:
-        self.root, self.python = root, python
+    def __init__(self, root: pathlib.Path, python: str, nodes: tuple[str, ...] = NODES, gpus: int = 0) -> None:
+        self.root, self.python, self.nodes, self.gpus = root, python, nodes, gpus
 
     def job(self, name: str, **values: t.Any) -> dict[str, t.Any]:
         """Return a char_lm job that would train for ever; ``values`` replace its keys."""
         return {
             "name": name,
-            "nodes": 2,
+            "nodes": len(self.nodes),
+            "gpus_per_node": self.gpus,
             "python": self.python,
             "code": {"from": "path", "ref": str(ROOT / "examples" / "char_lm")},
             "script": "train.py",
@@ -84,8 +85,8 @@ class World:
         values = {"job": job, "run_id": run_id, "state": "present", "cluster": "bench", "wait": True, **options}
         return training_job.RunRequest(
             options={"state_home": {"path": str(self.root / "state")}, **values},
-            hosts=NODES,
-            hostvars={name: {"ansible_connection": "local", "muster_address": address(name)} for name in NODES},
+            hosts=self.nodes,
+            hostvars={name: {"ansible_connection": "local", "muster_address": address(name)} for name in self.nodes},
             base=ROOT,
             check=False,
             connect=self.remotes,
@@ -99,7 +100,7 @@ class World:
     def metrics(self, run_id: str) -> list[dict[str, t.Any]]:
         """Return all metrics of a run so far, in time order, straight from the nodes."""
         lines: list[dict[str, t.Any]] = []
-        for node in NODES:
+        for node in self.nodes:
             place = self.run_dir(node, run_id) / "metrics.jsonl"
             if place.exists():
                 lines += [json.loads(raw) for raw in place.read_text().splitlines() if raw.endswith("}")]

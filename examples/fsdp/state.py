@@ -111,8 +111,12 @@ class Keeper:
         problem = f"the checkpoint of step {manifest.step} is of a model with other {' and '.join(different)}"
         self._world.settle(problem if different else "", EXIT_USAGE)
         same_world = manifest.world_size == self._world.size
+        reader = dcp.FileSystemReader(directory)
         state = _state(training, self._world, own_random=same_world)
-        dcp.load(state, storage_reader=dcp.FileSystemReader(directory))
+        # The random state of a GPU is in no checkpoint of a run on CPUs.
+        saved = reader.read_metadata().state_dict_metadata
+        state["random"] = {name: value for name, value in state["random"].items() if f"random.{name}" in saved}
+        dcp.load(state, storage_reader=reader)
         set_state_dict(
             training.model,
             training.optimizer,
@@ -120,7 +124,7 @@ class Keeper:
             optim_state_dict=state["optimizer"],
         )
         if same_world:
-            torch.set_rng_state(state["random"][f"rank{self._world.rank}"])
+            _set_random_state(state["random"], self._world)
         else:
             torch.manual_seed(torch.initial_seed() + 1_000_003 * manifest.step)
         training.step, training.position = manifest.step, manifest.position
@@ -159,8 +163,19 @@ class Keeper:
 def _state(training: Training, world: World, own_random: bool) -> dict[str, t.Any]:
     """Return what torch.distributed.checkpoint shall save or fill: sharded tensors, and this rank's random state."""
     model, optimizer = get_state_dict(training.model, training.optimizer)
-    random = {f"rank{world.rank}": torch.get_rng_state()} if own_random else {}
-    return {"model": model, "optimizer": optimizer, "random": random}
+    return {"model": model, "optimizer": optimizer, "random": _random_state(world) if own_random else {}}
+
+
+def _random_state(world: World) -> dict[str, torch.Tensor]:
+    """Return the generators of this rank, from which it draws its dropout masks: the CPU's, and its GPU's."""
+    state = {f"rank{world.rank}": torch.get_rng_state()}
+    return state | ({f"cuda{world.rank}": torch.cuda.get_rng_state()} if world.device.type == "cuda" else {})
+
+
+def _set_random_state(state: dict[str, torch.Tensor], world: World) -> None:
+    torch.set_rng_state(state[f"rank{world.rank}"])
+    if f"cuda{world.rank}" in state:
+        torch.cuda.set_rng_state(state[f"cuda{world.rank}"])
 
 
 def _reason(error: OSError | CheckpointException) -> str:

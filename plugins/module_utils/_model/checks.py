@@ -18,6 +18,8 @@ from .node_report import InterpreterReport, NodeReport, PortProblem
 from .validators import VERSION_RULE
 
 MAX_SKEW_S = 60.0
+# A desktop and the driver itself take less of a GPU's memory than this share.
+USED_SHARE = 0.1
 _MIN_FREE = 64 << 20
 _MAX_NAMES = 8
 
@@ -368,3 +370,22 @@ def _parse_version(version: str) -> tuple[int, ...]:
 
 def _build_check(name: str, node: str | None, ok: bool, value: t.Any, expected: t.Any, problem: str, fix: str) -> Check:
     return Check(name, ok, node, value, expected, "" if ok else problem, "" if ok else fix)
+
+
+def describe_used_gpus(job: Job, reports: t.Mapping[str, NodeReport]) -> list[str]:
+    """Return a warning for each node whose GPUs' memory others use before a job with GPUs starts there.
+
+    It may be what a killed program left, which ends the job with "CUDA out of memory", or a program that may stay.
+    """
+    return [line for name, report in reports.items() if job.gpus_per_node and (line := _describe_used(name, report))]
+
+
+def _describe_used(node: str, report: NodeReport) -> str:
+    devices = (report.facts.get("gpu") or {}).get("devices") or []
+    used = [
+        f"GPU {number} ({device['memory_used_gib']} of {device['memory_gib']} GiB)"
+        for number, device in enumerate(devices)
+        if (device.get("memory_used_gib") or 0) > USED_SHARE * (device.get("memory_gib") or float("inf"))
+    ]
+    shown = f"{', '.join(used[:_MAX_NAMES])}{'…' if len(used) > _MAX_NAMES else ''}"
+    return f"{node}: another program uses the memory of {shown}. nvidia-smi shows which" if used else ""

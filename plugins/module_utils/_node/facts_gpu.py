@@ -18,7 +18,7 @@ from . import facts_pci
 from .facts_source import FactsSource, clean_value
 
 NVIDIA = "10de"
-QUERY = "index,name,uuid,memory.total,pci.bus_id,driver_version,compute_cap"
+QUERY = "index,name,uuid,memory.total,pci.bus_id,driver_version,compute_cap,memory.used"
 # Compute capability to architecture (NVIDIA CUDA programming guide, table of compute capabilities).
 _ARCHITECTURES = {
     "6": "pascal",
@@ -56,18 +56,22 @@ def parse_query(text: str) -> list[dict[str, t.Any]]:
         fields = [clean_value(item) for item in line.split(",")]
         if len(fields) < 6 or not (fields[0] or "").isdecimal():
             continue
-        memory = fields[3] or ""
         found.append(
             {
                 "model": fields[1],
                 "uuid": fields[2],
-                "memory_gib": round(int(memory) / 1024, 1) if memory.isdecimal() else None,
+                "memory_gib": _to_gib(fields[3]),
+                "memory_used_gib": _to_gib(fields[7] if len(fields) > 7 else None),
                 "pci": bus_address(fields[4]),
                 "driver": fields[5],
                 "arch": architecture(fields[6] if len(fields) > 6 else None),
             }
         )
     return found
+
+
+def _to_gib(mebibytes: str | None) -> float | None:
+    return round(int(mebibytes) / 1024, 1) if mebibytes and mebibytes.isdecimal() else None
 
 
 def parse_driver(text: str | None) -> dict[str, str | None]:
@@ -106,7 +110,7 @@ def _describe_device(source: FactsSource, bdf: str | None, queried: t.Mapping[st
     # An idle GPU lowers its link's speed, but not its width.
     if bdf and place["pci_width"] and place["pci_width"] < (place["pci_width_max"] or 0):
         source.problem(f"gpu/{bdf}: PCIe runs at x{place['pci_width']}, the device can do x{place['pci_width_max']}")
-    return {**place, **{key: queried.get(key) for key in ("uuid", "model", "memory_gib")}}
+    return {**place, **{key: queried.get(key) for key in ("uuid", "model", "memory_gib", "memory_used_gib")}}
 
 
 def _lowest(devices: t.Iterable[t.Mapping[str, t.Any]], key: str) -> t.Any:

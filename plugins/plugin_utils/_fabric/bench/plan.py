@@ -117,6 +117,12 @@ def _serial_rounds(rounds: t.Iterable[Round]) -> tuple[Round, ...]:
     return tuple((group,) for groups in rounds for group in groups)
 
 
+def count_processes(members: t.Iterable[Node], backend: Backend) -> int:
+    """Return the ranks of a test on each of ``members``: one for each GPU that all of them have, with gloo one."""
+    gpus = min((node.gpu.count or 0 for node in members), default=0)
+    return max(1, gpus) if backend == "nccl" else 1
+
+
 def build_bench_plan(
     island: Island,
     nodes: t.Iterable[Node],
@@ -131,8 +137,7 @@ def build_bench_plan(
     Two nodes are tested as an island at once, with NCCL_ALGO=RING: other algorithms exceed the wire there.
     """
     members = [node for node in nodes if node.name in island.nodes]
-    gpus = min((node.gpu.count or 0 for node in members), default=0)
-    processes = max(1, gpus) if backend == "nccl" else 1
+    processes = count_processes(members, backend)
     sizes = choose_sizes(island, members, backend, processes, seconds)
 
     ring = {"NCCL_ALGO": "RING"} if backend == "nccl" else {}

@@ -77,6 +77,11 @@ _PROGRAM_GROUPS: tuple[tuple[LineRule, ...], ...] = (
             "any",
         ),
         _line_rule("device_assert", rb"device-side assert triggered", "any"),
+        _line_rule(
+            "gpu_memory_access",
+            rb"an illegal memory access was encountered|CUDA error: (?:misaligned address|invalid program counter)",
+            "any",
+        ),
     ),
     (
         _line_rule(

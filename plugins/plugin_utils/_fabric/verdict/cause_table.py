@@ -152,6 +152,8 @@ _TABLE = (
         "fatal",
         "Two ranks use one GPU",
         "Select the GPU by LOCAL_RANK, ask for one GPU per rank, and switch time slicing or MIG off for this job",
+        on_hosts="Select the GPU by LOCAL_RANK and ask for one GPU per rank; two hosts of the inventory may be one "
+        "machine",
     ),
     CauseInfo(
         "nic_count_mismatch",

@@ -152,6 +152,14 @@ PROGRAM_CAUSES = (
         "CUDA_LAUNCH_BLOCKING=1 or on the CPU to see the line",
     ),
     CauseInfo(
+        "gpu_memory_access",
+        "fatal",
+        "A CUDA kernel used an address that is not its own",
+        "Run with CUDA_LAUNCH_BLOCKING=1, or one rank under compute-sanitizer, to see the kernel; extensions may be "
+        "built for another torch. dmesg tells whose fault it is: Xid 31 is the program's, 94 and 95 are of the GPU's "
+        "memory",
+    ),
+    CauseInfo(
         "loss_nan",
         "fatal",
         "The loss is not a number (NaN or infinite)",

@@ -62,7 +62,7 @@ def collect_evidence(
     island = subject.island
     whole = next(iter(outcome.runs.get("island") or outcome.runs.get("inside") or ()), None)
     if whole is None:
-        reason = "one CPU node: no network and no GPU to test"
+        reason = "one rank: no network between ranks to test"
         bare = IslandEvidence(
             island.name, island.nodes, island.lane, expectation=subject.expectation, absent=subject.absent
         )

@@ -98,6 +98,8 @@ def run(request: training_job.RunRequest) -> dict[str, t.Any]:
         return _recent_result(request, home.folder, recent)
     fleet = target.find_nodes()
     work = Verification(request, target, fleet, _choose_bench(request, fleet.nodes))
+    if _is_one_rank(work):
+        return _one_rank_result(work)
     stored = history.read_verdicts(home.folder)
     islands, absent = _find_islands(work, stored)
     idle, notes = _leave_out_busy(islands, fleet.busy if request.options.get("idle_only") else set())
@@ -162,6 +164,28 @@ def _recent_result(
         "hosts": {},
         "absent": [],
         "file": str(folder / _FILE),
+        "table": [line],
+    }
+
+
+def _is_one_rank(work: Verification) -> bool:
+    """Return whether all that was asked for is one node that would run one rank: no network lies between ranks."""
+    nodes = work.fleet.nodes
+    backend = t.cast("plans.Backend", work.bench.backend)
+    return len(nodes) == 1 and not work.fleet.absent and plans.count_processes(nodes, backend) == 1
+
+
+def _one_rank_result(work: Verification) -> dict[str, object]:
+    """Return the result of one node with one rank: no verdict, and nothing that a play would have to stop at."""
+    line = f"{work.fleet.nodes[0].name}: one node with one rank; there is no network between ranks to verify"
+    work.request.progress.say(line)
+    return {
+        "changed": False,
+        "fabric": {"schema": _SCHEMA, "islands": []},
+        "exit_code": 0,
+        "hosts": {},
+        "absent": [],
+        "node_patches": {},
         "table": [line],
     }
 

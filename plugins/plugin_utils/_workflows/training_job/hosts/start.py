@@ -13,7 +13,7 @@ import pathlib
 import time
 import typing as t
 
-from .....module_utils._model import commands
+from .....module_utils._model import checks, commands
 from .....module_utils._model.errors import MusterError, RefusedError
 from .....module_utils._model.job import to_yaml_names
 from .....module_utils._model.node_report import NodeReport
@@ -317,5 +317,6 @@ def _announce(progress: Progress, plan: HostsPlan, running: bool) -> None:
     if plan.job.resources.memory is not None:
         parts += _describe_memory_limit({host.name: plan.reports[host.name].manager for host in plan.hosts})
     announce(progress, parts, plan.derived, plan.network, running=running)
-    for warning in plan.network.warnings:
+    used = [] if running else checks.describe_used_gpus(plan.job, plan.reports)
+    for warning in (*plan.network.warnings, *used):
         progress.say(f"warning: {warning}")

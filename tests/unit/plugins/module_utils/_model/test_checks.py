@@ -289,3 +289,13 @@ def test_the_system_s_python_is_not_told_to_install_packages(python: str) -> Non
     (check,) = [check for check in preflight(answer(training=training), answer()) if not check.ok]
     assert "bootstrap playbook makes one" in check.fix
     assert ("-m pip install 'torch>=2.1'" in check.fix) is (python != "/usr/bin/python3")
+
+
+def test_memory_of_gpus_that_others_use_is_a_warning() -> None:
+    devices = [{"memory_gib": 79.6, "memory_used_gib": used} for used in (0.5, 60.1, None)]
+    busy = NodeReport.from_dict(answer(facts={"gpu": {"count": 3, "devices": devices}}))
+    reports = {"a": busy, "b": NodeReport.from_dict(answer())}
+    assert checks.describe_used_gpus(job(gpus_per_node=3), reports) == [
+        "a: another program uses the memory of GPU 1 (60.1 of 79.6 GiB). nvidia-smi shows which"
+    ]
+    assert checks.describe_used_gpus(job(), reports) == []

@@ -37,3 +37,12 @@ def test_fabric_of_a_multi_node_nvlink_domain() -> None:
 )
 def test_architecture(capability: str | None, name: str | None) -> None:
     assert facts_gpu.architecture(capability) == name
+
+
+def test_what_an_h100_answers() -> None:
+    """Read off a machine with driver 580.159.04; the memory that others use came later than the other fields."""
+    line = "0, NVIDIA H100 80GB HBM3, GPU-fda4b90a, 81559, 00000000:00:06.0, 580.159.04, 9.0"
+    gpu = {"model": "NVIDIA H100 80GB HBM3", "uuid": "GPU-fda4b90a", "memory_gib": 79.6, "pci": "0000:00:06.0"}
+    driver = {"driver": "580.159.04", "arch": "hopper"}
+    assert facts_gpu.parse_query(line) == [{**gpu, **driver, "memory_used_gib": None}]
+    assert facts_gpu.parse_query(f"{line}, 61440") == [{**gpu, **driver, "memory_used_gib": 60.0}]

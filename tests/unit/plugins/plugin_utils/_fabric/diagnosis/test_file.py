@@ -25,7 +25,7 @@ KINDS = {"nccl-log": "nccl_log", "nccl-tests": "nccl_tests", "tool": "show_gids"
 PROGRAM_CODES = {
     *("checkpoint_mismatch", "disk_full", "driver_too_old", "gpu_missing", "gpu_arch_mismatch", "library_mismatch"),
     *("module_missing", "permission_denied", "syntax_error", "port_in_use", "too_many_open_files", "download_failed"),
-    *("gpu_error", "unused_parameters", "device_assert", "loss_nan", "collective_timeout"),
+    *("gpu_error", "unused_parameters", "device_assert", "gpu_memory_access", "loss_nan", "collective_timeout"),
     *("download_refused", "cuda_toolkit_missing", "wrong_architecture", "bad_arguments"),
 }
 VERDICTS = {"rdma_gdr": "rdma_gdr", "rdma_no_gdr": "rdma_no_gdr", "tcp": "tcp", "tcp_plugin": "tcp"}

@@ -210,7 +210,7 @@ def results() -> list[tuple[Dict, Told]]:
 
 def test_each_state_is_there_once_and_names_its_source() -> None:
     blind = [state for state in STATES if state["id"].startswith("blind")]
-    assert len(STATES) == 76 == len({state["id"] for state in STATES}) and len(blind) == 36
+    assert len(STATES) == 77 == len({state["id"] for state in STATES}) and len(blind) == 36
     assert all(state["source"].startswith("https://github.com/") for state in STATES)
 
 

@@ -8,6 +8,7 @@ No machine here has GPUs, so a program prints what nccl-tests and NCCL printed e
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -60,6 +61,21 @@ def folder(world: RunWorld) -> pathlib.Path:
 def test_check_mode_measures_and_writes_nothing(world: RunWorld) -> None:
     found = fabric_verify.run(request(world, check=True, islands=island()))
     assert [item["name"] for item in found["islands"]] == ["lab"] and not folder(world).exists()
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_one_node_with_one_rank_has_no_network_to_verify(world: RunWorld, check: bool) -> None:
+    found = fabric_verify.run(dataclasses.replace(request(world, check=check), hosts=["a"]))
+    assert found["table"] == ["a: one node with one rank; there is no network between ranks to verify"]
+    assert not found.get("failed") and found["exit_code"] == 0 and not folder(world).exists()
+
+
+def test_two_nodes_without_a_path_between_them_are_not_one_rank_each(world: RunWorld) -> None:
+    """Each is an island of its own, and jobs on both would have no network: that is UNPROVEN."""
+    apart = [{"name": name, "nodes": [name]} for name in "ab"]
+    found = fabric_verify.run(request(world, islands=apart))
+    assert found["failed"] is True and found["exit_code"] == 1, found
+    assert [entry["outcome"] for entry in found["fabric"]["islands"]] == ["unproven", "unproven"]
 
 
 def test_nccl_tests_measure_nccl_only(world: RunWorld) -> None:
