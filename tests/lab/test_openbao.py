@@ -52,9 +52,9 @@ def world() -> t.Iterator[World]:
         yield World(operator, str(release), {node.name: operator.lab.state(node.name) for node in operator.lab.nodes})
 
 
-def test_vault_is_refused_and_a_check_changes_nothing(world: World) -> None:
+def test_a_program_that_is_not_there_and_a_check_change_nothing(world: World) -> None:
     result = world.services(provider="vault")
-    assert result.code != 0 and "'vault' for secrets cannot be deployed" in result.errors[0], result.output
+    assert result.code != 0 and "linux_amd64.zip does not exist. Place vault_" in result.errors[0], result.output
     result = world.services("--check")
     assert result.code == 0 and result.changed > 0, result.output
     assert find_differences(world.operator, world.before) == []

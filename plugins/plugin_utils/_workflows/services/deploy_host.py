@@ -141,11 +141,12 @@ def ensure_present(order: DeployOrder, remote: NodeClient, address: str) -> Resu
     refuse_host(order, remote.name, facts)
     if found is not None:
         _refuse_other_keys(order, remote.name, facts, fingerprint(found))
+    # Before new credentials are kept: those of a program that cannot be had would stand in the way of another one.
+    download = downloads.find(order.component.provider, order.version, ARCHITECTURES[facts["architecture"]])
+    item = find_file(download, parts.archive, 0o600, order.source, order.base, order.lock, order.check)
     credentials = order.require_credentials(lambda: _refuse_unknown(order, remote.name, facts), parts.places)
     parts.trust(credentials)
     texts = parts.texts(order, credentials)
-    download = downloads.find(order.component.provider, order.version, ARCHITECTURES[facts["architecture"]])
-    item = find_file(download, parts.archive, 0o600, order.source, order.base, order.lock, order.check)
     record = facts["record"] or {}
     is_installed = _has_program(facts, parts, record, order.version, item.sha256)
     changed = [item for item in texts if not _same(facts["files"].get(item["path"]), item)]

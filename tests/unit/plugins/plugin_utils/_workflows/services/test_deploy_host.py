@@ -16,7 +16,7 @@ import zipfile
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._node import host_agent, host_service, placed_files
 from ansible_collections.muster.training.plugins.plugin_utils._services import components, hashicorp_vault
 from ansible_collections.muster.training.plugins.plugin_utils._services.component import BringUp
@@ -95,6 +95,14 @@ def world(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator
     found = World(tmp_path)
     yield found
     found.close()
+
+
+def test_a_program_that_cannot_be_had_leaves_no_credentials(world: World) -> None:
+    """They would be those of another program for the one that is deployed instead, by the same name."""
+    with pytest.raises(InputError, match="does not exist. Place rustfs"):
+        world.deploy(provider="rustfs")
+    assert not list((world.root / "home").rglob("*.credentials")) and world.host.asked == ["look"]
+    assert world.deploy()["changed"]
 
 
 def test_it_is_deployed_once_and_then_only_looked_at(world: World) -> None:
