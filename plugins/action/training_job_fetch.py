@@ -18,7 +18,7 @@ class ActionModule(WorkflowAction):
 
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
         "run_id": {"type": "str"},
-        "source": {"type": "str", "choices": ["checkpoints", "run"], "default": "checkpoints"},
+        "source": {"type": "str", "choices": ["checkpoints", "run", "bucket"], "default": "checkpoints"},
         "paths": {"type": "list", "elements": "str", "default": []},
         "dest": {"type": "path"},
         "kubeconfig": {"type": "raw"},

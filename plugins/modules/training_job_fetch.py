@@ -15,6 +15,9 @@ description:
   - For a run in pods a short Job is created whose pod has the mount of the checkpoints, and is deleted afterwards; on
     the nodes' own disks, a pod on each node of the run. Files are read in it as C(kubectl exec) would, which needs the
     Python package C(kubernetes) on the controller. Check mode creates none, and lists no files.
+  - Checkpoints of a job with C(checkpoints.binding) are fetched from the bucket where no node has one, with the
+    credentials of the binding. The controller reads it; where it does not reach the store, a host of the run or a pod
+    reads for it.
   - A file that differs between the nodes, such as each node's part of a checkpoint, is written below the node's name.
 options:
   run_id:
@@ -24,8 +27,9 @@ options:
     description:
       - Whether O(paths) are in the run's checkpoint folder or in its own folder on the nodes. V(run) is for runs on
         hosts.
+      - V(bucket) asks no node, and fetches the newest checkpoint that all nodes have stored.
     type: str
-    choices: [checkpoints, run]
+    choices: [checkpoints, run, bucket]
     default: checkpoints
   paths:
     description:
@@ -65,6 +69,12 @@ EXAMPLES = r"""
     source: run
     paths: [out/*.json]
   run_once: true
+
+- name: Fetch the newest checkpoint from the bucket of the job, whose machines are gone
+  muster.training.training_job_fetch:
+    run_id: char-lm-1a2b3c4d
+    source: bucket
+    dest: ./model
 """
 
 RETURN = r"""

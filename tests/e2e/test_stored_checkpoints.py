@@ -175,3 +175,26 @@ def test_a_required_checkpoint_may_be_in_the_bucket_alone(services: ServiceWorld
     again = train(services, {**wanted, "command": job(services, 3, 9)["command"]}, muster_train_hosts="node-1")
     assert again.code == 0, again.output
     assert "resumed from 2" in (services.run_folder() / "logs" / "node-1.log").read_text()
+
+
+def test_files_come_from_the_bucket_when_the_nodes_are_gone(services: ServiceWorld, store: Store) -> None:
+    """Both nodes stored their part; with their disks wiped, fetch makes files of the newest that both have."""
+    bind(services, store)
+    assert train(services, job(services, 3, 0)).code == 0
+    for node in ("node-1", "node-2"):
+        assert stored(services, node)[-1]["detail"] == "step-3"
+        shutil.rmtree(services.nodes / node)
+    dest = services.root / "model"
+    would = services.play("fetch", env=KEYS, muster_fetch_dest=str(dest), args=["--check"])
+    assert would.code == 0 and "would fetch 4 of 4 files, 3.0 MB" in would.output and not dest.exists(), would.output
+    done = services.play("fetch", env=KEYS, muster_fetch_dest=str(dest), muster_train_hosts="localhost")
+    assert done.code == 0 and "fetched 4 of 4 files" in done.output, done.output
+    assert (dest / "step-3" / "weights ü 1.bin").read_bytes() == bytes([3]) * 3_000_000
+    assert [(dest / path / "step-3" / "sub" / "rank").read_text() for path in (".", "node-2")] == ["0", "1"]
+    assert (dest / "step-3" / "sub" / "empty").stat().st_size == 0
+    again = services.play("fetch", env=KEYS, muster_fetch_dest=str(dest), muster_fetch_source="bucket")
+    assert again.code == 0 and again.changed == 0, again.output
+    without = services.play("fetch", muster_fetch_dest=str(dest), muster_fetch_source="bucket")
+    assert without.code != 0 and "AWS_ACCESS_KEY_ID" in without.output, without.output
+    everything = [done.output.encode(), *(path.read_bytes() for path in services.root.rglob("*") if path.is_file())]
+    assert not [data for data in everything if SECRET.encode() in data or b"X-Amz-Signature" in data]

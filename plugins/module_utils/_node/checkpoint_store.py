@@ -127,14 +127,27 @@ def upload(store: Store, slot: t.Mapping[str, t.Any], path: pathlib.Path, about:
 
 def read_manifest(store: Store, url: str) -> Manifest | None:
     """Return the manifest of a slot, None where there is none or it is not whole."""
+    return parse_manifest(read_object(store, url))
+
+
+def read_object(store: Store, url: str, first: int = 0, size: int | None = None) -> bytes | None:
+    """Return ``size`` bytes of an object from ``first`` on, or all of a small one; None where there is no object.
+
+    :raises S3Error: when the store cannot be read.
+    """
+    headers = {} if size is None else {"Range": f"bytes={first}-{first + size - 1}"}
     try:
-        body = store.read_again(url, _MANIFEST_LIMIT)
+        return store.read_again(url, _MANIFEST_LIMIT, headers)
     except S3Error as exc:
         if exc.status == 404 and exc.code != "NoSuchBucket":
             return None
         raise
+
+
+def parse_manifest(body: bytes | None) -> Manifest | None:
+    """Return a manifest, None where it is not whole."""
     with contextlib.suppress(ValueError, TypeError, KeyError):
-        found: Manifest = json.loads(body)
+        found: Manifest = json.loads(body or b"")
         names = [item["path"] for item in found["files"]]
         safe = _is_plain(found["name"]) and all(_is_inside(name) for name in names) and len(set(names)) == len(names)
         if found["schema"] == SCHEMA and safe and found["bytes"] == sum(item["size"] for item in found["files"]):

@@ -8,6 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -15,6 +16,7 @@ import pathlib
 import threading
 import time
 import typing as t
+import zlib
 
 from . import checkpoint_store, checkpoints, files
 from .pod_log import Tail
@@ -185,6 +187,21 @@ def restore(request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         return {"problem": exc.problem, "fix": exc.fix}
     finally:
         store.close()
+
+
+def read(request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return ``{data}``: bytes of an object, packed, for a controller that does not reach the store itself.
+
+    :param request: ``url``, ``first`` and ``size`` (null: all of it), ``ca``. Without such an object ``data`` is null.
+    """
+    store = Store(request.get("ca"))
+    try:
+        data = checkpoint_store.read_object(store, request["url"], int(request["first"]), request["size"])
+    except S3Error as exc:
+        return {"problem": exc.problem, "fix": exc.fix}
+    finally:
+        store.close()
+    return {"data": None if data is None else base64.b64encode(zlib.compress(data, 1)).decode()}
 
 
 def renew(request: t.Mapping[str, t.Any], run: pathlib.Path) -> dict[str, t.Any]:

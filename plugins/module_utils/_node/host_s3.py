@@ -32,6 +32,7 @@ _STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "clean_up": s3_check.clean_up,
     "visit": s3_check.visit,
     "restore": checkpoint_sync.restore,
+    "read": checkpoint_sync.read,
     "list": dataset_stage.list_objects,
 }
 _WITH_STATE: dict[str, t.Callable[[NodeRequest, pathlib.Path], dict[str, t.Any]]] = {

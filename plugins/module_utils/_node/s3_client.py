@@ -138,7 +138,7 @@ class Store:
             time.sleep(0.2 * 3**attempt)
         raise AssertionError("the last attempt raises or returns")
 
-    def read_again(self, url: str, limit: int) -> bytes:
+    def read_again(self, url: str, limit: int, headers: t.Mapping[str, str] | None = None) -> bytes:
         """Return a whole body of at most ``limit`` bytes; each attempt begins anew."""
         for attempt in range(_ATTEMPTS):
             body = bytearray()
@@ -149,7 +149,7 @@ class Store:
                     raise S3Error("the answer is larger than any that is expected here", status=1)
 
             try:
-                self.send("GET", url, sink=take)
+                self.send("GET", url, headers=headers, sink=take)
                 return bytes(body)
             except S3Error as exc:
                 if not exc.transient or attempt == _ATTEMPTS - 1:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Builds a Job whose pods see the checkpoints of a run that has ended, so that their files can be read.
+"""Builds a Job whose pod sees the checkpoints of a run, on their mount or in a bucket, so that they can be read.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -31,7 +31,7 @@ def build(
     :param ranges: the namespace's LimitRanges.
     """
     home = job_backends.checkpoint_mount(job)
-    (mount,) = [item for item in job.mounts if item.name == home]
+    mounts = [item for item in job.mounts if item.name == home]
     labels = {LABEL: object_name(run_id)}
     container: JsonObject = {
         "name": CONTAINER,
@@ -39,12 +39,14 @@ def build(
         "command": ["sh", "-c", f"trap 'exit 0' TERM; sleep {_DEADLINE_S} & wait"],
         "resources": limit_range.apply_limits(limit_range.SMALL_POD, ranges),
         "securityContext": {"allowPrivilegeEscalation": False},
-        "volumeMounts": [{"name": f"data-{mount.name}", "mountPath": mount.path, "readOnly": True}],
+        "volumeMounts": [
+            {"name": f"data-{mount.name}", "mountPath": mount.path, "readOnly": True} for mount in mounts
+        ],
     }
     pulls = [
         ref.path for ref in job.secret_refs if ref.deliver == "registry" and ref.source == "kubernetes" and ref.path
     ]
-    volumes = [pod_template.build_data_volume(mount)]
+    volumes = [pod_template.build_data_volume(mount) for mount in mounts]
     spec = build_short_pod_spec(container, volumes, pulls, node=node, deadline_s=_DEADLINE_S)
     body: JsonObject = {
         "backoffLimit": 0,

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reaches the checkpoints of a run in pods: a short Job has a pod with their mount, in which the node agent is run.
+"""Reaches the checkpoints of a run in pods: a short Job has a pod with their mount, if any, that runs the node agent.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -36,11 +36,15 @@ _SILENCE_S: t.Final = 600.0
 def open_readers(client: Client, record: RunRecord, job: Job, progress: Progress) -> t.Iterator[list[NodeClient]]:
     """Return nodes that see the run's checkpoints: any one, or each of its own where they are on the nodes' disks.
 
-    :raises RefusedError: when no mount holds them, or a pod does not start.
+    Of checkpoints in a bucket alone, the node is one that reaches what pods reach.
+    :raises RefusedError: when neither a mount nor a bucket holds them, or a pod does not start.
     """
     mount = job_backends.checkpoint_mount(job)
-    if mount is None:
-        raise _not_kept_error(record, job)
+    if mount is None and not job.checkpoints.binding:
+        raise RefusedError(
+            f"run {record.run_id}: its checkpoints were in its pods, and are gone with them",
+            "Name a claim in job.mounts and a path below it in job.checkpoints.path",
+        )
     on_disks = any(item.name == mount and item.host_path is not None for item in job.mounts)
     space = (record.backend_ref.namespace if record.backend_ref else None) or client.namespace
     ranges = client.list("v1/LimitRange", space).items
@@ -52,26 +56,13 @@ def open_readers(client: Client, record: RunRecord, job: Job, progress: Progress
         for node in nodes:
             name = f"muster-files-{secrets.token_hex(3)}"
             made.append(client.create(file_reader_job.build(job, record.run_id, name, space, node, ranges)))
-        progress.say(
-            f"starting a pod on {', '.join(record.hosts)}" if on_disks else f"starting a pod with the mount {mount}"
-        )
+        sees = f"with the mount {mount}" if mount else f"that reads the object store {job.checkpoints.binding}"
+        progress.say(f"starting a pod on {', '.join(record.hosts)}" if on_disks else f"starting a pod {sees}")
         yield [_reach(client, str(item["metadata"]["name"]), space, job) for item in made]
     finally:
         for item in made:
             with contextlib.suppress(KubeError):
                 client.delete("batch/v1/Job", str(item["metadata"]["name"]), space)
-
-
-def _not_kept_error(record: RunRecord, job: Job) -> RefusedError:
-    if job.checkpoints.binding:
-        return RefusedError(
-            f"run {record.run_id}: its checkpoints are in the object store {job.checkpoints.binding}, in parts",
-            "Continue the run there, or train with checkpoints.path on a mount to fetch files",
-        )
-    return RefusedError(
-        f"run {record.run_id}: its checkpoints were in its pods, and are gone with them",
-        "Name a claim in job.mounts and a path below it in job.checkpoints.path",
-    )
 
 
 def _reach(client: Client, name: str, space: str, job: Job) -> NodeClient:

@@ -13,42 +13,37 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
+import functools
 import pathlib
 import typing as t
 import zlib
 
-from ....module_utils._model import job_checkpoints
+from ....module_utils._model import job_backends, job_checkpoints
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
-from ....module_utils._node import files
 from ..._hosts.node_client import NodeClient, find_answering
 from ..shared.progress import Progress
 from ..shared.state_dir import StateHome, find_run_folder, load_record
 from ..training_job.load import load_recorded_job
+from .remote_file import RemoteFile, add_file, check_path, fetch_file, is_there
 
 # How many of the files that are there an error names.
 _SHOWN = 8
-Source = t.Literal["checkpoints", "run"]
+_SEEN_BY_POD = "what there is to fetch is seen by a pod that has the mount"
+Source = t.Literal["checkpoints", "run", "bucket"]
 Connect = t.Callable[[t.Sequence[str]], list[NodeClient]]
 # Opens the nodes of a run in pods.
+OpenRunPods = t.Callable[[], contextlib.AbstractContextManager[list[NodeClient]]]
 OpenPods = t.Callable[[RunRecord, Job], contextlib.AbstractContextManager[list[NodeClient]]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RemoteFile:
-    """A file on a node, and where it goes below the destination."""
-
-    remote: NodeClient
-    path: str
-    size: int
-    sha256: str
-    target: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """What to fetch: ``patterns`` below the checkpoints or the run's folder, none for the newest checkpoint."""
+    """What to fetch: ``patterns`` below the checkpoints or the run's folder, none for the newest checkpoint.
+
+    With the source ``checkpoints`` they come from the nodes, and from the job's bucket where no node has any.
+    """
 
     run_id: str | None
     source: Source
@@ -88,40 +83,112 @@ def fetch_files(home: StateHome, wanted: FetchRequest, nodes: Nodes, progress: P
     """
     folder = find_run_folder(home, wanted.run_id)
     record = t.cast(RunRecord, load_record(folder))
+    job = load_recorded_job(record)
+    _check_source(wanted, record, job)
+    fetch = Fetch(home, wanted, record, job, wanted.dest or folder / "files", progress)
+    if record.backend != "kubernetes":
+        return fetch.from_hosts(nodes.connect([name for name in record.hosts if name in nodes.hosts]))
+    return fetch.from_pods(functools.partial(nodes.open_pods, record, job))
+
+
+def _check_source(wanted: FetchRequest, record: RunRecord, job: Job) -> None:
+    """Refuse a source that the run does not have."""
     if wanted.source == "run" and record.backend == "kubernetes":
         raise InputError("source", "run is for runs on hosts: the folder of a run in pods goes with its pods")
     if wanted.source == "run" and not wanted.patterns:
         raise InputError("paths", "is required with source: run", "Name files, such as ['out/*.json']")
-    dest = wanted.dest or folder / "files"
-    if record.backend == "kubernetes":
-        if wanted.check:
-            msg = "what there is to fetch is seen by a pod that has the mount; check mode starts none"
-            return {"changed": False, "run_id": record.run_id, "dest": str(dest), "files": [], "bytes": 0, "msg": msg}
-        with nodes.open_pods(record, load_recorded_job(record)) as remotes:
-            return _fetch_from(wanted, record, dest, remotes, progress)
-    return _fetch_from(
-        wanted, record, dest, nodes.connect([name for name in record.hosts if name in nodes.hosts]), progress
-    )
+    if wanted.source == "bucket" and not job.checkpoints.binding:
+        raise InputError("source", f"the job of run {record.run_id} has no checkpoints.binding", "Leave source out")
 
 
-def _fetch_from(
-    wanted: FetchRequest, record: RunRecord, dest: pathlib.Path, asked: t.Sequence[NodeClient], progress: Progress
-) -> dict[str, object]:
-    place = _place(record, wanted.source)
-    remotes, errors = find_answering(asked)
-    found, there = choose_files(place, wanted.patterns, record, remotes)
-    if not found:
-        raise _build_missing_error(wanted, record, place, there, errors)
-    due = [file for file in found if not _is_there(dest / file.target, file)]
-    size = sum(file.size for file in due)
-    result = {"run_id": record.run_id, "dest": str(dest), "files": sorted(file.target for file in found), "bytes": size}
-    msg = f"{len(due)} of {len(found)} files, {size / 1e6:,.1f} MB"
-    if wanted.check:
-        return {"changed": bool(due), **result, "msg": f"would fetch {msg} to {dest}"}
-    progress.say(f"fetching {msg} from {', '.join(sorted({file.remote.name for file in due}))}" if due else msg)
-    for file in due:
-        _fetch(file, place, record.run_id, dest / file.target)
-    return {"changed": bool(due), **result, "msg": f"fetched {msg} to {dest}"}
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fetch:
+    """One fetch: of which run, what, and where to."""
+
+    home: StateHome
+    wanted: FetchRequest
+    record: RunRecord
+    job: Job
+    dest: pathlib.Path
+    progress: Progress
+
+    def from_hosts(self, asked: t.Sequence[NodeClient]) -> dict[str, object]:
+        """Fetch from the hosts of the run, or from its bucket, which a host reads where the controller cannot."""
+        if self.wanted.source == "bucket":
+            return self._take_stored(lambda: next(iter(find_answering(asked)[0]), None))
+        remotes, errors = find_answering(asked)
+        place = _place(self.record, self.wanted.source)
+        found, there = choose_files(place, self.wanted.patterns, self.record, remotes)
+        if found:
+            return self._take(found)
+        missing = self._build_missing_error(str(place["folder"] or "its folder"), there, errors)
+        if not self._may_be_stored():
+            raise missing
+        self.progress.say(f"{missing.message}: looking in the object store {self.job.checkpoints.binding}")
+        return self._take_stored(lambda: next(iter(remotes), None))
+
+    def from_pods(self, open_pods: OpenRunPods) -> dict[str, object]:
+        """Fetch from the mount of the run's checkpoints, which a pod sees; without one, from its bucket."""
+        is_stored = self._may_be_stored() and job_backends.checkpoint_mount(self.job) is None
+        if not is_stored and self.wanted.source != "bucket":
+            if self.wanted.check:
+                return self._build_result([], 0, False, f"{_SEEN_BY_POD}; check mode starts none")
+            with open_pods() as remotes:
+                return self.from_hosts(remotes)
+        with contextlib.ExitStack() as stack:
+            return self._take_stored(lambda: None if self.wanted.check else stack.enter_context(open_pods())[0])
+
+    def _may_be_stored(self) -> bool:
+        return self.job.checkpoints.binding is not None and self.wanted.source != "run"
+
+    def _take_stored(self, find_proxy: t.Callable[[], NodeClient | None]) -> dict[str, object]:
+        # Late: signing needs a package, and few runs have a bucket.
+        from ..training_job.object_stores import checkpoint_binding
+        from . import stored
+
+        run_id = self.record.run_id
+        if self.job.launcher == "ray":
+            problem = f"run {run_id}: Ray Train has stored its checkpoints by itself, in a layout of its own"
+            address = checkpoint_binding.ray_storage(self.home, self.job, run_id)
+            raise RefusedError(problem, f"Copy {address} with an S3 client")
+        bound = checkpoint_binding.open_for_reading(self.home, self.job, run_id)
+        found, there = stored.list_stored(bound, self.wanted.patterns, find_proxy)
+        if not found:
+            raise self._build_missing_error(f"the object store {bound.binding.name}", there)
+        return self._take(found)
+
+    def _take(self, found: t.Sequence[RemoteFile]) -> dict[str, object]:
+        due = [file for file in found if not is_there(self.dest / file.target, file)]
+        size = sum(file.size for file in due)
+        msg = f"{len(due)} of {len(found)} files, {size / 1e6:,.1f} MB"
+        names = sorted(file.target for file in found)
+        if self.wanted.check:
+            return self._build_result(names, size, bool(due), f"would fetch {msg} to {self.dest}")
+        self.progress.say(f"fetching {msg} from {', '.join(sorted({file.place for file in due}))}" if due else msg)
+        for file in due:
+            fetch_file(file, self.dest / file.target)
+        return self._build_result(names, size, bool(due), f"fetched {msg} to {self.dest}")
+
+    def _build_missing_error(
+        self, place: str, there: t.Sequence[str], errors: t.Mapping[str, MusterError] | None = None
+    ) -> RefusedError:
+        """Return the error for patterns that no file matches: it names what can be fetched.
+
+        :param errors: of the nodes that were asked, None where it was the bucket.
+        """
+        what = ", ".join(self.wanted.patterns) or "a complete checkpoint"
+        silent = sorted(errors or ())
+        missing = f"; no answer from {', '.join(silent)} ({errors[silent[0]].message})" if errors else ""
+        problem = f"run {self.record.run_id}: {what} was not found in {place}{missing}"
+        if not there:
+            nothing = "No checkpoint of this run is" if errors is None else "No node that answers has a file"
+            return RefusedError(problem, f"{nothing} there")
+        more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
+        return RefusedError(problem, f"Files there are {', '.join(there[:_SHOWN])}{more} (muster_fetch_paths)")
+
+    def _build_result(self, names: t.Sequence[str], size: int, changed: bool, msg: str) -> dict[str, object]:
+        about = {"run_id": self.record.run_id, "dest": str(self.dest)}
+        return {"changed": changed, **about, "files": list(names), "bytes": size, "msg": msg}
 
 
 def choose_files(
@@ -137,31 +204,16 @@ def choose_files(
         answer = remote.call("results", step="list", run_id=record.run_id, patterns=list(patterns), **place)
         there.update(str(name) for name in answer["there"])
         for item in answer["files"]:
-            path = _check_path(str(item["path"]))
-            known = chosen.get(path)
-            if known is not None and known.sha256 == item["sha256"]:
-                continue
-            target = path if known is None else f"{files.plain_name(remote.name)}/{path}"
-            chosen[target] = RemoteFile(remote, path, int(item["size"]), str(item["sha256"]), target)
+            path = check_path(str(item["path"]))
+            read = functools.partial(_read_piece, remote, record.run_id, place["folder"], path)
+            file = RemoteFile(remote.name, path, int(item["size"]), str(item["sha256"]), path, read)
+            add_file(chosen, file, remote.name)
     return list(chosen.values()), sorted(there)
 
 
-def _build_missing_error(
-    wanted: FetchRequest,
-    record: RunRecord,
-    place: t.Mapping[str, t.Any],
-    there: t.Sequence[str],
-    errors: t.Mapping[str, MusterError],
-) -> RefusedError:
-    """Return the error for patterns that no file matches: it names what can be fetched."""
-    what = ", ".join(wanted.patterns) or "a complete checkpoint"
-    first = next((errors[name] for name in sorted(errors)), None)
-    missing = f"; no answer from {', '.join(sorted(errors))} ({first.message})" if first is not None else ""
-    problem = f"run {record.run_id}: {what} was not found in {place['folder'] or 'its folder'}{missing}"
-    if not there:
-        return RefusedError(problem, "No node that answers has a file there")
-    more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
-    return RefusedError(problem, f"Files there are {', '.join(there[:_SHOWN])}{more} (muster_fetch_paths)")
+def _read_piece(remote: NodeClient, run_id: str, folder: str | None, path: str, offset: int) -> bytes:
+    answer = remote.call("results", step="read", run_id=run_id, path=path, offset=offset, folder=folder)
+    return zlib.decompress(base64.b64decode(answer["data"]))
 
 
 def _place(record: RunRecord, source: Source) -> dict[str, t.Any]:
@@ -171,39 +223,3 @@ def _place(record: RunRecord, source: Source) -> dict[str, t.Any]:
     part = job_checkpoints.folder_of_start(job, record.generation)
     own = job_checkpoints.checkpoint_folder(job, record.run_id) or "checkpoints"
     return {"folder": f"{own}/{part}" if part else own, "format": job.checkpoints.format}
-
-
-def _check_path(path: str) -> str:
-    """Return a path that a node answered: it must not lead out of the destination."""
-    pure = pathlib.PurePosixPath(path)
-    if pure.is_absolute() or ".." in pure.parts or not pure.parts:
-        raise RefusedError(f"a node answered with the path {path!r}, which is outside of the run's folder")
-    return str(pure)
-
-
-def _is_there(target: pathlib.Path, file: RemoteFile) -> bool:
-    return target.is_file() and target.stat().st_size == file.size and files.sha256_of(target) == file.sha256
-
-
-def _fetch(file: RemoteFile, place: t.Mapping[str, t.Any], run_id: str, target: pathlib.Path) -> None:
-    """Fetch one file, from where a former fetch of the same content stopped.
-
-    :raises RefusedError: when what arrived has another checksum.
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.{file.sha256[:12]}.part")
-    offset = part.stat().st_size if part.exists() else 0
-    with open(part, "ab") as handle:
-        while offset < file.size:
-            answer = file.remote.call(
-                "results", step="read", run_id=run_id, path=file.path, offset=offset, folder=place["folder"]
-            )
-            data = zlib.decompress(base64.b64decode(answer["data"]))
-            if not data:
-                break
-            handle.write(data)
-            offset += len(data)
-    if files.sha256_of(part) != file.sha256:
-        part.unlink()
-        raise RefusedError(f"{file.remote.name}: {file.path} changed while it was being fetched", "Run again")
-    part.replace(target)

@@ -92,10 +92,17 @@ class BoundCheckpoints:
 
     def candidates_request(self, rank: int, folder: str) -> dict[str, t.Any]:
         """Return what asks a node for the checkpoints that it could start from."""
-        place = self._place(rank)
-        # More than this job keeps: it may have kept more before.
-        urls = [self._sign(place, "GET", slot, _MANIFEST) for slot in range(_MOST_KEPT + 1)]
+        urls = self.manifest_addresses(rank)
         return {"step": "candidates", "run_id": self.run_id, "manifests": urls, **self._common(folder)}
+
+    def manifest_addresses(self, rank: int) -> list[str]:
+        """Return the addresses of the manifests of a node's slots, of which some or all may be empty."""
+        # More than this job keeps: it may have kept more before.
+        return [self._sign(self._place(rank), "GET", slot, _MANIFEST) for slot in range(_MOST_KEPT + 1)]
+
+    def part_address(self, rank: int, slot: int, number: int) -> str:
+        """Return the address that reads a part of a stored checkpoint."""
+        return self._sign(self._place(rank), "GET", slot, _part(number))
 
     def restore_request(self, rank: int, folder: str, choice: CheckpointChoice) -> dict[str, t.Any]:
         """Return what has a node fetch what was chosen for it."""
@@ -103,7 +110,7 @@ class BoundCheckpoints:
         if choice.fetch is None:
             return request
         place, row = self._place(rank), choice.fetch
-        parts = [self._sign(place, "GET", row["slot"], _part(number)) for number in range(row["parts"])]
+        parts = [self.part_address(rank, row["slot"], number) for number in range(row["parts"])]
         manifest = self._sign(place, "GET", row["slot"], _MANIFEST)
         return {**request, "name": row["name"], "saved_at": row["saved_at"], "manifest": manifest, "parts": parts}
 
@@ -132,6 +139,21 @@ def open_bound(
     return BoundCheckpoints(job, run_id, binding, credentials.open_signer(binding, _OPTION), ref)
 
 
+def open_for_reading(home: StateHome, job: Job, run_id: str) -> BoundCheckpoints:
+    """Return the bucket of a job's checkpoints, to read what is in it.
+
+    :raises InputError: when the binding does not exist any more, or its credentials are not there.
+    """
+    binding, ref = _load_bucket(home, str(job.checkpoints.binding))
+    return BoundCheckpoints(job, run_id, binding, credentials.open_signer(binding, _OPTION), ref)
+
+
+def ray_storage(home: StateHome, job: Job, run_id: str) -> str:
+    """Return the address below which Ray Train stores a job's checkpoints by itself."""
+    _binding, ref = _load_bucket(home, str(job.checkpoints.binding))
+    return _ray_address(ref, run_id)
+
+
 def open_stream(home: StateHome, job: Job, nodes: t.Sequence[str], run_id: str) -> tuple[StoreStream, ...]:
     """Return the bucket in which Ray Train stores a job's checkpoints by itself; else nothing.
 
@@ -147,10 +169,13 @@ def open_stream(home: StateHome, job: Job, nodes: t.Sequence[str], run_id: str) 
             f"{binding.name} has a CA of its own, which the S3 client of Ray Train (pyarrow) does not know",
             "Bind the store by an address whose certificate the image trusts, or keep checkpoints on a mount",
         )
-    place = ObjectPlace.from_ref(ref, run_id)
     keys = credentials.read_s3_keys(binding.secret_ref, _OPTION)
-    address = f"s3://{place.bucket}/{place.prefix.removesuffix('/')}"
-    return (StoreStream("job.checkpoints", binding, keys, RAY_STORAGE, address),)
+    return (StoreStream("job.checkpoints", binding, keys, RAY_STORAGE, _ray_address(ref, run_id)),)
+
+
+def _ray_address(ref: str, run_id: str) -> str:
+    place = ObjectPlace.from_ref(ref, run_id)
+    return f"s3://{place.bucket}/{place.prefix.removesuffix('/')}"
 
 
 def _find_bucket(home: StateHome, job: Job, nodes: t.Sequence[str], vantage: Vantage) -> tuple[Binding, str] | None:
@@ -158,12 +183,16 @@ def _find_bucket(home: StateHome, job: Job, nodes: t.Sequence[str], vantage: Van
     name = job.checkpoints.binding
     if name is None:
         return None
-    binding = bindings.load_binding(home, name, _OPTION)
-    resource = require_resource(binding, "object_store", "checkpoints", _OPTION)
+    binding, ref = _load_bucket(home, name)
     if "write" not in binding.access_modes:
         raise InputError(_OPTION, f"the binding '{name}' is read-only (access_modes)", "Bind one that may be written")
     require_reachable(binding, nodes, vantage, _OPTION)
-    return binding, resource.ref
+    return binding, ref
+
+
+def _load_bucket(home: StateHome, name: str) -> tuple[Binding, str]:
+    binding = bindings.load_binding(home, name, _OPTION)
+    return binding, require_resource(binding, "object_store", "checkpoints", _OPTION).ref
 
 
 def restore(

@@ -94,15 +94,21 @@ def test_a_pod_that_does_not_start_is_explained_and_goes() -> None:
     assert cluster.jobs == []
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"mounts": [], "checkpoints": {}}, "its checkpoints were in its pods, and are gone"),
-        ({"mounts": [], "checkpoints": {"binding": "store"}}, "are in the object store store, in parts"),
-    ],
-)
-def test_checkpoints_that_no_mount_holds_are_refused(values: dict[str, t.Any], words: str) -> None:
+def test_checkpoints_that_nothing_holds_are_refused() -> None:
     cluster: t.Any = Cluster()
-    with pytest.raises(RefusedError, match=words), pods.open_readers(cluster, record("a"), job(**values), Said()):
+    nowhere = job(mounts=[], checkpoints={})
+    with (
+        pytest.raises(RefusedError, match="its checkpoints were in its pods, and are gone"),
+        pods.open_readers(cluster, record("a"), nowhere, Said()),
+    ):
         pass
     assert cluster.made == []
+
+
+def test_a_pod_without_a_mount_reads_a_bucket() -> None:
+    cluster: t.Any = Cluster(RUNNING)
+    said = Said()
+    stored = job(mounts=[], checkpoints={"binding": "store"})
+    with pods.open_readers(cluster, record("gpu-1", "gpu-2"), stored, said) as (remote,):
+        assert remote.name == "gpu-1" and said.lines == ["starting a pod that reads the object store store"]
+    assert cluster.jobs == []

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import pathlib
+import types
 import typing as t
 
 import pytest
@@ -18,8 +20,12 @@ from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import kube_connection, run_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome, load_record
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_fetch import pods
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.object_stores import (
+    checkpoint_binding,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_fetch import pods, stored
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_fetch import run as fetch
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_fetch.remote_file import RemoteFile
 
 
 class Node(NodeClient):
@@ -178,3 +184,64 @@ def test_pods_are_reached_by_the_context_of_the_run(
     assert found is not None
     opened: t.Any = fetch.build_pod_opener({}, tmp_path, Progress())(found, parse_job(found.job))
     assert asked == ["prod"] and opened == ("client", "net-1")
+
+
+STORED = {"job": to_yaml_names(parse_job({"name": "net", "script": "/t.py", "checkpoints": {"binding": "store"}}))}
+
+
+@pytest.fixture
+def asked_store(monkeypatch: pytest.MonkeyPatch) -> list[t.Any]:
+    """Have a bucket with one file; return what it was asked with."""
+    asked: list[t.Any] = []
+
+    def list_stored(_bound: t.Any, patterns: t.Sequence[str], find_proxy: t.Any) -> t.Any:
+        asked.append(find_proxy())
+        file = RemoteFile("store", "step-9/m", 1, hashlib.sha256(b"m").hexdigest(), "step-9/m", lambda _at: b"m")
+        return ([], ["step-9/m"]) if "x" in patterns else ([file], [])
+
+    monkeypatch.setattr(checkpoint_binding, "open_for_reading", lambda *_: types.SimpleNamespace(
+        binding=types.SimpleNamespace(name="store")))  # fmt: skip
+    monkeypatch.setattr(stored, "list_stored", list_stored)
+    return asked
+
+
+def test_the_bucket_is_asked_where_no_node_has_a_checkpoint(
+    home: StateHome, tmp_path: pathlib.Path, asked_store: list[t.Any]
+) -> None:
+    record(home, **STORED)
+    gang = nodes(tmp_path, a={"out/log": b""})
+    # After teardown no node is in the inventory.
+    assert run(home, [])["files"] == ["step-9/m"] and asked_store == [None]
+    assert run(home, gang)["changed"] is False and asked_store[1] is gang[0]
+    with pytest.raises(RefusedError, match=r"x was not found in the object store store\. Files there are step-9/m"):
+        run(home, gang, patterns=("x",))
+
+
+def test_a_checkpoint_of_a_node_comes_before_the_bucket_unless_it_is_asked_for(
+    home: StateHome, tmp_path: pathlib.Path, asked_store: list[t.Any]
+) -> None:
+    record(home, **STORED)
+    gang = nodes(tmp_path, a={"checkpoints/step-2/model": b"w"})
+    assert run(home, gang)["files"] == ["step-2/model"] and asked_store == []
+    assert run(home, gang, source="bucket")["files"] == ["step-9/m"]
+    record(home)
+    with pytest.raises(InputError, match=r"source: the job of run net-1 has no checkpoints\.binding"):
+        run(home, gang, source="bucket")
+
+
+def test_a_run_in_pods_without_a_mount_is_fetched_from_its_bucket(
+    home: StateHome, tmp_path: pathlib.Path, asked_store: list[t.Any]
+) -> None:
+    record(home, backend="kubernetes", **STORED)
+    gang = nodes(tmp_path, a={})
+    assert run(home, gang, check=True)["msg"].startswith("would fetch 1 of 1 files") and asked_store == [None]
+    assert run(home, [Node("pod", tmp_path)])["files"] == ["step-9/m"] and asked_store[1].name == "pod"
+
+
+def test_what_ray_has_stored_is_not_taken_apart(home: StateHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    about = {"name": "net", "script": "/t.py", "launcher": "ray", "image": "i", "checkpoints": {"binding": "store"}}
+    job = to_yaml_names(parse_job({**about, "placement": {"backend": "kubernetes", "engine": "rayjob"}}))
+    record(home, backend="kubernetes", job=job)
+    monkeypatch.setattr(checkpoint_binding, "ray_storage", lambda *_: "s3://b/net-1")
+    with pytest.raises(RefusedError, match="Copy s3://b/net-1 with an S3 client"):
+        run(home, [])
