@@ -46,7 +46,7 @@ MEANINGS = {
     "muster_log_follow": "Whether to say each new line until the run has ended.",
     "muster_log_rank": "Only the lines of this rank.",
     "muster_log_grep": "Only the lines in which this regular expression is found.",
-    "muster_fetch_source": "Whether muster_fetch_paths is below the checkpoints (of nodes, or of the bucket alone: bucket) or the run's own folder (run).",
+    "muster_fetch_source": "Where muster_fetch_paths is: checkpoints, the bucket (bucket), or the run's (run).",
     "muster_fetch_paths": "Files to fetch, as shell patterns. The default is the newest complete checkpoint.",
     "muster_fetch_dest": "Folder on the controller. The default is files in the run's folder.",
     "muster_prune_keep": "How many of the newest runs stay (20).",

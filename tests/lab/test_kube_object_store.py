@@ -196,6 +196,17 @@ def test_a_job_reads_its_data_is_killed_with_its_node_and_resumes_from_the_bucke
     assert "data=lines begins after nothing" in text and "data=lines begins after step-5.pt" in text, text
     assert record["outcome"] == "succeeded" and len(record["attempts"]) == 2
     assert lab.api.get(f"/api/v1/namespaces/{world.space}/secrets/{record['run_id']}-secrets") is None
+    # Its pods are gone, and the controller does not know the names of Services: a pod reads the bucket for it.
+    code, output = world.controller.play("fetch", check=True)
+    assert code == 0 and "check mode starts none" in output, output
+    began = time.monotonic()
+    code, output = world.controller.play("fetch")
+    NOTES.append(f"fetch from the store in the cluster: {time.monotonic() - began:.1f} s, the pod's start included")
+    assert code == 0 and "starting a pod that reads the object store store" in output, output
+    assert (folder / "files" / "step-5.pt").read_text() == "five"
+    assert changed(world.controller.play("fetch")[1]) == 0
+    jobs = lab.items(f"/apis/batch/v1/namespaces/{world.space}/jobs")
+    assert [item for item in jobs if item["metadata"]["name"].startswith("muster-files")] == []
 
 
 def stored(world: World) -> bool:

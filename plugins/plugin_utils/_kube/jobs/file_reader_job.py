@@ -39,9 +39,7 @@ def build(
         "command": ["sh", "-c", f"trap 'exit 0' TERM; sleep {_DEADLINE_S} & wait"],
         "resources": limit_range.apply_limits(limit_range.SMALL_POD, ranges),
         "securityContext": {"allowPrivilegeEscalation": False},
-        "volumeMounts": [
-            {"name": f"data-{mount.name}", "mountPath": mount.path, "readOnly": True} for mount in mounts
-        ],
+        "volumeMounts": [{"name": f"data-{mount.name}", "mountPath": mount.path, "readOnly": True} for mount in mounts],
     }
     pulls = [
         ref.path for ref in job.secret_refs if ref.deliver == "registry" and ref.source == "kubernetes" and ref.path

@@ -19,7 +19,7 @@ import typing as t
 import zlib
 
 from ....module_utils._model import job_backends, job_checkpoints
-from ....module_utils._model.errors import InputError, MusterError, RefusedError
+from ....module_utils._model.errors import InputError, MusterError, RefusedError, TransportError
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
 from ..._hosts.node_client import NodeClient, find_answering
@@ -30,7 +30,7 @@ from .remote_file import RemoteFile, add_file, check_path, fetch_file, is_there
 
 # How many of the files that are there an error names.
 _SHOWN = 8
-_SEEN_BY_POD = "what there is to fetch is seen by a pod that has the mount"
+_SEEN_BY_POD = "what there is to fetch is seen by a pod; check mode starts none"
 Source = t.Literal["checkpoints", "run", "bucket"]
 Connect = t.Callable[[t.Sequence[str]], list[NodeClient]]
 # Opens the nodes of a run in pods.
@@ -132,11 +132,16 @@ class Fetch:
         is_stored = self._may_be_stored() and job_backends.checkpoint_mount(self.job) is None
         if not is_stored and self.wanted.source != "bucket":
             if self.wanted.check:
-                return self._build_result([], 0, False, f"{_SEEN_BY_POD}; check mode starts none")
+                return self._build_result([], 0, False, _SEEN_BY_POD)
             with open_pods() as remotes:
                 return self.from_hosts(remotes)
         with contextlib.ExitStack() as stack:
-            return self._take_stored(lambda: None if self.wanted.check else stack.enter_context(open_pods())[0])
+            try:
+                return self._take_stored(lambda: None if self.wanted.check else stack.enter_context(open_pods())[0])
+            except TransportError:
+                if not self.wanted.check:
+                    raise
+                return self._build_result([], 0, False, _SEEN_BY_POD)
 
     def _may_be_stored(self) -> bool:
         return self.job.checkpoints.binding is not None and self.wanted.source != "run"

@@ -17,7 +17,7 @@ import functools
 import typing as t
 import zlib
 
-from ....module_utils._model.errors import MusterError, RefusedError
+from ....module_utils._model.errors import MusterError, RefusedError, TransportError
 from ....module_utils._node import checkpoint_store
 from ....module_utils._node.checkpoint_choice import NodeCheckpoints, choose_checkpoints
 from ....module_utils._node.s3_client import S3Error, Store
@@ -34,10 +34,6 @@ class ObjectReader(t.Protocol):
     """Reads an object by a signed address: ``size`` bytes from ``first`` on, or all; None where there is no object."""
 
     def __call__(self, url: str, first: int = 0, size: int | None = None) -> bytes | None: ...
-
-
-class _StoreUnreachableError(MusterError):
-    """The controller has no connection to the store."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,14 +57,15 @@ def list_stored(
     Without ``patterns`` they are those of the newest checkpoint that every node has stored that has stored any.
 
     :param find_proxy: returns a node that may reach the store where the controller does not.
+    :raises TransportError: when neither reaches it.
     """
     read: ObjectReader = functools.partial(_read_directly, bound.binding.name, Store(bound.binding.ca))
     try:
         found = _read_manifests(bound, read)
-    except _StoreUnreachableError as exc:
+    except TransportError as exc:
         remote = find_proxy()
         if remote is None:
-            raise MusterError(
+            raise TransportError(
                 f"the controller does not reach the object store {bound.binding.name}: {exc.message}",
                 exc.fix or "Fetch on a machine that reaches it",
             ) from exc
@@ -146,7 +143,7 @@ def _read_directly(name: str, store: Store, url: str, first: int = 0, size: int 
         return checkpoint_store.read_object(store, url, first, size)
     except S3Error as exc:
         # Without a status there was no answer.
-        error = MusterError if exc.status else _StoreUnreachableError
+        error = MusterError if exc.status else TransportError
         raise error(f"{name}: {exc.problem}", exc.fix) from exc
 
 

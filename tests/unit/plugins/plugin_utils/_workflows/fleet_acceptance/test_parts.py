@@ -85,7 +85,7 @@ def test_a_host_that_does_not_answer_has_no_number_of_gpus(world: World) -> None
 def islands(monkeypatch: pytest.MonkeyPatch, **outcomes: str) -> None:
     """Let the fabric be verified with these outcomes; an island has its nodes' letters as its name."""
     found = [{"island": name, "outcome": outcome, "nodes": list(name)} for name, outcome in outcomes.items()]
-    result = {"fabric": {"islands": found}, "table": ["header", "line"], "file": "f"}
+    result = {"fabric": {"islands": found}, "table": ["header", "line"], "file": "f", "exit_code": 0}
     monkeypatch.setattr(fabric_verify, "run", lambda _request: result)
 
 
@@ -105,6 +105,12 @@ def test_islands_of_other_hosts_do_not_count(world: World, monkeypatch: pytest.M
     found = build(world, world.request())
     islands(monkeypatch, ab="pass", xyz="fail")
     assert parts.verify_fabric(found).outcome == "pass" and found.hosts == ["a", "b"]
+
+
+def test_one_node_with_one_rank_has_no_fabric_that_could_fail(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    islands(monkeypatch)
+    part = parts.verify_fabric(build(world, world.request()))
+    assert (part.outcome, part.summary) == ("pass", "header; line")
 
 
 def test_a_benchmark_without_a_result_fails_its_size_only(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

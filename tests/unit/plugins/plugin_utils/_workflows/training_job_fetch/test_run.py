@@ -13,7 +13,12 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, NodeError, RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import (
+    InputError,
+    NodeError,
+    RefusedError,
+    TransportError,
+)
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
 from ansible_collections.muster.training.plugins.module_utils._node import files, host_results
@@ -25,7 +30,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
 )
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_fetch import pods, stored
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_fetch import run as fetch
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_fetch.remote_file import RemoteFile
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_fetch.remote_file import (
+    RemoteFile,
+)
 
 
 class Node(NodeClient):
@@ -236,6 +243,20 @@ def test_a_run_in_pods_without_a_mount_is_fetched_from_its_bucket(
     gang = nodes(tmp_path, a={})
     assert run(home, gang, check=True)["msg"].startswith("would fetch 1 of 1 files") and asked_store == [None]
     assert run(home, [Node("pod", tmp_path)])["files"] == ["step-9/m"] and asked_store[1].name == "pod"
+
+
+def test_check_mode_starts_no_pod_to_read_a_store_of_the_cluster(
+    home: StateHome, monkeypatch: pytest.MonkeyPatch, asked_store: list[t.Any]
+) -> None:
+    record(home, backend="kubernetes", **STORED)
+
+    def list_stored(*_args: t.Any) -> t.Any:
+        raise TransportError("the name store.team.svc is not known here")
+
+    monkeypatch.setattr(stored, "list_stored", list_stored)
+    assert run(home, [], check=True)["msg"].endswith("check mode starts none")
+    with pytest.raises(TransportError):
+        run(home, [])
 
 
 def test_what_ray_has_stored_is_not_taken_apart(home: StateHome, monkeypatch: pytest.MonkeyPatch) -> None:
