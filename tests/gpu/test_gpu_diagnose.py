@@ -65,6 +65,9 @@ def test_a_kernel_that_does_not_end_is_diagnosed(world: World, torch_python: str
     assert found.code == 0 and "hanging, step 20" in found.output and "stalled: step 20" in found.output, found.output
     seen = json.loads(answer.read_text())["nodes"]["node-1"]["seen"]
     assert "Communicators" in seen["ras"]["text"] and seen["ranks"][0]["nccl"] is True
+    # A kernel runs: that tells this hang from a program that waits for its data.
+    (gpu,) = seen["gpus"]
+    assert gpu["busy_percent"] > 90 and gpu["memory_used_gib"] > 0 and "GPUs: 1" in found.output, found.output
     cancelled = world.play("cancel")
     assert cancelled.code == 0, cancelled.output
     play.wait(30)

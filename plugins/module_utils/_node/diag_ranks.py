@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import os
 import pathlib
+import shutil
 import time
 import typing as t
 
-from . import diag_network, files, host_units, processes
+from . import diag_network, files, host_units, processes, usage
 
 _PROC = pathlib.Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -38,7 +39,7 @@ _MAX_KERNEL_RECORDS = 200_000
 
 
 def examine(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return ``{units, ranks, processes, counters, window_s, memory, shm, kernel, ras}`` of a run on this node.
+    """Return ``{units, ranks, processes, counters, window_s, memory, shm, kernel, ras, gpus}`` of a run on this node.
 
     :param request: ``window_s``, and ``ras_s``: seconds to wait for NCCL's RAS, 0 skips that.
     """
@@ -62,6 +63,7 @@ def examine(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.An
         "window_s": round(window, 3),
         "counters": diag_network.subtract_counters(before, after),
         "memory": _read_memory(any_pid),
+        "gpus": _read_gpus(ranks) if alive else [],
         "shm": _read_file_system("/dev/shm"),
         "disk": _read_file_system(str(run)),
         "kernel": _read_kernel_log(min((line["at"] for line in started.values()), default=None)),
@@ -187,6 +189,24 @@ def _read_memory(pid: int | None) -> dict[str, t.Any]:
     ]
     found["oom_kills"] = int(kills[0]) if kills else None
     return found
+
+
+def _read_gpus(ranks: t.Sequence[t.Mapping[str, t.Any]]) -> list[dict[str, float | None]]:
+    """Return how busy the GPUs of the ranks are that run, or all where it is not known which these are."""
+    found = usage.query_gpus(shutil.which("nvidia-smi"))
+    used = {_gpu_index(rank) for rank in ranks if rank["alive"]}
+    return [gpu for gpu in found if gpu["index"] in used] or found
+
+
+def _gpu_index(rank: t.Mapping[str, t.Any]) -> float | None:
+    """Return the number that nvidia-smi gives to the GPU of a rank, as far as numbers name it."""
+    local, listed = int(rank.get("local_rank") or 0), processes.environment_of(rank["pid"]).get("CUDA_VISIBLE_DEVICES")
+    if listed is None:
+        return float(local)
+    names = listed.split(",")
+    # One GPU in the list of each rank is its own, whatever its local rank.
+    name = names[local if local < len(names) else 0].strip()
+    return float(name) if name.isdecimal() else None
 
 
 def _read_file_system(path: str) -> dict[str, t.Any] | None:

@@ -21,6 +21,7 @@ from . import files
 _EVERY_S = 2.0
 _GPU_EVERY_S = 10.0
 _GIB = 1 << 30
+_QUERY = "index,utilization.gpu,memory.total,memory.used"
 
 
 class Sampler:
@@ -62,13 +63,37 @@ class Sampler:
             self.query.start()
 
     def _query(self, tool: str) -> None:
-        argv = [tool, "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
-        try:
-            text = subprocess.run(argv, capture_output=True, timeout=8, check=True, text=True).stdout
-            values = [float(line) for line in text.split() if line.replace(".", "", 1).isdecimal()]
-        except (OSError, subprocess.SubprocessError):
-            values = []
+        values = [gpu["busy_percent"] for gpu in query_gpus(tool) if gpu["busy_percent"] is not None]
         self.gpu = round(sum(values) / len(values), 1) if values else None
+
+
+def query_gpus(tool: str | None) -> list[dict[str, float | None]]:
+    """Return ``{index, busy_percent, memory_gib, memory_used_gib}`` of each GPU; none where nvidia-smi does not answer.
+
+    A figure that the driver does not have, such as those of a GPU in MIG mode, is null.
+    """
+    if tool is None:
+        return []
+    argv = [tool, f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
+    try:
+        text = subprocess.run(argv, capture_output=True, timeout=8, check=True, text=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    rows = [[_number(field) for field in line.split(",")] for line in text.splitlines()]
+    return [
+        {"index": row[0], "busy_percent": row[1], "memory_gib": _to_gib(row[2]), "memory_used_gib": _to_gib(row[3])}
+        for row in rows
+        if len(row) == 4 and row[0] is not None
+    ]
+
+
+def _number(field: str) -> float | None:
+    text = field.strip()
+    return float(text) if text.replace(".", "", 1).isdecimal() else None
+
+
+def _to_gib(mebibytes: float | None) -> float | None:
+    return None if mebibytes is None else round(mebibytes / 1024, 1)
 
 
 def _cpu_ticks() -> tuple[int, int]:

@@ -31,6 +31,7 @@ SLOWED = 1.5
 # A smaller difference is normal variation of the machine.
 SLOWED_S = 0.1
 _MANY_STEPS = 12
+_MANY_NODES = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -142,6 +143,27 @@ class RunDiagnosis:
             "causes": [_cause_dict(cause) for cause in self.causes],
             "also": [_cause_dict(cause) for cause in self.also],
         }
+
+
+def describe_gpus(run: RunObservation) -> str:
+    """Return how busy the GPUs of a run are, empty where no node has said it.
+
+    A kernel that waits for another rank keeps its GPU busy; an idle GPU has no kernel, and its program waits elsewhere.
+    """
+    groups: dict[str, list[str]] = {}
+    for node in run.nodes:
+        gpus = (node.answer or {}).get("gpus") or []
+        shares = [gpu["busy_percent"] for gpu in gpus if gpu["busy_percent"] is not None]
+        if shares:
+            low, high = round(min(shares)), round(max(shares))
+            groups.setdefault(f"{low} %" if low == high else f"{low}-{high} %", []).append(node.name)
+    named = sorted(groups.items(), key=lambda group: len(group[1]))
+    return "; ".join(f"{share} busy on {_name_some(nodes)}" for share, nodes in named)
+
+
+def _name_some(nodes: t.Sequence[str]) -> str:
+    more = f" and {len(nodes) - _MANY_NODES} more" if len(nodes) > _MANY_NODES else ""
+    return f"{', '.join(nodes[:_MANY_NODES])}{more}"
 
 
 def conclude_diagnosis(

@@ -22,7 +22,7 @@ from ....module_utils._model.run_record import SCHEMA
 from ....module_utils._node import files
 from ....module_utils._secrets.scrubber import scrub
 from ..._fabric.diagnosis.file import FileDiagnosis
-from ..._fabric.diagnosis.live import NodeObservation, RunDiagnosis, RunObservation
+from ..._fabric.diagnosis.live import NodeObservation, RunDiagnosis, RunObservation, describe_gpus
 from ..._fabric.diagnosis.live_rules import diagnose_live, diagnose_text
 from ..._hosts.node_client import NodeClient, on_each_node
 from ..shared.progress import Reporter
@@ -157,13 +157,14 @@ def _has_run(node: NodeObservation) -> bool:
     return bool(node.answer and (node.ranks or node.answer["units"]))
 
 
-def summarise(diagnosis: RunDiagnosis) -> list[str]:
-    """Return lines for people: the state, then a line for each cause with its fix."""
+def summarise(diagnosis: RunDiagnosis, gpus: str = "") -> list[str]:
+    """Return lines for people: the state, the GPUs, then a line for each cause with its fix."""
     progress = diagnosis.progress
     since = progress.since_step_s
     step = f", step {progress.last_step} {since:.0f} s ago" if since is not None else ""
     ranks = f"{diagnosis.ranks_alive} of {diagnosis.ranks_expected or 'unknown'} ranks alive"
     lines = [f"run {diagnosis.run_id}: {diagnosis.outcome.upper()} · {progress.state}{step} · {ranks}"]
+    lines += [f"GPUs: {gpus}"] if gpus else []
     for cause in diagnosis.causes:
         where = f" on {cause.node}" if cause.node else ""
         lines.append(f"{cause.code}{where}: {cause.evidence}. {cause.fix}")
@@ -265,7 +266,7 @@ def _build_result(request: DiagnoseRequest, observation: RunObservation, diagnos
         **_scrub_evidence(diagnosis).to_dict(),
         "nodes": {node.name: {"problem": node.problem or None, "seen": node.answer} for node in observation.nodes},
     }
-    lines = summarise(diagnosis)
+    lines = summarise(diagnosis, describe_gpus(observation))
     for line in lines:
         request.progress.say(line)
     result: dict[str, object] = {

@@ -39,3 +39,24 @@ def test_values_of_variables_stay_on_the_node(monkeypatch: pytest.MonkeyPatch) -
     found = diag_ranks._describe_process(os.getpid())
     assert found["state"] == "R" and found["threads"] >= 1 and found["limits"]["nofile"]
     assert "PATH" in found["environment"]["names"] and "PATH" not in found["environment"]["network"]
+
+
+@pytest.mark.parametrize(
+    ("visible", "ranks", "indices"),
+    [
+        (None, [(0, True), (1, True), (2, False)], [0, 1]),
+        ("2,3", [(0, True), (1, True)], [2, 3]),
+        # Each rank has one, as some launchers give it.
+        ("3", [(2, True)], [3]),
+        ("GPU-12ab", [(0, True)], [0, 1, 2, 3]),
+        ("", [(0, True)], [0, 1, 2, 3]),
+    ],
+)
+def test_the_gpus_are_those_of_the_ranks_that_run(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, ranks: list[tuple[int, bool]], indices: list[int]
+) -> None:
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    monkeypatch.setattr(diag_ranks.processes, "environment_of", lambda _pid: environment)
+    monkeypatch.setattr(diag_ranks.usage, "query_gpus", lambda _tool: [{"index": float(n)} for n in range(4)])
+    found = diag_ranks._read_gpus([{"local_rank": local, "alive": alive, "pid": 1} for local, alive in ranks])
+    assert [gpu["index"] for gpu in found] == indices

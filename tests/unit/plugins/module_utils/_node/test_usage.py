@@ -63,7 +63,12 @@ def test_the_first_line_comes_with_the_second_sample(tmp_path: pathlib.Path, clo
 
 @pytest.mark.parametrize(
     ("body", "percent"),
-    [("echo 50; echo 71", 60.5), ("echo '[N/A]'", None), ("exit 9", None), ("echo 12.5; echo nonsense", 12.5)],
+    [
+        ("echo '0, 50, 81920, 9'; echo '1, 71, 81920, 9'", 60.5),
+        ("echo '0, [N/A], [N/A], [N/A]'", None),
+        ("exit 9", None),
+        ("echo '0, 12.5, 81559, 1'; echo nonsense", 12.5),
+    ],
 )
 def test_the_mean_of_the_gpus(tmp_path: pathlib.Path, clock: Clock, body: str, percent: float | None) -> None:
     smi(tmp_path, body)
@@ -75,9 +80,18 @@ def test_the_mean_of_the_gpus(tmp_path: pathlib.Path, clock: Clock, body: str, p
     assert read_lines(file)[-1]["gpu_percent"] == percent
 
 
+def test_figures_that_a_gpu_does_not_have_are_null(tmp_path: pathlib.Path) -> None:
+    smi(tmp_path, "echo '0, 98, 81559, 12288'; echo '1, [N/A], 81559, [N/A]'; echo 'No devices'")
+    assert usage.query_gpus(str(tmp_path / "nvidia-smi")) == [
+        {"index": 0.0, "busy_percent": 98.0, "memory_gib": 79.6, "memory_used_gib": 12.0},
+        {"index": 1.0, "busy_percent": None, "memory_gib": 79.6, "memory_used_gib": None},
+    ]
+    assert usage.query_gpus(None) == [] and usage.query_gpus(str(tmp_path / "none")) == []
+
+
 def test_a_tool_that_hangs_does_not_hold_the_supervisor_up(tmp_path: pathlib.Path, clock: Clock) -> None:
     gate = tmp_path / "gate"
-    smi(tmp_path, f"while [ ! -e {gate} ]; do /bin/sleep 0.01; done; echo 90")
+    smi(tmp_path, f"while [ ! -e {gate} ]; do /bin/sleep 0.01; done; echo '0, 90, 9, 9'")
     sampler, file = usage.Sampler(), tmp_path / "usage.jsonl"
     for _ in range(8):
         sampler.write(file, "a")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live import (
     NodeObservation,
+    RunObservation,
+    describe_gpus,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live_causes import LIVE_CAUSES
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live_rules import (
@@ -86,3 +88,15 @@ def test_a_node_that_is_gone_and_the_result_as_json() -> None:
     ]
     assert value["state"] == "hanging" and value["ranks"] == {"expected": 2, "alive": 1}
     assert value["progress"]["last_step"] == 10 and value["also"][0]["code"] == "stalled"
+
+
+def test_nodes_with_equally_busy_gpus_are_named_together() -> None:
+    def node(name: str, *shares: float | None) -> NodeObservation:
+        return NodeObservation(name, {"gpus": [{"busy_percent": share} for share in shares]})
+
+    busy = [node(f"n{number}", 100.0, 100.0) for number in range(1, 11)]
+    run = RunObservation("r", (*busy, node("idle", 0.0), node("both", 3.4, 97.0), node("mig", None)))
+    assert describe_gpus(run) == (
+        "0 % busy on idle; 3-97 % busy on both; 100 % busy on n1, n2, n3, n4, n5, n6, n7, n8 and 2 more"
+    )
+    assert describe_gpus(RunObservation("r", (NodeObservation("a", None), NodeObservation("b", {"gpus": []})))) == ""
