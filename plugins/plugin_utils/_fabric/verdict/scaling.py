@@ -43,7 +43,7 @@ def judge_scaling(
     base, top = ordered[0], ordered[-1]
     rows = tuple(_build_row(base, point) for point in ordered)
     if len(ordered) < 2:
-        summary = f"{_count_text(base)} reach {base.samples_per_s:.4g} samples/s; there is nothing to compare with"
+        summary = f"{_count_text(base)}: {base.samples_per_s:.4g} samples/s; there is nothing to compare with"
         return ScalingVerdict("unproven", summary, ("only one number of nodes was measured",), rows)
     value = efficiency(base, top)
     outcome: Outcome = "pass" if value >= passes else "warn" if value >= fails else "fail"

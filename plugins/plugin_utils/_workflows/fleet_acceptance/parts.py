@@ -226,6 +226,8 @@ def measure_scaling(fleet: FleetUnderTest) -> AcceptancePart:
     if shared:
         summary = "pods shared nodes: the network between nodes was not measured"
         return AcceptancePart("scaling", "unproven", summary, (*shared, *judgement.reasons), values)
+    if fleet.nodes == 1:
+        return AcceptancePart("scaling", "not_applicable", judgement.summary, (), values)
     if fleet.loopback:
         # Several "nodes" on one machine show nothing about a network.
         reason = "all nodes are on the loopback of one machine: no network was measured"

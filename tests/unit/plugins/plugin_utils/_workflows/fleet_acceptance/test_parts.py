@@ -127,6 +127,12 @@ def test_a_benchmark_without_a_result_fails_its_size_only(world: World, monkeypa
     assert [point.nodes for point in found.points] == [1]
 
 
+def test_one_node_has_a_figure_and_nothing_to_scale_over(world: World) -> None:
+    part = parts.measure_scaling(build(world, world.request(nodes=1)))
+    assert (part.outcome, part.reasons) == ("not_applicable", ()) and part.summary.startswith("1 node (")
+    assert len(part.values["points"]) == 1
+
+
 def test_gangs_have_the_size_that_the_queue_is_tested_with(world: World) -> None:
     request = on_kubernetes(world)
     assert parts.check_queue(build(world, request)).outcome == "pass"
