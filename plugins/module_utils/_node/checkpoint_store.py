@@ -149,7 +149,9 @@ def parse_manifest(body: bytes | None) -> Manifest | None:
     with contextlib.suppress(ValueError, TypeError, KeyError):
         found: Manifest = json.loads(body or b"")
         names = [item["path"] for item in found["files"]]
+        sizes = [found["saved_at"], *(item["size"] for item in found["files"])]
         safe = _is_plain(found["name"]) and all(_is_inside(name) for name in names) and len(set(names)) == len(names)
+        safe = safe and all(isinstance(size, int) and size >= 0 for size in sizes) and found["part_bytes"] >= 1
         if found["schema"] == SCHEMA and safe and found["bytes"] == sum(item["size"] for item in found["files"]):
             return found
     return None

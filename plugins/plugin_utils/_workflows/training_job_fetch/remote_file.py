@@ -58,8 +58,16 @@ def is_there(target: pathlib.Path, file: RemoteFile) -> bool:
 def fetch_file(file: RemoteFile, target: pathlib.Path) -> None:
     """Fetch one file, from where a former fetch of the same content stopped.
 
-    :raises RefusedError: when what arrived has another checksum.
+    :raises RefusedError: when what arrived has another checksum, or the destination cannot be written.
     """
+    try:
+        _fetch(file, target)
+    except OSError as exc:
+        problem = f"{target}: {exc.strerror or type(exc).__name__}"
+        raise RefusedError(problem, "Name another folder (muster_fetch_dest); a copy that was cut continues") from exc
+
+
+def _fetch(file: RemoteFile, target: pathlib.Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{file.sha256[:12]}.part")
     offset = part.stat().st_size if part.exists() else 0

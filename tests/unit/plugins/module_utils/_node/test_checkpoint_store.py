@@ -181,6 +181,11 @@ def test_a_full_disk_is_refused_before_anything_is_fetched(
         {"files": [{"path": "/etc/x", "size": 3509}]},
         {"files": "x"},
         {"files": None},
+        {"part_bytes": 0},
+        {"part_bytes": "1"},
+        {"saved_at": None},
+        {"bytes": 0, "files": [{"path": "a", "size": 5}, {"path": "b", "size": -5}]},
+        {"bytes": 0.5, "files": [{"path": "a", "size": 0.5}]},
     ],
 )
 def test_a_manifest_that_could_write_elsewhere_is_none(

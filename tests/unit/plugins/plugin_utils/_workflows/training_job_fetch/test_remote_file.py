@@ -44,6 +44,12 @@ def test_other_content_than_the_listed_one_is_refused_and_goes(tmp_path: pathlib
     assert not list(tmp_path.iterdir())
 
 
+def test_a_destination_that_cannot_be_written_is_named(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "a").write_text("not a folder")
+    with pytest.raises(RefusedError, match=r"a/b: (Not a directory|File exists)\. Name another folder"):
+        remote_file.fetch_file(listed("a/b", DATA)[0], tmp_path / "a" / "b")
+
+
 def test_an_empty_file_is_not_asked_for(tmp_path: pathlib.Path) -> None:
     file, asked = listed("b", b"")
     remote_file.fetch_file(file, tmp_path / "b")
