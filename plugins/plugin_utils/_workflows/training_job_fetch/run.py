@@ -122,7 +122,8 @@ class Fetch:
         if found:
             return self._take(found)
         missing = self._build_missing_error(str(place["folder"] or "its folder"), there, errors)
-        if not self._may_be_stored():
+        if not self._may_be_stored() or (self.wanted.patterns and there):
+            # Of files that are there under other names, the names help more than what the bucket has.
             raise missing
         self.progress.say(f"{missing.message}: looking in the object store {self.job.checkpoints.binding}")
         return self._take_stored(lambda: next(iter(remotes), None))

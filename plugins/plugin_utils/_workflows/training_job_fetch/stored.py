@@ -96,8 +96,14 @@ def _read_manifests(bound: BoundCheckpoints, read: ObjectReader) -> list[_Stored
             urls = enumerate(bound.manifest_addresses(rank))
             read_all = [(slot, checkpoint_store.parse_manifest(read(url))) for slot, url in urls]
             held = [_Stored(rank, slot, manifest) for slot, manifest in read_all if manifest is not None]
-            found += sorted(held, key=lambda stored: stored.manifest["saved_at"], reverse=True)
+            # Of a name that was saved twice, the later one counts.
+            by_name = {stored.manifest["name"]: stored for stored in sorted(held, key=_saved_at)}
+            found += sorted(by_name.values(), key=_saved_at, reverse=True)
     return found
+
+
+def _saved_at(stored: _Stored) -> int:
+    return int(stored.manifest["saved_at"])
 
 
 def _newest(found: t.Sequence[_Stored]) -> list[_Stored]:

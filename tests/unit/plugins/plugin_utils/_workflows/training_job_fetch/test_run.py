@@ -222,6 +222,9 @@ def test_the_bucket_is_asked_where_no_node_has_a_checkpoint(
     assert run(home, gang)["changed"] is False and asked_store[1] is gang[0]
     with pytest.raises(RefusedError, match=r"x was not found in the object store store\. Files there are step-9/m"):
         run(home, gang, patterns=("x",))
+    named = nodes(tmp_path / "two", a={"checkpoints/step-1/m": b"w"})
+    with pytest.raises(RefusedError, match=r"x was not found in checkpoints\. Files there are step-1/m"):
+        run(home, named, patterns=("x",))
 
 
 def test_a_checkpoint_of_a_node_comes_before_the_bucket_unless_it_is_asked_for(

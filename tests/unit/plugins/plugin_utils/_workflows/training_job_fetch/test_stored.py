@@ -88,8 +88,11 @@ def test_patterns_are_those_of_paths_and_reach_older_ones(bucket: Bucket) -> Non
     assert bucket.fetch("step-1") == {"step-1/model": b"1", "step-1/sub/x": b"x"}
     assert sorted(bucket.fetch("*/model")) == ["step-1/model", "step-2/model"]
     assert bucket.fetch("**/x") == {"step-1/sub/x": b"x"}
+    # A later attempt has saved the same step again.
+    bucket.save(0, 2, "step-1", 3, model=b"3")
+    assert bucket.fetch("step-1") == {"step-1/model": b"3"}
     found, there = stored.list_stored(bucket.bound, ["model"], NOBODY)
-    assert (found, there) == ([], ["step-1/model", "step-1/sub/x", "step-2/model"])
+    assert (found, there) == ([], ["step-1/model", "step-2/model"])
 
 
 @pytest.mark.parametrize(
