@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import signal
 import string
 import subprocess
 import typing as t
@@ -202,6 +203,21 @@ class Starts:
             "env": kept,
             "env_names": sorted(name for name in dump["env"] if not name.startswith("MUSTER_")),
         }
+
+
+@pytest.fixture(autouse=True)
+def _default_signals() -> t.Iterator[None]:
+    """What a shell in the background or nohup lets this process ignore, its children would ignore from the start."""
+    ignored = [
+        number
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+        if signal.getsignal(number) == signal.SIG_IGN
+    ]
+    for number in ignored:
+        signal.signal(number, signal.SIG_DFL)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _differences(hand: t.Mapping[str, t.Any], ours: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
