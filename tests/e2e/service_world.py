@@ -11,6 +11,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import random
 import shutil
 import socket
 import ssl
@@ -241,14 +242,13 @@ def wait_for(
 
 
 def free_port() -> int:
-    """Return a port that is free now, and the one 10000 above it too (SeaweedFS' gRPC)."""
+    """Return a port that is free now, and the one 10000 above it too (SeaweedFS' gRPC).
+
+    Both are below the range from which the kernel gives ports to other programs, and apart from ``node_lab.free_port``.
+    """
     while True:
-        with socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", 0))
-            port = int(one.getsockname()[1])
-            try:
-                if port < 55000:
-                    other.bind(("127.0.0.1", port + 10000))
-                    return port
-            except OSError:
-                continue
+        port = random.randrange(20_000, 22_700)
+        with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", port))
+            other.bind(("127.0.0.1", port + 10_000))
+            return port
