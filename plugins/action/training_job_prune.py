@@ -21,19 +21,19 @@ class ActionModule(WorkflowAction):
         "older_than_days": {"type": "float", "default": 0},
         "run_ids": {"type": "list", "elements": "str", "default": []},
         "controller": {"type": "bool", "default": False},
+        "unfetched": {"type": "bool", "default": False},
         **STATE_HOME,
     }
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, object]:
         """Return the result documented in the module."""
-        return training_job_prune.prune_runs(
-            StateHome(options["state_home"], options["cluster"]),
-            list(variables["ansible_play_hosts_all"]),
-            self.connect(variables),
+        wanted = training_job_prune.PruneRequest(
             keep=options["keep"],
             older_than_days=options["older_than_days"],
-            run_ids=options["run_ids"],
-            on_controller=options["controller"],
+            run_ids=tuple(options["run_ids"]),
+            controller=options["controller"],
+            unfetched=options["unfetched"],
             check=self.check,
-            now=time.time(),
         )
+        home, hosts = StateHome(options["state_home"], options["cluster"]), list(variables["ansible_play_hosts_all"])
+        return training_job_prune.prune_runs(home, hosts, self.connect(variables), wanted, time.time())

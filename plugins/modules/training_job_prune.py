@@ -12,6 +12,8 @@ short_description: Remove what old runs left on hosts and controller
 description:
   - Removes the folders of runs that have ended from the hosts of the play, with checkpoints that are inside them, and
     copies of code that no run needs. Checkpoints in O(muster.training.training_job#module:job.checkpoints.path) stay.
+  - A run stays whose newest complete checkpoint would be removed with it and has no copy, which is in the bucket of the
+    job or where M(muster.training.training_job_fetch) brought it. The table names each run that is removed or stays.
   - A run that has not ended, that another controller owns or that this controller does not know stays.
   - Check mode says how much disk would be freed.
 options:
@@ -30,6 +32,10 @@ options:
     default: []
   controller:
     description: Whether to remove their records, logs and reports on the controller too.
+    type: bool
+    default: false
+  unfetched:
+    description: Whether to remove runs whose newest checkpoint has no copy, too. It is lost then.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -52,10 +58,14 @@ EXAMPLES = r"""
 
 RETURN = r"""
 runs:
-  description: The runs that were chosen.
+  description: The runs that were removed, or would be.
   returned: success
   type: list
   elements: str
+kept:
+  description: The runs that stay although they were chosen, with the reason.
+  returned: success
+  type: dict
 freed_bytes:
   description: Bytes of the disk by host, and C(controller) with O(controller).
   returned: success

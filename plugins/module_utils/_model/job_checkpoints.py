@@ -36,6 +36,12 @@ def folder_of_start(job: Job, attempt: int) -> str:
     return f"attempt-{attempt}" if job.checkpoints.resume == "never" else ""
 
 
+def folder_on_hosts(job: Job, run_id: str, attempt: int) -> str:
+    """Return where hosts keep the checkpoints of a start, relative to the run's own folder where the job names none."""
+    part, own = folder_of_start(job, attempt), checkpoint_folder(job, run_id) or "checkpoints"
+    return f"{own}/{part}" if part else own
+
+
 def kept_logs_folder(job: Job, run_id: str) -> str | None:
     """Return where the run's pods keep their logs: beside the checkpoints, None when these are in the pod."""
     kept = job.checkpoints.path if job_backends.checkpoint_mount(job) else None

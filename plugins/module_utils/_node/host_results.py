@@ -75,16 +75,36 @@ def _read_piece(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str
 
 
 def _measure_disk(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return ``{runs [{run_id, bytes, alive, owner}], environments, blobs}`` (bytes): datasets count as blobs."""
+    """Return ``{runs [{run_id, bytes, alive, owner, checkpoint}], environments, blobs}`` (bytes).
+
+    Datasets count as blobs. ``checkpoint`` is the newest one that would go with the run's folder, null without any.
+
+    :param request: ``places``: run id -> ``folder`` (relative: below the run's own), ``format``, and ``reported``, the
+        path that the program named last.
+    """
+    places = request.get("places") or {}
     runs = []
     for folder in sorted(item for item in (state / "runs").glob("*") if item.is_dir()):
         claim = files.read_json(folder / "claim.json") or {}
         alive = any(unit["alive"] for unit in host_log_follow.unit_statuses(folder).values())
         entry = {"run_id": folder.name, "bytes": _disk_bytes(folder), "alive": alive, "owner": claim.get("owner")}
-        runs.append(entry)
+        runs.append({**entry, "checkpoint": _find_own_checkpoint(folder, places.get(folder.name) or {})})
     environments = _disk_bytes(state.parent / host_environment.FOLDER)
     data = _disk_bytes(state / "blobs") + _disk_bytes(state / dataset_stage.FOLDER)
     return {"runs": runs, "environments": environments, "blobs": data}
+
+
+def _find_own_checkpoint(run: pathlib.Path, place: t.Mapping[str, t.Any]) -> dict[str, t.Any] | None:
+    """Return ``{name, bytes, saved_at}`` of the newest complete checkpoint inside a run's folder."""
+    root = run / os.path.expanduser(str(place.get("folder") or "checkpoints"))
+    found = checkpoints.list_complete(root, str(place.get("format") or "files"))[:1]
+    if not found and place.get("reported"):
+        found = [root / str(place["reported"])]
+    inside = [place for path in found if run.resolve() in (place := path.resolve()).parents and place.exists()]
+    if not inside:
+        return None
+    size = _disk_bytes(inside[0]) if inside[0].is_dir() else inside[0].stat().st_size
+    return {"name": inside[0].name, "bytes": size, "saved_at": inside[0].stat().st_mtime}
 
 
 def _clean(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:

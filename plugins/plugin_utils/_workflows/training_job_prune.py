@@ -4,67 +4,158 @@
 """Removes what old runs left on hosts and controller, and says how much disk that frees.
 
 A run that has not ended, that another controller owns, or that the controller does not know, is never touched.
-Checkpoints in a folder that the job names are not touched either: they are the result.
+Checkpoints in a folder that the job names are not touched either: they are the result. A run whose newest checkpoint is
+in its own folder and nowhere else stays unless that is asked for.
 
 This is a private utility of the collection; it may change without notice.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+import pathlib
 import shutil
 import typing as t
 
-from ...module_utils._model.errors import InputError
+from ...module_utils._model import job_checkpoints
+from ...module_utils._model.errors import InputError, MusterError
 from ...module_utils._model.run_record import RunRecord
+from ...module_utils._node import files
 from .._hosts.node_client import NodeClient, on_each_node
+from .shared import run_copies
 from .shared.state_dir import StateHome, load_record
+from .training_job.load import load_recorded_job
 
-_NAMED = 5
+_ANYWAY = "-e muster_prune_unfetched=true"
+_WAYS = f"Fetch it (muster.training.fetch -e muster_run_id=…), or remove the run with {_ANYWAY}"
 Connect = t.Callable[[t.Sequence[str]], list[NodeClient]]
+# Runs on a node, as its answer describes them.
+NodeRuns = dict[str, list[dict[str, t.Any]]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PruneRequest:
+    """Which runs to remove: all but the newest ``keep``, or those of ``run_ids``.
+
+    Without ``unfetched`` a run stays whose newest checkpoint would go with it and has no copy.
+    """
+
+    keep: int
+    older_than_days: float
+    run_ids: tuple[str, ...]
+    controller: bool
+    unfetched: bool
+    check: bool
 
 
 def prune_runs(
-    home: StateHome,
-    hosts: t.Sequence[str],
-    connect: Connect,
-    *,
-    keep: int,
-    older_than_days: float,
-    run_ids: t.Sequence[str],
-    on_controller: bool,
-    check: bool,
-    now: float,
+    home: StateHome, hosts: t.Sequence[str], connect: Connect, wanted: PruneRequest, now: float
 ) -> dict[str, object]:
-    """Remove the runs and return ``{changed, runs, freed_bytes {where: bytes}, problems, table}``.
-
-    :param keep: the newest runs that stay; ``run_ids`` names the runs to remove instead.
-    """
-    chosen = choose_runs(home, keep, older_than_days, run_ids, now)
+    """Remove the runs and return ``{changed, runs, kept, freed_bytes {where: bytes}, problems, table}``."""
+    chosen = choose_runs(home, wanted.keep, wanted.older_than_days, wanted.run_ids, now)
     owner = home.owner(create=False)["owner"]
     remotes = connect(hosts)
-    disks, errors = on_each_node(remotes, lambda remote: remote.call("results", step="disk"))
-    due = {
-        name: [
-            run
-            for run in disk["runs"]
-            if run["run_id"] in chosen and not run["alive"] and run["owner"] in (owner, None)
-        ]
+    places = {run_id: _checkpoint_place(record) for run_id, record in chosen.items()}
+    disks, errors = on_each_node(remotes, lambda remote: remote.call("results", step="disk", places=places))
+    found = {
+        name: [run for run in disk["runs"] if run["run_id"] in chosen and _is_removable(run, owner)]
         for name, disk in disks.items()
     }
+    kept = _find_kept(home, chosen, found, errors, wanted)
+    due = {name: [run for run in runs if run["run_id"] not in kept] for name, runs in found.items()}
+    going = {run_id: record for run_id, record in chosen.items() if run_id not in kept}
     freed = {name: sum(run["bytes"] for run in runs) for name, runs in due.items()}
-    if not check:
-        freed, more = _clean(remotes, due)
+    if not wanted.check:
+        freed, more = _clean(home, remotes, due, now)
         errors.update(more)
-    if on_controller:
-        freed["controller"] = _clean_controller(home, chosen, check)
-    changed = any(due.values()) or bool(on_controller and chosen)
+    if wanted.controller:
+        freed["controller"] = _clean_controller(home, going, wanted.check)
+    table = [
+        *_build_table(disks, due, freed, len(going), wanted.check),
+        *(_describe_run(record, due, wanted.check) for record in going.values()),
+        *(f"{run_id} stays: {reason}" for run_id, reason in kept.items()),
+    ]
     return {
-        "changed": changed,
-        "runs": sorted(chosen),
+        "changed": any(due.values()) or bool(wanted.controller and going),
+        "runs": sorted(going),
+        "kept": kept,
         "freed_bytes": freed,
         "problems": {name: str(error) for name, error in errors.items()},
-        "table": [*_build_table(disks, due, freed, len(chosen), check), *_name_kept(chosen)],
+        "table": table,
+    }
+
+
+def _is_removable(run: t.Mapping[str, t.Any], owner: str) -> bool:
+    return not run["alive"] and run["owner"] in (owner, None)
+
+
+def _checkpoint_place(record: RunRecord) -> dict[str, t.Any]:
+    """Return where the nodes look for the newest checkpoint of a run; a job of another version names nothing."""
+    try:
+        job = load_recorded_job(record)
+    except InputError:
+        return {}
+    folder = job_checkpoints.folder_on_hosts(job, record.run_id, record.generation)
+    reported = record.checkpoint.path if record.checkpoint else None
+    return {"folder": folder, "format": job.checkpoints.format, "reported": reported}
+
+
+def _find_kept(
+    home: StateHome,
+    chosen: t.Mapping[str, RunRecord],
+    found: NodeRuns,
+    errors: t.Mapping[str, MusterError],
+    wanted: PruneRequest,
+) -> dict[str, str]:
+    """Return the runs that stay, each with what would be lost and what to do."""
+    kept = {}
+    for run_id, record in chosen.items():
+        reason = "" if wanted.unfetched else _find_only_copy(home, record, found, wanted.controller)
+        silent = sorted(errors.keys() & {*record.node_names})
+        if not reason and wanted.controller and silent:
+            reason = f"{', '.join(silent)} did not answer, and only its record names what is there. Prune it later"
+        if reason:
+            kept[run_id] = reason
+    return kept
+
+
+def _find_only_copy(home: StateHome, record: RunRecord, found: NodeRuns, on_controller: bool) -> str:
+    """Return which checkpoint of a run would be lost with its folders, empty where none would."""
+    folder = home.run_folder(record.run_id)
+    copies = run_copies.read_copies(folder)
+    own = {name: run for name, runs in found.items() for run in runs if run["run_id"] == record.run_id}
+    saved = {name: run["checkpoint"] for name, run in own.items() if run.get("checkpoint")}
+    stored = _list_stored(folder) if record.job["checkpoints"].get("binding") else set()
+    apart = folder if on_controller else None
+    only = {
+        name: item
+        for name, item in saved.items()
+        if (name, item["name"]) not in stored and not run_copies.has_copy(copies, item["name"], item["saved_at"], apart)
+    }
+    step = f"the checkpoint of step {record.checkpoint.step}" if record.checkpoint else "a checkpoint"
+    if only:
+        listed = ", ".join(f"{item['name']} ({_size(item['bytes'])}) on {name}" for name, item in sorted(only.items()))
+        return f"it has {step}, not fetched: {listed}. {_WAYS}"
+    if own and not saved and record.checkpoint and not copies.fetched and _is_inside(record):
+        return f"its program reported {step}, which may be in its folder and was not fetched. {_WAYS}"
+    if on_controller and any((folder / "files").rglob("*")) and not own:
+        return f"what was fetched of it is in {folder / 'files'}. Move it, or remove the run with {_ANYWAY}"
+    return ""
+
+
+def _is_inside(record: RunRecord) -> bool:
+    """Return whether the job leaves it to the program where checkpoints are."""
+    checkpoints = record.job["checkpoints"]
+    path = (record.checkpoint and record.checkpoint.path) or ""
+    return not checkpoints.get("path") and not checkpoints.get("binding") and not path.startswith("/")
+
+
+def _list_stored(folder: pathlib.Path) -> set[tuple[str, str]]:
+    """Return (node, name) of the checkpoints that were stored in the run's bucket."""
+    lines = files.parse_json_lines(files.read_text(folder / "events.jsonl"))
+    return {
+        (str(line.get("node")), str(line.get("detail"))) for line in lines if line.get("kind") == "checkpoint_stored"
     }
 
 
@@ -93,9 +184,9 @@ def _ended_at(record: RunRecord) -> float:
 
 
 def _clean(
-    remotes: t.Sequence[NodeClient], due: t.Mapping[str, t.Sequence[t.Mapping[str, t.Any]]]
+    home: StateHome, remotes: t.Sequence[NodeClient], due: NodeRuns, now: float
 ) -> tuple[dict[str, int], dict[str, t.Any]]:
-    """Remove the runs on their nodes; return the bytes that this freed by node, and the errors."""
+    """Remove the runs on their nodes and record it; return the bytes that this freed by node, and the errors."""
     busy = [remote for remote in remotes if remote.name in due]
 
     def clean(remote: NodeClient) -> int:
@@ -103,6 +194,9 @@ def _clean(
         return int(answer["freed"])
 
     freed, errors = on_each_node(busy, clean)
+    for run_id in {run["run_id"] for name in freed for run in due[name]}:
+        names = [name for name in freed if any(run["run_id"] == run_id for run in due[name])]
+        run_copies.note_pruned(home.run_folder(run_id), names, now)
     return dict(freed), dict(errors)
 
 
@@ -139,12 +233,18 @@ def _build_table(
     return lines
 
 
-def _name_kept(chosen: t.Mapping[str, RunRecord]) -> list[str]:
-    """Return the line that names the checkpoints of removed runs that stay where the job put them."""
-    folders = {run_id: (record.job.get("checkpoints") or {}).get("path") for run_id, record in chosen.items()}
-    kept = [f"{folder}/{run_id}" for run_id, folder in sorted(folders.items()) if folder]
-    more = f" and {len(kept) - _NAMED} more" if len(kept) > _NAMED else ""
-    return [f"checkpoints stay in {', '.join(kept[:_NAMED])}{more}"] if kept else []
+def _describe_run(record: RunRecord, due: NodeRuns, check: bool) -> str:
+    """Return the line of a run that is removed: from where, and what becomes of its checkpoints."""
+    own = {name: run for name, runs in sorted(due.items()) for run in runs if run["run_id"] == record.run_id}
+    verb = "would be removed" if check else "removed"
+    where = (
+        f"{verb} from {', '.join(own)} ({_size(sum(run['bytes'] for run in own.values()))})" if own else "on no node"
+    )
+    step = f" of step {record.checkpoint.step}" if record.checkpoint else ""
+    path = (record.job.get("checkpoints") or {}).get("path")
+    if any(run.get("checkpoint") for run in own.values()):
+        return f"{record.run_id}: {where}, with its copy of the checkpoint{step}"
+    return f"{record.run_id}: {where}" + (f"; checkpoints stay in {path}/{record.run_id}" if path else "")
 
 
 def _size(count: float) -> str:

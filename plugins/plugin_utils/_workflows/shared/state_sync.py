@@ -40,6 +40,7 @@ _PATTERNS: t.Final = (
     "bindings/*.json",
     "services/*.json",
     "runs/*/run.json",
+    "runs/*/copies.json",
     "runs/*/secret_leases.json",
     "runs/*/events.jsonl",
     "runs/*/metrics.jsonl",

@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import functools
 import pathlib
+import time
 import typing as t
 import zlib
 
@@ -23,6 +24,7 @@ from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
 from ..._hosts.node_client import NodeClient, find_answering
+from ..shared import run_copies
 from ..shared.progress import Progress
 from ..shared.state_dir import StateHome, find_run_folder, load_record
 from ..training_job.load import load_recorded_job
@@ -169,11 +171,30 @@ class Fetch:
         msg = f"{len(due)} of {len(found)} files, {size / 1e6:,.1f} MB"
         names = sorted(file.target for file in found)
         if self.wanted.check:
-            return self._build_result(names, size, bool(due), f"would fetch {msg} to {self.dest}")
-        self.progress.say(f"fetching {msg} from {', '.join(sorted({file.place for file in due}))}" if due else msg)
+            would = f"would fetch {msg} to {self.dest}: {self._describe(names)}" if due else self._describe_no_op(names)
+            return self._build_result(names, size, bool(due), would)
+        if due:
+            self.progress.say(f"fetching {msg} from {', '.join(sorted({file.place for file in due}))}")
         for file in due:
             fetch_file(file, self.dest / file.target)
-        return self._build_result(names, size, bool(due), f"fetched {msg} to {self.dest}")
+        run_copies.note_fetch(self.home.run_folder(self.record.run_id), self.dest, names, time.time())
+        done = f"fetched {msg} to {self.dest}: {self._describe(names)}" if due else self._describe_no_op(names)
+        return self._build_result(names, size, bool(due), done)
+
+    def _describe_no_op(self, names: t.Sequence[str]) -> str:
+        return f"{self.dest} is up to date: {self._describe(names)} of run {self.record.run_id}"
+
+    def _describe(self, names: t.Sequence[str]) -> str:
+        """Return what was fetched: files and folders, the first by name, and the reported checkpoint if it is none."""
+        parts = [name.partition("/") for name in names]
+        tops = list(dict.fromkeys(first + slash for first, slash, _rest in parts))
+        more = f" and {len(tops) - _SHOWN} more" if len(tops) > _SHOWN else ""
+        saved = None if self.wanted.patterns else self.record.checkpoint
+        reported = pathlib.PurePosixPath(saved.path or "").name if saved else ""
+        others = ""
+        if saved and reported and not any(reported in pathlib.PurePosixPath(name).parts for name in names):
+            others = f" (the checkpoint that was reported for step {saved.step} is {reported}: muster_fetch_paths)"
+        return f"{', '.join(tops[:_SHOWN])}{more}{others}"
 
     def _build_missing_error(
         self, place: str, there: t.Sequence[str], errors: t.Mapping[str, MusterError] | None = None
@@ -186,6 +207,11 @@ class Fetch:
         silent = sorted(errors or ())
         missing = f"; no answer from {', '.join(silent)} ({errors[silent[0]].message})" if errors else ""
         problem = f"run {self.record.run_id}: {what} was not found in {place}{missing}"
+        copies = run_copies.read_copies(self.home.run_folder(self.record.run_id))
+        if errors is not None and copies.pruned:
+            dests = [item.dest for item in copies.fetched if pathlib.Path(item.dest).is_dir()]
+            fix = f"Its files were fetched to {', '.join(dests)}" if dests else "No copy that was fetched is known here"
+            return RefusedError(f"{problem}; it was {run_copies.describe_removal(copies)}", fix)
         if not there:
             nothing = "No checkpoint of this run is" if errors is None else "No node that answers has a file"
             return RefusedError(problem, f"{nothing} there")
@@ -226,6 +252,5 @@ def _place(record: RunRecord, source: Source) -> dict[str, t.Any]:
     job = load_recorded_job(record)
     if source == "run":
         return {"folder": None, "format": job.checkpoints.format}
-    part = job_checkpoints.folder_of_start(job, record.generation)
-    own = job_checkpoints.checkpoint_folder(job, record.run_id) or "checkpoints"
-    return {"folder": f"{own}/{part}" if part else own, "format": job.checkpoints.format}
+    folder = job_checkpoints.folder_on_hosts(job, record.run_id, record.generation)
+    return {"folder": folder, "format": job.checkpoints.format}

@@ -74,3 +74,23 @@ def test_runs_are_measured_and_removed(tmp_path: pathlib.Path) -> None:
     answer = ask(state, "clean", runs=["old-1", "never-1"])
     assert answer["removed"] == ["old-1"] and answer["freed"] >= 4 << 20
     assert not (state / "runs" / "old-1").exists() and (state / "runs" / "new-1").exists() and not blob.exists()
+
+
+def test_the_checkpoint_that_would_go_with_a_run_is_named(tmp_path: pathlib.Path) -> None:
+    state, shared = tmp_path / "node", tmp_path / "shared"
+    place(state, "own-1", checkpoints__a=10, checkpoints__b=300)
+    os.utime(state / "runs" / "own-1" / "checkpoints" / "a", (1, 1))
+    place(state, "said-1", out__m=7)
+    place(state, "far-1", small=1)
+    shared.mkdir()
+    (shared / "c").write_bytes(b"x")
+    places = {
+        "own-1": {"folder": "checkpoints", "format": "files", "reported": None},
+        "said-1": {"folder": "checkpoints", "format": "files", "reported": "../out/m"},
+        "far-1": {"folder": str(shared), "format": "files", "reported": str(shared / "c")},
+    }
+    found = {run["run_id"]: run["checkpoint"] for run in ask(state, "disk", places=places)["runs"]}
+    assert found["far-1"] is None, "it stays where it is"
+    assert (found["own-1"]["name"], found["own-1"]["bytes"]) == ("b", 300)
+    assert (found["said-1"]["name"], found["said-1"]["bytes"]) == ("m", 7)
+    assert {run["run_id"]: run["checkpoint"] for run in ask(state, "disk")["runs"]}["own-1"]["name"] == "b"

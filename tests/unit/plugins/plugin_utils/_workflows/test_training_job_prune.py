@@ -16,7 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.job import 
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows import training_job_prune as prune
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_copies, run_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 
 NOW = 1_000_000.0
@@ -27,11 +27,13 @@ class Node(NodeClient):
         super().__init__(name, lambda command, data: (0, "", ""))
         self.runs = runs
         self.cleaned: list[str] = []
+        self.places: dict[str, t.Any] = {}
 
     def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
         if self.runs is None:
             raise UnreachableError(self.name, "no answer")
         if values["step"] == "disk":
+            self.places = values["places"]
             return {"runs": self.runs, "environments": 5, "blobs": 7}
         self.cleaned = values["runs"]
         return {"removed": values["runs"], "freed": 11}
@@ -52,8 +54,9 @@ def home(tmp_path: pathlib.Path) -> StateHome:
 
 
 def run(home: StateHome, nodes: list[Node], **values: t.Any) -> dict[str, t.Any]:
-    options: dict[str, t.Any] = {"keep": 0, "older_than_days": 0, "run_ids": [], "on_controller": False, "check": False}
-    return prune.prune_runs(home, ["x"], lambda _names: nodes, **{**options, "now": NOW, **values})
+    options: dict[str, t.Any] = {"keep": 0, "older_than_days": 0, "run_ids": (), "controller": False, "check": False}
+    wanted = prune.PruneRequest(**{**options, "unfetched": False, **values})
+    return prune.prune_runs(home, ["x"], lambda _names: nodes, wanted, NOW)
 
 
 def entry(home: StateHome, run_id: str, **values: t.Any) -> dict[str, t.Any]:
@@ -84,17 +87,110 @@ def test_the_newest_and_the_young_stay(home: StateHome) -> None:
 
 
 def test_the_folders_of_the_controller(home: StateHome) -> None:
-    would = run(home, [], on_controller=True, check=True)
+    would = run(home, [], controller=True, check=True)
     assert would["freed_bytes"]["controller"] > 0 and home.run_folder("run-3").exists()
-    run(home, [], on_controller=True)
+    run(home, [], controller=True)
     assert [home.run_folder(f"run-{age}").exists() for age in range(4)] == [True, False, False, False]
 
 
-def test_the_checkpoints_that_stay_are_named(home: StateHome) -> None:
-    place = home.run_folder("run-2") / "run.json"
-    record = files.read_json(place)
-    assert record is not None
-    record["job"]["checkpoints"]["path"] = "/mnt/shared"
-    files.write_json(place, record)
-    assert run(home, [])["table"][1:] == ["checkpoints stay in /mnt/shared/run-2"]
-    assert run(home, [], run_ids=["run-1"])["table"][1:] == []
+def change_record(home: StateHome, run_id: str, **values: t.Any) -> None:
+    place = home.run_folder(run_id) / "run.json"
+    stat, record = place.stat(), files.read_json(place)
+    files.write_json(place, {**record, **values})
+    os.utime(place, (stat.st_atime, stat.st_mtime))
+
+
+def job_with(home: StateHome, run_id: str, **checkpoints: t.Any) -> dict[str, t.Any]:
+    job = files.read_json(home.run_folder(run_id) / "run.json")["job"]
+    return {**job, "checkpoints": {**job["checkpoints"], **checkpoints}}
+
+
+def test_each_run_is_named_and_where_its_checkpoints_stay(home: StateHome) -> None:
+    change_record(home, "run-2", job=job_with(home, "run-2", path="/mnt/shared"))
+    table = run(home, [Node("a", [entry(home, "run-1"), entry(home, "run-2")])], check=True)["table"]
+    assert table[2:] == [
+        "run-1: would be removed from a (0.0 MB)",
+        "run-2: would be removed from a (0.0 MB); checkpoints stay in /mnt/shared/run-2",
+        "run-3: on no node",
+    ]
+
+
+SAVED = {"name": "ckpt_300.pt", "bytes": 4_000_000, "saved_at": NOW - 500}
+
+
+@pytest.mark.parametrize("controller", [False, True])
+def test_the_only_copy_of_a_checkpoint_stays_and_is_named(home: StateHome, controller: bool) -> None:
+    change_record(home, "run-1", checkpoint={"step": 300, "path": None})
+    node = Node("a", [entry(home, "run-1", checkpoint=SAVED), entry(home, "run-2", checkpoint=None)])
+    result = run(home, [node], controller=controller)
+    assert node.cleaned == ["run-2"] and home.run_folder("run-1").exists()
+    assert result["kept"].keys() == {"run-1"} and "run-1" not in result["runs"]
+    said = "it has the checkpoint of step 300, not fetched: ckpt_300.pt (4.0 MB) on a. Fetch it (muster.training.fetch"
+    assert said in result["table"][-1] and "muster_prune_unfetched=true" in result["table"][-1]
+    result = run(home, [node], controller=controller, unfetched=True)
+    assert "run-1" in node.cleaned and home.run_folder("run-1").exists() is not controller
+    assert any(
+        "run-1: removed from a" in line and "copy of the checkpoint of step 300" in line for line in result["table"]
+    )
+
+
+def test_a_fetched_checkpoint_goes_unless_its_copy_goes_too(home: StateHome, tmp_path: pathlib.Path) -> None:
+    node, folder = Node("a", [entry(home, "run-1", checkpoint=SAVED)]), home.run_folder("run-1")
+    dest = tmp_path / "mine"
+    for place in (dest, folder / "files"):
+        place.mkdir()
+        (place / "ckpt_300.pt").write_text("weights")
+    run_copies.note_fetch(folder, dest, ["ckpt_300.pt"], NOW - 600)
+    assert "run-1" in run(home, [node], check=True)["kept"], "fetched before it was saved: an older one of that name"
+    run_copies.note_fetch(folder, folder / "files", ["ckpt_300.pt"], NOW - 100)
+    assert run(home, [node], check=True)["kept"] == {}
+    assert "run-1" in run(home, [node], controller=True, check=True)["kept"], "the copy is in the folder that goes"
+    run_copies.note_fetch(folder, dest, ["ckpt_300.pt"], NOW - 100)
+    assert run(home, [node], controller=True, check=True)["kept"] == {}
+    (dest / "ckpt_300.pt").unlink()
+    (folder / "files" / "ckpt_300.pt").unlink()
+    assert "run-1" in run(home, [node], check=True)["kept"], "the copy is no longer there"
+
+
+def test_the_last_fetched_files_on_the_controller_stay(home: StateHome) -> None:
+    own = home.run_folder("run-2") / "files"
+    own.mkdir()
+    (own / "model.pt").write_text("weights")
+    assert "what was fetched of it is in" in run(home, [], controller=True)["kept"]["run-2"] and own.exists()
+    run(home, [], controller=True, unfetched=True)
+    assert not own.exists()
+
+
+def test_a_checkpoint_in_the_bucket_is_a_copy(home: StateHome) -> None:
+    node, folder = Node("a", [entry(home, "run-1", checkpoint=SAVED)]), home.run_folder("run-1")
+    line = {"at": NOW, "kind": "checkpoint_stored", "node": "a", "detail": "ckpt_300.pt"}
+    files.append_json(folder / "events.jsonl", line)
+    assert "run-1" in run(home, [node], check=True)["kept"]
+    change_record(home, "run-1", job=job_with(home, "run-1", binding="models"))
+    assert run(home, [node], check=True)["kept"] == {}
+    files.append_json(folder / "events.jsonl", {**line, "detail": "ckpt_400.pt"})
+    node.runs = [entry(home, "run-1", checkpoint={**SAVED, "name": "ckpt_500.pt"})]
+    assert "run-1" in run(home, [node], check=True)["kept"]
+
+
+def test_a_reported_checkpoint_of_unknown_place_is_not_lost(home: StateHome) -> None:
+    change_record(home, "run-1", checkpoint={"step": 300, "path": "out/300.pt"})
+    node = Node("a", [entry(home, "run-1", checkpoint=None)])
+    assert "reported the checkpoint of step 300" in run(home, [node], check=True)["kept"]["run-1"]
+    assert node.places["run-1"] == {"folder": "checkpoints", "format": "files", "reported": "out/300.pt"}
+    change_record(home, "run-1", checkpoint={"step": 300, "path": "/data/300.pt"})
+    assert run(home, [node], check=True)["kept"] == {}
+
+
+def test_a_record_stays_where_a_node_of_the_run_is_silent(home: StateHome) -> None:
+    change_record(home, "run-1", hosts=["a", "b"])
+    result = run(home, [Node("a", []), Node("b", None)], controller=True, unfetched=True)
+    assert "b did not answer" in result["kept"]["run-1"] and home.run_folder("run-1").exists()
+    assert not home.run_folder("run-2").exists()
+
+
+def test_what_was_removed_is_known_afterwards(home: StateHome) -> None:
+    run(home, [Node("a", [entry(home, "run-1")]), Node("b", [])])
+    copies = run_copies.read_copies(home.run_folder("run-1"))
+    assert run_copies.describe_removal(copies) == "removed by prune from a on 1970-01-12"
+    assert run_copies.read_copies(home.run_folder("run-2")).pruned == {}

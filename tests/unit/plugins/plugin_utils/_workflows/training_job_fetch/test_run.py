@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import pathlib
+import re
 import types
 import typing as t
 
@@ -23,7 +25,11 @@ from ansible_collections.muster.training.plugins.module_utils._model.job import 
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
 from ansible_collections.muster.training.plugins.module_utils._node import files, host_results
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import kube_connection, run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import (
+    kube_connection,
+    run_copies,
+    run_record,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome, load_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.object_stores import (
     checkpoint_binding,
@@ -110,6 +116,33 @@ def test_the_newest_checkpoint_once_and_what_differs_under_its_node(home: StateH
     assert (dest / "step-2/part").read_bytes() == b"of a" and (dest / "b/step-2/part").read_bytes() == b"of b"
     again = run(home, gang)
     assert again["changed"] is False and again["bytes"] == 0
+    assert result["msg"] == f"fetched 3 of 3 files, 0.0 MB to {dest}: b/, step-2/"
+    assert again["msg"] == run(home, gang, check=True)["msg"] == f"{dest} is up to date: b/, step-2/ of run net-1"
+    copies = run_copies.read_copies(home.run_folder("net-1"))
+    assert run_copies.has_copy(copies, "step-2", 0.0, None) and not run_copies.has_copy(copies, "step-1", 0.0, None)
+
+
+def test_a_file_that_is_not_the_reported_checkpoint_is_told_apart(home: StateHome, tmp_path: pathlib.Path) -> None:
+    record(home, checkpoint={"step": 300, "path": "ckpt_300.pt"})
+    (node,) = nodes(tmp_path, a={"checkpoints/ckpt_300.pt": b"all", "checkpoints/final.pt": b"weights"})
+    os.utime(node.state / "runs" / "net-1" / "checkpoints" / "ckpt_300.pt", (1, 1))
+    said = "final.pt (the checkpoint that was reported for step 300 is ckpt_300.pt: muster_fetch_paths)"
+    assert run(home, [node])["msg"].endswith(said)
+    assert run(home, [node], patterns=("ckpt_300.pt",))["msg"].endswith(": ckpt_300.pt")
+
+
+def test_what_prune_removed_is_said_with_its_day(home: StateHome, tmp_path: pathlib.Path) -> None:
+    record(home)
+    folder, (node,) = home.run_folder("net-1"), nodes(tmp_path, a={"x": b""})
+    run_copies.note_pruned(folder, ["b", "a"], 1e9)
+    gone = (
+        "not found in checkpoints; it was removed by prune from a, b on 2001-09-09. No copy that was fetched is known"
+    )
+    with pytest.raises(RefusedError, match=re.escape(gone)):
+        run(home, [node])
+    run_copies.note_fetch(folder, tmp_path, ["x.pt"], 1e9)
+    with pytest.raises(RefusedError, match=re.escape(f"on 2001-09-09. Its files were fetched to {tmp_path}")):
+        run(home, [node])
 
 
 def test_an_interrupted_copy_continues(home: StateHome, tmp_path: pathlib.Path) -> None:
