@@ -32,5 +32,6 @@ class ActionModule(WorkflowAction):
         dest = pathlib.Path(self.base, options["dest"]) if options["dest"] else None
         wanted = run.FetchRequest(options["run_id"], options["source"], tuple(options["paths"]), dest, self.check)
         open_pods = run.build_pod_opener(options, self.base, self.reporter())
-        nodes = run.Nodes(variables["hostvars"], self.connect(variables), open_pods)
+        open_cluster = run.build_cluster_opener(options, self.base, self.reporter())
+        nodes = run.Nodes(variables["hostvars"], self.connect(variables), open_pods, open_cluster)
         return run.fetch_files(home, wanted, nodes, self.reporter())

@@ -38,8 +38,10 @@ options:
     default: true
   pods:
     description:
-      - Also check object stores as pods see them, by one short pod on each Node that takes pods of jobs. A mapping with
+      - Also check object stores as pods see them, by one short Job on each Node that takes pods of jobs. A mapping with
         C(namespace), C(image) (one with Python, such as that of the jobs), C(python) and C(pull_secrets).
+      - Where the user may not read Nodes, it is one pod where the scheduler places it. C(localhost) alone is then not
+        asked, unless the inventory describes it as a machine.
       - Jobs in pods need it, and so does a service that is deployed in the cluster, which hosts do not reach.
     type: raw
 extends_documentation_fragment:

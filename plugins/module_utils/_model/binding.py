@@ -116,12 +116,15 @@ def describe_matrix(rows: t.Sequence[Reachability], limit: int = 12) -> str:
     return "; ".join(row.describe() for row in ordered[:limit]) + rest
 
 
-def require_reachable(binding: Binding, nodes: t.Sequence[str], vantage: Vantage, option: str) -> None:
+def require_reachable(binding: Binding, nodes: t.Sequence[str] | None, vantage: Vantage, option: str) -> None:
     """Refuse a binding that one of ``nodes`` cannot use, with the matrix of these nodes.
 
+    :param nodes: None where it is not known which they will be: then one that can use it is enough.
     :raises RefusedError: also for a node that it was never checked from.
     """
     rows = {row.node: row for row in binding.reachable_from if row.vantage == vantage}
+    if nodes is None:
+        nodes = [] if any(row.ok for row in rows.values()) else list(rows) or [f"any {vantage}"]
     unknown = Reachability("", vantage, False, problem="not checked")
     wanted = [rows.get(node) or dataclasses.replace(unknown, node=node) for node in nodes]
     failed = [row for row in wanted if not row.ok]
@@ -131,6 +134,7 @@ def require_reachable(binding: Binding, nodes: t.Sequence[str], vantage: Vantage
     fix = failed[0].fix or ""
     if unchecked:
         fix = f"Check it from {', '.join(unchecked[:5])} with the services playbook"
+        fix += " and muster_services_pods" if vantage == "pod" else ""
     raise RefusedError(f"{option}: '{binding.name}' is not reachable from all nodes: {describe_matrix(wanted)}", fix)
 
 

@@ -22,6 +22,7 @@ from ..api.kinds import KubeObject
 _DEFAULT = "storageclass.kubernetes.io/is-default-class"
 # Not for jobs, or counted by kubelet on its own account.
 _NOT_FOR_JOBS = ("pods", "ephemeral-storage", "hugepages-1Gi", "hugepages-2Mi")
+_GPU: t.Final = "nvidia.com/gpu"
 # Provisioners whose volumes many nodes can write at once: by their whole name, or by the end of one that has a prefix
 # of the installation. Sources: the projects' own documentation of access modes.
 _SHARED: t.Final = (
@@ -74,6 +75,14 @@ def takes_pods(node: KubeObject) -> bool:
     ready = any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
     closed = any(item.get("effect") in ("NoSchedule", "NoExecute") for item in spec.get("taints") or [])
     return ready and not closed and not spec.get("unschedulable")
+
+
+def takes_jobs(node: KubeObject) -> bool:
+    """Return whether pods of jobs may come to a node: it is ready and has no taint but that of GPU nodes."""
+    spec, conditions = node.get("spec") or {}, (node.get("status") or {}).get("conditions") or []
+    ready = any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
+    closed = [item for item in spec.get("taints") or [] if item.get("effect") in ("NoSchedule", "NoExecute")]
+    return ready and not spec.get("unschedulable") and all(item.get("key") == _GPU for item in closed)
 
 
 def read_storage(classes: Sequence[KubeObject]) -> list[Storage]:

@@ -11,6 +11,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
 import time
 import typing as t
@@ -46,6 +47,7 @@ class BindOrder:
     require_all: bool
     progress: Progress
     pods: PodVisits | None = None
+    open_cluster: credentials.OpenCluster | None = None
 
 
 def run(request: RunRequest) -> Result:
@@ -54,13 +56,16 @@ def run(request: RunRequest) -> Result:
     wanted = parse_services(options["services"])
     home = StateHome(options["state_home"], options["cluster"])
     order = BindOrder(home, request.base, request.check, bool(options["require_all"]), request.progress)
-    order = dataclasses.replace(order, pods=_open_pods(request))
+    open_cluster = functools.partial(open_client, options, request.base, request.progress.say)
+    order = dataclasses.replace(order, pods=_open_pods(request), open_cluster=open_cluster)
     rented = list_rented(request)
     for service in wanted:
         if service.state == "present" and service.mode == "bind":
             refuse_rented(service, rented)
     found = _build_bindings(order, [service for service in wanted if service.state == "present"])
-    results = _check(order, found, request.connect(request.hosts))
+    # A controller that runs no job need not reach what pods do.
+    hosts = request.hosts if order.pods is None or request.surroundings.machines else []
+    results = _check(order, found, request.connect(hosts))
     _require_usable(order, results)
     kept = [_keep(order, binding, results[binding.name]) for binding in found]
     gone = [_remove(order, service) for service in wanted if service.state == "absent"]
@@ -169,7 +174,10 @@ def _check(
             continue
         is_deployed = binding.mode == "deploy"
         store = store_check.StoreOrder(
-            binding, credentials.open_signer(binding, option), not order.check, is_deployed and not order.check
+            binding,
+            credentials.open_signer(binding, option, order.open_cluster),
+            not order.check,
+            is_deployed and not order.check,
         )
         known = read_deployed(order.home, binding.name) if is_deployed else None
         in_cluster = bool(known and known["backend"] == "kubernetes")

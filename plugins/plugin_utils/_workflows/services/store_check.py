@@ -19,7 +19,7 @@ from ....module_utils._model.binding import Binding, Reachability, Vantage
 from ....module_utils._model.errors import MusterError, RefusedError
 from ..._hosts.node_client import NodeClient, on_each_node
 from ..._services.s3_addresses import ObjectPlace, S3Signer
-from ..shared.pod_visits import PodVisits
+from ..shared.pod_visits import PLACE, PodVisits
 
 _EXPIRES_S = 900
 # How long a node waits for what another writes: that one may still be connected to, or its image be pulled.
@@ -151,6 +151,8 @@ def check_from_hosts(orders: t.Sequence[StoreOrder], remotes: t.Sequence[NodeCli
 def check_from_pods(orders: t.Sequence[StoreOrder], visits: PodVisits) -> list[StoreResult]:
     """Return what one short pod on every Node that takes pods of jobs saw of each store.
 
+    Where Nodes may not be read, it is one pod where the scheduler places it, and its row has that node.
+
     :raises RefusedError: when no Node takes pods.
     """
     nodes = visits.list_nodes()
@@ -170,7 +172,7 @@ def _check(orders: t.Sequence[StoreOrder], vantage: Vantage, nodes: t.Sequence[s
         seen = {node: _answers_of(answers.get(node, {}), number, len(buckets)) for node in nodes}
         result = StoreResult(made=_list_made(answers, number))
         for node in nodes:
-            rows = _list_rows(buckets, vantage, node, seen, errors)
+            rows = _list_rows(buckets, vantage, node, str(answers.get(node, {}).get(PLACE, node)), seen, errors)
             result.rows.append(min(rows, key=_rank_row))
         if order.writes and not all(row.ok for row in result.rows):
             left.append(_clean_request(buckets, nodes, seen))
@@ -207,6 +209,7 @@ def _list_rows(
     buckets: t.Sequence[BucketCheck],
     vantage: Vantage,
     node: str,
+    place: str,
     seen: t.Mapping[str, t.Sequence[t.Mapping[str, t.Any]]],
     errors: Errors,
 ) -> list[Reachability]:
@@ -215,7 +218,10 @@ def _list_rows(
     if error is not None:
         return [Reachability(node, vantage, False, problem=error.message, fix=error.fix or None)]
     return [
-        check.build_row(vantage, node, seen[node][index], bool(seen[check.follows[node]][index].get("wrote")))
+        dataclasses.replace(
+            check.build_row(vantage, node, seen[node][index], bool(seen[check.follows[node]][index].get("wrote"))),
+            node=place,
+        )
         for index, check in enumerate(buckets)
     ]
 

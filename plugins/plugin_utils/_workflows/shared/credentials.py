@@ -51,24 +51,29 @@ class SecretPlace:
     binding: Binding | None = None
 
 
-def read_s3_keys(pointer: SecretPointer | None, option: str) -> s3_addresses.S3Keys:
+def read_s3_keys(
+    pointer: SecretPointer | None, option: str, open_cluster: OpenCluster | None = None
+) -> s3_addresses.S3Keys:
     """Return the keys of an object store. Without a pointer they are in the environment, under AWS' own names.
 
+    :param open_cluster: as in :func:`read_listed`.
     :raises InputError: naming what is missing; never a value.
     """
-    values = read_values(pointer or SecretPointer("env"), _S3, option)
+    values = read_values(pointer or SecretPointer("env"), _S3, option, open_cluster)
     return s3_addresses.S3Keys(values["access_key"], values["secret_key"], values.get("session_token"))
 
 
-def open_signer(binding: Binding, option: str) -> s3_addresses.S3Signer:
+def open_signer(binding: Binding, option: str, open_cluster: OpenCluster | None = None) -> s3_addresses.S3Signer:
     """Return what signs requests to the store of a binding."""
-    return s3_addresses.S3Signer(binding, read_s3_keys(binding.secret_ref, option))
+    return s3_addresses.S3Signer(binding, read_s3_keys(binding.secret_ref, option, open_cluster))
 
 
-def read_values(pointer: SecretPointer, wanted: t.Sequence[str], option: str) -> dict[str, Secret]:
+def read_values(
+    pointer: SecretPointer, wanted: t.Sequence[str], option: str, open_cluster: OpenCluster | None = None
+) -> dict[str, Secret]:
     """Return the values of ``wanted`` that are where ``pointer`` says."""
     names = {key: pointer.keys.get(key) or _NAMES[key] for key in wanted}
-    found = _find_values(pointer, list(names.values()), option)
+    found = _find_values(pointer, list(names.values()), option, open_cluster)
     values = {key: Secret(found[name], f"{option}.secret_ref ({name})") for key, name in names.items() if found[name]}
     needed = [key for key in wanted if key in pointer.keys or key not in _OPTIONAL]
     missing = [names[key] for key in needed if key not in values]
@@ -79,7 +84,9 @@ def read_values(pointer: SecretPointer, wanted: t.Sequence[str], option: str) ->
     return values
 
 
-def _find_values(pointer: SecretPointer, names: t.Sequence[str], option: str) -> dict[str, str]:
+def _find_values(
+    pointer: SecretPointer, names: t.Sequence[str], option: str, open_cluster: OpenCluster | None
+) -> dict[str, str]:
     """Return what is under each of the names where a pointer says, empty for what is not there."""
     if pointer.source == "env":
         return {name: os.environ.get(name, "") for name in names}
@@ -89,7 +96,8 @@ def _find_values(pointer: SecretPointer, names: t.Sequence[str], option: str) ->
     if pointer.source == "file":
         listed = _read_lines(place.path, option)
     else:
-        listed = {key: value.decode() for key, value in read_listed(place, spelled, option).items()}
+        values = read_listed(place, spelled, option, open_cluster)
+        listed = {key: value.decode() for key, value in values.items()}
     return {name: listed.get(name) or listed.get(name.lower()) or "" for name in names}
 
 

@@ -30,6 +30,9 @@ from ..shared.state_dir import StateHome, find_run_folder, load_record
 from ..training_job.load import load_recorded_job
 from .remote_file import RemoteFile, add_file, check_path, fetch_file, is_there
 
+if t.TYPE_CHECKING:
+    from ..._kube.api.client import Client
+
 # How many of the files that are there an error names.
 _SHOWN = 8
 _SEEN_BY_POD = "what there is to fetch is seen by a pod; check mode starts none"
@@ -37,6 +40,7 @@ Source = t.Literal["checkpoints", "run", "bucket"]
 Connect = t.Callable[[t.Sequence[str]], list[NodeClient]]
 # Opens the nodes of a run in pods.
 OpenRunPods = t.Callable[[], contextlib.AbstractContextManager[list[NodeClient]]]
+OpenCluster = t.Callable[[RunRecord], "Client"]
 OpenPods = t.Callable[[RunRecord, Job], contextlib.AbstractContextManager[list[NodeClient]]]
 
 
@@ -56,24 +60,35 @@ class FetchRequest:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Nodes:
-    """How the nodes of runs are reached: hosts of the inventory, and pods."""
+    """How the nodes of runs are reached: hosts of the inventory, and pods; and the cluster that a run was on."""
 
     hosts: t.Container[str]
     connect: Connect
     open_pods: OpenPods
+    open_cluster: OpenCluster | None = None
+
+
+def build_cluster_opener(options: t.Mapping[str, t.Any], base: pathlib.Path, progress: Progress) -> OpenCluster:
+    """Return what opens the cluster of ``options``, or else of a run's record."""
+
+    def open_cluster(record: RunRecord) -> Client:
+        # Late: most runs are on hosts.
+        from ..shared import kube_connection
+
+        context = record.backend_ref.context if record.backend_ref else None
+        return kube_connection.open_client(options, base, progress.say, context=context)
+
+    return open_cluster
 
 
 def build_pod_opener(options: t.Mapping[str, t.Any], base: pathlib.Path, progress: Progress) -> OpenPods:
-    """Return what opens the nodes of a run in pods, on the cluster of ``options`` or else of the run's record."""
+    """Return what opens the nodes of a run in pods."""
+    open_cluster = build_cluster_opener(options, base, progress)
 
     def open_pods(record: RunRecord, job: Job) -> contextlib.AbstractContextManager[list[NodeClient]]:
-        # Late: most runs are on hosts.
-        from ..shared import kube_connection
         from . import pods
 
-        context = record.backend_ref.context if record.backend_ref else None
-        client = kube_connection.open_client(options, base, progress.say, context=context)
-        return pods.open_readers(client, record, job, progress)
+        return pods.open_readers(open_cluster(record), record, job, progress)
 
     return open_pods
 
@@ -87,7 +102,8 @@ def fetch_files(home: StateHome, wanted: FetchRequest, nodes: Nodes, progress: P
     record = t.cast(RunRecord, load_record(folder))
     job = load_recorded_job(record)
     _check_source(wanted, record, job)
-    fetch = Fetch(home, wanted, record, job, wanted.dest or folder / "files", progress)
+    dest = wanted.dest or folder / "files"
+    fetch = Fetch(home, wanted, record, job, dest, progress, nodes.open_cluster)
     if record.backend != "kubernetes":
         return fetch.from_hosts(nodes.connect([name for name in record.hosts if name in nodes.hosts]))
     return fetch.from_pods(functools.partial(nodes.open_pods, record, job))
@@ -113,6 +129,7 @@ class Fetch:
     job: Job
     dest: pathlib.Path
     progress: Progress
+    open_cluster: OpenCluster | None = None
 
     def from_hosts(self, asked: t.Sequence[NodeClient]) -> dict[str, object]:
         """Fetch from the hosts of the run, or from its bucket, which a host reads where the controller cannot."""
@@ -159,7 +176,8 @@ class Fetch:
             problem = f"run {run_id}: Ray Train has stored its checkpoints by itself, in a layout of its own"
             address = checkpoint_binding.ray_storage(self.home, self.job, run_id)
             raise RefusedError(problem, f"Copy {address} with an S3 client")
-        bound = checkpoint_binding.open_for_reading(self.home, self.job, run_id)
+        opener = functools.partial(self.open_cluster, self.record) if self.open_cluster else None
+        bound = checkpoint_binding.open_for_reading(self.home, self.job, run_id, opener)
         found, there = stored.list_stored(bound, self.wanted.patterns, find_proxy)
         if not found:
             raise self._build_missing_error(f"the object store {bound.binding.name}", there)

@@ -59,12 +59,13 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             asked.say_succeeded()
             done = build_result(before, asked.folder, changed=False)
             return lease_guard.delete_after_end(request, home, asked.run_id, done, "succeeded")
-        resolved = secrets.resolve_secrets(job, home, lambda: _open_cluster(request))
+        open_cluster = functools.partial(_open_cluster, request)
+        resolved = secrets.resolve_secrets(job, home, open_cluster)
         drilling = _parse_drill(request, job, found)
         found = ensure_environments(request, job, found, asked.source)
         names = [host.name for host in found]
-        bound = checkpoint_binding.open_bound(home, job, names, asked.run_id)
-        datasets = dataset_binding.open_bound(home, job, names)
+        bound = checkpoint_binding.open_bound(home, job, names, asked.run_id, open_cluster=open_cluster)
+        datasets = dataset_binding.open_bound(home, job, names, open_cluster=open_cluster)
         if request.check:
             plan = dataclasses.replace(_build_plan(asked, found), datasets=datasets)
             return _check(asked, plan, drilling)

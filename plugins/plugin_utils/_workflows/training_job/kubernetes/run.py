@@ -151,8 +151,10 @@ def _decide(asked: RequestedRun) -> tuple[ClusterRun, drill.Drill | None]:
     for note in decision.notes:
         request.progress.say(note)
     drilling = _parse_drill(request.options.get("drill"), job, facts)
-    fitting = [item.node for item in decision.placement.usable_nodes]
-    return ClusterRun(asked, client, decision, pod_store.open_store(home, job, fitting, asked.run_id)), drilling
+    # Of a job that no node can take, the decision has the problem.
+    fitting = None if facts.nodes is None else [item.node for item in decision.placement.usable_nodes]
+    store = pod_store.open_store(home, job, fitting, asked.run_id, lambda: client)
+    return ClusterRun(asked, client, decision, store), drilling
 
 
 def _parse_drill(value: t.Any, job: Job, facts: ClusterFacts) -> drill.Drill | None:

@@ -125,10 +125,17 @@ class BoundCheckpoints:
 
 
 def open_bound(
-    home: StateHome, job: Job, nodes: t.Sequence[str], run_id: str, vantage: Vantage = "host"
+    home: StateHome,
+    job: Job,
+    nodes: t.Sequence[str] | None,
+    run_id: str,
+    vantage: Vantage = "host",
+    open_cluster: credentials.OpenCluster | None = None,
 ) -> BoundCheckpoints | None:
     """Return the bucket of a job's checkpoints, None for a job without ``checkpoints.binding``.
 
+    :param nodes: None where it is not known which they will be.
+    :param open_cluster: where Secrets are that have its keys.
     :raises InputError: when the binding does not exist, or has no bucket for checkpoints.
     :raises RefusedError: when a node of the job cannot reach it, with the matrix.
     """
@@ -136,16 +143,19 @@ def open_bound(
     if found is None:
         return None
     binding, ref = found
-    return BoundCheckpoints(job, run_id, binding, credentials.open_signer(binding, _OPTION), ref)
+    return BoundCheckpoints(job, run_id, binding, credentials.open_signer(binding, _OPTION, open_cluster), ref)
 
 
-def open_for_reading(home: StateHome, job: Job, run_id: str) -> BoundCheckpoints:
+def open_for_reading(
+    home: StateHome, job: Job, run_id: str, open_cluster: credentials.OpenCluster | None = None
+) -> BoundCheckpoints:
     """Return the bucket of a job's checkpoints, to read what is in it.
 
+    :param open_cluster: where Secrets are that have its keys.
     :raises InputError: when the binding does not exist any more, or its credentials are not there.
     """
     binding, ref = _load_bucket(home, str(job.checkpoints.binding))
-    return BoundCheckpoints(job, run_id, binding, credentials.open_signer(binding, _OPTION), ref)
+    return BoundCheckpoints(job, run_id, binding, credentials.open_signer(binding, _OPTION, open_cluster), ref)
 
 
 def ray_storage(home: StateHome, job: Job, run_id: str) -> str:
@@ -154,7 +164,13 @@ def ray_storage(home: StateHome, job: Job, run_id: str) -> str:
     return _ray_address(ref, run_id)
 
 
-def open_stream(home: StateHome, job: Job, nodes: t.Sequence[str], run_id: str) -> tuple[StoreStream, ...]:
+def open_stream(
+    home: StateHome,
+    job: Job,
+    nodes: t.Sequence[str] | None,
+    run_id: str,
+    open_cluster: credentials.OpenCluster | None = None,
+) -> tuple[StoreStream, ...]:
     """Return the bucket in which Ray Train stores a job's checkpoints by itself; else nothing.
 
     :raises InputError: also for a store with a CA of its own, which Ray Train's S3 client does not learn of.
@@ -169,7 +185,7 @@ def open_stream(home: StateHome, job: Job, nodes: t.Sequence[str], run_id: str) 
             f"{binding.name} has a CA of its own, which the S3 client of Ray Train (pyarrow) does not know",
             "Bind the store by an address whose certificate the image trusts, or keep checkpoints on a mount",
         )
-    keys = credentials.read_s3_keys(binding.secret_ref, _OPTION)
+    keys = credentials.read_s3_keys(binding.secret_ref, _OPTION, open_cluster)
     return (StoreStream("job.checkpoints", binding, keys, RAY_STORAGE, _ray_address(ref, run_id)),)
 
 
@@ -178,7 +194,9 @@ def _ray_address(ref: str, run_id: str) -> str:
     return f"s3://{place.bucket}/{place.prefix.removesuffix('/')}"
 
 
-def _find_bucket(home: StateHome, job: Job, nodes: t.Sequence[str], vantage: Vantage) -> tuple[Binding, str] | None:
+def _find_bucket(
+    home: StateHome, job: Job, nodes: t.Sequence[str] | None, vantage: Vantage
+) -> tuple[Binding, str] | None:
     """Return the binding and ``BUCKET/PREFIX`` that a job's checkpoints go to."""
     name = job.checkpoints.binding
     if name is None:

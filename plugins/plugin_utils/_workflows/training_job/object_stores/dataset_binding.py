@@ -75,10 +75,16 @@ class BoundDataset:
 
 
 def open_bound(
-    home: StateHome, job: Job, nodes: t.Sequence[str], vantage: Vantage = "host"
+    home: StateHome,
+    job: Job,
+    nodes: t.Sequence[str] | None,
+    vantage: Vantage = "host",
+    open_cluster: credentials.OpenCluster | None = None,
 ) -> tuple[BoundDataset, ...]:
     """Return the datasets of a job that name a binding.
 
+    :param nodes: None where it is not known which they will be.
+    :param open_cluster: where Secrets are that have its keys.
     :raises InputError: when a binding does not exist, or has no bucket for datasets.
     :raises RefusedError: when a node of the job cannot reach it, with the matrix.
     """
@@ -91,7 +97,7 @@ def open_bound(
         resource = require_resource(binding, "object_store", "datasets", option)
         require_reachable(binding, nodes, vantage, option)
         place = ObjectPlace.from_ref(resource.ref, (dataset.prefix or "").strip("/"))
-        keys = credentials.read_s3_keys(binding.secret_ref, option)
+        keys = credentials.read_s3_keys(binding.secret_ref, option, open_cluster)
         found.append(BoundDataset(dataset, binding, keys, S3Signer(binding, keys), place))
     require_one_store(streams(found))
     return tuple(found)

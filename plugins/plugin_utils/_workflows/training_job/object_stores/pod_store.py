@@ -13,12 +13,14 @@ import gzip
 import json
 import typing as t
 
-from .....module_utils._model.errors import InputError, RefusedError
+from .....module_utils._model.errors import InputError
 from .....module_utils._model.job import Job
 from .....module_utils._model.pod_spec import SECRETS_DIR
 from ...._kube.api.client import Client
 from ...._kube.jobs.mpijob import LAUNCHER
 from ...._kube.jobs.spec import KubePlan, object_name, secret_name
+from ...._kube.jobs.visit_job import ANY_NODE
+from ...shared import credentials
 from ...shared.pod_visits import PodVisits
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
@@ -37,7 +39,10 @@ _CREDENTIALS: t.Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESS
 
 @dataclasses.dataclass(frozen=True)
 class PodStore:
-    """The buckets of a job. ``env`` is for streaming; of it, what is a credential goes through the Secret."""
+    """The buckets of a job. ``env`` is for streaming; of it, what is a credential goes through the Secret.
+
+    ``nodes``: those of which one lists the datasets.
+    """
 
     checkpoints: BoundCheckpoints | None
     datasets: tuple[BoundDataset, ...]
@@ -136,24 +141,32 @@ class AskedPod:
         return answers[self.name]
 
 
-def open_store(home: StateHome, job: Job, nodes: t.Sequence[str], run_id: str) -> PodStore | None:
+def open_store(
+    home: StateHome,
+    job: Job,
+    nodes: t.Sequence[str] | None,
+    run_id: str,
+    open_cluster: credentials.OpenCluster | None = None,
+) -> PodStore | None:
     """Return the buckets of a job, None for a job without any.
 
+    :param nodes: those that the job may run on, None where they may not be read.
+    :param open_cluster: where Secrets are that have the keys of a bucket.
     :raises InputError: when a binding does not exist or does not fit.
     :raises RefusedError: when a node on which the job may run cannot reach it from its pods, with the matrix.
     """
     if job.checkpoints.binding is None and not any(item.binding for item in job.datasets):
         return None
-    if not nodes:
-        raise RefusedError("no node can take the job, so that nothing can be said of its object stores", "See above")
-    datasets = dataset_binding.open_bound(home, job, nodes, "pod")
+    asked = (ANY_NODE,) if nodes is None else tuple(nodes)
+    datasets = dataset_binding.open_bound(home, job, nodes, "pod", open_cluster)
     streams = dataset_binding.streams(datasets)
     if job.engine == "rayjob":
         # Ray Train stores checkpoints, and finds them, by itself.
-        streams = (*streams, *checkpoint_binding.open_stream(home, job, nodes, run_id))
+        streams = (*streams, *checkpoint_binding.open_stream(home, job, nodes, run_id, open_cluster))
         require_one_store(streams)
-        return PodStore(None, datasets, streams, tuple(nodes))
-    return PodStore(checkpoint_binding.open_bound(home, job, nodes, run_id, "pod"), datasets, streams, tuple(nodes))
+        return PodStore(None, datasets, streams, asked)
+    checkpoints = checkpoint_binding.open_bound(home, job, nodes, run_id, "pod", open_cluster)
+    return PodStore(checkpoints, datasets, streams, asked)
 
 
 def visits_for(client: Client, job: Job, namespace: str, pulls: tuple[str, ...]) -> PodVisits:

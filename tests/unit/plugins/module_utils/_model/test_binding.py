@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import typing as t
 
@@ -87,6 +88,15 @@ def test_a_job_is_refused_with_the_matrix_of_its_nodes() -> None:
         binding.require_reachable(load(), ["a", "c"], "host", "job.x")
     with pytest.raises(RefusedError, match=r"a \(pod\): not checked"):
         binding.require_reachable(load(), ["a"], "pod", "job.x")
+
+
+def test_where_nodes_are_not_known_one_that_reaches_it_is_enough() -> None:
+    binding.require_reachable(load(), None, "host", "job.x")
+    with pytest.raises(RefusedError, match=r"any pod \(pod\): not checked.*muster_services_pods"):
+        binding.require_reachable(load(), None, "pod", "job.x")
+    with pytest.raises(RefusedError, match=r"b \(host\): refused"):
+        rows = tuple(row for row in load().reachable_from if not row.ok)
+        binding.require_reachable(dataclasses.replace(load(), reachable_from=rows), None, "host", "job.x")
 
 
 def test_a_large_matrix_shows_what_failed_first() -> None:

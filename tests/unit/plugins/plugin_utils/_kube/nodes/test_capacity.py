@@ -67,3 +67,19 @@ def test_shared_storage_is_preferred_then_the_default() -> None:
         ("local-path", False, True),
         ("block", False, False),
     ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "ready", "takes"),
+    [
+        ({}, "True", True),
+        ({}, "False", False),
+        ({"unschedulable": True}, "True", False),
+        ({"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]}, "True", True),
+        ({"taints": [{"key": "other", "effect": "NoSchedule"}]}, "True", False),
+        ({"taints": [{"key": "other", "effect": "PreferNoSchedule"}]}, "True", True),
+    ],
+)
+def test_nodes_that_take_pods_of_jobs(spec: t.Any, ready: str, takes: bool) -> None:
+    node: t.Any = {"spec": spec, "status": {"conditions": [{"type": "Ready", "status": ready}]}}
+    assert capacity.takes_jobs(node) is takes

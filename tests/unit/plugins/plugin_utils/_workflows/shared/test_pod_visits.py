@@ -5,46 +5,74 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
+import types
 import typing as t
 
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node.host_agent import MARK
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.pages import ListPage
-from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import WatchEvent
+from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.visit_job import ANY_NODE, JOB_LABEL
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import pod_visits
 
 Dict = dict[str, t.Any]
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "uid": "u"}}
+REQUEST = {"op": "s3", "step": "clean_up", "delete": []}
 
 
 class Cluster:
-    """A client of a cluster whose pods end as the test says."""
+    """A client of a cluster whose Jobs fare as the test says: the status of each pod, None for one that is refused."""
 
-    def __init__(self, *ends: Dict) -> None:
-        self.ends, self.made, self.deleted = ends, t.cast("list[Dict]", []), t.cast("list[str]", [])
+    def __init__(self, *ends: Dict | None, warning: str = "", readable: bool = True) -> None:
+        self.ends, self.warning, self.readable = ends, warning, readable
+        self.made: list[Dict] = []
+        self.deleted: list[str] = []
 
-    def list(self, _kind: str) -> ListPage:
+    def resource(self, kind: str) -> str:
+        return kind
+
+    def list(self, kind: str, *_words: t.Any, **_how: t.Any) -> ListPage:
         ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-        nodes: t.Any = [{"metadata": {"name": name}, "status": ready} for name in ("b", "a")]
-        return ListPage(nodes, "1")
+        if kind == "v1/Node" and not self.readable:
+            raise KubeError("Node", "nodes is forbidden", status=403)
+        refused = {"type": "Warning", "reason": "FailedCreate", "message": self.warning, "metadata": {"name": "e"}}
+        listed: t.Any = {
+            "v1/Node": [{"metadata": {"name": name}, "status": ready} for name in ("b", "a")],
+            "v1/Pod": self.pods(),
+            "v1/Event": [{**refused, "involvedObject": {"kind": "Job", "name": "j"}}] if self.warning else [],
+        }.get(kind, [])
+        return ListPage(listed, "1")
 
-    @contextlib.contextmanager
-    def watch(self, *_words: t.Any, **_how: t.Any) -> t.Iterator[t.Any]:
-        pods = [item for item in self.made if item["kind"] == "Pod"]
-        told: list[t.Any] = [{**pod, "status": end} for pod, end in zip(pods, self.ends, strict=True)]
-        yield iter([WatchEvent("SYNCED"), *(WatchEvent("MODIFIED", pod) for pod in told)])
+    def jobs(self) -> t.Any:
+        return [item for item in self.made if item["kind"] == "Job"]
+
+    def pods(self) -> t.Any:
+        names = [item["metadata"]["name"] for item in self.jobs()]
+        return [
+            {"kind": "Pod", "metadata": {"name": f"{name}-x7", "labels": {JOB_LABEL: name}}, "status": end,
+             "spec": {"nodeName": "gpu-7"}}
+            for name, end in zip(names, self.ends, strict=False) if end is not None
+        ]  # fmt: skip
+
+    def wait(self, _client: t.Any, _targets: t.Any, *, rule: t.Any, timeout_s: float) -> None:
+        """Ask the rule about everything until nothing more is waited for, as the real one does."""
+        assert timeout_s > 0
+        for _round in range(3):
+            phases = [rule(item).phase for item in (*self.pods(), *self.jobs())]
+        assert set(phases) == {"done"}, "it would wait on"
 
     def stream_log(self, _namespace: str, name: str, _container: str, **_how: t.Any) -> t.Iterable[bytes]:
         return [b"noise", (MARK + json.dumps({"said": name})).encode()]
 
-    def delete(self, kind: str, name: str, _namespace: str) -> None:
-        self.deleted.append(f"{kind} {name}")
+    def delete(self, item: Dict, name: str, _namespace: str) -> None:
+        self.deleted.append(f"{item['kind']} {name}")
 
 
 def visits(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> pod_visits.PodVisits:
     monkeypatch.setattr(pod_visits, "apply", lambda _client, objects: cluster.made.extend(objects))
+    monkeypatch.setattr(pod_visits.wait, "wait", cluster.wait)
     client: t.Any = cluster
     return pod_visits.PodVisits(client, "team", "image")
 
@@ -53,15 +81,45 @@ def test_each_node_answers_and_all_is_deleted(monkeypatch: pytest.MonkeyPatch) -
     cluster = Cluster({"phase": "Succeeded"}, {"phase": "Succeeded"})
     asked = visits(cluster, monkeypatch)
     assert asked.list_nodes() == ["a", "b"]
-    answers, errors = asked.ask({name: {"op": "s3", "step": "clean_up", "delete": []} for name in "ab"})
-    assert errors == {} and answers["b"]["said"].endswith("-1")
+    answers, errors = asked.ask(dict.fromkeys("ab", REQUEST))
+    assert errors == {} and answers["b"]["said"].endswith("-1-x7")
     assert len(cluster.deleted) == len(cluster.made) == 5
+
+
+def test_who_may_not_read_nodes_asks_from_where_the_pod_comes_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster({"phase": "Succeeded"}, readable=False)
+    asked = visits(cluster, monkeypatch)
+    assert asked.list_nodes() == [ANY_NODE]
+    answers, errors = asked.ask({ANY_NODE: REQUEST})
+    assert errors == {} and answers[ANY_NODE][pod_visits.PLACE] == "gpu-7"
 
 
 def test_a_pod_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = {"waiting": {"reason": "ErrImageNeverPull", "message": "image is not there"}}
     stuck = {"phase": "Pending", "containerStatuses": [{"name": "visit", "state": waiting}]}
     cluster = Cluster({"phase": "Succeeded"}, stuck)
-    answers, errors = visits(cluster, monkeypatch).ask({name: {"op": "s3", "step": "clean_up"} for name in "ab"})
+    answers, errors = visits(cluster, monkeypatch).ask(dict.fromkeys("ab", REQUEST))
     assert list(answers) == ["a"] and "image is not there" in errors["b"].message
     assert len(cluster.deleted) == 5
+
+
+@pytest.mark.parametrize(
+    ("warning", "words"),
+    [
+        ('pods "x" is forbidden: violates PodSecurity "restricted:latest"', "refused by an admission rule"),
+        ('pods "x" is forbidden: exceeded quota: small, requested: pods=1', "the namespace's quota is used up"),
+    ],
+)
+def test_a_job_that_may_make_no_pod_says_why(monkeypatch: pytest.MonkeyPatch, warning: str, words: str) -> None:
+    """A quota may have room again: that is waited for, a little."""
+    monkeypatch.setattr(pod_visits, "_PATIENCE_S", -1.0)
+    monkeypatch.setattr(pod_visits, "_LOOK_S", 0.0)
+    answers, errors = visits(Cluster(None, warning=warning), monkeypatch).ask({"a": REQUEST})
+    assert answers == {} and words in errors["a"].message and warning in errors["a"].message
+
+
+def test_a_quota_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts = pod_visits._Starts(t.cast("t.Any", Cluster(warning="exceeded quota: small")), "team")
+    assert starts.rule(t.cast("t.Any", JOB)).phase == "waiting"
+    monkeypatch.setattr(pod_visits, "time", types.SimpleNamespace(monotonic=lambda: 1e9))
+    assert starts.rule(t.cast("t.Any", JOB)).phase == "done"
