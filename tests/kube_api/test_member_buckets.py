@@ -68,7 +68,7 @@ class Machines:
 
     def _run(self, job: t.Any) -> None:
         meta, spec = job["metadata"], job["spec"]["template"]["spec"]
-        labels = {**job["spec"]["template"]["metadata"]["labels"], JOB_LABEL: meta["name"]}
+        labels: Dict = {**job["spec"]["template"]["metadata"]["labels"], JOB_LABEL: meta["name"]}
         pod: t.Any = {"apiVersion": "v1", "kind": "Pod", "spec": {**spec, "nodeName": NODE}}
         pod["metadata"] = {"name": f"{meta['name']}-x", "namespace": self.team, "labels": labels}
         try:
@@ -118,7 +118,7 @@ def machines(admin: Admin, client: Client, api: ApiServer, tmp_path: pathlib.Pat
         status = {"status": {"hard": hard, "used": dict.fromkeys(hard, "0")}}
         client.patch("v1/ResourceQuota", name, status, team, subresource="status")
     keys = {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET}
-    meta = {"name": "store-keys", "namespace": team}
+    meta: t.Any = {"name": "store-keys", "namespace": team}
     client.create({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": keys})
     kubelet = Kubelet(api.root)
     client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
@@ -200,7 +200,7 @@ def test_a_binding_that_was_never_asked_from_pods_names_the_command(member: Memb
 def test_a_quota_that_is_used_up_is_the_reason(member: Member, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The words of the quota, not that a pod did not end in time."""
     monkeypatch.setattr(pod_visits, "_PATIENCE_S", 0.5)
-    meta = {"name": "small", "namespace": member.team}
+    meta: t.Any = {"name": "small", "namespace": member.team}
     client.create({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": {"pods": "0"}}})
     status = {"status": {"hard": {"pods": "0"}, "used": {"pods": "0"}}}
     client.patch("v1/ResourceQuota", "small", status, member.team, subresource="status")
