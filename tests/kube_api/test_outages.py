@@ -171,6 +171,28 @@ def pod(client: Client, api: ApiServer, namespace: str) -> t.Iterator[tuple[Kube
     client.delete("Node", node)
 
 
+def finish(client: Client, kubelet: Kubelet, namespace: str) -> None:
+    """End the container: its kubelet ends the log, and says so."""
+    kubelet.finish()
+    client.patch("Pod", "p", {"status": {"phase": "Succeeded"}}, namespace, subresource="status")
+
+
+def test_logs_go_on_after_a_kubelet_that_went_away(client: Client, pod: tuple[Kubelet, str]) -> None:
+    """The API server ends its answers then as if the container had ended."""
+    kubelet, namespace = pod
+    log = client.stream_log(namespace, "p", "c")
+    got = []
+    for number in range(5):
+        kubelet.say(f"step {number}")
+        got.append(next(log))
+        kubelet.cut()
+    kubelet.say("last step")
+    kubelet.cut()
+    finish(client, kubelet, namespace)
+    assert [*got, *log] == [*(f"step {number}".encode() for number in range(5)), b"last step"]
+    assert log.is_whole
+
+
 def test_logs_follow_to_the_end(client: Client, pod: tuple[Kubelet, str]) -> None:
     kubelet, namespace = pod
     for number in range(3):
@@ -185,7 +207,7 @@ def test_logs_follow_to_the_end(client: Client, pod: tuple[Kubelet, str]) -> Non
     kubelet.say("late")
     got.append(next(log))
     assert time.monotonic() - began < 1.0
-    kubelet.finish()
+    finish(client, kubelet, namespace)
     assert got + list(log) == [b"early 0", b"early 1", b"early 2", b"late"]
 
 
@@ -208,7 +230,7 @@ def test_logs_go_on_after_an_outage_without_loss_or_repetition(
             say(3)
             time.sleep(0.2)
     say(10)
-    kubelet.finish()
+    finish(client, kubelet, namespace)
     got += list(log)
     assert [line.decode() for line in got] == said
     assert len(kubelet.asked) >= 2 and kubelet.asked[-1].get("sinceTime")

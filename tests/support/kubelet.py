@@ -25,6 +25,7 @@ class Kubelet:
         self.lines: list[tuple[datetime.datetime, str]] = []
         self.asked: list[dict[str, str]] = []
         self._done = False
+        self._cuts = 0
         self._changed = threading.Condition()
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -45,6 +46,12 @@ class Kubelet:
     def finish(self) -> None:
         with self._changed:
             self._done = True
+            self._changed.notify_all()
+
+    def cut(self) -> None:
+        """End the answers that are under way, as a kubelet that is restarted does: the container prints on."""
+        with self._changed:
+            self._cuts += 1
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -72,9 +79,11 @@ class Kubelet:
                 self.send_response(200)
                 self.send_header("Content-Type", "text/plain")
                 self.end_headers()
-                sent = 0
+                sent, cuts = 0, kubelet._cuts
                 while True:
                     with kubelet._changed:
+                        if kubelet._cuts != cuts:
+                            return
                         lines = kubelet._wanted(query)
                         finished = kubelet._done or query.get("follow") != "true"
                         if len(lines) == sent and not finished:

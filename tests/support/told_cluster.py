@@ -112,7 +112,7 @@ class Told:
 
     def tell_rank(self, uid: str, number: int, rank: int, kind: str = "worker_started", **values: t.Any) -> None:
         data = {"at": time.time(), "kind": kind, "rank": rank, "node": "node-1", "attempt": 1, "gang": "1/a", **values}
-        line = MARK + json.dumps({"stream": "events", "data": data})
+        line = MARK + json.dumps({"stream": "events", "pod": f"r-{uid}", "data": data})
         self.heard.put(("line", (uid, stamped(number), line.encode())))
 
     def tell_checkpoint(self, uid: str, number: int, step: int) -> None:

@@ -40,9 +40,10 @@ class Attempt:
     """One start of the gang: from its ranks' start to the first fault, or the end. Times are Unix seconds.
 
     ``n`` is its number in the run, ``counted`` the one that its ranks gave it; ``gang`` is the address of its
-    rendezvous, by which ranks of one attempt are told from those of another. ``ranks``: rank to node. ``saved_steps``
-    are the lowest and the highest step of a checkpoint that it saved. ``fault`` is (cause, node) of a drill, a lost
-    node, a deleted pod or a lost placement; ``followed`` says that another attempt came after this one.
+    rendezvous, by which ranks of one attempt are told from those of another. ``ranks``: rank to node; ``pods``: rank to
+    pod, empty where that is not known. ``saved_steps`` are the lowest and the highest step of a checkpoint that it
+    saved. ``fault`` is (cause, node) of a drill, a lost node, a deleted pod or a lost placement; ``followed`` says that
+    another attempt came after this one.
     """
 
     n: int
@@ -51,6 +52,7 @@ class Attempt:
     counted: int = 1
     world_size: int | None = None
     ranks: dict[int, str] = dataclasses.field(default_factory=dict)
+    pods: dict[int, str] = dataclasses.field(default_factory=dict)
     exits: dict[int, RankExit] = dataclasses.field(default_factory=dict)
     first_step: int | None = None
     last_step: int | None = None

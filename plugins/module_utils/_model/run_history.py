@@ -153,6 +153,7 @@ class RunHistory:
         self._give_notices()
         self._move_steps(attempt)
         attempt.ranks[rank] = node
+        attempt.pods[rank] = str(line.get("pod") or "")
         world_size = line.get("world_size")
         attempt.world_size = world_size if isinstance(world_size, int) else None
         pending, self._pending = self._pending, []

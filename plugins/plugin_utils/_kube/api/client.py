@@ -257,17 +257,19 @@ class Client:
         since: str | None = None,
         tail: int | None = None,
         after: tuple[str, int] | None = None,
+        uid: str | None = None,
         timeout_s: float | None = None,
     ) -> LogStream:
         """Return an iterator of a container's log lines (bytes, without the line's end).
 
-        ``since`` is an RFC 3339 time, ``after`` the stream's ``position`` at a line that was read before. After a
-        broken connection it continues behind the last line, none lost and none twice. It ends when the container ends,
+        ``since`` is an RFC 3339 time, ``after`` the stream's ``position`` at a line that was read before, ``uid`` that
+        of the pod where others may have its name. After a broken connection, and after an end that is not the
+        container's, it continues behind the last line, none lost and none twice. It ends when the container has ended,
         after ``timeout_s``, or when another thread calls ``close()``.
         """
         from . import logs
 
-        request = logs.LogRequest(namespace, pod, container, follow, previous, timestamps, since, tail, after)
+        request = logs.LogRequest(namespace, pod, container, follow, previous, timestamps, since, tail, after, uid)
         return logs.LogStream(self.transport, request, timeout_s=timeout_s)
 
     def cluster_id(self) -> str:

@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import typing as t
 from collections import deque
@@ -19,8 +20,9 @@ from ....module_utils._http.messages import HttpRequest
 from ....module_utils._http.stream import Stream
 from ....module_utils._http.urls import route
 from ....module_utils._http.version import USER_AGENT
-from ....module_utils._model.errors import TransportError
+from ....module_utils._model.errors import MusterError, TransportError
 from .errors import KubeError
+from .kinds import Fields
 from .transport import ApiTransport
 
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0)
@@ -29,19 +31,28 @@ _MAX_LINE = 1024 * 1024
 # A kubelet that has no inotify instance left (fs.inotify.max_user_instances) writes this as a line of the log and ends
 # the log although the container is running.
 _NOT_FOLLOWED = b"failed to create fsnotify watcher"
+# An API server ends its answer cleanly, too, when the kubelet behind it went away, and a kubelet when its container
+# runtime did. So no answer's end is the log's: a log is over once its container has ended and an answer that was
+# requested after that brought nothing new. So many of them may be empty, for that may be a kubelet that went away.
+_MOST_EMPTY = 3
 # A kubelet that was behind when a log began a new file reads on in the old one, whose end it has, until the log begins
 # another (it looks for new files only once it has reached the end of one). A request for the log has the newest file.
-# Files have 10 MiB by default: a log that sent more than this is requested again when it is silent, and at its end.
+# Files have 10 MiB by default: a log that sent more than this is requested again when it is silent.
 _ROTATED_BYTES = 1 << 20
 _SILENT_S = 30.0
+# So long a kubelet may deny a pod that was read before.
+_STARTING_S = 10.0
+# A container that has ended prints nothing more: a log that is still followed after this long is requested anew.
+_CHECK_S = 5.0
 
 # The timestamp of a line, and its number among the lines of this timestamp, from 1.
 LogPosition = tuple[str, int]
+_State = t.Literal["runs", "ended", "gone"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LogRequest:
-    """Which log, and how much of it. ``after``: only lines behind this position."""
+    """Which log, and how much of it. ``after``: only lines behind this position; ``uid``: of this pod alone."""
 
     namespace: str
     pod: str
@@ -52,6 +63,7 @@ class LogRequest:
     since: str | None = None
     tail: int | None = None
     after: LogPosition | None = None
+    uid: str | None = None
 
     @property
     def what(self) -> str:
@@ -62,7 +74,7 @@ class LogRequest:
 class LogStream:
     """Iterates over lines. Timestamps are always requested: by them a log continues after a broken connection.
 
-    ``position`` is that of the line that was returned last.
+    ``position`` is that of the line that was returned last. ``is_whole``: all that the container printed was read.
     """
 
     def __init__(self, transport: ApiTransport, request: LogRequest, *, timeout_s: float | None = None) -> None:
@@ -79,15 +91,23 @@ class LogStream:
         self._skip = 0
         self._resumed = False
         self._cut_off = False
-        # Since the log was requested last: bytes of its lines, and when something came.
+        # What the kubelet itself said last, and the piece without an end that the last answer ended with.
+        self._words = self._torn = b""
+        # Whether the line that was taken last continues in the next piece.
+        self._is_long = False
+        # Since the log was requested last: bytes of its lines, when something came, whether a line was new, whether
+        # one was known, and whether the container had ended by then.
         self._received = 0
         self._heard_at = 0.0
-        self._ended_before = False
+        self._is_new = self._is_known = self._is_final = False
+        self._empty = 0
+        self._was_open = self._ended_before = False
         self._finishing = False
         self._failures = 0
         self._away_since: float | None = None
         self._over = False
         self._closed = False
+        self.is_whole = False
 
     def __iter__(self) -> LogStream:
         return self
@@ -114,6 +134,7 @@ class LogStream:
             try:
                 if self._stream is None:
                     self._stream = self._transport.open(self._log.what, self._request())
+                    self._was_open = True
                     self._received, self._heard_at = 0, self._clock.monotonic()
                     self._failures, self._away_since = 0, None
                 self._read(max(0.001, wait.seconds_left()))
@@ -129,7 +150,9 @@ class LogStream:
     def _request(self) -> HttpRequest:
         request = self._log
         query = [("timestamps", "true")]
-        follow = request.follow and not self._finishing
+        self._is_final = not request.follow or request.previous or self._finishing
+        self._is_new = self._is_known = self._is_long = False
+        follow = not self._is_final
         query += [(key, "true") for key, wanted in (("follow", follow), ("previous", request.previous)) if wanted]
         query += [("container", request.container)] if request.container else []
         since = self._last.decode("ascii") or request.since
@@ -139,63 +162,120 @@ class LogStream:
         self._partial = b""
         # Lines of the last line's second come again: sinceTime has whole seconds only.
         self._skip, self._resumed = self._same, bool(self._last)
-        path = route("/api/v1/namespaces/{namespace}/pods/{pod}/log", namespace=request.namespace, pod=request.pod)
-        return HttpRequest("GET", path, tuple(query), {"Accept": "*/*", "User-Agent": USER_AGENT})
+        return HttpRequest("GET", f"{self._path()}/log", tuple(query), {"Accept": "*/*", "User-Agent": USER_AGENT})
+
+    def _path(self) -> str:
+        return route("/api/v1/namespaces/{namespace}/pods/{pod}", namespace=self._log.namespace, pod=self._log.pod)
 
     def _read(self, timeout_s: float) -> None:
         stream = t.cast(Stream, self._stream)
-        data, now = stream.read(timeout_s), self._clock.monotonic()
+        data, now = stream.read(min(timeout_s, _CHECK_S)), self._clock.monotonic()
+        if self._closed:
+            return
         if data is None:
-            if self._received > _ROTATED_BYTES and now - self._heard_at > _SILENT_S:
+            silent_s = now - self._heard_at
+            if (self._received > _ROTATED_BYTES and silent_s > _SILENT_S) or (
+                self._finishing and not self._is_final and silent_s > _CHECK_S
+            ):
                 self._drop()
             return
         self._heard_at = now
         *lines, self._partial = (self._partial + data).split(b"\n")
-        if not data or len(self._partial) > _MAX_LINE:
-            lines, self._partial = [*lines, *([self._partial] if self._partial else [])], b""
         for line in lines:
             self._take(line)
+            self._is_long = False
+        if len(self._partial) > _MAX_LINE:
+            self._take(self._partial)
+            self._partial, self._is_long = b"", True
         if not data:
             self._drop()
-            if self._cut_off:
-                self._cut_off = False
-                raise ExchangeError("its kubelet cannot follow the log", transient=True)
-            self._ended_before = True
-            self._over = self._received <= _ROTATED_BYTES
+            self._take_end(timeout_s)
+
+    def _take_end(self, timeout_s: float) -> None:
+        """Judge the end of an answer: whether it is that of the log."""
+        # Half a line is read again as a whole; a program may end without the end of its last one.
+        torn, self._partial = self._partial, b""
+        is_same, self._torn = torn == self._torn, torn
+        self._is_new = self._is_new or not is_same
+        if self._cut_off:
+            self._cut_off = False
+            raise ExchangeError("its kubelet cannot follow the log", transient=True)
+        self._ended_before = True
+        self._empty = 0 if self._is_new else self._empty + 1
+        if self._is_final:
+            known = self._is_known or bool(torn) or not self._log.follow
+            self._over = not self._is_new and (known or self._empty >= _MOST_EMPTY)
+        else:
+            state = self._find_state()
+            self._over, self._finishing = state == "gone", self._finishing or state == "ended"
+        self.is_whole = self._over
+        if self._over and torn:
+            self._take(torn)
+        elif self._empty and not self._over and not (self._finishing and not self._is_final):
+            self._clock.sleep(min(_BACKOFF_S[min(self._empty, len(_BACKOFF_S)) - 1], max(0.05, timeout_s)))
+
+    def _find_state(self) -> _State:
+        """Return whether the container may print more: it ``runs`` also where that cannot be found out now."""
+        request = HttpRequest("GET", self._path(), (), {"Accept": "application/json", "User-Agent": USER_AGENT})
+        try:
+            answer = self._transport.send(f"Pod {self._log.namespace}/{self._log.pod}", request, (404,), patient=False)
+            pod = json.loads(answer.body) if answer.status == 200 else {}
+        except (MusterError, ValueError):
+            return "runs"
+        # A pod of the same name may have taken its place.
+        if not pod or self._log.uid not in (None, pod["metadata"]["uid"]):
+            return "gone"
+        return "ended" if _is_over(pod.get("status") or {}, self._log.container) else "runs"
 
     def _take(self, line: bytes) -> None:
-        match = _STAMP.match(line)
-        if not match and line.startswith(_NOT_FOLLOWED):
-            self._cut_off = True
+        match = None if self._is_long else _STAMP.match(line)
+        if not match and not self._is_long:
+            self._take_words(line)
             return
-        stamp = match.group(1) if match else b""
-        if stamp and self._resumed:
-            # Stamps of one log all have the same form, so that text order is time order.
-            if stamp < self._last:
-                return
-            if stamp == self._last and self._skip:
-                self._skip -= 1
-                return
-            self._resumed = stamp == self._last
-        if stamp:
-            self._same = self._same + 1 if stamp == self._last else 1
-            self._last = stamp
+        if match and not self._is_behind(match.group(1)):
+            return
+        self._is_new = True
         self._received += len(line)
         text = line if self._log.timestamps or not match else line[match.end() :]
         self._ready.append((text, (self._last.decode("ascii"), self._same)))
+
+    def _take_words(self, line: bytes) -> None:
+        """Take what the kubelet says itself, once: each line of a log has its time."""
+        if line.startswith(_NOT_FOLLOWED):
+            self._cut_off = True
+        elif line not in (b"", self._words):
+            self._words = line
+            self._ready.append((line, (self._last.decode("ascii"), self._same)))
+
+    def _is_behind(self, stamp: bytes) -> bool:
+        """Return whether the line of this time is new: it comes behind those that were read."""
+        if self._resumed:
+            # Stamps of one log all have the same form, so that text order is time order.
+            if stamp < self._last or (stamp == self._last and self._skip):
+                self._skip -= stamp == self._last
+                self._is_known = True
+                return False
+            self._resumed = stamp == self._last
+        self._same = self._same + 1 if stamp == self._last else 1
+        self._last = stamp
+        return True
 
     def _handle_failure(self, problem: ExchangeError | KubeError, wait: Deadline) -> None:
         self._drop()
         if self._closed:
             return
-        if self._ended_before and isinstance(problem, KubeError) and problem.status in (400, 404):
-            # It was read to an end, and is gone with its pod since.
-            self._over = True
-            return
-        if isinstance(problem, KubeError) and not self._is_transient(problem):
-            raise problem
         now = self._clock.monotonic()
         self._away_since = now if self._away_since is None else self._away_since
+        if self._was_open and isinstance(problem, KubeError) and problem.status in (400, 404):
+            if self._find_state() != "gone" and now - self._away_since < _STARTING_S:
+                # A kubelet that has just started does not know its pods yet.
+                problem = ExchangeError(problem.message, transient=True)
+            elif self._ended_before:
+                # It was read to an end, and is gone with its pod since: all of it, unless its kubelet was away first.
+                self._over, self.is_whole = True, self._away_since == now
+                return
+        if isinstance(problem, KubeError) and not self._is_transient(problem):
+            raise problem
         if not self._transport.stats.answered or now - self._away_since > self._transport.patience_s:
             if isinstance(problem, KubeError):
                 raise problem
@@ -213,7 +293,7 @@ class LogStream:
             stream.close()
 
     def finish(self) -> None:
-        """Note that the container has ended: a log that has to be opened again is read to its end, not followed."""
+        """Note that the container has ended: the log is over with what there is of it."""
         self._finishing = True
 
     def close(self) -> None:
@@ -228,3 +308,10 @@ class LogStream:
 
     def __exit__(self, *_args: object) -> None:
         self.close()
+
+
+def _is_over(status: Fields, container: str | None) -> bool:
+    """Return whether a pod's container, or the pod, has ended."""
+    named = [item for item in status.get("containerStatuses") or () if container in (None, item.get("name"))]
+    ended = [("terminated" in (item.get("state") or {})) for item in named]
+    return status.get("phase") in ("Succeeded", "Failed") or (bool(ended) and all(ended))

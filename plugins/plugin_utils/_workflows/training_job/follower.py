@@ -164,7 +164,7 @@ class Follower:
         said = f"cut {node} {what}" if is_cut else f"{what} on {node}"
         self.progress.say(f"drill: {said} at step {int(self.story.last.get('step', 0))}")
 
-    def _write(self, node: str, stream: str, text: str, times: t.Sequence[float | None] = ()) -> None:
+    def take_text(self, node: str, stream: str, text: str, times: t.Sequence[float | None] = ()) -> None:
         """Keep text of a node. ``times``: when each of its lines was printed, as far as that is known."""
         # A program may print what it was given.
         text = scrub(text)

@@ -111,7 +111,7 @@ class HostsFollower(Follower):
             # A node whose run folder was deleted reports no units of the run: they count as missing.
             self.units[update.node] = {"agent": UnitReport(), **update.units}
         for stream, text in update.text.items():
-            self._write(update.node, stream, text)
+            self.take_text(update.node, stream, text)
         self.behind[update.node] = update.behind
         self.offsets[update.node] = dict(update.offsets)
         files.write_json(self.folder / "offsets.json", self.offsets)

@@ -71,7 +71,7 @@ class ClusterFollower(Follower):
         self.read: dict[str, LogPosition] = {
             uid: (str(place["stamp"]), int(place["same"])) for uid, place in self.offsets.items() if "stamp" in place
         }
-        self.logs = PodLogs(self.nodes, self.read, self._write, self._record_refusal, self._read_log, progress)
+        self.logs = PodLogs(self.nodes, self.read, self.take_text, self._record_refusal, self._read_log, progress)
         self.logs.counts = LineCounts({uid: place.get("counts") for uid, place in self.offsets.items()})
         self.main: KubeObject = sources.main
         self._main_seen = False
@@ -177,9 +177,11 @@ class ClusterFollower(Follower):
         outcome = self.rules.engine_end(self.main, self.story) or outcome
         gaps = self.logs.gaps(whole=outcome.outcome == "succeeded")
         for gap in gaps:
-            self.progress.say(f"warning: {gap}: what its ranks recorded there is missing from the record of the run")
-            self.record_event("log_gap", detail=gap)
-        return dataclasses.replace(outcome, detail="; ".join([outcome.detail, *gaps]))
+            fix = ". Run this command again: it reads on while the pods exist" if gap.is_end else ""
+            what = f"{gap.detail}: what its ranks recorded there is missing from the record of the run"
+            self.progress.say(f"warning: {what}{fix}")
+            self.record_event("log_gap", **gap._asdict())
+        return dataclasses.replace(outcome, detail="; ".join([outcome.detail, *(gap.detail for gap in gaps)]))
 
     def _must_wait(self, ending: FoundEnd) -> bool:
         """Return whether something of a run that has ended is still to come: pods, lines, or why a node is silent."""
@@ -201,7 +203,7 @@ class ClusterFollower(Follower):
         if source == "error":
             self._take_failure(*value)
         elif source == "end":
-            self.logs.take_end(value)
+            self.logs.take_end(*value)
         elif source == "main" and value.type == "SYNCED":
             self._require_main()
         elif source == "pod" and value.type == "SYNCED":
@@ -245,6 +247,7 @@ class ClusterFollower(Follower):
         pod, uid = event.object, event.object["metadata"]["uid"]
         if event.type == "DELETED":
             self.pods.pop(uid, None)
+            self.sources.container_ended(uid)
             self.losses.take_end(uid)
             return
         self.pods[uid] = pod
@@ -343,17 +346,31 @@ class ClusterFollower(Follower):
     def _drill_if_due(self) -> None:
         if self.drill is None or not self._is_drill_due(time.time()):
             return
-        ranks = self.story.attempts[-1].ranks if self.story.attempts else {}
-        wanted = ranks.get(self.drill.rank) if self.drill.rank is not None else self.drill.node
-        there = [self.pods[uid]["metadata"] for uid, node in self.nodes.items() if node == wanted and uid in self.pods]
-        there = there if self.drill.target == "host" else there[:1]
+        where, there = self._find_drilled(self.drill)
+        if self.drill.target != "host" and len(there) > 1 and self.drill.rank is not None:
+            self.drill_problem = (
+                f"{len(there)} pods of the run are on {where}",
+                f"Name another rank than {self.drill.rank}",
+            )
+            return
         at = self._cluster_date(None)
+        there = there if self.drill.target == "host" else there[:1]
         killed = [str(meta["name"]) for meta in there if self._kill_pod(meta)]
         if killed:
-            self._record_drill(at, str(wanted), f"killed {', '.join(killed)}")
+            self._record_drill(at, str(where), f"killed {', '.join(killed)}")
         else:
             # It is tried again with the next news.
-            self.drill_problem = f"no pod of the run was on {wanted}", "Name a node that runs a pod of it"
+            self.drill_problem = f"no pod of the run was on {where}", "Name a node that runs a pod of it"
+
+    def _find_drilled(self, drill: Drill) -> tuple[str | None, list[ObjectMeta]]:
+        """Return the node that a drill names and the pods there; of a rank and its agent, its own pod alone."""
+        ranks = self.story.attempts[-1].ranks if self.story.attempts else {}
+        wanted = ranks.get(drill.rank) if drill.rank is not None else drill.node
+        there = [self.pods[uid]["metadata"] for uid, node in self.nodes.items() if node == wanted and uid in self.pods]
+        name = self.story.attempts[-1].pods.get(drill.rank) if drill.rank is not None and ranks else None
+        # Ray's driver tells of all ranks: its own pod runs none of them.
+        own = [meta for meta in there if meta["name"] == name and self.main["kind"] != "RayJob"]
+        return wanted, own if own and drill.target != "host" else there
 
     def _kill_pod(self, meta: ObjectMeta) -> bool:
         with contextlib.suppress(MusterError):

@@ -8,23 +8,29 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
+import time
 import typing as t
 
 from .....module_utils._model.errors import MusterError
 from .....module_utils._model.run_history import RunHistory, parse_time
+from .....module_utils._model.run_record import BackendRef, RunRecord
 from .....module_utils._node import files
 from .....module_utils._node.pod_log import MARK
 from .....module_utils._secrets.scrubber import scrub
 from ...._kube.api.client import Client
 from ...._kube.api.kinds import KubeObject
+from ...._kube.api.logs import LogPosition
 from ...._kube.jobs import log_reader_job
-from ...._kube.jobs.spec import CONTAINER, KubePlan
+from ...._kube.jobs.spec import CONTAINER, KubePlan, gang_selector
 from ...._kube.objects import wait
 from ...._kube.objects.apply import apply
+from ...shared.run_record import update_record, write_record
 from ..follower import Follower
 from .network_preflight import delete_objects
+from .pod_logs import LineCounts, LogGap, PodLogs
 
 _LIMIT_S = 120.0
 # Above every attempt's number.
@@ -65,6 +71,64 @@ def recover_logs(client: Client, plan: KubePlan, follower: Follower, done: bool)
     finally:
         delete_objects(client, made)
     merge_lines(follower, select_lines(lines, wanted))
+
+
+def find_gaps(folder: pathlib.Path) -> list[LogGap]:
+    """Return what of the logs of an ended run was not read, as its events say."""
+    gaps: list[LogGap] = []
+    for line in _read_lines(folder / "events.jsonl"):
+        if line.get("kind") in ("submitted", "log_completed"):
+            gaps = []
+        elif line.get("kind") == "log_gap":
+            gaps.append(LogGap(str(line.get("node")), str(line.get("detail")), bool(line.get("is_end"))))
+    return gaps
+
+
+def complete_record(client: Client, record: RunRecord, follower: Follower) -> RunRecord:
+    """Read what of the logs of an ended run was not read and is still in its pods; return its record with that."""
+    before = find_gaps(follower.folder)
+    gaps = _read_rest(client, t.cast(BackendRef, record.backend_ref).namespace, follower, before)
+    read = ", ".join(sorted(gap.node for gap in before if gap not in gaps))
+    if read:
+        follower.record_event("log_completed", detail=read)
+        for gap in gaps:
+            follower.record_event("log_gap", **gap._asdict())
+    follower.story = _rebuild_history(follower.folder)
+    prices = {node.id: node.price_usd_per_hour for attempt in record.attempts for node in attempt.nodes}
+    kept = [part for part in str(record.detail).split("; ") if part not in {gap.detail for gap in before}]
+    detail = "; ".join([*kept, *(gap.detail for gap in gaps)])
+    record = update_record(dataclasses.replace(record, detail=detail), follower.story, prices, time.time())
+    write_record(follower.folder, record)
+    if read:
+        last = max((attempt.last_step or 0 for attempt in record.attempts), default=0)
+        follower.progress.say(f"run {record.run_id}: its record was completed from the log of {read}, to step {last}")
+    return record
+
+
+def _read_rest(client: Client, space: str, follower: Follower, before: t.Sequence[LogGap]) -> list[LogGap]:
+    """Read on in the logs of the pods that are still there; return what was still not read."""
+    known = follower.offsets
+    read = {uid: (str(place["stamp"]), int(place["same"])) for uid, place in known.items() if "stamp" in place}
+    nodes = {uid: str(place.get("node") or uid) for uid, place in known.items()}
+    logs = PodLogs(nodes, read, follower.take_text, lambda *_unused: None, lambda _node: "", follower.progress)
+    logs.counts = LineCounts({uid: place.get("counts") for uid, place in known.items()})
+    whole: dict[str, bool] = {}
+    for pod in client.list("v1/Pod", space, labels=gang_selector(follower.run_id)).items:
+        meta, uid = pod["metadata"], pod["metadata"]["uid"]
+        nodes[uid] = str((pod.get("spec") or {}).get("nodeName") or uid)
+        stream = client.stream_log(space, meta["name"], CONTAINER, after=read.get(uid), uid=uid, timeout_s=_LIMIT_S)
+        stream.finish()
+        for line in stream:
+            logs.take(uid, t.cast(LogPosition, stream.position), line)
+        whole[nodes[uid]] = whole.get(nodes[uid], True) and stream.is_whole
+    logs.flush()
+    at = {uid: {"stamp": stamp, "same": same, "node": nodes.get(uid)} for uid, (stamp, same) in read.items()}
+    counted = {uid: {**place, "counts": logs.counts.saved(uid)} for uid, place in at.items()}
+    files.write_json(follower.folder / "offsets.json", {**known, **counted})
+    for name in _STREAMS:
+        _merge_file(follower.folder / f"{name}.jsonl", ())
+    left = [gap for gap in before if not (gap.is_end and whole.get(gap.node))]
+    return [*left, *(gap for gap in logs.gaps(whole=False) if gap not in left)]
 
 
 def _join_numbers(numbers: t.Iterable[int]) -> str:
@@ -109,7 +173,7 @@ def _read_volume(client: Client, made: t.Sequence[KubeObject]) -> list[Dict]:
 
 def _merge_file(place: pathlib.Path, news: t.Sequence[Dict]) -> None:
     """Add lines to a file of JSON lines that is in the order of their times."""
-    if not news:
+    if not place.exists() and not news:
         return
     lines = sorted([*_read_lines(place), *news], key=_line_time)
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)

@@ -32,6 +32,14 @@ _GONE = (400, 401, 403, 404)
 _MESSAGE_BYTES = 2048
 
 
+class LogGap(t.NamedTuple):
+    """Lines of the log of a node that were not read; with ``is_end`` an unknown number of them, the last ones."""
+
+    node: str
+    detail: str
+    is_end: bool = False
+
+
 class LineCounts:
     """Compares what was read of each pod's log with what its recorder says that it has written.
 
@@ -70,12 +78,16 @@ class LineCounts:
             self.missed[uid] = self.missed.get(uid, 0) + missed
         return missed
 
+    def take_whole(self, uid: str) -> None:
+        """Note that all of a log was read: a pod that is killed has no last line of its recorder."""
+        self._complete.add(uid)
+
     def saved(self, uid: str) -> list[int] | None:
         """Return what a later follower is to know of a pod's log."""
         return list(self._read[uid]) if uid in self._read else None
 
     def without_end(self) -> list[str]:
-        """Return the pods with lines of their recorder, but without its last one."""
+        """Return the pods with lines of their recorder whose logs were not read to their ends."""
         return sorted(self._told - self._complete)
 
 
@@ -134,6 +146,9 @@ class PodLogs:
             self._progress.say(f"warning: {node} deleted {missed} lines of its log before they were read")
         if data.get("kind") == "pod_refused":
             self._refused(node, data)
+        if data.get("kind") == "worker_started" and isinstance(whole.get("pod"), str):
+            # Pods may share a node: who looks for a rank later needs its pod.
+            data["pod"] = whole["pod"]
         self._waiting.setdefault((stream, ""), []).append((json.dumps(data, separators=(",", ":")), None))
 
     def flush(self) -> None:
@@ -144,15 +159,15 @@ class PodLogs:
             self._write(node, stream, "".join(f"{text}\n" for text, _at in lines), [at for _text, at in lines])
         self.read.update(taken)
 
-    def gaps(self, whole: bool) -> list[str]:
-        """Return what of the logs was not read, one line for each node. ``whole``: they have to have an end."""
+    def gaps(self, whole: bool) -> list[LogGap]:
+        """Return what of the logs was not read, by node. ``whole``: they have to have an end."""
         missed: dict[str, int] = {}
         for uid, count in self.counts.missed.items():
             node = self.nodes.get(uid, uid)
             missed[node] = missed.get(node, 0) + count
-        lines = [f"{count} lines of the log of {node} were not read" for node, count in sorted(missed.items())]
+        lost = [LogGap(node, f"{count} lines of the log of {node} were not read") for node, count in missed.items()]
         cut = sorted({self.nodes.get(uid, uid) for uid in self.counts.without_end()}) if whole else []
-        return [*lines, *(f"the end of the log of {node} was not read" for node in cut)]
+        return [*sorted(lost), *(LogGap(node, f"the end of the log of {node} was not read", True) for node in cut)]
 
     def container_ended(self, uid: str, message: str) -> None:
         """Note that a pod's container ended, with the message of its end."""
@@ -160,9 +175,11 @@ class PodLogs:
         if uid in self._over:
             self.write_termination_message(uid)
 
-    def take_end(self, uid: str) -> None:
-        """Note that nothing more of a pod's log will come."""
+    def take_end(self, uid: str, whole: bool = False) -> None:
+        """Note that nothing more of a pod's log will come. ``whole``: all of it was read."""
         self._over.add(uid)
+        if whole:
+            self.counts.take_whole(uid)
         self.write_termination_message(uid)
 
     def take_failure(self, uid: str, problem: MusterError) -> None:

@@ -36,6 +36,7 @@ from ..follower import Follower, RunOutcome
 from ..job_secrets import external_secrets
 from ..job_secrets import leases as secret_leases
 from ..job_secrets import values as secrets
+from ..load import load_recorded_job
 from ..object_stores import pod_store
 from ..object_stores.pod_store import PodStore
 from ..outcome import (
@@ -99,6 +100,7 @@ class ClusterRun:
 def run(request: RunRequest, home: StateHome, job: Job) -> Result:
     """Bring the run to the asked state and return the module's result."""
     with open_run(request, home, job) as asked:
+        asked = _complete_record(asked)
         before = asked.before
         if before and before.is_ended and before.outcome == "succeeded":
             asked.say_succeeded()
@@ -125,6 +127,25 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             secret_leases.hold(request, home, asked.run_id, resolved) as full,
         ):
             return _start_or_follow(run, full, drilling, claim)
+
+
+def _complete_record(asked: RequestedRun) -> RequestedRun:
+    """Return the run with the record of its end completed by what its pods' logs hold, where some was not read."""
+    before, progress = asked.before, asked.request.progress
+    if asked.request.check or before is None or not before.is_ended or not before.backend_ref:
+        return asked
+    if not any(gap.is_end for gap in log_recovery.find_gaps(asked.folder)):
+        return asked
+    try:
+        client, _namespace = _open_cluster(asked)
+        with asked.home.lock(asked.run_id):
+            # Read anew: another process may have completed it.
+            follower = Follower(load_recorded_job(before), asked.run_id, asked.folder, progress, lambda _it: None, None)
+            completed = log_recovery.complete_record(client, before, follower)
+    except MusterError as error:
+        progress.say(f"warning: run {asked.run_id}: what was not read of its logs cannot be read now: {error}")
+        return asked
+    return dataclasses.replace(asked, before=completed)
 
 
 def _open_cluster(asked: RequestedRun) -> tuple[Client, str]:

@@ -94,7 +94,7 @@ class ClusterWatches:
         Kubelets begin a new file after some megabytes, so lines cannot be counted from the first one.
         """
         meta = pod["metadata"]
-        stream = self.client.stream_log(meta["namespace"], meta["name"], CONTAINER, after=after)
+        stream = self.client.stream_log(meta["namespace"], meta["name"], CONTAINER, after=after, uid=meta["uid"])
         self._logs[meta["uid"]] = stream
         self._run(f"log-{meta['uid']}", lambda: self._read_log(meta["uid"], stream))
 
@@ -144,7 +144,7 @@ class ClusterWatches:
             if not self._room.enter(_line_size(line)):
                 return
             self.heard.put(("line", (uid, stream.position, line)))
-        self.heard.put(("end", uid))
+        self.heard.put(("end", (uid, stream.is_whole)))
 
     def _run(self, name: str, work: t.Callable[[], None]) -> None:
         def run_guarded() -> None:

@@ -71,7 +71,7 @@ PATTERN: Dict = {"metrics": {"step_pattern": r"iter (?P<step>[0-9]+)"}}
 
 
 def print_steps(followed: Follower, first: int, last: int) -> None:
-    followed._write("a", "log", "".join(f"iter {step}\n" for step in range(first, last + 1)))
+    followed.take_text("a", "log", "".join(f"iter {step}\n" for step in range(first, last + 1)))
 
 
 def start_attempt(followed: Follower, n: int) -> None:
@@ -97,11 +97,11 @@ def test_a_printed_step_that_the_next_attempt_repeats_counts(tmp_path: pathlib.P
 def test_what_a_new_gang_prints_on_another_node_is_read_before_its_start(tmp_path: pathlib.Path) -> None:
     followed, now = follower(tmp_path, **PATTERN), time.time()
     followed.record_event("worker_started", now - 60, rank=0, node="a", attempt=1, gang="g")
-    followed._write("a", "log", "iter 1\niter 2\niter 3\n", [now - 50, now - 40, now - 30])
+    followed.take_text("a", "log", "iter 1\niter 2\niter 3\n", [now - 50, now - 40, now - 30])
     followed.record_event("worker_exit", now - 20, rank=0, node="a", attempt=1, gang="g", exit_code=137)
-    followed._write("b", "log", "iter 2\n", [now - 5])
+    followed.take_text("b", "log", "iter 2\n", [now - 5])
     followed.record_event("worker_started", now - 10, rank=0, node="b", attempt=2, gang="h")
-    followed._write("b", "log", "iter 3\n", [now - 2])
+    followed.take_text("b", "log", "iter 3\n", [now - 2])
     first, second = followed.story.attempts
     assert (first.last_step, second.first_step, second.last_step) == (3, 2, 3)
     steps = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]

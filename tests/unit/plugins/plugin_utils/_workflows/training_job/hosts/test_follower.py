@@ -419,11 +419,11 @@ def test_lines_that_were_kept_before_are_not_kept_twice(world: World) -> None:
     """A controller that was killed between a line and the note that it has it: the next one is told the line again."""
     follower = world.follower()
     old = '{"at": 1.0, "kind": "agent_started", "node": "a"}\n'
-    follower._write("a", "events", old)
+    follower.take_text("a", "events", old)
     again = world.follower()
     new = '{"at": 2.0, "kind": "agent_exit", "node": "a"}\n'
-    again._write("a", "events", old + new)
-    again._write("a", "events", new.replace("2.0", "3.0"))
+    again.take_text("a", "events", old + new)
+    again.take_text("a", "events", new.replace("2.0", "3.0"))
     assert (world.folder / "events.jsonl").read_text() == old + new + new.replace("2.0", "3.0")
 
 

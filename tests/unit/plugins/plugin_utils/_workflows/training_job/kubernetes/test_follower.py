@@ -270,7 +270,7 @@ class _Ended(Told):
                 time.sleep(0.3)
             self.heard.put(("line", (uid, stamped(number), f"step={number}".encode())))
         self.tell_rank(uid, 0, "ab".index(uid), world_size=2)
-        self.heard.put(("end", uid))
+        self.heard.put(("end", (uid, True)))
         self.open -= 1
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import pathlib
 import time
@@ -14,16 +15,21 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, TransportError
-from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
+from ansible_collections.muster.training.plugins.module_utils._model.job import to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._model.run_record import BackendRef, RunRecord
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.module_utils._node.pod_log import MARK
 from ansible_collections.muster.training.plugins.module_utils._secrets.scrubber import remember
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.explain import explain_end
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import RunOutcome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import (
+    Follower,
+    RunOutcome,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import (
     follower,
+    log_recovery,
     pod_logs,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.outcome import record_end
@@ -214,7 +220,7 @@ def test_last_lines_that_were_not_read_come_from_the_pods_status(
         told.heard.put(("line", ("a", stamped(number + 1), f"step {number}".encode())))
     endings: list[t.Callable[[], None]] = [lambda: told.tell_pod("a", **end_with(_END))]
     if how != "cut":
-        value: t.Any = "a" if how == "end" else ("log-a", _AWAY[0])
+        value: t.Any = ("a", False) if how == "end" else ("log-a", _AWAY[0])
         endings.append(lambda: told.heard.put((how, value)))
     for tell in endings[:: -1 if late else 1]:
         tell()
@@ -227,7 +233,7 @@ def test_last_lines_that_were_not_read_come_from_the_pods_status(
 def test_last_lines_are_told_once_however_much_others_print_on_their_node(tmp_path: pathlib.Path, told: Told) -> None:
     for number in range(3):
         told.tell_pod("a", **end_with(_END))
-        told.heard.put(("end", "a"))
+        told.heard.put(("end", ("a", False)))
         told.heard.put(("line", ("b", stamped(number + 1), b"x" * (65 << 10))))
         told.tell_pod("b")
     told.tell_main("Failed")
@@ -242,7 +248,7 @@ def test_a_log_that_was_read_to_its_end_needs_no_last_lines(tmp_path: pathlib.Pa
     told.tell_pod("a")
     for number, line in enumerate(lines):
         told.heard.put(("line", ("a", stamped(number + 1), line.encode())))
-    told.heard.put(("end", "a"))
+    told.heard.put(("end", ("a", False)))
     told.tell_pod("a", **end_with("\n".join(lines)[-2048:]))
     told.tell_main("Failed")
     follow(tmp_path, told)
@@ -262,7 +268,7 @@ def test_logs_that_people_read_steer_no_terminal(tmp_path: pathlib.Path, told: T
     loud = "\x1b[2J\x1b]0;title\x07\x1b[31mloss\x1b[0m 1\r10%\r20%\tdone\x00"
     told.tell_pod("a")
     told.heard.put(("line", ("a", stamped(1), loud.encode())))
-    told.heard.put(("end", "a"))
+    told.heard.put(("end", ("a", False)))
     told.tell_pod("a", **end_with(loud + "\n"))
     told.tell_main("Failed")
     follow(tmp_path, told)
@@ -357,3 +363,70 @@ def test_a_line_that_is_nested_without_end_is_passed_over(tmp_path: pathlib.Path
     told.heard.put(("line", ("a", stamped(1), (MARK + deep).encode())))
     told.tell_main("Completed")
     assert follow(tmp_path, told)[0].outcome == "succeeded" and list(files.parse_json_lines(deep)) == []
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_killed_pod_whose_log_was_read_to_its_end_leaves_no_gap(
+    tmp_path: pathlib.Path, told: Told, whole: bool
+) -> None:
+    """Its recorder was killed with it, and wrote no last line."""
+    told.tell_pod("a")
+    told.heard.put(("line", ("a", stamped(1), marked(1, 0))))
+    told.heard.put(("end", ("a", whole)))
+    told.tell_pod("b")
+    told.heard.put(("line", ("b", stamped(1), marked(1, 0, "agent_exit"))))
+    told.tell_main("Completed")
+    outcome, _, progress = follow(tmp_path, told)
+    assert (outcome.detail == "all ranks exited with code 0") is whole
+    assert any(line.startswith("warning") for line in progress.lines) is not whole
+
+
+class _Rest:
+    """What pods still hold: their logs' last lines."""
+
+    def __init__(self, lines: t.Sequence[bytes], is_whole: bool) -> None:
+        self._lines, self.is_whole, self.position = lines, is_whole, stamped(0)
+
+    def finish(self) -> None:
+        return
+
+    def __iter__(self) -> t.Iterator[bytes]:
+        for number, line in enumerate(self._lines, 10):
+            self.position = stamped(number)
+            yield line
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_log_that_was_not_read_to_its_end_is_read_on_later(
+    tmp_path: pathlib.Path, told: Told, is_whole: bool
+) -> None:
+    """The run's record then has all steps, and says no more that some are missing."""
+    told.tell_pod("a")
+    told.heard.put(("line", ("a", stamped(0), marked(1, 0))))
+    told.tell_rank("a", 1, 0, world_size=1, at=datetime.datetime(2026, 11, 21, 10, tzinfo=datetime.UTC).timestamp())
+    told.heard.put(("line", ("a", stamped(2), b"step=24")))
+    told.tell_main("Completed")
+    job = {"nodes": 1, "metrics": {"step_pattern": r"step=(?P<step>\d+)"}}
+    outcome, followed, progress = follow(tmp_path, told, **job)
+    said = "the end of the log of node-1 was not read"
+    assert outcome.detail.endswith(said) and any("it reads on while the pods exist" in line for line in progress.lines)
+    ref = BackendRef("jobset.x-k8s.io/v1alpha2", "JobSet", "r", "n")
+    made = run_record.new_record("r", to_yaml_names(followed.job), 0.0, backend_ref=ref)
+    ended = record_end(followed, outcome, made, {})
+    assert ended.attempts[-1].last_step == 24
+
+    asked: list[Dict] = []
+
+    def stream_log(*_about: t.Any, **more: t.Any) -> _Rest:
+        asked.append(more)
+        return _Rest([b"step=199", b"step=200"], is_whole)
+
+    pods = types.SimpleNamespace(items=[{"metadata": {"name": "r-a", "uid": "a"}, "spec": {"nodeName": "node-1"}}])
+    client: t.Any = types.SimpleNamespace(list=lambda *_a, **_k: pods, stream_log=stream_log)
+    later = Follower(followed.job, "r", tmp_path, progress, lambda _it: None, None)
+    completed = log_recovery.complete_record(client, ended, later)
+    assert asked[0]["after"] == stamped(2) and asked[0]["uid"] == "a"
+    assert completed.attempts[-1].last_step == 200
+    assert completed.detail == ("all ranks exited with code 0" if is_whole else ended.detail)
+    assert bool(log_recovery.find_gaps(tmp_path)) is not is_whole
+    assert json.loads((tmp_path / "offsets.json").read_text())["a"]["stamp"] == stamped(11)[0]

@@ -71,6 +71,34 @@ def test_a_drill_hits_a_pod_or_all_of_the_run_on_a_node(
         assert found.drill_problem == ("no pod of the run was on gpu-9", "Name a node that runs a pod of it")
 
 
+@pytest.mark.parametrize(("rank", "pod"), [(0, "r-a"), (1, "r-b")])
+def test_a_drill_hits_the_pod_of_the_rank_where_pods_share_a_node(
+    tmp_path: pathlib.Path, told: Told, rank: int, pod: str
+) -> None:
+    """Also one that was begun by a controller before this one, which read that the ranks began."""
+    told.tell_rank("b", 1, 1, world_size=2, node="gpu-1")
+    tell(told, 2, checkpoint_step=4, path="/c/4")
+    threading.Timer(0.2, lambda: told.tell_main("Completed")).start()
+    follow(tmp_path, told)
+    again = Told()
+    for uid in "ab":
+        again.tell_pod(uid, node="gpu-1")
+    tell(again, 3, step=5)
+    threading.Timer(0.3, lambda: again.tell_main("Completed")).start()
+    _, found, _ = follow(tmp_path, again, drill=Drill("agent", rank=rank, at_step=1))
+    assert again.deleted == [pod] and found.drill_problem is None
+
+
+def test_a_drill_of_a_rank_whose_pod_is_not_known_hits_no_other_one(tmp_path: pathlib.Path, told: Told) -> None:
+    told.tell_rank("c", 1, 0, world_size=2, node="gpu-1")
+    tell(told, 2, checkpoint_step=4, path="/c/4")
+    tell(told, 3, step=5)
+    threading.Timer(0.3, lambda: told.tell_main("Completed")).start()
+    _, found, _ = follow(tmp_path, told, drill=Drill("agent", rank=0, at_step=1))
+    assert told.deleted == [] and found.drill_problem is not None
+    assert found.drill_problem[0] == "2 pods of the run are on gpu-1"
+
+
 def test_a_drill_kills_no_pod_before_it_could_prove_a_resume(tmp_path: pathlib.Path, told: Told) -> None:
     """Without a checkpoint nothing is killed; the first one that is reported lets it strike."""
     tell(told, 2, step=5)

@@ -50,7 +50,7 @@ class _Stream(list[bytes]):
     """A log, or a watch, that is there from the beginning."""
 
     position = ("2026-11-21T10:00:00Z", 1)
-    closed = False
+    closed, is_whole = False, True
 
     def close(self) -> None:
         self.closed = True
