@@ -10,12 +10,13 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.tests.e2e.playbook_world import World
+from ansible_collections.muster.training.tests.e2e.playbook_world import NODES, World
 
 # Rank 0 reports or prints a step every tenth of a second; from step 5 on its loss is not a number. It ends or stands at
 # the last step; both ranks end at once when they are told to.
 PROGRAM = """
-import json, os, sys, time
+import faulthandler, json, os, signal, sys, time
+faulthandler.register(signal.SIGUSR1)
 how, last, then = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 for step in range(last):
     loss = float("nan") if step >= 5 else 1 / (step + 1)
@@ -62,6 +63,14 @@ def test_stop_on_a_stall_ends_the_run_with_its_cause(world: World) -> None:
     assert result.code != 0 and "stalled at step 3: no step for 3 s (job.stop_on.stalled_s)" in result.errors[0]
     record = world.record()
     assert (record["outcome"], record["cause"]) == ("failed", "stalled") and not world.processes()
+    # Where each rank stood was taken before it was stopped, and nothing tells to look for it afterwards.
+    for rank, node in enumerate(NODES):
+        assert f"rank {rank} on {node}: <module> (<string>:" in record["detail"], record["detail"]
+        assert "most recent call first" in (world.run_folder() / "logs" / f"{node}.stacks").read_text()
+    assert "while they stand" not in record["detail"] and "logs/NODE.stacks" in record["detail"]
+    world.play("report", muster_run_id=record["run_id"])
+    page = next(world.run_folder().glob("report/*.html")).read_text()
+    assert f"logs/{NODES[0]}.stacks" in page and "exit code 1" not in page and "death signal" not in page
 
 
 def test_a_stop_that_nothing_carries_out_is_refused(world: World) -> None:

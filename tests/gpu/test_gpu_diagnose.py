@@ -10,7 +10,7 @@ import subprocess
 import time
 import typing as t
 
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live import HANG_S
+from ansible_collections.muster.training.plugins.module_utils._model.stall import LEAST_S
 from ansible_collections.muster.training.tests.e2e.playbook_world import World, until
 
 # After some steps a kernel that runs for minutes, while the rank waits for it.
@@ -58,7 +58,7 @@ def test_a_kernel_that_does_not_end_is_diagnosed(world: World, torch_python: str
     """NCCL's own service (RAS) is asked, and the rank's stack is read; what is found is shown."""
     play = world.start("train", job(world, HANGS), muster_training_python=torch_python)
     until(lambda: "step 20" in play.output, "the last step", 60)
-    time.sleep(HANG_S + 1.0)
+    time.sleep(LEAST_S + 1.0)
     answer = world.root / "diagnosis.json"
     found = world.play("diagnose", muster_training_python=torch_python, diagnose_out=str(answer))
     print(found.output)

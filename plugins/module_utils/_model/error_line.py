@@ -21,6 +21,8 @@ _BEFORE = re.compile(
 )
 # PyTorch says in one line that NCCL failed, and NCCL's own words after these.
 _NCCL_SAYS = re.compile(r"^.*\bLast error:[ \t]*\n(.+)$", re.MULTILINE)
+# torchrun at SIGTERM, in torch 2.6 and 2.10, and the rest of its traceback.
+_STOP = re.compile(r"Received (?:Signals\.SIGTERM|15) death signal")
 _OTHERS = ("torch.distributed.elastic.", "subprocess.CalledProcessError")
 
 
@@ -55,6 +57,12 @@ def without_launcher(text: str) -> str:
     """Return a log without the launcher's own lines where a rank says why it ended: they follow from that."""
     own = rank_lines(text)
     return own if _last_error(own) else text
+
+
+def without_stop(text: str) -> str:
+    """Return a log up to where its launcher was told to end: what it prints then is about that, and no cause."""
+    found = _STOP.search(text)
+    return text[: text.rfind("\n", 0, found.start()) + 1] if found else text
 
 
 def _last_error(text: str) -> str | None:

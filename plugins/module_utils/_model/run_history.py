@@ -15,7 +15,7 @@ import collections
 import time
 import typing as t
 
-from . import resumes
+from . import resumes, stall
 from .quantity import parse_finite
 from .run_attempt import Attempt, Notice, RankExit
 
@@ -37,6 +37,7 @@ class RunHistory:
         numbers of the first attempts of its starts, each with the nodes that it was begun on, as far as its event says.
         :ivar not_resumed: attempts that were reported as not resumed.
     :ivar nan_since: the first step since when the loss is not a number, None while its last value is one.
+    :ivar pace_meter: measures how fast its steps come, over all attempts.
     :ivar transport: (gang, rank) -> the event that says what carried its traffic. :ivar versions: node -> package ->
         version.
     """
@@ -54,6 +55,7 @@ class RunHistory:
         self.base = 1
         self.starts: dict[int, dict[str, Line]] = {}
         self.not_resumed: set[int] = set()
+        self.pace_meter = stall.PaceMeter()
         self._pending: list[Line] = []
         # The newest lines of metrics: an attempt that becomes known late takes those of its time back.
         self._recent: collections.deque[Line] = collections.deque(maxlen=_RECENT_LINES)
@@ -174,6 +176,8 @@ class RunHistory:
         if isinstance(step, int):
             if attempt.first_step is None:
                 attempt.first_step, attempt.first_step_at = step, at
+                self.pace_meter.begin()
+            self.pace_meter.add(at, step)
             attempt.last_step, attempt.last_step_at = step, at
             self.last = {key: value for key, value in line.items() if _is_figure(value)}
             if line.get("loss") is not None:
@@ -251,6 +255,18 @@ class RunHistory:
         # A drill that loses a node stays a drill: the cause is what was done, not what followed.
         if attempt and (attempt.fault is None or attempt.fault[0] != "drill"):
             attempt.fault = (cause, node)
+
+    @property
+    def startup_s(self) -> float | None:
+        """Return the longest time that an attempt took to its first step, None before there is any."""
+        firsts = [(item.first_step_at, item.started_at) for item in self.attempts]
+        return max((first - begun for first, begun in firsts if first is not None), default=None)
+
+    def judge_movement(self, since_s: float) -> stall.Movement:
+        """Return whether the newest attempt moves, which made no step for ``since_s`` seconds or since its start."""
+        pace = self.pace_meter.read()
+        has_pace = bool(pace and self.attempts and self.attempts[-1].last_step != self.attempts[-1].first_step)
+        return stall.judge(since_s, pace, None if has_pace else self.startup_s)
 
     @property
     def first_step_at(self) -> float | None:

@@ -63,11 +63,14 @@ def require_follower(job: Job, wait: bool) -> None:
 
 
 class StopRules:
-    """Judges a run at every turn of its follower. Times are monotonic seconds of the follower."""
+    """Judges a run at every turn of its follower. Times are monotonic seconds of the follower.
+
+    :ivar stood_s: for how long the run has made no step while all of it was seen.
+    """
 
     def __init__(self, stop_on: StopOn, now: float) -> None:
         self._stop_on = stop_on
-        self._moved_at = now
+        self._moved_at, self.stood_s = now, 0.0
         self._mark: tuple[object, ...] | None = None
 
     def judge(self, story: RunHistory, now: float, is_seen: bool) -> StopReason | None:
@@ -80,10 +83,11 @@ class StopRules:
         mark = (attempt.n, attempt.last_step, attempt.last_step_at) if attempt else ()
         if not is_seen or attempt is None or mark != self._mark:
             self._mark, self._moved_at = mark, now
+        self.stood_s = now - self._moved_at
         if self._stop_on.nan and story.nan_since is not None:
             return StopReason("nan", f"{describe_nan(story.nan_since)} (job.stop_on.nan)")
         limit = self._stop_on.stalled_s
-        if limit is None or now - self._moved_at < limit:
+        if limit is None or self.stood_s < limit:
             return None
         where = (
             "before the first step" if attempt is None or attempt.last_step is None else f"at step {attempt.last_step}"
@@ -94,3 +98,11 @@ class StopRules:
 def describe_nan(step: int) -> str:
     """Return that the loss of a run is not a number, in words."""
     return f"the loss is not a number (NaN or infinite) since step {step}"
+
+
+def describe_ways(given: StopOn) -> str:
+    """Return what to do about a run that stands and what will end it, in words."""
+    look = "Run diagnose to find out why"
+    if given.stalled_s is not None:
+        return f"{look}; the run ends after {given.stalled_s} s without a step (job.stop_on.stalled_s)"
+    return f"{look}; nothing ends such a run unless job.stop_on.stalled_s is set"

@@ -45,7 +45,7 @@ def examine(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.An
     """
     spec = files.read_json(run / "units" / "agent" / "spec.json") or {}
     started, ended = _read_events(run / "events.jsonl")
-    alive = {rank: line["pid"] for rank, line in started.items() if _is_rank(line["pid"], spec.get("marker"))}
+    alive = _select_live(started, spec)
     any_pid = next(iter(alive.values()), None)
     first, began = {rank: _cpu_s(pid) for rank, pid in alive.items()}, time.monotonic()
     before = diag_network.read_counters(any_pid)
@@ -71,6 +71,16 @@ def examine(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.An
         if _uses_nccl(ranks)
         else None,
     }
+
+
+def find_live_ranks(run: pathlib.Path) -> dict[int, int]:
+    """Return rank -> process id of the ranks of a run that are running on this node."""
+    started, _ended = _read_events(run / "events.jsonl")
+    return _select_live(started, files.read_json(run / "units" / "agent" / "spec.json") or {})
+
+
+def _select_live(started: t.Mapping[int, t.Mapping[str, t.Any]], spec: t.Mapping[str, t.Any]) -> dict[int, int]:
+    return {rank: line["pid"] for rank, line in started.items() if _is_rank(line["pid"], spec.get("marker"))}
 
 
 def _read_events(file: pathlib.Path) -> tuple[dict[int, dict[str, t.Any]], dict[int, dict[str, t.Any]]]:

@@ -228,6 +228,13 @@ def op_examine(request: NodeRequest) -> dict[str, t.Any]:
     return diag_ranks.examine(_run_dir(request), request)
 
 
+def op_stacks(request: NodeRequest) -> dict[str, t.Any]:
+    """Return where the ranks of a run stand here (see diag_stacks.py); ``signals``: they will be stopped anyway."""
+    from . import diag_stacks
+
+    return diag_stacks.take_stacks(_run_dir(request), request)
+
+
 def op_reach(request: NodeRequest) -> dict[str, t.Any]:
     """Return which addresses of other nodes answer, and tailscale's path to each (see host_reachability.py)."""
     from . import host_reachability
@@ -339,6 +346,7 @@ _OPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "watch": op_watch,
     "stop": op_stop,
     "kill": op_kill,
+    "stacks": op_stacks,
     "cut": op_cut,
     "examine": op_examine,
     "reach": op_reach,

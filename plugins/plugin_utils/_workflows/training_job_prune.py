@@ -23,9 +23,9 @@ from ...module_utils._model.errors import InputError, MusterError
 from ...module_utils._model.run_record import RunRecord
 from ...module_utils._node import files
 from .._hosts.node_client import NodeClient, on_each_node
-from .shared import run_copies
 from .shared.state_dir import StateHome, load_record
 from .training_job.load import load_recorded_job
+from .training_job_fetch import copies as run_copies
 
 _ANYWAY = "-e muster_prune_unfetched=true"
 _WAYS = f"Fetch it (muster.training.fetch -e muster_run_id=…), or remove the run with {_ANYWAY}"

@@ -16,6 +16,7 @@ import dataclasses
 import statistics
 import typing as t
 
+from ....module_utils._model import stall
 from ....module_utils._model.node import Node
 from ....module_utils._model.verdict import Cause, Outcome
 from ..verdict.cause_info import Backend
@@ -23,10 +24,8 @@ from ..verdict.cause_table import SYMPTOMS
 from .file import FileDiagnosis
 from .live_causes import cause_weight, explained_codes
 
-StepState = t.Literal["not_started", "starting", "moving", "slow", "hanging", "ended"]
-# Also a job whose steps take milliseconds may write a checkpoint of gigabytes between two of them.
-HANG_S = 30.0
-HANG_STEPS = 5.0
+# late: no step came for longer than usual, and not yet for so long that the run stands.
+StepState = t.Literal["not_started", "starting", "moving", "slow", "late", "hanging", "ended"]
 SLOWED = 1.5
 # A smaller difference is normal variation of the machine.
 SLOWED_S = 0.1
@@ -198,7 +197,7 @@ def _judge(state: str, *, is_fatal: bool, is_noted: bool) -> Outcome:
     """Return the outcome of a run in this state; ``is_noted``: there is any cause at all."""
     if is_fatal and state != "moving":
         return "fail"
-    if state in ("hanging", "not_started", "starting"):
+    if state in ("hanging", "late", "not_started", "starting"):
         return "unproven"
     if is_noted or state == "slow":
         return "warn"
@@ -240,8 +239,11 @@ def measure_progress(run: RunObservation) -> StepProgress:
     if not steps or since is None:
         return StepProgress("starting")
     usual, late = _step_times(steps)
-    if since > max(HANG_S, HANG_STEPS * (usual or 0.0)):
-        return StepProgress("hanging", last, since, usual, late)
+    began = min(rank.get("started_at") or steps[0][0] for _node, rank in gang)
+    pace = stall.measure_pace(steps)
+    movement = stall.judge(since, pace, None if pace else steps[0][0] - began)
+    if movement != "moving":
+        return StepProgress("hanging" if movement == "stalled" else "late", last, since, usual, late)
     slower = usual is not None and late is not None and late > max(SLOWED * usual, usual + SLOWED_S)
     return StepProgress("slow" if slower else "moving", last, since, usual, late)
 

@@ -141,6 +141,16 @@ _TABLE = (
         "the next run",
     ),
     CauseInfo(
+        "stalled_stopped",
+        "secondary",
+        "No step was finished for a long time, and the run was stopped",
+        "Where each rank stood is in logs/NODE.stacks, with lines of the program where py-spy is in its environment "
+        "or it calls faulthandler.register(signal.SIGUSR1); for the next run set TORCH_FR_BUFFER_SIZE and "
+        "NCCL_DEBUG=INFO",
+        in_pods="Run it without job.stop_on.stalled_s, and diagnose it while it stands; set TORCH_FR_BUFFER_SIZE and "
+        "NCCL_DEBUG=INFO for that run",
+    ),
+    CauseInfo(
         "slowed_down",
         "advice",
         "Steps take longer than they did in this attempt",

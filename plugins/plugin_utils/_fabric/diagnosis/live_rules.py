@@ -175,7 +175,7 @@ def _find_rank_behind(run: RunObservation, progress: StepProgress) -> t.Iterator
     ranks = run.live_ranks
     stopped = any(rank.get("state") in ("T", "t", "D") for _node, rank in ranks)
     # When a rank is stopped, what the others do is a consequence.
-    if progress.state not in ("hanging", "starting") or stopped:
+    if progress.state not in ("hanging", "late", "starting") or stopped:
         return
     few = max(1, len(ranks) // 4)
     not_reading = [

@@ -17,6 +17,7 @@ import os
 import pathlib
 import typing as t
 
+from ....module_utils._model.error_line import without_stop
 from ....module_utils._model.errors import InputError
 from ....module_utils._model.run_attempt import Attempt
 from ....module_utils._model.run_history import RunHistory, fold
@@ -28,6 +29,8 @@ TAIL_BYTES = 64 * 1024
 TAIL_LINES = 14
 MAX_LOGS = 400
 _RATE = "_per_s"
+# Ends that the job itself asks for, by the run's cause.
+STOPS = {"nan": "job.stop_on.nan", "stalled": "job.stop_on.stalled_s"}
 _OWN_KEYS = ("at", "step", "loss", "attempt", "rank", "world_size", "checkpoint_step", "resumed_from_step", "printed")
 
 
@@ -147,7 +150,7 @@ def load_run(folder: pathlib.Path) -> RunFolder:
         usage=parse_usage(_read_lines(folder / "usage.jsonl", notes)),
         fabric=_read_document(folder / "fabric.json", notes),
         site=parse_site(_read_document(folder / "site.json", notes) or {}),
-        logs=_read_logs(folder, notes),
+        logs=_read_logs(folder, notes, stopped=_was_stopped(record or {})),
         notes=tuple(notes),
     )
 
@@ -321,7 +324,12 @@ def _read_file(path: pathlib.Path) -> str | None:
         return None
 
 
-def _read_logs(folder: pathlib.Path, notes: list[str]) -> tuple[Log, ...]:
+def _was_stopped(record: Line) -> bool:
+    """Return whether the run was ended from outside, so that what its launcher printed at its end is no cause."""
+    return record.get("outcome") == "cancelled" or record.get("cause") in STOPS
+
+
+def _read_logs(folder: pathlib.Path, notes: list[str], stopped: bool) -> tuple[Log, ...]:
     """Return the run's logs. Links are not followed: nodes wrote the names, and a link may point anywhere."""
     logs: list[Log] = []
     for top, folders, names in os.walk(folder / "logs"):
@@ -333,13 +341,13 @@ def _read_logs(folder: pathlib.Path, notes: list[str]) -> tuple[Log, ...]:
             if len(logs) == MAX_LOGS:
                 notes.append(f"logs: more than {MAX_LOGS} files; the rest are not listed")
                 return tuple(logs)
-            logs.append(_read_log(path, path.relative_to(folder).as_posix()))
+            logs.append(_read_log(path, path.relative_to(folder).as_posix(), stopped))
     if not logs:
         notes.append("logs: none were collected")
     return tuple(logs)
 
 
-def _read_log(path: pathlib.Path, name: str) -> Log:
+def _read_log(path: pathlib.Path, name: str, stopped: bool) -> Log:
     try:
         with path.open("rb") as stream:
             size = stream.seek(0, os.SEEK_END)
@@ -347,6 +355,7 @@ def _read_log(path: pathlib.Path, name: str) -> Log:
             data = stream.read(TAIL_BYTES).decode("utf-8", "replace")
     except OSError:
         size, data = 0, ""
+    data = without_stop(data) if stopped else data
     lines = [line for line in (parsing.clean_line(raw, 240) for raw in data.splitlines()) if line]
     return Log(parsing.read_text(name) or "log", size, tuple(lines[-TAIL_LINES:]), find_error(lines))
 

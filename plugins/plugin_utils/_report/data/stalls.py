@@ -8,27 +8,27 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import statistics
+import dataclasses
 import typing as t
 
+from ....module_utils._model import stall
 from .attempts import AttemptView
 from .load import StepRecord
 
 Span = tuple[float, float]
-# A step that takes this much longer than usual, and at least so long, is a stall; a slow checkpoint is none.
-_TIMES = 20.0
-_LEAST_S = 10.0
 
 
 def find_stalls(attempts: t.Sequence[AttemptView]) -> tuple[Span, ...]:
     """Return (from, until) of each stall (Unix seconds): between steps, and from the last one to the attempt end."""
     found: list[Span] = []
     for attempt in attempts:
-        times = _step_times(attempt.segment.steps if attempt.segment else ())
-        gaps = [right - left for left, right in zip(times, times[1:], strict=False)]
-        if len(gaps) < 2:
+        steps = attempt.segment.steps if attempt.segment else ()
+        times = _step_times(steps)
+        pace = stall.measure_pace((step.at, step.step) for step in steps if step.at is not None)
+        # Of a run that is over, the longest pause may be the stall itself.
+        limit = stall.limit_s(dataclasses.replace(pace, longest_s=0.0)) if pace else None
+        if limit is None:
             continue
-        limit = max(_LEAST_S, _TIMES * statistics.median(gaps))
         ends = [*times, attempt.end] if attempt.end is not None else times
         found += [(left, right) for left, right in zip(ends, ends[1:], strict=False) if right - left > limit]
     return tuple(found)

@@ -16,9 +16,9 @@ from ....module_utils._model.commands import playbook_command
 from ..data import format as fmt
 from ..data import parsing
 from ..data.attempts import AttemptView
-from ..data.load import Log
+from ..data.load import STOPS, Log
 from ..data.run_model import RunModel
-from .verdict import STOPS, split_detail
+from .verdict import split_detail
 
 # Signals and sysexits as shells, the kernel's OOM killer and the collection's examples use them.
 _CODES = {
@@ -67,7 +67,13 @@ def explain_exit(code: int | None) -> str | None:
 
 
 def pick_log(model: RunModel, attempt: AttemptView) -> Log | None:
-    """Return the log to read first: of the attempt and its failed node, preferring one that names an error."""
+    """Return the log to read first: of the attempt and its failed node, preferring one that names an error.
+
+    Of a run that stood, it is where its ranks stood.
+    """
+    stacks = [log for log in model.run.logs if log.path.endswith(".stacks") and log.tail]
+    if stacks and model.run.record.get("cause") == "stalled":
+        return stacks[0]
     named = [log for log in model.run.logs if any(log.path.endswith(name) for name in attempt.logs)]
     prefix = f"logs/{attempt.label}/"
     logs = named or [log for log in model.run.logs if log.path.startswith(prefix)] or list(model.run.logs)

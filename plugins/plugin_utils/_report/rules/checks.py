@@ -16,6 +16,7 @@ import typing as t
 from ..data import format as fmt
 from ..data import parsing
 from ..data.faults import Fault
+from ..data.load import STOPS
 from ..data.run_model import RunModel
 
 Status = t.Literal["passed", "failed", "unproven", "skipped"]
@@ -53,7 +54,10 @@ def _check_outcome(model: RunModel) -> ReportCheck:
         "lost": "the job was lost: its nodes did not return",
         "unknown": "the record does not say how the job ended",
     }
-    failed = "the job failed" + (f" with exit code {code}" if code else "")
+    stop = STOPS.get(str(model.run.record.get("cause")))
+    failed = (
+        f"the job was stopped by {stop}" if stop else "the job failed" + (f" with exit code {code}" if code else "")
+    )
     result = "unproven" if model.outcome == "unknown" else status.get(model.outcome, "failed")
     return ReportCheck("outcome", "Completed", result, messages.get(model.outcome, failed))
 

@@ -14,6 +14,7 @@ import typing as t
 
 from ..data import format as fmt
 from ..data import parsing
+from ..data.load import STOPS
 from ..data.run_model import RunModel
 from .checks import ReportCheck, build_checks
 
@@ -41,8 +42,6 @@ _WORDS: dict[str, tuple[str, Tone]] = {
 
 
 _MOST_REASON = 220
-# Ends that the job itself asks for, by the run's cause.
-STOPS = {"nan": "job.stop_on.nan", "stalled": "job.stop_on.stalled_s"}
 
 
 def judge_run(model: RunModel) -> RunVerdict:

@@ -24,6 +24,7 @@ from ....module_utils._secrets.scrubber import scrub
 from ..._fabric.diagnosis.file import FileDiagnosis
 from ..._fabric.diagnosis.live import NodeObservation, RunDiagnosis, RunObservation, describe_gpus
 from ..._fabric.diagnosis.live_rules import diagnose_live, diagnose_text
+from ..._fabric.diagnosis.stacks import describe_rank
 from ..._hosts.node_client import NodeClient, on_each_node
 from ..shared.progress import Reporter
 from ..shared.state_dir import StateHome, names_cluster, read_record
@@ -149,7 +150,15 @@ def run(request: DiagnoseRequest) -> dict[str, object]:
     world_size = record.world_size if record and record.run_id == run_id else None
     observed = tuple({**nodes, **absent}[name] for name in names)
     observation = RunObservation(run_id, observed, world_size, "hosts")
-    return _build_result(request, observation, diagnose_live(observation))
+    diagnosis = diagnose_live(observation)
+    stood = _read_stacks(remotes, run_id) if diagnosis.progress.state in ("late", "hanging") else []
+    return _build_result(request, observation, diagnosis, stood)
+
+
+def _read_stacks(remotes: t.Sequence[NodeClient], run_id: str) -> list[str]:
+    """Return where each rank of a run stands, as far as it can be seen without disturbing it."""
+    answers, _errors = on_each_node(remotes, lambda remote: remote.call("stacks", run_id=run_id))
+    return [describe_rank(name, rank) for name, answer in sorted(answers.items()) for rank in answer["ranks"]]
 
 
 def _has_run(node: NodeObservation) -> bool:
@@ -168,6 +177,9 @@ def summarise(diagnosis: RunDiagnosis, gpus: str = "") -> list[str]:
     for cause in diagnosis.causes:
         where = f" on {cause.node}" if cause.node else ""
         lines.append(f"{cause.code}{where}: {cause.evidence}. {cause.fix}")
+    if progress.state == "late" and since is not None:
+        usual = f", a step usually takes {progress.step_s:.3g} s" if progress.step_s else ""
+        lines.append(f"no step for {since:.0f} s{usual}; run diagnose again in half a minute")
     if not diagnosis.causes:
         lines.append("no cause found" if diagnosis.outcome != "pass" else "no problem found")
     return [scrub(line) for line in lines]
@@ -260,13 +272,15 @@ def _read_steps(texts: t.Iterable[str]) -> t.Iterator[tuple[float, int]]:
                 yield float(at), step
 
 
-def _build_result(request: DiagnoseRequest, observation: RunObservation, diagnosis: RunDiagnosis) -> dict[str, object]:
+def _build_result(
+    request: DiagnoseRequest, observation: RunObservation, diagnosis: RunDiagnosis, stood: t.Sequence[str] = ()
+) -> dict[str, object]:
     document = {
         "schema": SCHEMA,
         **_scrub_evidence(diagnosis).to_dict(),
         "nodes": {node.name: {"problem": node.problem or None, "seen": node.answer} for node in observation.nodes},
     }
-    lines = summarise(diagnosis, describe_gpus(observation))
+    lines = [*summarise(diagnosis, describe_gpus(observation)), *map(scrub, stood)]
     for line in lines:
         request.progress.say(line)
     result: dict[str, object] = {

@@ -16,7 +16,7 @@ import time
 import typing as t
 
 from ....module_utils._model import drill as drills
-from ....module_utils._model import stop_on
+from ....module_utils._model import stall, stop_on
 from ....module_utils._model.errors import MusterError, plain_lines
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_attempt import Notice
@@ -86,6 +86,8 @@ class Follower:
         self.stop_rules = stop_on.StopRules(job.stop_on, time.monotonic())
         self._said_at = self._saved_at = 0.0
         self._nan_said = False
+        # For how long the run has made no step, once it stands.
+        self.stalled_s: float | None = None
         self._shown_attempts = 0
         # A controller that was killed may have kept lines and not yet noted that it had them: they come again.
         self._kept: dict[str, frozenset[str]] = {}
@@ -261,10 +263,21 @@ class Follower:
             self.progress.say(f"warning: {stop_on.describe_nan(since)}; the run continues. {fix}")
         self._nan_said = since is not None
 
+    def _warn_of_stall(self) -> None:
+        """Say that the run stands by its own step time; once, until it makes a step again."""
+        stood = self.stop_rules.stood_s
+        is_stalled = self.story.judge_movement(stood) == "stalled"
+        if is_stalled and self.stalled_s is None:
+            what = stall.describe(stood, self.story.pace_meter.read())
+            self.record_event("stalled", step=self.story.last.get("step"), detail=what)
+            self.progress.say(f"warning: {what}. {stop_on.describe_ways(self.job.stop_on)}")
+        self.stalled_s = stood if is_stalled else None
+
     def _report(self) -> None:
         self._take_notices()
         self.report_resumes()
         self._warn_of_nan()
+        self._warn_of_stall()
         values = self.state()
         self.progress.show(values)
         attempts = self.story.attempts
@@ -284,6 +297,7 @@ class Follower:
             "ranks_asked": self.job.world_size,
             "step": int(last["step"]) if "step" in last else None,
             "step_age_s": self._step_age(),
+            "stalled_s": self.stalled_s,
             "loss": last.get("loss"),
             "tokens_per_s": last.get("tokens_per_s"),
             "samples_per_s": last.get("samples_per_s"),
@@ -323,7 +337,9 @@ def describe_state(values: t.Mapping[str, t.Any]) -> str:
         ("checkpoint_step", "checkpoint {:d}"),
     )
     figures = [text.format(values[key]) for key, text in formats if values.get(key) is not None]
-    if (values.get("step_age_s") or 0.0) >= _FRESH_S and figures:
+    if values.get("stalled_s"):
+        figures.append(f"no step for {stall.format_span(values['stalled_s'])}")
+    elif (values.get("step_age_s") or 0.0) >= _FRESH_S and figures:
         figures.append(f"{values['step_age_s']:.0f} s ago")
     parts += figures
     if values["restarts"]:

@@ -24,10 +24,10 @@ from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
 from ..._hosts.node_client import NodeClient, find_answering
-from ..shared import run_copies
 from ..shared.progress import Progress
 from ..shared.state_dir import StateHome, find_run_folder, load_record
 from ..training_job.load import load_recorded_job
+from . import copies as run_copies
 from .remote_file import RemoteFile, add_file, check_path, fetch_file, is_there
 
 if t.TYPE_CHECKING:

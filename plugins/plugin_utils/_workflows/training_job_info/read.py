@@ -17,6 +17,7 @@ from ....module_utils._model.run_record import RunRecord
 from ..._hosts.node_client import NodeClient, on_each_node
 from ..shared.progress import Progress
 from ..shared.state_dir import StateHome, find_run_folder, read_record
+from ..training_job import movement as run_movement
 from . import table
 
 Record = table.Record
@@ -60,12 +61,13 @@ def read_runs(
     """
     folders = [find_run_folder(home, run_id)] if run_id else home.runs()
     found = [(record, folder) for folder in folders[:limit] if (record := read_record(folder)) is not None]
-    entries = [(read_live(home, record, live) if live is not None else record, folder) for record, folder in found]
+    now = time.time() if now is None else now
+    entries = [(read_live(home, record, live, now) if live is not None else record, folder) for record, folder in found]
     records = [record for record, _folder in entries]
     result: dict[str, object] = {"runs": records, "summary": [summarize_record(record) for record in records]}
     if query:
         result["selected"] = table.search(query, result)
-    lines = table.build_table(entries, time.time() if now is None else now)
+    lines = table.build_table(entries, now)
     lines = lines if entries else [f"no run is recorded in {home.folder}"]
     left_out = [f"{len(folders) - len(found)} older runs are not shown"] if len(folders) > len(found) else []
     return {"changed": False, **result, "table": [*lines, *left_out]}
@@ -83,11 +85,16 @@ def summarize_record(record: Record) -> dict[str, object]:
         summary["live"] = state["detail"]
     if state.get("unreachable"):
         summary["unreachable"] = state["unreachable"]
+    if state.get("stalled"):
+        summary["stalled"] = state["stalled"]
     return summary
 
 
-def read_live(home: StateHome, record: Record, live: LiveSource) -> Record:
-    """Return a record with what the nodes or the cluster of its run report now under ``live``, None if it has ended."""
+def read_live(home: StateHome, record: Record, live: LiveSource, now: float | None = None) -> Record:
+    """Return a record with what the nodes or the cluster of its run report now under ``live``, None if it has ended.
+
+    ``stalled`` says there that the run makes no steps, where all of its hosts were read at the time ``now``.
+    """
     if record["state"] == "ended":
         return {**record, "live": None}
     if record.get("backend") == "kubernetes":
@@ -101,7 +108,12 @@ def read_live(home: StateHome, record: Record, live: LiveSource) -> Record:
     record = _refresh(home, record, [remote for remote in remotes if remote.name in answers], live)
     running = [remote for remote in remotes if units.get(remote.name, {}).get("agent", {}).get("alive")]
     leases = _renew_leases(running, live.hostvars or {})
-    return {**record, "live": {"units": units, "unreachable": unreachable, **leases}}
+    is_read = live.progress is not None and live.hostvars is not None and names and len(running) == len(names)
+    stalled = {}
+    if now is not None and is_read:
+        movement, said = run_movement.read_movement(home.run_folder(str(record["run_id"])), now)
+        stalled = {"stalled": said} if movement == "stalled" else {}
+    return {**record, "live": {"units": units, "unreachable": unreachable, **stalled, **leases}}
 
 
 def _refresh(home: StateHome, record: Record, answering: t.Sequence[NodeClient], live: LiveSource) -> Record:

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import pathlib
 import typing as t
 
 from ....module_utils._model.errors import InputError, RefusedError, one_line
+from ....module_utils._model.stall import format_span
+from ..training_job.movement import read_end
 
 Record = t.Mapping[str, t.Any]
-_COLUMNS = ("run", "state", "step", "loss", "age", "nodes", "why")
+_COLUMNS = ("run", "state", "step", "loss", "age", "duration", "nodes", "why")
 _UNKNOWN = "-"
-_TAIL = 64 << 10
 _REASON = 200
-_UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
 def build_table(entries: t.Sequence[tuple[Record, pathlib.Path]], now: float) -> list[str]:
@@ -58,17 +57,18 @@ def _row(record: Record, folder: pathlib.Path, now: float) -> tuple[str, ...]:
         str(record.get("outcome") or record["state"]),
         _UNKNOWN if step is None else str(step),
         _UNKNOWN if loss is None else f"{loss:.4g}",
-        _age(record, now),
+        _span(record, "submitted_at", None, now),
+        _span(record, "submitted_at", "ended_at", now),
         _nodes(record),
         _reason(record),
     )
 
 
-def _age(record: Record, now: float) -> str:
-    """Return how long ago the run ended, or for how long it has been there."""
-    at = datetime.datetime.fromisoformat(record.get("ended_at") or record["submitted_at"]).timestamp()
-    seconds = max(0.0, now - at)
-    return next((f"{seconds / size:.0f} {unit}" for size, unit in _UNITS if seconds >= size), f"{seconds:.0f} s")
+def _span(record: Record, begin: str, end: str | None, now: float) -> str:
+    """Return the time between two moments of a record, until now where the second is not known."""
+    until = record.get(end) if end else None
+    last = datetime.datetime.fromisoformat(until).timestamp() if until else now
+    return format_span(max(0.0, last - datetime.datetime.fromisoformat(record[begin]).timestamp()))
 
 
 def _nodes(record: Record) -> str:
@@ -85,6 +85,8 @@ def _reason(record: Record) -> str:
     silent = ", ".join(sorted(live.get("unreachable") or {}))
     if silent:
         return f"no answer from {silent}"
+    if live.get("stalled"):
+        return str(live["stalled"])
     if live.get("detail"):
         return _shorten(str(live["detail"]))
     if record.get("outcome") in ("failed", "lost"):
@@ -99,14 +101,7 @@ def _shorten(text: str) -> str:
 
 def _last_loss(metrics: pathlib.Path) -> float | None:
     """Return the loss that the program reported last, NaN included, reading only the end of the file."""
-    try:
-        with open(metrics, "rb") as handle:
-            size = handle.seek(0, os.SEEK_END)
-            handle.seek(max(0, size - _TAIL))
-            lines = handle.read().splitlines()
-    except OSError:
-        return None
-    for raw in reversed(lines):
+    for raw in reversed(read_end(metrics).splitlines()):
         try:
             loss = json.loads(raw).get("loss")
         except (ValueError, AttributeError):

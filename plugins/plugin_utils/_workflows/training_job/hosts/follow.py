@@ -21,7 +21,7 @@ from ...._hosts.node_client import NodeClient
 from ...shared import run_record
 from ...shared.progress import say_if_killed
 from ...shared.request import Result, RunRequest
-from ..follower import Follower
+from ..follower import Follower, RunOutcome
 from ..lease_guard import LeaseGuard
 from ..outcome import (
     add_drill,
@@ -69,6 +69,8 @@ def follow_run(
     )
     with say_if_killed(commands.describe_left(record, commands.UNFOLLOWED, request.options["cluster"])):
         outcome = follower.run()
+    if outcome.cause == "stalled":
+        outcome = _keep_stacks(plan, folder, outcome)
     gang.stop_gang(plan.remotes, plan.run_id, plan.job.checkpoints.grace_s + 20)
     follower.drain()
     follower.keep_errors(outcome.node if outcome.outcome == "failed" else None)
@@ -79,3 +81,12 @@ def follow_run(
     ended = record_end(follower, outcome, record, prices)
     result = add_drill(build_result(ended, folder, changed), follower, ended)
     return guard.delete_due(result, outcome.outcome)
+
+
+def _keep_stacks(plan: HostsPlan, folder: pathlib.Path, outcome: RunOutcome) -> RunOutcome:
+    """Return the end of a run that stands with where its ranks stood, which is kept before they are stopped."""
+    # Late: few runs stand.
+    from .stacks import describe_stacks, keep_stacks
+
+    stood = describe_stacks(keep_stacks(plan.remotes, plan.run_id, folder))
+    return dataclasses.replace(outcome, detail=f"{outcome.detail}; {stood}") if stood else outcome

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import pathlib
 import time
 import typing as t
 
@@ -128,6 +129,8 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
     for remote in present:
         remote.owner = None if request.options.get("take_over") else home.owner(create=False)["owner"]
     grace = int(record.job["checkpoints"]["grace_s"])
+    if not was_ended:
+        _keep_stacks(request, folder, current, run_id)
     answers, failed = gang.stop_gang(present, run_id, grace + 20)
     errors.update(failed)
     stopped = any(answer["stopped"] for answer in answers.values())
@@ -142,6 +145,17 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
     return lease_guard.delete_after_end(
         request, home, run_id, build_result(record, folder, changed=stopped or not was_ended), str(record.outcome)
     )
+
+
+def _keep_stacks(request: RunRequest, folder: pathlib.Path, remotes: t.Sequence[NodeClient], run_id: str) -> None:
+    """Keep where the ranks of a run stand that makes no steps, before they are stopped; say it."""
+    from ..movement import read_movement
+    from .stacks import describe_stacks, keep_stacks
+
+    movement, said = read_movement(folder, time.time())
+    stood = describe_stacks(keep_stacks(remotes, run_id, folder)) if movement == "stalled" else ""
+    if stood:
+        request.progress.say(f"run {run_id} stands, {said}: {stood}. Their stacks are in {folder / 'logs'}")
 
 
 def _say_cancelled(request: RunRequest, record: RunRecord, was_ended: bool) -> None:

@@ -16,8 +16,9 @@ from ansible_collections.muster.training.plugins.module_utils._model.job import 
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows import training_job_prune as prune
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_copies, run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_fetch import copies as run_copies
 
 NOW = 1_000_000.0
 

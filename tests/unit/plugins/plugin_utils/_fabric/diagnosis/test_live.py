@@ -14,6 +14,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live_rules import (
     diagnose_text,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.diagnose.run import summarise
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._fabric.diagnosis.test_live_rules import (
     HUNG,
     MOVES,
@@ -44,6 +45,23 @@ def test_steps_of_an_earlier_attempt_do_not_count() -> None:
     assert found.progress.state in ("starting", "hanging")
     again = judged(look("a", rank(0, started_at=NOW - 5), steps=HUNG), look("b", rank(1, started_at=NOW - 5)))
     assert again.progress.state == "starting" and again.outcome == "unproven"
+
+
+def test_a_run_whose_steps_stay_out_is_not_well() -> None:
+    """Steps of a tenth of a second, the last one 26 seconds ago: it does not stand yet, and nothing says that it moves."""
+    found = judged(look("a", rank(0), steps=steps(*(NOW - 29 + i / 10 for i in range(30)))), look("b", rank(1)))
+    assert (found.progress.state, found.outcome) == ("late", "unproven")
+    assert summarise(found)[1:] == [
+        "no step for 26 s, a step usually takes 0.1 s; run diagnose again in half a minute",
+        "no cause found",
+    ]
+    found = judged(look("a", rank(0), steps=steps(*(NOW - 34 + i / 10 for i in range(30)))), look("b", rank(1)))
+    assert (found.progress.state, found.outcome) == ("hanging", "unproven") and codes(found) == [("stalled", None)]
+
+
+def test_a_report_every_hundred_steps_is_no_hang() -> None:
+    found = judged(look("a", rank(0), steps=[(NOW - 350 + 100 * i, 100 * i) for i in range(3)]), look("b", rank(1)))
+    assert (found.progress.state, found.outcome) == ("moving", "pass")
 
 
 def test_long_steps_are_no_hang() -> None:

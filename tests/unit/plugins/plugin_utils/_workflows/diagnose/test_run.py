@@ -16,6 +16,7 @@ import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model import stall
 from ansible_collections.muster.training.plugins.module_utils._model.errors import (
     InputError,
     MusterError,
@@ -88,10 +89,8 @@ def test_a_run_that_moves_and_one_whose_rank_is_stopped(world: RunWorld, monkeyp
     codes = [(item["code"], item.get("node")) for item in stopped["diagnosis"]["causes"]]
     assert codes == [("rank_stopped", "b")] and stopped["diagnosis"]["outcome"] == "warn"
     os.kill(rank_pid(world, "a"), signal.SIGSTOP)
-    monkeypatch.setattr("ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live.HANG_S", 0.0)
-    monkeypatch.setattr(
-        "ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live.HANG_STEPS", 0.0
-    )
+    for name in ("LEAST_S", "TIMES", "READINGS", "PAUSES", "STARTS"):
+        monkeypatch.setattr(stall, name, 0.0)
     hanging = look(world, dest=str(dest))
     assert hanging["diagnosis"]["state"] == "hanging" and hanging["diagnosis"]["outcome"] == "fail"
     assert [(i["code"], i["node"]) for i in hanging["diagnosis"]["causes"]] == [
@@ -101,6 +100,8 @@ def test_a_run_that_moves_and_one_whose_rank_is_stopped(world: RunWorld, monkeyp
     assert [item["code"] for item in hanging["diagnosis"]["also"]] == ["stalled"]
     assert json.loads(dest.read_text()) == json.loads(json.dumps(hanging["diagnosis"]))
     assert any(line.startswith(f"run {world.run_id}: FAIL · hanging, step") for line in world.said.lines)
+    assert [line.partition(": process ")[0] for line in hanging["summary"][-2:]] == ["rank 0 on a", "rank 1 on b"]
+    assert "T (stopped)" in hanging["summary"][-1]
 
 
 def test_a_connection_without_an_answer_is_named_with_its_target(world: RunWorld) -> None:

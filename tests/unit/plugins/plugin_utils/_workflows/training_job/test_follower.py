@@ -11,6 +11,8 @@ import time
 import types
 import typing as t
 
+import pytest
+
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import (
     Follower,
@@ -35,6 +37,8 @@ def test_a_line_for_people_leaves_out_what_is_unknown() -> None:
     }
     text = "nodes 2/2 · ranks 2/2 · step 7 · loss 0.2500 · 12,346 tokens/s · 3.2 samples/s · checkpoint 5"
     assert describe_state({**bare, **full, "restarts": 1, "cost_usd": 2.5}) == f"{text} · restarts 1 · $2.50"
+    assert describe_state({**bare, **full, "step_age_s": 20.0}) == f"{text} · 20 s ago"
+    assert describe_state({**bare, **full, "step_age_s": 540.0, "stalled_s": 540.0}) == f"{text} · no step for 9 min"
 
 
 def follower(folder: pathlib.Path, reason: str = "", said: list[str] | None = None, **values: t.Any) -> Follower:
@@ -145,3 +149,45 @@ def test_a_notice_that_another_process_writes_is_taken_in_once(tmp_path: pathlib
     later = follower(tmp_path, said=said)
     later._take_notices()
     assert later.noticed is None and len(said) == 1 and len(later.story.notices) == 1
+
+
+def test_a_run_that_stands_is_said_once_until_it_moves(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    followed, clock = follower(tmp_path, said=said), [time.monotonic()]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    start_attempt(followed, 1)
+    begun = followed.story.attempts[-1].started_at
+
+    def wait(seconds: float) -> list[str]:
+        said.clear()
+        clock[0] += seconds
+        followed._rule_outcome()
+        followed._report()
+        return [line for line in said if line.startswith("warning")]
+
+    for step in range(30):
+        followed._write("a", "metrics", json.dumps({"at": begun + 0.1 * step, "step": step}) + "\n")
+    assert wait(0.0) == [] and wait(26.0) == []
+    (warning,) = wait(10.0)
+    assert warning.startswith(
+        "warning: no step for 36 s, a step usually takes 0.1 s. Run diagnose to find out why; nothing"
+    )
+    assert wait(20.0) == [] and "no step for 56 s" in said[-1]
+    followed._write("a", "metrics", json.dumps({"at": begun + 99.0, "step": 30}) + "\n")
+    assert wait(0.0) == [] and followed.state()["stalled_s"] is None
+    assert [line["kind"] for line in followed.kept_events() if line["kind"] == "stalled"] == ["stalled"]
+
+
+def test_what_is_silent_is_not_said_to_stand(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    followed, clock = follower(tmp_path), [time.monotonic()]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(followed, "_is_seen", lambda: False)
+    start_attempt(followed, 1)
+    for step in range(30):
+        at = followed.story.attempts[-1].started_at + 0.1 * step
+        followed._write("a", "metrics", json.dumps({"at": at, "step": step}) + "\n")
+    for _turn in range(3):
+        clock[0] += 100.0
+        followed._rule_outcome()
+        followed._report()
+    assert followed.state()["stalled_s"] is None

@@ -27,13 +27,13 @@ from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import (
     kube_connection,
-    run_copies,
     run_record,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome, load_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.object_stores import (
     checkpoint_binding,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_fetch import copies as run_copies
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_fetch import pods, stored
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_fetch import run as fetch
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_fetch.remote_file import (

@@ -10,7 +10,9 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError, UnreachableError
+from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.progress import Progress
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_info import (
     read as training_job_info,
@@ -102,3 +104,28 @@ def test_only_the_newest_runs_and_what_a_query_selects_of_them(home: StateHome) 
     assert found["selected"] == ["run-1"]
     table = t.cast("list[str]", found["table"])
     assert table[-1] == "1 older runs are not shown" and len(table) == 5
+
+
+def test_a_run_that_makes_no_steps_is_said_to_stand(home: StateHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run with steps of a tenth of a second stands after half a minute, one with steps of a minute does not."""
+    monkeypatch.setattr(training_job_info, "_refresh", lambda _home, record, _remotes, _live: record)
+    answers: dict[str, Dict] = {"a": {"info": {"units": {"agent": {"alive": True}}}}}
+    source = training_job_info.LiveSource(connect(answers), {"a"}, {"a": {}}, progress=t.cast(Progress, object()))
+    for run_id, step_s in (("fast-1", 0.1), ("slow-1", 60.0)):
+        place(home, run_id, 0, state="running", hosts=["a"])
+        folder = home.run_folder(run_id)
+        start = {"kind": "worker_started", "rank": 0, "node": "a", "attempt": 1}
+        began = 100_000.0 - 30 * step_s
+        files.append_json(folder / "events.jsonl", {**start, "at": began - 1})
+        for step in range(30):
+            files.append_json(folder / "metrics.jsonl", {"at": began + step * step_s, "step": step})
+
+    def summaries(now: float) -> Dict:
+        found = training_job_info.read_runs(home, None, source, now=now)["summary"]
+        return {item["run_id"]: item.get("stalled") for item in found}
+
+    assert summaries(100_020.0) == {"fast-1": None, "slow-1": None}
+    said = {"fast-1": "no step for 9 min, a step usually takes 0.1 s", "slow-1": None}
+    assert summaries(100_540.0) == said
+    answers["a"] = {"info": UnreachableError("a", "timed out")}
+    assert summaries(100_540.0) == {"fast-1": None, "slow-1": None}, "what a silent host does is not known"

@@ -30,7 +30,7 @@ def test_one_line_for_each_run(tmp_path: pathlib.Path) -> None:
             handle.write(json.dumps(line) + "\n")
         handle.write('{"torn')
     attempts = [{"last_step": 5, "nodes": []}, {"last_step": None, "nodes": []}]
-    ended = {"state": "ended", "ended_at": "1970-01-01T00:46:40+00:00"}
+    ended = {"state": "ended", "ended_at": "1970-01-02T03:46:00+00:00"}
     rows = table.build_table(
         [
             (record("net-1", attempts=attempts, hosts=["a", "b"], live={"unreachable": {"b": "x"}}), tmp_path),
@@ -39,11 +39,34 @@ def test_one_line_for_each_run(tmp_path: pathlib.Path) -> None:
         ],
         NOW,
     )
-    assert rows[0].split() == ["run", "state", "step", "loss", "age", "nodes", "why"]
-    assert rows[1].split() == ["net-1", "starting", "5", "1.235", "2", "min", "a,b", "no", "answer", "from", "b"]
-    assert rows[2].split()[:7] == ["net-2", "failed", "-", "-", "1", "d", "2"] and rows[2].endswith("word…")
+    assert rows[0].split() == ["run", "state", "step", "loss", "age", "duration", "nodes", "why"]
+    assert rows[1].split() == [
+        "net-1",
+        "starting",
+        "5",
+        "1.235",
+        "2",
+        "min",
+        "2",
+        "min",
+        "a,b",
+        "no",
+        "answer",
+        "from",
+        "b",
+    ]
+    assert rows[2].split()[:9] == ["net-2", "failed", "-", "-", "2", "min", "50", "s", "2"] and rows[2].endswith(
+        "word…"
+    )
     assert "crash: word" in rows[2] and len(rows[2]) < 280
-    assert rows[3].split() == ["net-3", "succeeded", "-", "-", "1", "d", "4:", "a", "…", "d", "-"]
+    assert rows[3].split() == ["net-3", "succeeded", "-", "-", "2", "min", "50", "s", "4:", "a", "…", "d", "-"]
+
+
+def test_a_run_that_stands_is_named(tmp_path: pathlib.Path) -> None:
+    stood = "no step for 9 min, a step usually takes 0.1 s"
+    assert table.build_table([(record("net-1", live={"stalled": stood, "unreachable": {}}), tmp_path)], NOW)[
+        1
+    ].endswith(stood)
 
 
 def test_a_loss_that_is_not_a_number_is_shown(tmp_path: pathlib.Path) -> None:

@@ -13,11 +13,14 @@ import json
 import os
 import pathlib
 import shutil
+import sys
 import threading
+import time
 import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model import stall
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.module_utils._secrets import scrubber
@@ -154,6 +157,33 @@ def test_a_run_is_not_named_after_another_folder(world: RunWorld, name: str) -> 
     for options in asked:
         with pytest.raises(InputError, match="^run_id: "):
             world.play(world.job("true"), **options)
+
+
+def test_where_a_run_stands_is_kept_before_it_is_cancelled(world: RunWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its steps took a hundredth of a second; one that moves is cancelled without a look at it."""
+    program = (
+        "import faulthandler, json, os, signal, time\n"
+        "faulthandler.register(signal.SIGUSR1)\n"
+        "for step in range({steps}):\n"
+        "    with open(os.environ['MUSTER_METRICS_FILE'], 'a') as out:\n"
+        "        print(json.dumps({{'at': time.time(), 'step': step}}), file=out)\n"
+        "    time.sleep(0.01)\n"
+        "time.sleep(600)\n"
+    )
+    for name, value in (("LEAST_S", 0.5), ("TIMES", 0.0), ("READINGS", 0.0), ("PAUSES", 0.0)):
+        monkeypatch.setattr(stall, name, value)
+    for steps, stands in ((20, True), (100_000, False)):
+        world.run_id = f"r-{steps}"
+        world.said.lines.clear()
+        world.play(world.job(sys.executable, "-c", program.format(steps=steps)), wait=False)
+        eventually(lambda: len(read_lines(world.lab.run("a", world.run_id) / "metrics.jsonl")) >= 20, "steps")
+        if stands:
+            time.sleep(1.0)
+        world.play(None, state="cancelled")
+        kept = [place.name for place in sorted((world.folder() / "logs").glob("*.stacks"))]
+        said = [line for line in world.said.lines if " stands, no step for " in line]
+        assert (kept, len(said)) == ((["a.stacks", "b.stacks"], 1) if stands else ([], 0))
+        assert all("rank 0 on a: <module> (<string>:7); rank 1 on b: " in line for line in said)
 
 
 def test_a_run_is_cancelled_and_may_save_first(world: RunWorld) -> None:
