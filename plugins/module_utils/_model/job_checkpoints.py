@@ -49,9 +49,14 @@ def kept_logs_folder(job: Job, run_id: str) -> str | None:
 
 
 def node_rules(job: Job) -> dict[str, t.Any]:
-    """Return what nodes and pods do about checkpoints: ``{format, keep, required, shared, resume}``."""
+    """Return what nodes and pods do about checkpoints: ``{format, keep, required, shared, resume}``.
+
+    ``pattern`` is that of printed lines that report a checkpoint, where checkpoints are stored in a bucket.
+    """
     wanted = job.checkpoints
     rules = {"format": wanted.format, "keep": wanted.keep, "required": wanted.resume == "required"}
+    if wanted.binding and job.metrics.checkpoint_pattern:
+        rules["pattern"] = job.metrics.checkpoint_pattern
     return {**rules, "shared": must_be_shared(job), "resume": wanted.resume}
 
 

@@ -26,6 +26,7 @@ SSH_DIR = f"{ROOT}/ssh"
 PROGRAM_FILES = (
     "checkpoint_care.py",
     "checkpoint_choice.py",
+    "checkpoint_reports.py",
     "checkpoint_store.py",
     "checkpoint_sync.py",
     "checkpoints.py",
@@ -34,6 +35,7 @@ PROGRAM_FILES = (
     "dataset_stage.py",
     "files.py",
     "host_blobs.py",
+    "metric_lines.py",
     "pod.py",
     "pod_discovery.py",
     "pod_environment.py",

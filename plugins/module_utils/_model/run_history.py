@@ -18,6 +18,7 @@ import typing as t
 from . import resumes, stall
 from .quantity import parse_finite
 from .run_attempt import Attempt, Notice, RankExit
+from .stored_checkpoints import StoredCheckpoint, StoredCheckpoints, describe_unstored
 
 Line = t.Mapping[str, object]
 # How far the clock of a node may be ahead of ours.
@@ -40,6 +41,7 @@ class RunHistory:
     :ivar pace_meter: measures how fast its steps come, over all attempts.
     :ivar transport: (gang, rank) -> the event that says what carried its traffic. :ivar versions: node -> package ->
         version.
+    :ivar stored: what its nodes have stored of its checkpoints.
     """
 
     def __init__(self) -> None:
@@ -56,6 +58,7 @@ class RunHistory:
         self.starts: dict[int, dict[str, Line]] = {}
         self.not_resumed: set[int] = set()
         self.pace_meter = stall.PaceMeter()
+        self.stored = StoredCheckpoints()
         self._pending: list[Line] = []
         # The newest lines of metrics: an attempt that becomes known late takes those of its time back.
         self._recent: collections.deque[Line] = collections.deque(maxlen=_RECENT_LINES)
@@ -74,6 +77,8 @@ class RunHistory:
             self._note_state(line, at)
         elif kind == "pod_deleted":
             self._add_deletion(line, at)
+        elif kind in ("checkpoint_stored", "checkpoint_not_stored"):
+            self.stored.take(line, at)
         elif kind == "notice":
             self.notices.append(Notice(at, str(line.get("node")), str(line.get("detail"))))
             self._give_notices()
@@ -302,6 +307,22 @@ class RunHistory:
             # Set back again before any rank began: it had no placement in between.
             spans.setdefault(until, at)
         return [(at, until) for until, at in spans.items()]
+
+    def newest_stored(self) -> StoredCheckpoint | None:
+        """Return the newest checkpoint of the run that its nodes have stored in its object store."""
+        return self.stored.newest(set(self.attempts[-1].ranks.values()) if self.attempts else ())
+
+    def describe_unstored(self, binding: str, ended: bool) -> str:
+        """Return that checkpoints of the run are not in its object store, empty where they are.
+
+        :param ended: whether nothing more will be stored; while a run is running, the newest one may be on its way.
+        """
+        problem = self.stored.problem()
+        if problem is None and not ended:
+            return ""
+        return describe_unstored(
+            binding, self.checkpoint[0] if self.checkpoint else None, self.newest_stored(), problem
+        )
 
     def ranks_seen(self) -> int:
         """Return the number of ranks that started in the newest attempt."""

@@ -148,7 +148,9 @@ class RunRecord:
     ``leases`` are the tokens of rented machines in the ledger, by node; ``inventory`` is the file that the nodes come
     from.
 
-    ``problems`` are what keeps its result from being clean, whatever the outcome: attempts that did not resume.
+    ``problems`` are what keeps its result from being clean, whatever the outcome: attempts that did not resume,
+    checkpoints that are not in the run's object store (``unstored``). ``stored`` is the newest that is, with its name
+    there.
     """
 
     schema: int = f.field(f.integer(1))
@@ -180,6 +182,8 @@ class RunRecord:
     transport_seen: str | None = f.field(_text, None)
     transport: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
     checkpoint: SavedCheckpoint | None = f.field(_section(SavedCheckpoint), None)
+    stored: SavedCheckpoint | None = f.field(_section(SavedCheckpoint), None)
+    unstored: str | None = f.field(_text, None)
     steps_lost: int | None = f.field(f.integer(-(2**53), 2**53), None)
     seconds_lost: float | None = f.field(f.decimal(-1e15), None)
     cost: RunCost = f.field(_section(RunCost), RunCost())
@@ -199,9 +203,10 @@ class RunRecord:
         return _section(cls)(value, path)
 
     def to_dict(self) -> dict[str, t.Any]:
-        """Return the record as JSON types. ``drill`` and notices are there only where there was one."""
+        """Return the record as JSON types. ``drill``, what is stored and notices are there only where there was one."""
         values = t.cast("dict[str, t.Any]", _to_dict(self))
-        for part, key in ((values, "drill"), *((attempt, "notice") for attempt in values["attempts"])):
+        own = [(values, key) for key in ("drill", "stored", "unstored")]
+        for part, key in (*own, *((attempt, "notice") for attempt in values["attempts"])):
             if part[key] is None:
                 del part[key]
         return values

@@ -18,7 +18,7 @@ import time
 import typing as t
 import zlib
 
-from . import checkpoint_store, checkpoints, files
+from . import checkpoint_reports, checkpoint_store, checkpoints, files
 from .pod_log import Tail
 from .s3_client import S3Error, Store
 
@@ -36,10 +36,12 @@ class CheckpointSync:
 
     def __init__(self, rules: t.Mapping[str, t.Any], run: pathlib.Path, node: str) -> None:
         self.folder, self.form = pathlib.Path(rules["folder"]).expanduser(), str(rules["format"])
+        places = run / "metrics.jsonl", run / checkpoint_reports.PRINTED
+        self._reports = checkpoint_reports.CheckpointReports(self.folder, self.form, *places)
         self._addresses = pathlib.Path(rules["store"])
-        self._events, self._node, self._run = run / "events.jsonl", node, run
-        self._tail = Tail(run / "metrics.jsonl")
-        self._steps: dict[str, int] = {}
+        self._events, self._node = run / "events.jsonl", node
+        # The problem of the last event: it makes another event only after a different one.
+        self._told = ""
         self._slots: dict[int, int] | None = None
         self._stored: tuple[str, int] | None = None
         self._failed_at = 0.0
@@ -64,22 +66,27 @@ class CheckpointSync:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         while True:
             last = self._ended.wait(_EVERY_S)
-            self._take_reports()
-            if last or time.monotonic() - self._failed_at > _AGAIN_S or not self._failed_at:
-                self.step(tries=3 if last else 1)
+            try:
+                self._take_reports(last)
+                if last or time.monotonic() - self._failed_at > _AGAIN_S or not self._failed_at:
+                    self.step(tries=3 if last else 1)
+            except Exception as exc:
+                # This thread must not end in silence.
+                self._event("checkpoint_not_stored", detail=f"{type(exc).__name__}: {exc}")
             if last:
                 return
 
-    def _take_reports(self) -> None:
-        for line in self._tail.lines():
-            name = checkpoints.reported_name(self.folder, line)
-            if name:
-                self._steps[name] = int(line["checkpoint_step"])
+    def _take_reports(self, last: bool = False) -> None:
+        self._reports.take(last)
+        problem = self._reports.find_problem(last)
+        if problem and problem != self._told:
+            self._told = problem
+            self._event("checkpoint_not_stored", detail=problem, checkpoint_step=self._reports.newest, missing=True)
 
     def step(self, tries: int = 1) -> bool:
         """Store the newest checkpoint unless it is stored; return whether something was."""
         for _attempt in range(tries):
-            listed = checkpoint_store.list_local(self.folder, self.form, self._steps)
+            listed = self._reports.list_complete()
             if not listed or (listed[0][0].name, listed[0][1]) == self._stored:
                 return False
             try:
@@ -92,7 +99,9 @@ class CheckpointSync:
                 # Whatever it is, the program continues, and the events say that its checkpoints are not stored.
                 self._failed_at = time.monotonic()
                 problem, fix = getattr(exc, "problem", None) or str(exc), getattr(exc, "fix", "")
-                self._event("checkpoint_not_stored", detail=f"{listed[0][0].name}: {problem}. {fix}".strip())
+                name = listed[0][0].name
+                detail = f"{name}: {problem}. {fix}".strip()
+                self._event("checkpoint_not_stored", detail=detail, checkpoint_step=self._reports.steps.get(name))
         return False
 
     def _store(self, path: pathlib.Path, saved_at: int) -> None:
@@ -107,13 +116,18 @@ class CheckpointSync:
                 self._slots = self._read_slots(store, given["slots"])
             number = min(self._slots, key=lambda slot: (self._slots or {})[slot])
             self._slots[number] = 0
-            about = {"saved_at": saved_at, "step": self._steps.get(path.name), "format": self.form, "node": self._node}
+            about = {
+                "saved_at": saved_at,
+                "step": self._reports.steps.get(path.name),
+                "format": self.form,
+                "node": self._node,
+            }
             manifest = checkpoint_store.upload(store, given["slots"][number], path, about)
             self._slots[number], self._stored = saved_at, (path.name, saved_at)
         finally:
             self.holds = None
             store.close()
-        self._failed_at = 0.0
+        self._failed_at, self._told = 0.0, ""
         seconds = round(time.monotonic() - began, 3)
         self._event(
             "checkpoint_stored",

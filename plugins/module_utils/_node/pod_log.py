@@ -36,6 +36,8 @@ class Output:
         self.secrets: list[bytes] = []
         # Removes machine-read text from a line of the program before it is written.
         self.filter_line: t.Callable[[bytes], bytes] = lambda line: line
+        # Called with each line of the program.
+        self.hear: t.Callable[[bytes], None] = lambda _line: None
         self.seq = self.lines = 0
         self._rest = b""
         # Bytes of the line that the program is at which the container's log lacks, None at the beginning of a line.
@@ -94,6 +96,7 @@ class Output:
         text = self.filter_line(part + b"\n")
         if not text:
             return
+        self.hear(text)
         line = self._clean(text)
         begins, left_out = self._left_out is None, self._left_out or 0
         shown = (line if len(line) <= _SHOWN else _cut(line)) if begins else b""

@@ -141,6 +141,8 @@ class PodRunner:
         self.rules = pod_store.restore(
             given, self.identity.rank, folder, self.run_dir, self.spec["checkpoints"], self.output.say
         )
+        if self.rules.get("store") and self.rules.get("pattern"):
+            self.output.hear = pod_store.note_printed(str(self.rules["pattern"]), self.run_dir)
 
     def _keep_logs(self, folder: pathlib.Path, name: str) -> None:
         """Keep the log beside the checkpoints, and check that this pod may run: once, as the newest attempt."""

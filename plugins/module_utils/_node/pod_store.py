@@ -12,6 +12,7 @@ This is a private utility of the collection; it may change without notice.
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
@@ -19,7 +20,15 @@ import pathlib
 import time
 import typing as t
 
-from . import checkpoint_store, checkpoint_sync, dataset_stage, files, pod_preflight
+from . import (
+    checkpoint_reports,
+    checkpoint_store,
+    checkpoint_sync,
+    dataset_stage,
+    files,
+    metric_lines,
+    pod_preflight,
+)
 from .checkpoint_choice import NodeCheckpoints, choose_checkpoints
 from .s3_client import S3Error, Store
 
@@ -101,6 +110,19 @@ def restore(
     place = run_dir / ADDRESSES
     files.write_atomic(place, json.dumps(addresses).encode())
     return {**rules, "store": str(place), "folder": str(folder), "first": rank == 0}
+
+
+def note_printed(pattern: str, run_dir: pathlib.Path) -> t.Callable[[bytes], None]:
+    """Return what is called with each line that the program prints: it notes those that report a checkpoint."""
+    patterns = metric_lines.compile_patterns({"checkpoint_step": pattern})
+
+    def hear(line: bytes) -> None:
+        found = metric_lines.parse_lines(patterns, line.decode(errors="replace"), time.time())
+        with contextlib.suppress(OSError):
+            for report in found:
+                files.append_json(run_dir / checkpoint_reports.PRINTED, report)
+
+    return hear
 
 
 def _fetch_newest(bucket: Given, rank: int, folder: pathlib.Path, form: str, run_dir: pathlib.Path, say: Say) -> None:

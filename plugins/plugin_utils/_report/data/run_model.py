@@ -13,6 +13,7 @@ import statistics
 import typing as t
 
 from ....module_utils._model.resumes import RestartCost, total_steps_lost
+from ....module_utils._model.stored_checkpoints import StoredCheckpoint
 from . import parsing
 from .attempts import (
     AttemptView,
@@ -82,6 +83,22 @@ class RunModel:
     def derived(self) -> dict[str, object]:
         """What was derived from the job before launch (world_size, effective_batch, connection, ...)."""
         return parsing.read_mapping(self.run.record.get("derived"))
+
+    @property
+    def binding(self) -> str | None:
+        """The binding of the object store in which the nodes store checkpoints; Ray Train does that by itself."""
+        if self.run.record.get("engine") == "rayjob":
+            return None
+        return parsing.read_text(parsing.read_mapping(self.job.get("checkpoints")).get("binding"), 80)
+
+    @property
+    def stored_checkpoint(self) -> StoredCheckpoint | None:
+        """The newest checkpoint that is in the run's object store, with its name there."""
+        recorded = parsing.read_mapping(self.run.record.get("stored"))
+        name = parsing.read_text(recorded.get("path"))
+        if name is None:
+            return self.run.history.newest_stored()
+        return StoredCheckpoint(0.0, parsing.read_integer(recorded.get("step")), name)
 
     @property
     def fabric(self) -> Line | None:

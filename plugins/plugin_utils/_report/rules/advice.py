@@ -224,10 +224,26 @@ def _advise_success(model: RunModel) -> t.Iterator[Advice]:
     if model.outcome != "succeeded" or not model.checkpoint or model.nan_since is not None:
         return
     text = f"The trained model is the checkpoint of step {fmt.format_count(model.checkpoint.step)}"
-    if model.checkpoint.path:
+    if model.binding:
+        yield from _advise_stored(model, text)
+    elif model.checkpoint.path:
         yield Advice(f"{text}:", path=model.checkpoint.path)
     else:
         yield Advice(f"{text}. Fetch it from the nodes.", _play(model, "fetch", named=True))
+
+
+def _advise_stored(model: RunModel, text: str) -> t.Iterator[Advice]:
+    """Yield where the model is of a run whose checkpoints go to an object store."""
+    unstored, stored = parsing.read_text(model.run.record.get("unstored")), model.stored_checkpoint
+    fetch = _play(model, "fetch", named=True)
+    if not unstored and stored is not None:
+        yield Advice(f"{text}, in the object store {model.binding} as {stored.name}.", fetch)
+    elif stored is None:
+        yield Advice(f"{text}, and it is not in the object store: {unstored or 'its nodes told of none'}.")
+    else:
+        yield Advice(
+            f"{text}, and it is not in the object store. What can be fetched is {stored.name}: {unstored}.", fetch
+        )
 
 
 def _advise_idle_gpus(model: RunModel) -> t.Iterator[Advice]:

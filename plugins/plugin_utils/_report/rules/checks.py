@@ -40,7 +40,17 @@ def build_checks(model: RunModel) -> tuple[ReportCheck, ...]:
     checks += [_check_fabric(verdict) for verdict in model.verdicts]
     if not model.verdicts:
         checks.append(ReportCheck("fabric", "Fabric", "skipped", "the network was not measured for this run"))
-    return (*checks, *_check_transport(model), *_check_software(model))
+    return (*checks, *_check_stored(model), *_check_transport(model), *_check_software(model))
+
+
+def _check_stored(model: RunModel) -> t.Iterator[ReportCheck]:
+    """Yield whether the newest checkpoint of a run that has an object store for them is there."""
+    unstored = parsing.read_text(model.run.record.get("unstored"))
+    if unstored:
+        yield ReportCheck("stored", "Checkpoint stored", "failed", unstored)
+    elif model.stored_checkpoint is not None and model.clock.over:
+        message = f"the newest checkpoint is in {model.binding or 'the object store'} as {model.stored_checkpoint.name}"
+        yield ReportCheck("stored", "Checkpoint stored", "passed", message)
 
 
 def _check_outcome(model: RunModel) -> ReportCheck:

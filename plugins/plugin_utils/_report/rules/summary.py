@@ -103,6 +103,9 @@ def build_figures(model: RunModel) -> dict[str, object]:
         "checkpoint_interval_steps": model.interval,
         "checkpoint_step": model.checkpoint.step if model.checkpoint else None,
         "checkpoint_path": model.checkpoint.path if model.checkpoint else None,
+        "stored_step": model.stored_checkpoint.step if model.stored_checkpoint else None,
+        "stored_name": model.stored_checkpoint.name if model.stored_checkpoint else None,
+        "unstored": parsing.read_text(model.run.record.get("unstored")),
     }
 
 

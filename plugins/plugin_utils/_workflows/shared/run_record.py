@@ -85,6 +85,8 @@ def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: flo
     """Return ``record`` with what the run's history says so far."""
     steps, seconds = story.losses()
     resumes = judge_resumes(record.job, story)
+    binding, stored = stored_in(record), story.newest_stored()
+    unstored = story.describe_unstored(binding, record.is_ended) if binding else ""
     former = _former_prices(story)
     # A controller that does not know a node's price has not found out that there is none.
     prices = former | {name: former.get(name) if price is None else price for name, price in prices.items()}
@@ -98,13 +100,21 @@ def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: flo
         problems=(
             *((describe_nan(story.nan_since),) if story.nan_since is not None else ()),
             *(f"attempt {n} {item.problem}" for n, item in resumes.items() if item.problem),
+            *([unstored] if unstored else []),
         ),
+        stored=SavedCheckpoint(stored.step, stored.name) if stored else record.stored,
+        unstored=unstored or None,
         world_size=dataclasses.replace(record.world_size, seen=story.ranks_seen() if story.attempts else None),
         checkpoint=SavedCheckpoint(*story.checkpoint) if story.checkpoint else record.checkpoint,
         steps_lost=steps,
         seconds_lost=round(seconds, 3),
         cost=_sum_cost(record, story, prices, now),
     )
+
+
+def stored_in(record: RunRecord) -> str | None:
+    """Return the binding of the object store in which the nodes store checkpoints; Ray Train does that by itself."""
+    return None if record.engine == "rayjob" else (record.job.get("checkpoints") or {}).get("binding")
 
 
 def end_record(

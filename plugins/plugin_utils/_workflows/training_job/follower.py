@@ -30,6 +30,7 @@ from ..shared.progress import Progress
 
 _REPORT_INTERVAL_S = 10.0
 _SAVE_INTERVAL_S = 1.0
+_STORE_INTERVAL_S = 3600.0
 _RECENT_LINES = 10_000
 _TAIL = 64 * 1024
 _LARGEST_LOG = 64 << 20
@@ -88,6 +89,8 @@ class Follower:
         self._nan_said = False
         # For how long the run has made no step, once it stands.
         self.stalled_s: float | None = None
+        # When it was said last that checkpoints are not stored, None while they are.
+        self._unstored_at: float | None = None
         self._shown_attempts = 0
         # A controller that was killed may have kept lines and not yet noted that it had them: they come again.
         self._kept: dict[str, frozenset[str]] = {}
@@ -273,11 +276,28 @@ class Follower:
             self.progress.say(f"warning: {what}. {stop_on.describe_ways(self.job.stop_on)}")
         self.stalled_s = stood if is_stalled else None
 
+    def _describe_unstored(self) -> str:
+        binding = None if self.job.engine == "rayjob" else self.job.checkpoints.binding
+        return self.story.describe_unstored(binding, ended=False) if binding else ""
+
+    def _warn_of_store(self) -> None:
+        """Say that checkpoints are not stored: at once, then every hour, until they are again."""
+        unstored, now = self._describe_unstored(), time.monotonic()
+        if not unstored:
+            if self._unstored_at is not None:
+                stored = self.story.newest_stored()
+                self.progress.say(f"checkpoints are stored again: {stored.name if stored else ''}")
+            self._unstored_at = None
+        elif self._unstored_at is None or now - self._unstored_at > _STORE_INTERVAL_S:
+            self._unstored_at = now
+            self.progress.say(f"warning: {unstored}. The run continues")
+
     def _report(self) -> None:
         self._take_notices()
         self.report_resumes()
         self._warn_of_nan()
         self._warn_of_stall()
+        self._warn_of_store()
         values = self.state()
         self.progress.show(values)
         attempts = self.story.attempts
@@ -302,8 +322,16 @@ class Follower:
             "tokens_per_s": last.get("tokens_per_s"),
             "samples_per_s": last.get("samples_per_s"),
             "checkpoint_step": self.story.checkpoint[0] if self.story.checkpoint else None,
+            "stored": self._describe_stored(),
             "restarts": self.story.restarts,
         }
+
+    def _describe_stored(self) -> str | None:
+        """Return which checkpoint is stored where later ones are not, None where all are or are on their way."""
+        if not self._describe_unstored():
+            return None
+        stored = self.story.newest_stored()
+        return "none stored" if stored is None else f"stored {stored.name if stored.step is None else stored.step}"
 
     def _step_age(self) -> float | None:
         """Return the seconds since the last step that is known, by the clocks of its node and of this controller."""
@@ -335,6 +363,7 @@ def describe_state(values: t.Mapping[str, t.Any]) -> str:
         ("tokens_per_s", "{:,.0f} tokens/s"),
         ("samples_per_s", "{:,.1f} samples/s"),
         ("checkpoint_step", "checkpoint {:d}"),
+        ("stored", "{}"),
     )
     figures = [text.format(values[key]) for key, text in formats if values.get(key) is not None]
     if values.get("stalled_s"):

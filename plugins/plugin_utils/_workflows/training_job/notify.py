@@ -72,7 +72,7 @@ def add_notification(target: t.Mapping[str, t.Any], result: Result, began: float
     run = result.get("run")
     if not target or not isinstance(run, dict) or not run.get("ended_at") or parse_time(run["ended_at"]) < began:
         return result
-    failed = run.get("outcome") != "succeeded"
+    failed = run.get("outcome") != "succeeded" or bool(run.get("unstored"))
     if target.get("on", "end") == "failure" and not failed:
         return result
     text = describe_end(result)
@@ -91,7 +91,8 @@ def describe_end(result: Result) -> str:
     """Return the message: one line that says how the run ended."""
     run = t.cast("dict[str, t.Any]", result["run"])
     reason = f": {run['detail']}" if run.get("detail") and run.get("outcome") != "succeeded" else ""
-    return scrub(one_line(f"muster.training: run {result['run_id']} {run['outcome']}{reason}"))
+    unstored = f"; {run['unstored']}" if run.get("unstored") else ""
+    return scrub(one_line(f"muster.training: run {result['run_id']} {run['outcome']}{reason}{unstored}"))
 
 
 def _dispatch(name: str, work: t.Any, target: t.Any, text: str, result: Result) -> None:

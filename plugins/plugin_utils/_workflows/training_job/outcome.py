@@ -112,14 +112,25 @@ def build_result(record: RunRecord, folder: pathlib.Path, changed: bool) -> Resu
     values = record.to_dict()
     result: Result = {"changed": changed, "run_id": record.run_id, "run": values, "folder": str(folder)}
     if record.outcome in ("failed", "lost"):
-        return _fail(result, record, f"run {record.run_id} {record.outcome}: {record.detail}")
+        more = f"; {record.unstored}" if record.unstored else ""
+        return _fail(result, record, f"run {record.run_id} {record.outcome}: {record.detail}{more}")
+    if record.is_ended and record.outcome == "succeeded" and record.unstored:
+        return _fail(result, record, f"run {record.run_id} succeeded, but {record.unstored}. {_describe_left(record)}")
     return result
+
+
+def _describe_left(record: RunRecord) -> str:
+    """Return what is left of checkpoints that are not stored, and what to do."""
+    if record.backend != "kubernetes":
+        return "Fetch it from its nodes (playbook fetch) before they are deleted"
+    return "What was in its pods is gone with them; fetch brings the newest that is stored"
 
 
 def _fail(result: Result, record: RunRecord, msg: str) -> Result:
     """Return a result as failed. Ansible prints all of it: the line that matters must not drown in the record."""
     values = record.to_dict()
-    short = {key: values[key] for key in ("state", "outcome", "cause", "detail", "exit_code", "world_size", "ended_at")}
+    keys = ("state", "outcome", "cause", "detail", "exit_code", "world_size", "ended_at", "unstored")
+    short = {key: values[key] for key in keys if key in values}
     return {**result, "failed": True, "run": short, "msg": msg}
 
 

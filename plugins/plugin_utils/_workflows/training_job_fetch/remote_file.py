@@ -21,7 +21,8 @@ class RemoteFile:
     """A file on a node or in a bucket, and where it goes below the destination.
 
     ``place`` is the name of the node or of the binding. ``read`` returns bytes from an offset on, none at the end.
-    ``changed_fix`` says what to do when the content is not what was listed.
+    ``changed_fix`` says what to do when the content is not what was listed. ``step`` is that of its checkpoint, None
+    where that is not known.
     """
 
     place: str
@@ -31,6 +32,7 @@ class RemoteFile:
     target: str
     read: t.Callable[[int], bytes]
     changed_fix: str = "Run again"
+    step: int | None = None
 
 
 def check_path(path: str) -> str:

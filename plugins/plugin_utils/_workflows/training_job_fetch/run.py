@@ -190,14 +190,29 @@ class Fetch:
         names = sorted(file.target for file in found)
         if self.wanted.check:
             would = f"would fetch {msg} to {self.dest}: {self._describe(names)}" if due else self._describe_no_op(names)
-            return self._build_result(names, size, bool(due), would)
+            return self._add_warning(found, self._build_result(names, size, bool(due), would))
         if due:
             self.progress.say(f"fetching {msg} from {', '.join(sorted({file.place for file in due}))}")
         for file in due:
             fetch_file(file, self.dest / file.target)
         run_copies.note_fetch(self.home.run_folder(self.record.run_id), self.dest, names, time.time())
         done = f"fetched {msg} to {self.dest}: {self._describe(names)}" if due else self._describe_no_op(names)
-        return self._build_result(names, size, bool(due), done)
+        return self._add_warning(found, self._build_result(names, size, bool(due), done))
+
+    def _add_warning(self, found: t.Sequence[RemoteFile], result: dict[str, object]) -> dict[str, object]:
+        """Return the result with the step of what was fetched, and a warning where the run has saved a later one."""
+        steps = [file.step for file in found if file.step is not None]
+        saved = self.record.checkpoint.step if self.record.checkpoint else None
+        if not steps or self.wanted.patterns:
+            return result
+        result = {**result, "step": min(steps)}
+        if saved is None or min(steps) >= saved:
+            return result
+        place = found[0].place
+        words = f"checkpoint {min(steps)} is the newest that is stored in {place}; the last of the run, {saved}, is not"
+        more = " yet" if not self.record.is_ended else ""
+        msg = f"{result['msg']}. NOT the last checkpoint of the run: {words}{more}"
+        return {**result, "msg": msg, "warnings": [f"run {self.record.run_id}: {words}{more}"]}
 
     def _describe_no_op(self, names: t.Sequence[str]) -> str:
         return f"{self.dest} is up to date: {self._describe(names)} of run {self.record.run_id}"

@@ -141,7 +141,9 @@ def _build_file(
             raise RefusedError(f"{name}: a part of {stored.manifest['name']} does not exist any more", fix)
         return data
 
-    return RemoteFile(name, path, int(item["size"]), str(item["sha256"]), path, read_at, fix)
+    step = stored.manifest.get("step")
+    known = step if isinstance(step, int) else None
+    return RemoteFile(name, path, int(item["size"]), str(item["sha256"]), path, read_at, fix, known)
 
 
 def _read_directly(name: str, store: Store, url: str, first: int = 0, size: int | None = None) -> bytes | None:

@@ -13,7 +13,12 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_store, checkpoint_sync, host_agent
+from ansible_collections.muster.training.plugins.module_utils._node import (
+    checkpoint_reports,
+    checkpoint_store,
+    checkpoint_sync,
+    host_agent,
+)
 from ansible_collections.muster.training.tests.fakes import object_store
 
 
@@ -100,6 +105,91 @@ def test_what_was_not_reported_is_not_stored(node: Node) -> None:
     assert not node.sync().step() and node.server.objects == {}
 
 
+def printing(node: Node, *steps: int, at: float | None = None) -> None:
+    """Note that the program printed that it has saved these steps."""
+    with (node.run / "printed.jsonl").open("a") as handle:
+        handle.writelines(json.dumps({"at": at or time.time(), "checkpoint_step": step}) + "\n" for step in steps)
+
+
+def look(sync: checkpoint_sync.CheckpointSync) -> bool:
+    """Look twice, as what is still written is not stored, then store."""
+    sync._take_reports()
+    sync._take_reports()
+    return sync.step()
+
+
+@pytest.mark.parametrize("name", ["w-{}.pt", "checkpoint-{}", "last.pt", "model_step000{}.bin"])
+def test_what_was_printed_is_stored_with_its_step(node: Node, name: str) -> None:
+    """Whatever else lies there: a program that is read by a pattern names no path."""
+    (node.folder / "of-an-earlier-start.pt").write_text("x" * 1000)
+    sync = node.sync()
+    for step in (10, 20):
+        place = node.folder / name.format(step)
+        (node.folder / "train.log").write_text(f"step {step}")
+        if name.startswith("checkpoint"):
+            place.mkdir()
+            place /= "weights"
+        place.write_text("x" * 100 * step)
+        assert not look(sync)
+        printing(node, step)
+        assert look(sync) and not look(sync)
+    manifests = [json.loads(body) for key, body in node.server.objects.items() if key.endswith("manifest.json")]
+    assert sorted((item["step"], item["name"]) for item in manifests) == [(10, name.format(10)), (20, name.format(20))]
+    assert {kind for kind, _detail in node.events()} == {"checkpoint_stored"}
+
+
+def test_a_program_that_prints_before_it_saves_is_waited_for(node: Node) -> None:
+    sync = node.sync()
+    printing(node, 10)
+    assert not look(sync) and node.events() == []
+    (node.folder / "last.pt").write_text("half")
+    sync._take_reports()
+    (node.folder / "last.pt").write_text("half and whole")
+    assert not sync.step()
+    assert look(sync) and node.names() == {"0": "last.pt"}
+
+
+def test_a_printed_checkpoint_of_before_is_found_by_its_number(node: Node) -> None:
+    """The supervisor was started again before it was stored."""
+    (node.folder / "w-10.pt").write_text("x")
+    printing(node, 10, at=time.time() - 60)
+    sync = node.sync()
+    assert look(sync) and node.names() == {"0": "w-10.pt"}
+
+
+def test_checkpoints_that_cannot_be_followed_are_told_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere, sync = node.root / "elsewhere" / "w-5.pt", node.sync()
+    with (node.run / "metrics.jsonl").open("a") as handle:
+        handle.write(json.dumps({"checkpoint_step": 5, "path": str(elsewhere)}) + "\n")
+    assert not look(sync)
+    printing(node, 10)
+    assert not look(sync)
+    monkeypatch.setattr(checkpoint_reports, "_LATE_S", -1.0)
+    assert not look(sync)
+    told = [(kind, detail.partition(". ")[0]) for kind, detail in node.events()]
+    assert told == [
+        ("checkpoint_not_stored", f"checkpoint 5: {elsewhere} is not in {node.folder}"),
+        ("checkpoint_not_stored", f"checkpoint 10 was reported, and nothing new is in {node.folder}"),
+    ]
+
+
+def test_a_program_that_reports_nothing_is_told(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    sync = node.sync()
+    (node.folder / "w-10.pt").write_text("x")
+    assert not look(sync) and node.events() == []
+    monkeypatch.setattr(checkpoint_reports, "_UNREPORTED_S", -1.0)
+    assert not look(sync)
+    ((kind, detail),) = node.events()
+    assert kind == "checkpoint_not_stored" and "the program reports no checkpoint" in detail
+
+
+def test_an_unknown_failure_does_not_end_what_stores(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    sync = node.sync()
+    monkeypatch.setattr(sync._reports, "take", lambda _last: 1 / 0)
+    assert sync.start().close(20)
+    assert node.events() == [("checkpoint_not_stored", "ZeroDivisionError: division by zero")]
+
+
 @pytest.mark.parametrize(
     ("fault", "words"),
     [("expired", "the signed addresses have expired"), (403, "lack a permission"), ("gone", "secrets")],
@@ -178,7 +268,7 @@ def test_the_steps_of_the_program_come_first(node: Node, monkeypatch: pytest.Mon
     """The thread that stores has a lower priority; the supervisor's other threads keep theirs."""
     seen: list[int] = []
 
-    def take(_self: object) -> None:
+    def take(*_unused: object) -> None:
         seen.append(os.getpriority(os.PRIO_PROCESS, 0))
 
     monkeypatch.setattr(checkpoint_sync.CheckpointSync, "_take_reports", take)

@@ -12,7 +12,13 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.data.load 
     parse_metrics,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.rules import advice
-from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import Line, advised, case, run
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import (
+    Line,
+    advised,
+    case,
+    run,
+    statuses,
+)
 
 
 def test_advice_after_a_crash_loop() -> None:
@@ -82,3 +88,28 @@ def test_a_model_of_nan_is_not_called_trained(outcome: str) -> None:
     texts = [item.text for item in advice.advise(model) if not item.is_later]
     assert texts[0].endswith("look at the data. The newest checkpoint from before that is of step 20.")
     assert not any("trained model" in text for text in texts)
+
+
+UNSTORED = "checkpoint 250 is not stored in small, the newest that is has step 30 (w-40.pt: full)"
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "words"),
+    [
+        ({"stored": {"step": 250, "path": "w-250.pt"}}, "passed", "in the object store small as w-250.pt."),
+        (
+            {"stored": {"step": 30, "path": "w-30.pt"}, "unstored": UNSTORED},
+            "failed",
+            f"and it is not in the object store. What can be fetched is w-30.pt: {UNSTORED}.",
+        ),
+        ({"unstored": "none is"}, "failed", "and it is not in the object store: none is."),
+    ],
+)
+def test_the_model_of_a_run_with_an_object_store_is_the_stored_one(more: Line, status: str, words: str) -> None:
+    job = {"name": "net", "nodes": 1, "checkpoints": {"binding": "small"}}
+    saved = {"step": 250, "path": "/muster/run/checkpoints/w-250.pt"}
+    about = {"run_id": "net-1", "job": job, "state": "ended", "outcome": "succeeded", "checkpoint": saved}
+    found = RunFolder("r", {**about, "ended_at": "2026-11-20T10:00:00+00:00", **more})
+    texts = [text for text, _command in advised(found) if "trained model" in text]
+    assert texts == [f"The trained model is the checkpoint of step 250, {words}"]
+    assert statuses(found)["stored"] == status

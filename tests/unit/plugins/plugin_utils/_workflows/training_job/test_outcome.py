@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import time
 import types
 import typing as t
 
@@ -17,11 +18,16 @@ from ansible_collections.muster.training.plugins.module_utils._model.job import 
 from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import load_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import (
+    follower as follower_module,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import (
     Follower,
     RunOutcome,
+    describe_state,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.outcome import (
+    build_result,
     build_uncancelled_result,
     build_unfollowed_result,
     check_attendance,
@@ -62,6 +68,46 @@ def test_an_elastic_gang_may_lose_ranks() -> None:
 
 
 CRASH = RunOutcome("failed", 3, "crash", "a rank on n1 exited with code 3", "n1")
+
+
+def test_a_success_whose_checkpoint_is_not_stored_fails_and_is_said_at_once_and_hourly(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    progress = t.cast(t.Any, types.SimpleNamespace(say=said.append, show=lambda _values: None))
+    job = parse_job({"name": "x", "script": "/t.py", "checkpoints": {"binding": "small"}})
+    followed = Follower(job, "x-1", tmp_path, progress, lambda _follower: None, None)
+    followed.record_event("worker_started", 1000.0, rank=0, node="n", attempt=1)
+    followed.story.metric({"at": 1001.0, "checkpoint_step": 30})
+    followed.record_event("checkpoint_stored", 1002.0, node="n", detail="w-30.pt", checkpoint_step=30)
+    followed._report()
+    assert not any("not stored" in line for line in said) and followed.state()["stored"] is None
+    followed.story.metric({"at": 1003.0, "checkpoint_step": 40})
+    failure = {"node": "n", "detail": "w-40.pt: the object store answered 500", "checkpoint_step": 40}
+    followed.record_event("checkpoint_not_stored", 1004.0, **failure)
+    followed._report()
+    followed._report()
+    text = (
+        "checkpoint 40 is not stored in small, the newest that is has step 30 (w-40.pt: the object store answered 500)"
+    )
+    assert said.count(f"warning: {text}. The run continues") == 1
+    assert "checkpoint 40 · stored 30" in describe_state(followed.state())
+    now = time.monotonic()
+    monkeypatch.setattr(follower_module.time, "monotonic", lambda: now + 3700)
+    followed._report()
+    assert said.count(f"warning: {text}. The run continues") == 2
+    ended = record_end(followed, DONE, run_record.new_record("x-1", to_yaml_names(job), 900.0), {}, 3000.0)
+    assert (ended.problems, ended.unstored) == ((text,), text) and ended.stored and ended.stored.step == 30
+    assert said[-1].startswith("run x-1 succeeded, not clean: all ranks exited with code 0") and text in said[-1]
+    result = build_result(ended, tmp_path, True)
+    assert result["failed"] and str(result["msg"]).startswith(f"run x-1 succeeded, but {text}. Fetch it from its nodes")
+    assert load_record_dict(tmp_path)["stored"] == {"step": 30, "path": "w-30.pt"}
+
+
+def load_record_dict(folder: pathlib.Path) -> dict[str, t.Any]:
+    found = load_record(folder)
+    assert found is not None
+    return found.to_dict()
 
 
 @pytest.mark.parametrize(("second", "clean"), [(21, True), (1, False)])

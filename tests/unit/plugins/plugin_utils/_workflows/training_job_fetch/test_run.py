@@ -236,7 +236,8 @@ def asked_store(monkeypatch: pytest.MonkeyPatch) -> list[t.Any]:
 
     def list_stored(_bound: t.Any, patterns: t.Sequence[str], find_proxy: t.Any) -> t.Any:
         asked.append(find_proxy())
-        file = RemoteFile("store", "step-9/m", 1, hashlib.sha256(b"m").hexdigest(), "step-9/m", lambda _at: b"m")
+        digest = hashlib.sha256(b"m").hexdigest()
+        file = RemoteFile("store", "step-9/m", 1, digest, "step-9/m", lambda _at: b"m", step=9)
         return ([], ["step-9/m"]) if "x" in patterns else ([file], [])
 
     monkeypatch.setattr(checkpoint_binding, "open_for_reading", lambda *_: types.SimpleNamespace(
@@ -279,6 +280,18 @@ def test_a_run_in_pods_without_a_mount_is_fetched_from_its_bucket(
     gang = nodes(tmp_path, a={})
     assert run(home, gang, check=True)["msg"].startswith("would fetch 1 of 1 files") and asked_store == [None]
     assert run(home, [Node("pod", tmp_path)])["files"] == ["step-9/m"] and asked_store[1].name == "pod"
+
+
+@pytest.mark.usefixtures("asked_store")
+@pytest.mark.parametrize(("last", "warned"), [(250, True), (9, False)])
+def test_an_older_checkpoint_than_the_last_is_fetched_with_a_warning(
+    home: StateHome, tmp_path: pathlib.Path, last: int, warned: bool
+) -> None:
+    record(home, backend="kubernetes", checkpoint={"step": last, "path": f"/c/w-{last}.pt"}, **STORED)
+    result = run(home, [Node("pod", tmp_path)])
+    words = f"checkpoint 9 is the newest that is stored in store; the last of the run, {last}, is not"
+    assert result["step"] == 9 and (words in str(result["msg"])) is warned
+    assert any(words in str(line) for line in result.get("warnings", [])) is warned
 
 
 def test_check_mode_starts_no_pod_to_read_a_store_of_the_cluster(

@@ -1,0 +1,83 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which checkpoints of a run are stored in its object store, and which are not, by the events of its nodes.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+Line = t.Mapping[str, object]
+
+
+class StoredCheckpoint(t.NamedTuple):
+    """A checkpoint in the bucket; ``step`` is None where the program did not report it."""
+
+    at: float
+    step: int | None
+    name: str
+
+
+class StoreProblem(t.NamedTuple):
+    """Why a node stores nothing, since when. ``is_missing``: it found nothing to store."""
+
+    since: float
+    step: int | None
+    detail: str
+    is_missing: bool = False
+
+
+class StoredCheckpoints:
+    """Folds the events of nodes that store checkpoints."""
+
+    def __init__(self) -> None:
+        self._stored: dict[str, StoredCheckpoint] = {}
+        self._problems: dict[str, StoreProblem] = {}
+
+    def take(self, line: Line, at: float) -> None:
+        """Take in the event that a checkpoint was stored, or that it was not."""
+        node, value = str(line.get("node")), line.get("checkpoint_step")
+        step, detail = value if isinstance(value, int) else None, str(line.get("detail") or "")
+        if line.get("kind") == "checkpoint_stored":
+            self._stored[node] = StoredCheckpoint(at, step, detail)
+            self._problems.pop(node, None)
+            return
+        before = self._problems.get(node)
+        since = before.since if before else at
+        self._problems[node] = StoreProblem(since, step, detail.rstrip("."), line.get("missing") is True)
+
+    def newest(self, nodes: t.Collection[str]) -> StoredCheckpoint | None:
+        """Return the newest checkpoint that all of these nodes have stored that store any; else the newest of any."""
+        own = [item for node, item in self._stored.items() if node in nodes]
+        if own:
+            return min(own, key=lambda item: (item.step is None, item.step or 0))
+        return max(self._stored.values(), default=None)
+
+    def problem(self) -> StoreProblem | None:
+        """Return the first problem that is not over, None where all is stored that nodes have found."""
+        stored = max((item.step or 0 for item in self._stored.values()), default=-1)
+        # Each rank may print what the first one saves.
+        left = [item for item in self._problems.values() if not (item.is_missing and stored >= (item.step or 0))]
+        return min(left, default=None)
+
+
+def describe_unstored(
+    binding: str, step: int | None, stored: StoredCheckpoint | None, problem: StoreProblem | None
+) -> str:
+    """Return that the newest checkpoint of a run is not in its store, empty where it is, or where none was saved.
+
+    :param step: of the newest checkpoint that the program reported, None without a report.
+    """
+    is_behind = step is not None and (stored is None or (stored.step is not None and stored.step < step))
+    if not is_behind and problem is None:
+        return ""
+    have = "none of the run is" if stored is None else f"the newest that is has {_name(stored)}"
+    what = f"checkpoint {step} is not stored in {binding}" if is_behind else f"checkpoints are not stored in {binding}"
+    return f"{what}, {have}" + (f" ({problem.detail})" if problem else "")
+
+
+def _name(stored: StoredCheckpoint) -> str:
+    return f"step {stored.step}" if stored.step is not None else f"the name {stored.name}"
