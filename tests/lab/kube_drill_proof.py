@@ -71,7 +71,9 @@ def _run(controller: Controller, kind: Kind, result: Result) -> None:
     lab, space = controller.lab, controller.team.namespace
     _prepare(lab, kind)
     run_id = f"{result.kind.replace('_', '-')}-{space[2:]}"
-    job = training(lab, space, STEPS, kind.pace_s, **kind.job)
+    # The lab has two machines: without one of them, the gang starts again on the other.
+    shared = {"placement": {"share_machines": True}} if kind.machines else {}
+    job = training(lab, space, STEPS, kind.pace_s, **shared, **kind.job)
     if kind.disk:
         job["mounts"] = [*job["mounts"], {"name": "disk", "path": "/disk", "host_path": DISK}]
         job["checkpoints"] = {**job["checkpoints"], "path": "/disk/checkpoints"}

@@ -36,7 +36,8 @@ def where(controller: Controller, role: str = "node") -> dict[str, str]:
 def test_a_node_that_is_off_gives_its_pods_away(controller: Controller) -> None:
     """Check mode changes nothing; a second call changes nothing; the node takes pods again when it is back."""
     lab = controller.lab
-    first = controller.start("train", command("sh", "-c", COUNT, checkpoints={"grace_s": 1}))
+    shared = {"share_machines": True}
+    first = controller.start("train", command("sh", "-c", COUNT, checkpoints={"grace_s": 1}, placement=shared))
     # A gang of which no rank began leaves no attempt.
     assert until(lambda: "ranks 2/2" in first.output or first.ended, 120), first.output
     before = where(controller)

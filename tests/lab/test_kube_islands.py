@@ -19,6 +19,9 @@ __all__ = ["kube_lab"]
 ISLAND = "muster.training/island"
 
 
+SHARED = {"share_machines": True}
+
+
 @pytest.fixture
 def controller(kube_lab: KubeLab, tmp_path: pathlib.Path) -> t.Iterator[Controller]:
     """A controller of a team whose queue chooses islands; each node is an island by itself."""
@@ -33,8 +36,12 @@ def controller(kube_lab: KubeLab, tmp_path: pathlib.Path) -> t.Iterator[Controll
 
 def test_a_gang_is_admitted_to_one_island(controller: Controller) -> None:
     """Without the queue's topology the scheduler spreads such pods over the nodes."""
-    code, output = controller.play("train", command("true"))
+    job = command("true", placement=SHARED)
+    refused, output = controller.play("train", {**job, "placement": {}})
+    assert refused != 0 and "no island has room for 2 pods (island-0 has room for 1" in output, output
+    code, output = controller.play("train", job)
     assert code == 0, output
+    assert controller.run()[0]["sharing"] == "2 pods on 1 machine" and "2 pods on 1 machine" in output
     assert controller.run()[0]["world_size"] == {"asked": 2, "seen": 2}
     space = controller.team.namespace
     pods = [pod for pod in controller.lab.pods(space) if "-probe-" not in pod["metadata"]["name"]]
@@ -49,7 +56,7 @@ def test_a_gang_is_admitted_to_one_island(controller: Controller) -> None:
 def test_an_island_without_room_is_told_and_so_is_a_fleet_without_islands(controller: Controller) -> None:
     lab = controller.lab
     mib = min(_mebibytes(item["status"]["allocatable"]["memory"]) for item in lab.items("/api/v1/nodes"))
-    large = command("true", resources={"cpu": 0.1, "memory": f"{int(mib * 0.7)}Mi"})
+    large = command("true", placement=SHARED, resources={"cpu": 0.1, "memory": f"{int(mib * 0.7)}Mi"})
     run = controller.start("train", large)
     try:
         assert until(lambda: "allows to fit only 1 out of 2 pod(s)" in run.output, 60), run.output
@@ -58,7 +65,7 @@ def test_an_island_without_room_is_told_and_so_is_a_fleet_without_islands(contro
     assert "waiting in its queue" in run.output
     assert [pod for pod in lab.pods(controller.team.namespace) if "-probe-" not in pod["metadata"]["name"]] == []
     lab.unlabel()
-    code, output = controller.play("train", command("true", name="other"))
+    code, output = controller.play("train", command("true", name="other", placement=SHARED))
     assert code != 0 and "no island has room for 2 pods (no node has an island label)" in output, output
 
 

@@ -30,6 +30,7 @@ class Placement:
     """Which backend and which nodes. ``allow_slow_network`` permits a synchronous job on lane D.
 
     ``start_wait_s``: so long may what can pass by itself, such as a registry that is away, keep pods from starting.
+    ``share_machines``: pods of the gang may be on one machine; otherwise each is on its own.
     """
 
     backend: str = f.field(f.choice("auto", "hosts", "kubernetes"), "auto")
@@ -43,6 +44,7 @@ class Placement:
     queue: str | None = f.field(f.name(63), None)
     priority: str | None = f.field(f.text, None)
     start_wait_s: int = f.field(f.integer(10, 86400), 180)
+    share_machines: bool = f.field(f.boolean, False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

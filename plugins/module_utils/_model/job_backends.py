@@ -85,6 +85,7 @@ _KUBERNETES_ONLY: tuple[tuple[str, t.Callable[[Job], bool]], ...] = (
     ("job.placement.namespace", lambda j: j.placement.namespace is not None),
     ("job.placement.queue", lambda j: j.placement.queue is not None),
     ("job.placement.priority", lambda j: j.placement.priority is not None),
+    ("job.placement.share_machines", lambda j: j.placement.share_machines),
     ("job.placement.network_mode", lambda j: j.placement.network_mode == "pod"),
     ("job.launcher", lambda j: not LAUNCHERS[j.launcher].on_hosts),
     ("job.image", lambda j: j.image is not None),
@@ -163,6 +164,11 @@ def _warn_ephemeral_checkpoints(job: Job) -> tuple[str, ...]:
     folder = job.checkpoints.path or "the checkpoint folder"
     advice = "name a claim in mounts and a path below it in checkpoints.path"
     return (f"{folder} is not on a mount: checkpoints do not survive a lost or replaced pod; {advice}",)
+
+
+def spreads_pods(job: Job) -> bool:
+    """Return whether each pod of the gang has to be on a machine of its own."""
+    return job.nodes > 1 and not job.placement.share_machines
 
 
 def checkpoint_mount(job: Job) -> str | None:

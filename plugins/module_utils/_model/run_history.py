@@ -328,6 +328,12 @@ class RunHistory:
         """Return the number of ranks that started in the newest attempt."""
         return len(self.attempts[-1].ranks) if self.attempts else 0
 
+    def find_sharing(self, ranks_per_pod: int) -> tuple[int, int] | None:
+        """Return (pods, machines) of the newest attempt where pods of it share machines, else None."""
+        places = list(self.attempts[-1].ranks.values()) if self.attempts else []
+        pods, machines = -(-len(places) // max(1, ranks_per_pod)), len(set(places))
+        return (pods, machines) if machines < pods else None
+
     def nodes_of(self, attempt: Attempt) -> dict[str, Line]:
         """Return the nodes of an attempt by name, each with what its start says of it.
 
@@ -349,6 +355,11 @@ class RunHistory:
         firsts = [next((at for at, item in enumerate(self.attempts) if item.n >= n), -1) for n in self.starts]
         judged = resumes.judge_resumes(self.attempts, interval_steps, firsts if anew else ())
         return {attempt.n: resume for attempt, resume in zip(self.attempts, judged, strict=True)}
+
+
+def describe_sharing(pods: int, machines: int) -> str:
+    """Return ``2 pods on 1 machine``."""
+    return f"{pods} pods on {machines} machine{'' if machines == 1 else 's'}"
 
 
 def fold(events: t.Iterable[Line], metrics: t.Iterable[Line]) -> RunHistory:

@@ -150,7 +150,7 @@ class RunRecord:
 
     ``problems`` are what keeps its result from being clean, whatever the outcome: attempts that did not resume,
     checkpoints that are not in the run's object store (``unstored``). ``stored`` is the newest that is, with its name
-    there.
+    there. ``sharing`` says that pods of the newest attempt shared machines (``2 pods on 1 machine``).
     """
 
     schema: int = f.field(f.integer(1))
@@ -184,6 +184,7 @@ class RunRecord:
     checkpoint: SavedCheckpoint | None = f.field(_section(SavedCheckpoint), None)
     stored: SavedCheckpoint | None = f.field(_section(SavedCheckpoint), None)
     unstored: str | None = f.field(_text, None)
+    sharing: str | None = f.field(_text, None)
     steps_lost: int | None = f.field(f.integer(-(2**53), 2**53), None)
     seconds_lost: float | None = f.field(f.decimal(-1e15), None)
     cost: RunCost = f.field(_section(RunCost), RunCost())
@@ -203,9 +204,9 @@ class RunRecord:
         return _section(cls)(value, path)
 
     def to_dict(self) -> dict[str, t.Any]:
-        """Return the record as JSON types. ``drill``, what is stored and notices are there only where there was one."""
+        """Return the record as JSON types. Fields that few runs have are there only where they are set."""
         values = t.cast("dict[str, t.Any]", _to_dict(self))
-        own = [(values, key) for key in ("drill", "stored", "unstored")]
+        own = [(values, key) for key in ("drill", "stored", "unstored", "sharing")]
         for part, key in (*own, *((attempt, "notice") for attempt in values["attempts"])):
             if part[key] is None:
                 del part[key]

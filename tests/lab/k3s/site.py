@@ -68,5 +68,6 @@ def job(size: int = 2) -> dict[str, t.Any]:
             {"name": "checkpoints", "path": "/checkpoints", "pvc": "checkpoints"},
         ],
         "checkpoints": {"path": "/checkpoints", "interval_steps": INTERVAL, "grace_s": 5},
-        "resources": {"cpu": 0.5, "memory": "2Gi"},
+        # More than half of a machine: the queue's topology would put both pods on one.
+        "resources": {"cpu": 1.1, "memory": "2Gi"},
     }

@@ -244,7 +244,7 @@ def _build_affinity(plan: KubePlan, role: str) -> JsonObject:
     if plan.fleet.expressions:
         term = {"matchExpressions": [dict(item) for item in plan.fleet.expressions]}
         affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    if plan.host_network or plan.fleet.whole_node:
+    if plan.host_network or plan.fleet.whole_node or job_backends.spreads_pods(plan.job):
         # Within the role: a pod without devices, such as mpirun's, may be on the node of one with all of them.
         affinity["podAntiAffinity"] = anti_affinity(plan, role)
     return {"affinity": affinity} if affinity else {}

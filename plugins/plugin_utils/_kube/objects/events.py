@@ -148,6 +148,8 @@ class StartProblem:
             return "the namespace's quota asks for requests and limits"
         if self.code == "admission" and " is invalid: " in self.line:
             return "refused by the cluster as invalid"
+        if self.code == "unschedulable" and "anti-affinity" in self.line:
+            return "no machine is free of the job's other pods (job.placement.share_machines: false)"
         return (_describe_size(self.line) if self.never_fits else "") or _WORDS[self.code]
 
     @property

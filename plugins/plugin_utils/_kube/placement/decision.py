@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import sys
 import typing as t
 
-from ....module_utils._model import advice
+from ....module_utils._model import advice, job_backends
 from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.fabric_gate import FEDERATED
 from ....module_utils._model.job import Job
+from ..api.kinds import KubeObject
 from ..jobs.spec import EligibleNodes
-from .node_fit import JudgedNodes, NodeFit, island_expression
+from .node_fit import JudgedNodes, NodeFit, island_expression, pods_that_fit
 
 _SHOWN = 12
 
@@ -81,7 +83,7 @@ def decide_placement(job: Job, judged: JudgedNodes, *, by_queue: bool) -> Placem
     :param by_queue: whether the queue has a topology of islands, so that the whole gang is admitted to one of them.
     """
     fits = judged.fits
-    one_a_node = job.placement.network_mode == "host" or judged.whole_node
+    one_a_node = job.placement.network_mode == "host" or judged.whole_node or job_backends.spreads_pods(job)
     rooms = island_capacity(job, fits, one_a_node, by_queue=by_queue)
     roomy = tuple(name for name, room in rooms.items() if room >= _pod_count(job))
     island = roomy[0] if len(roomy) == 1 and not by_queue else None
@@ -119,12 +121,41 @@ def find_shortage(job: Job, fits: t.Sequence[NodeFit], one_a_node: bool = False)
     table = [f"{item.node} ({', '.join(item.reasons) or each.format(words[item.node])})" for item in fits]
     shown = "; ".join(table[:_SHOWN]) + (f"; and {len(table) - _SHOWN} more" if len(table) > _SHOWN else "")
     short = f"{needed} are needed" if one_a_node else "at least one is needed"
+    more = "; or set job.placement.share_machines: true, if pods may share a machine" if _may_share(job) else ""
     if fitting and not one_a_node:
         short = f"with room for {sum(rooms)} of {needed} pods"
     return RefusedError(
         f"job.placement: {len(fitting)} of {len(fits)} nodes fit, {short}: {shown or 'no nodes'}",
         "Add nodes, or request what they offer"
-        + ("; jobs of a queue tolerate a taint when its ResourceFlavor does" if "(taint " in shown else ""),
+        + ("; jobs of a queue tolerate a taint when its ResourceFlavor does" if "(taint " in shown else "")
+        + (more if fitting else ""),
+    )
+
+
+def _may_share(job: Job) -> bool:
+    return job_backends.spreads_pods(job) and job.placement.network_mode != "host"
+
+
+def find_packing(job: Job, nodes: t.Sequence[KubeObject], usable: t.Collection[str], queue: str) -> RefusedError | None:
+    """Return why a gang whose pods have a machine each cannot go to a queue that places pods by topology.
+
+    Kueue knows nothing of pods that keep apart: it fills a machine before it takes the next one, and the scheduler then
+    refuses what it placed there.
+
+    :param usable: the names of the nodes that can take a pod of the job.
+    """
+    rooms = {str(node["metadata"]["name"]): pods_that_fit(job, node) for node in nodes}
+    roomy = {name: room for name, room in rooms.items() if name in usable and (room is None or room > 1)}
+    if not roomy or not job_backends.spreads_pods(job):
+        return None
+    name = max(sorted(roomy), key=lambda item: roomy[item] or sys.maxsize)
+    room = f"{roomy[name]} pods" if roomy[name] is not None else "any number of pods"
+    own = "gpus_per_node, " if job.gpus_per_node else ""
+    return RefusedError(
+        f"job.nodes: {job.nodes} nodes are not certain to be {job.nodes} machines in the queue {queue}, which places "
+        f"pods by topology: {name} has room for {room} of the job",
+        f"Request more than half of a machine ({own}resources.cpu or resources.memory), ask for fewer and larger "
+        "nodes, or set job.placement.share_machines: true, if pods may share a machine",
     )
 
 

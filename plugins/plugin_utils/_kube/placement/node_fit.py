@@ -11,9 +11,11 @@ from __future__ import annotations
 import collections
 import dataclasses
 import typing as t
+from decimal import Decimal
 from types import MappingProxyType
 
 from ....module_utils._model.job import Job
+from ....module_utils._model.quantity import parse_quantity
 from ..api.kinds import JsonObject, KubeObject
 from ..jobs.spec import FABRIC_LABEL, ISLAND_LABEL, LANE_LABEL, NETWORK_LABEL
 
@@ -153,6 +155,18 @@ def takes_whole_node(job: Job, nodes: t.Iterable[KubeObject]) -> bool:
     """Return whether a pod takes all GPUs of every node that has enough of them."""
     counts = [gpu_count(node) for node in nodes] if job.gpus_per_node else []
     return max((count for count in counts if count >= job.gpus_per_node), default=0) == job.gpus_per_node > 0
+
+
+def pods_that_fit(job: Job, node: KubeObject, gpu_resource: str = "nvidia.com/gpu") -> int | None:
+    """Return how many of the job's pods an empty node could take by their requests, None without any request."""
+    has = node.get("status", {}).get("allocatable") or {}
+    wanted = {gpu_resource: job.gpus_per_node, "cpu": job.resources.cpu or 0, "memory": job.resources.memory or 0}
+    rooms = [
+        int((parse_quantity(str(has.get(name) or "0")) or Decimal(0)) / Decimal(str(amount)))
+        for name, amount in wanted.items()
+        if amount
+    ]
+    return min(rooms, default=None)
 
 
 def island_expression(island: str) -> JsonObject:

@@ -92,6 +92,11 @@ class RunModel:
         return parsing.read_text(parsing.read_mapping(self.job.get("checkpoints")).get("binding"), 80)
 
     @property
+    def sharing(self) -> str | None:
+        """That pods of the newest attempt shared machines, as ``2 pods on 1 machine``."""
+        return parsing.read_text(self.run.record.get("sharing"), 60)
+
+    @property
     def stored_checkpoint(self) -> StoredCheckpoint | None:
         """The newest checkpoint that is in the run's object store, with its name there."""
         recorded = parsing.read_mapping(self.run.record.get("stored"))

@@ -22,6 +22,9 @@ from ..data.run_model import RunModel
 Status = t.Literal["passed", "failed", "unproven", "skipped"]
 
 
+_NO_NETWORK = "what they exchanged proves no network"
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReportCheck:
     """One check: ``name`` for machines, ``title`` and ``message`` for people."""
@@ -40,6 +43,8 @@ def build_checks(model: RunModel) -> tuple[ReportCheck, ...]:
     checks += [_check_fabric(verdict) for verdict in model.verdicts]
     if not model.verdicts:
         checks.append(ReportCheck("fabric", "Fabric", "skipped", "the network was not measured for this run"))
+    if model.sharing:
+        checks.append(ReportCheck("machines", "A machine for each node", "unproven", f"{model.sharing}: {_NO_NETWORK}"))
     return (*checks, *_check_stored(model), *_check_transport(model), *_check_software(model))
 
 

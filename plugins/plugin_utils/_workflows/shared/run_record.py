@@ -17,7 +17,7 @@ import typing as t
 from ....module_utils._model.quantity import parse_finite
 from ....module_utils._model.resumes import Resume
 from ....module_utils._model.run_attempt import Attempt
-from ....module_utils._model.run_history import RunHistory
+from ....module_utils._model.run_history import RunHistory, describe_sharing
 from ....module_utils._model.run_record import (
     SCHEMA,
     RunAttempt,
@@ -76,9 +76,13 @@ def log_file(node: str) -> str:
 
 def job_world_size(job: t.Mapping[str, t.Any]) -> int:
     """Return the ranks that a job in its YAML form asks for."""
+    return int(job["nodes"]) * _ranks_per_node(job)
+
+
+def _ranks_per_node(job: t.Mapping[str, t.Any]) -> int:
     if job.get("launcher") == "command":
-        return int(job["nodes"])
-    return int(job["nodes"]) * int(job.get("processes_per_node") or job.get("gpus_per_node") or 1)
+        return 1
+    return int(job.get("processes_per_node") or job.get("gpus_per_node") or 1)
 
 
 def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: float) -> RunRecord:
@@ -87,6 +91,7 @@ def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: flo
     resumes = judge_resumes(record.job, story)
     binding, stored = stored_in(record), story.newest_stored()
     unstored = story.describe_unstored(binding, record.is_ended) if binding else ""
+    sharing = story.find_sharing(_ranks_per_node(record.job))
     former = _former_prices(story)
     # A controller that does not know a node's price has not found out that there is none.
     prices = former | {name: former.get(name) if price is None else price for name, price in prices.items()}
@@ -104,6 +109,7 @@ def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: flo
         ),
         stored=SavedCheckpoint(stored.step, stored.name) if stored else record.stored,
         unstored=unstored or None,
+        sharing=describe_sharing(*sharing) if sharing else None,
         world_size=dataclasses.replace(record.world_size, seen=story.ranks_seen() if story.attempts else None),
         checkpoint=SavedCheckpoint(*story.checkpoint) if story.checkpoint else record.checkpoint,
         steps_lost=steps,

@@ -20,7 +20,7 @@ from ....module_utils._model import stall, stop_on
 from ....module_utils._model.errors import MusterError, plain_lines
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_attempt import Notice
-from ....module_utils._model.run_history import RunHistory
+from ....module_utils._model.run_history import RunHistory, describe_sharing
 from ....module_utils._model.run_record import RunEnd
 from ....module_utils._node import files, metric_lines
 from ....module_utils._secrets.scrubber import scrub
@@ -323,8 +323,13 @@ class Follower:
             "samples_per_s": last.get("samples_per_s"),
             "checkpoint_step": self.story.checkpoint[0] if self.story.checkpoint else None,
             "stored": self._describe_stored(),
+            "sharing": self._describe_sharing(),
             "restarts": self.story.restarts,
         }
+
+    def _describe_sharing(self) -> str | None:
+        sharing = self.story.find_sharing(self.job.nproc)
+        return describe_sharing(*sharing) if sharing else None
 
     def _describe_stored(self) -> str | None:
         """Return which checkpoint is stored where later ones are not, None where all are or are on their way."""
@@ -354,6 +359,7 @@ def _size_of(place: pathlib.Path) -> int:
 def describe_state(values: t.Mapping[str, t.Any]) -> str:
     """Return one progress line for people; what is unknown is left out."""
     parts = [f"nodes {values['nodes']}/{values['nodes_asked']}"] if values.get("nodes") else []
+    parts += [str(values["sharing"])] if values.get("sharing") else []
     parts += [f"{node} silent for {seconds} s" for node, seconds in sorted((values.get("silent") or {}).items())]
     parts += [str(values["waiting"])] if values.get("waiting") else []
     parts.append(f"ranks {values['ranks']}/{values['ranks_asked']}")

@@ -116,7 +116,9 @@ def _judge_nccl(lines: t.Sequence[Line]) -> TransportResult:
     pairs = [
         dataclasses.replace(pair, a=places.get(pair.a, pair.a), b=places.get(pair.b, pair.b)) for pair in result.pairs
     ]
-    return dataclasses.replace(result, pairs=tuple(pairs))
+    # Pods of one machine reach each other without a network.
+    apart = tuple(pair for pair in pairs if pair.a != pair.b or pair.a not in places.values())
+    return dataclasses.replace(result, pairs=apart) if apart or not pairs else TransportResult()
 
 
 def _judge_sockets(lines: t.Sequence[Line], nodes: t.Collection[str]) -> TransportResult:

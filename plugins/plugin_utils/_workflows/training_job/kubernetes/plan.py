@@ -22,7 +22,7 @@ from ...._kube.api.kinds import KubeObject
 from ...._kube.jobs import code_archive, supporting_objects
 from ...._kube.jobs import registry as jobs_registry
 from ...._kube.jobs.spec import ROLE_LABEL, KubePlan, external_secret_name, object_name, pull_secret_name, secret_name
-from ...._kube.placement.decision import PlacementDecision, decide_network, decide_placement
+from ...._kube.placement.decision import PlacementDecision, decide_network, decide_placement, find_packing
 from ...._kube.placement.node_fit import judge_cluster
 from ...._kube.placement.volume_claims import check_volumes
 from ...._launch import registry
@@ -82,7 +82,11 @@ def decide(
         one_island=bool(placement.islands) or environment is not None,
     )
     notes = (note,) if note else ()
-    return ClusterDecision(job, namespace, facts, placement, network, notes, problem or placement.problem)
+    problem = problem or placement.problem
+    if problem is None and fabric and facts.queue and facts.queue.topology:
+        usable = [item.node for item in placement.usable_nodes]
+        problem = find_packing(job, facts.nodes or (), usable, facts.queue.name)
+    return ClusterDecision(job, namespace, facts, placement, network, notes, problem)
 
 
 def _find_problem(job: Job, facts: ClusterFacts, namespace: str) -> RefusedError | None:

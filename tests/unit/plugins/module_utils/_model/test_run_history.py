@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model import run_history
-from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory, describe_sharing
 
 Line = dict[str, t.Any]
 TIMES = st.floats(0, 2e9)
@@ -430,3 +430,23 @@ def test_what_had_nothing_to_do_with_a_notice_stays_the_cause() -> None:
     assert (history.attempts[0].cause, history.attempts[0].failed_node) == ("node_lost", "a")
     history.event({"kind": "drill", "at": 14.5, "node": "b"})
     assert history.attempts[0].cause == "drill"
+
+
+@pytest.mark.parametrize(
+    ("places", "each", "sharing"),
+    [
+        (["a", "b"], 1, None),
+        (["a", "a"], 1, (2, 1)),
+        (["a", "a"], 2, None),
+        (["a", "a", "a", "a"], 2, (2, 1)),
+        (["a", "a", "b"], 1, (3, 2)),
+        ([], 1, None),
+    ],
+)
+def test_pods_that_share_machines_are_counted(places: list[str], each: int, sharing: tuple[int, int] | None) -> None:
+    story = RunHistory()
+    for rank, node in enumerate(places):
+        story.event({"at": 1.0, "kind": "worker_started", "rank": rank, "node": node, "attempt": 1, "gang": "g"})
+    assert story.find_sharing(each) == sharing
+    if sharing:
+        assert describe_sharing(*sharing) in ("2 pods on 1 machine", "3 pods on 2 machines")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import typing as t
 
 import pytest
 
@@ -80,7 +81,7 @@ def test_on_the_nodes_own_network_no_two_pods_of_a_job_share_a_node() -> None:
     for engine in ("jobset", "indexed_job", "trainjob", "mpijob", "rayjob", "volcano"):
         changes = {**ENGINES[engine], "gpus_per_node": 1}
         for mode, apart in (("host", True), ("pod", False)):
-            changes["placement"] = {**changes.get("placement", {}), "network_mode": mode}
+            changes["placement"] = {**changes.get("placement", {}), "network_mode": mode, "share_machines": True}
             made = [item["spec"] for item in templates(build({"fleet": EligibleNodes()}, **changes))]
             shares = [item for item in made if item.get("hostNetwork")]
             assert bool(shares) is apart, engine
@@ -91,6 +92,26 @@ def test_on_the_nodes_own_network_no_two_pods_of_a_job_share_a_node() -> None:
                 labels = [term["labelSelector"]["matchLabels"] for term in told]
                 assert not any(jobs_spec.ROLE_LABEL in item for item in labels), "the head's ports are the workers'"
             assert apart or not any("podAntiAffinity" in item.get("affinity", {}) for item in made), engine
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("more", "apart"), [({}, True), ({"share": True}, False), ({"nodes": 1}, False)])
+def test_each_pod_of_a_gang_is_on_a_machine_of_its_own(engine: str, more: dict[str, t.Any], apart: bool) -> None:
+    """A gang of N nodes is N machines, unless the job shares them; so is its network test."""
+    changes = {**ENGINES[engine], "nodes": more.get("nodes", 2)}
+    changes["placement"] = {**changes.get("placement", {}), "share_machines": more.get("share", False)}
+    made = [
+        item for item in templates(build({"fleet": EligibleNodes()}, **changes)) if "muster-run" in json.dumps(item)
+    ]
+    for item in made:
+        rules = item["spec"].get("affinity", {}).get("podAntiAffinity", {})
+        labels = {**item["metadata"]["labels"]}
+        told = [
+            (term["topologyKey"], term["labelSelector"]["matchLabels"])
+            for term in rules.get("requiredDuringSchedulingIgnoredDuringExecution", [])
+        ]
+        own = {key: labels[key] for key in (jobs_spec.RUN_LABEL, jobs_spec.ROLE_LABEL)}
+        assert told == ([("kubernetes.io/hostname", own)] if apart else [])
 
 
 def test_a_cluster_without_rdma_refuses_a_job_that_asks_for_it() -> None:

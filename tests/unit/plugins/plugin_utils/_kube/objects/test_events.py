@@ -293,3 +293,11 @@ def test_a_job_that_is_kept_from_starting_says_by_whom(
     found = events.find_unqueued_problem(job, searched)
     assert (found and found.code) == code and said in (found.line if found else "")
     assert found is None or (found.object == "Job n/r" and not found.final)
+
+
+def test_a_pod_that_has_no_machine_of_its_own_is_told_by_the_option() -> None:
+    words = "0/3 nodes are available: 1 node(s) didn't match pod anti-affinity rules, 2 Insufficient cpu."
+    event = {"type": "Warning", "reason": "FailedScheduling", "message": words, "involvedObject": {"kind": "Pod"}}
+    found = events.parse_event(t.cast(t.Any, event))
+    assert found is not None and found.transient
+    assert "no machine is free of the job's other pods (job.placement.share_machines: false)" in found.text

@@ -61,3 +61,16 @@ def test_a_network_that_is_not_the_tested_one_is_a_failed_check() -> None:
 def test_different_images_are_a_failed_check() -> None:
     assert statuses(RunFolder("r", {"differences": ["image differs between nodes: …"]}))["software"] == "failed"
     assert "software" not in statuses(RunFolder("r", {"differences": []}))
+
+
+def test_pods_that_shared_machines_are_named_and_prove_no_network() -> None:
+    """In the headline, the job's table, the checks and report.json."""
+    found = run("resumed")
+    changed = dataclasses.replace(found, record={**found.record, "sharing": "2 pods on 1 machine"})
+    assert statuses(changed)["machines"] == "unproven"
+    report = build_report(changed)
+    verdict: dict[str, str] = dict(report["verdict"])
+    assert (
+        "in 2 pods on 1 machine trained to step" in verdict["sentence"] and " nodes trained" not in verdict["sentence"]
+    )
+    assert report["job"]["sharing"] == "2 pods on 1 machine"

@@ -156,3 +156,21 @@ def test_only_the_newest_attempt_counts() -> None:
     story = fold([*ranks("1/a:1", 1.0), *ranks("1/a:2", 5.0)], [])
     assert [line["lines"] for line in newest_evidence(story)] == [["1/a:2"]]
     assert newest_evidence(fold([], [])) == []
+
+
+@pytest.mark.parametrize(("nodes", "verdict"), [(("a", "b"), "tcp"), (("a", "a"), "unproven")])
+def test_pods_on_one_machine_prove_no_network(nodes: tuple[str, str], verdict: str) -> None:
+    """Whatever NCCL says of its channels: no packet of theirs left the machine."""
+    job = parse_job({"name": "x", "script": "/t.py", "nodes": 2, "gpus_per_node": 1})
+    lines: list[Dict] = []
+    for rank, node in enumerate(nodes):
+        peer, head = 1 - rank, f"pod-{rank}:{100 + rank}:{100 + rank} [0] NCCL INFO "
+        words = [
+            f"Bootstrap: Using eth0:10.0.0.{rank + 1}<0>",
+            f"ncclCommInitRankConfig comm 0x5{rank} rank {rank} nranks 2 cudaDev 0 nvmlDev 0 busId 1a commId 0xa - Init START",
+            *(f"Channel {n:02}/0 : {rank}[0] -> {peer}[0] [send] via NET/Socket/0" for n in range(8)),
+            *(f"Channel {n:02}/0 : {peer}[0] -> {rank}[0] [receive] via NET/Socket/0" for n in range(8)),
+        ]
+        lines.append({"rank": rank, "node": node, "lines": [head + word for word in words]})
+    seen = judge_evidence(job, lines, set(nodes), None)
+    assert seen.result.verdict == verdict and bool(seen.result.pairs) is (verdict == "tcp")

@@ -91,9 +91,39 @@ def test_what_cannot_be_read_is_left_to_the_cluster() -> None:
 
 def test_queue_and_priority_of_volcano_are_its_own_to_judge() -> None:
     asked = {"engine": "volcano", "queue": "research", "priority": "high"}
-    seen = facts(node("a"), queues=(), queue=None)
+    seen = facts(node("a"), node("b"), queues=(), queue=None)
     require(plan(placement=asked, **SMALL).job, seen)
 
 
-def test_two_pods_of_a_job_on_one_node_are_fine_where_each_has_room() -> None:
-    require(plan(gpus_per_node=1).job, facts(node("a")))
+def test_two_pods_of_a_job_are_on_one_node_where_the_job_says_so() -> None:
+    require(plan(gpus_per_node=1, placement={"share_machines": True}).job, facts(node("a")))
+    words = r"1 of 1 nodes fit, 2 are needed: a \(fits\)\. .* or set job\.placement\.share_machines: true"
+    with pytest.raises(RefusedError, match=words):
+        require(plan(gpus_per_node=1).job, facts(node("a")))
+
+
+@pytest.mark.parametrize(
+    ("job", "refused"),
+    [
+        ({"gpus_per_node": 4}, "a has room for 2 pods of the job"),
+        ({"gpus_per_node": 5}, None),
+        ({"resources": {"cpu": 0.3}}, "a has room for 13 pods of the job"),
+        ({"resources": {"cpu": 2.1}}, None),
+        ({"resources": {"memory": "1Gi"}}, "a has room for 16 pods of the job"),
+        ({}, "a has room for any number of pods of the job"),
+        ({"resources": {"cpu": 0.3}, "placement": {"share_machines": True}}, None),
+        ({"resources": {"cpu": 0.3}, "nodes": 1}, None),
+    ],
+)
+def test_a_queue_with_a_topology_gets_no_gang_that_it_could_pack(job: dict[str, t.Any], refused: str | None) -> None:
+    """Kueue fills a machine before it takes the next one, whatever its pods ask of each other."""
+    pair = [node("a"), node("b")]
+    for item in pair:
+        item["status"]["allocatable"] |= {"cpu": "4", "memory": "16Gi"}
+    seen = facts(*pair, queue=Queue("main", topology=True))
+    if refused is None:
+        require(plan(**job).job, seen)
+        return
+    with pytest.raises(RefusedError, match=refused):
+        require(plan(**job).job, seen)
+    require(plan(**job).job, facts(*pair, queue=Queue("main")))
