@@ -85,14 +85,14 @@ class RunModel:
         return parsing.read_mapping(self.run.record.get("derived"))
 
     @property
-    def binding(self) -> str | None:
+    def store_name(self) -> str | None:
         """The binding of the object store in which the nodes store checkpoints; Ray Train does that by itself."""
         if self.run.record.get("engine") == "rayjob":
             return None
         return parsing.read_text(parsing.read_mapping(self.job.get("checkpoints")).get("binding"), 80)
 
     @property
-    def sharing(self) -> str | None:
+    def shared_machines(self) -> str | None:
         """That pods of the newest attempt shared machines, as ``2 pods on 1 machine``."""
         return parsing.read_text(self.run.record.get("sharing"), 60)
 

@@ -99,7 +99,7 @@ def build_job_terms(model: RunModel) -> list[tuple[str, Cell]]:
         ("Program", _program(job)),
         ("Arguments", parsing.hide_secrets(job.get("args"))),
         ("Launcher", texts["launcher"]),
-        ("Nodes", model.sharing or _nodes(figures)),
+        ("Nodes", model.shared_machines or _nodes(figures)),
         ("GPUs per node", _gpus(job)),
         ("Backend", texts["backend"]),
         ("Connection", connection),

@@ -224,7 +224,7 @@ def _advise_success(model: RunModel) -> t.Iterator[Advice]:
     if model.outcome != "succeeded" or not model.checkpoint or model.nan_since is not None:
         return
     text = f"The trained model is the checkpoint of step {fmt.format_count(model.checkpoint.step)}"
-    if model.binding:
+    if model.store_name:
         yield from _advise_stored(model, text)
     elif model.checkpoint.path:
         yield Advice(f"{text}:", path=model.checkpoint.path)
@@ -237,7 +237,7 @@ def _advise_stored(model: RunModel, text: str) -> t.Iterator[Advice]:
     unstored, stored = parsing.read_text(model.run.record.get("unstored")), model.stored_checkpoint
     fetch = _play(model, "fetch", named=True)
     if not unstored and stored is not None:
-        yield Advice(f"{text}, in the object store {model.binding} as {stored.name}.", fetch)
+        yield Advice(f"{text}, in the object store {model.store_name} as {stored.name}.", fetch)
     elif stored is None:
         yield Advice(f"{text}, and it is not in the object store: {unstored or 'its nodes told of none'}.")
     else:

@@ -43,8 +43,10 @@ def build_checks(model: RunModel) -> tuple[ReportCheck, ...]:
     checks += [_check_fabric(verdict) for verdict in model.verdicts]
     if not model.verdicts:
         checks.append(ReportCheck("fabric", "Fabric", "skipped", "the network was not measured for this run"))
-    if model.sharing:
-        checks.append(ReportCheck("machines", "A machine for each node", "unproven", f"{model.sharing}: {_NO_NETWORK}"))
+    if model.shared_machines:
+        checks.append(
+            ReportCheck("machines", "A machine for each node", "unproven", f"{model.shared_machines}: {_NO_NETWORK}")
+        )
     return (*checks, *_check_stored(model), *_check_transport(model), *_check_software(model))
 
 
@@ -54,7 +56,9 @@ def _check_stored(model: RunModel) -> t.Iterator[ReportCheck]:
     if unstored:
         yield ReportCheck("stored", "Checkpoint stored", "failed", unstored)
     elif model.stored_checkpoint is not None and model.clock.over:
-        message = f"the newest checkpoint is in {model.binding or 'the object store'} as {model.stored_checkpoint.name}"
+        message = (
+            f"the newest checkpoint is in {model.store_name or 'the object store'} as {model.stored_checkpoint.name}"
+        )
         yield ReportCheck("stored", "Checkpoint stored", "passed", message)
 
 

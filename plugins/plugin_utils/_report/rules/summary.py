@@ -65,7 +65,7 @@ def build_job_figures(model: RunModel) -> dict[str, object]:
         "backend": parsing.read_text(record.get("backend")),
         "engine": parsing.read_text(record.get("engine")),
         "nodes": parsing.read_integer(job.get("nodes")),
-        "sharing": model.sharing,
+        "sharing": model.shared_machines,
         "gpus_per_node": parsing.read_integer(job.get("gpus_per_node")),
         "processes_per_node": parsing.read_integer(derived.get("processes_per_node")),
         "effective_batch": parsing.read_integer(derived.get("effective_batch")),

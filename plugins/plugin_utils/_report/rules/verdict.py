@@ -72,7 +72,7 @@ def _subject(model: RunModel) -> str:
     nodes = parsing.read_integer(model.job.get("nodes"))
     ranks = model.ranks_seen if model.ranks_seen is not None else model.ranks_asked
     where = f" on {fmt.plural(nodes, 'node')}" if nodes else ""
-    where = f" in {model.sharing}" if model.sharing else where
+    where = f" in {model.shared_machines}" if model.shared_machines else where
     return f"{fmt.plural(ranks, 'rank')}{where}" if ranks is not None else "the job" + where
 
 
