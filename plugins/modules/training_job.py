@@ -536,10 +536,24 @@ options:
         description: How metrics are read from the program's output.
         type: dict
         suboptions:
+          preset:
+            description:
+              - The program or library whose lines are read. Patterns that are set replace those of the preset.
+              - V(transformers) is its Trainer, V(lightning) its progress bar, V(accelerate) and V(nanogpt) what their
+                examples print.
+            type: str
+            choices: [transformers, lightning, accelerate, nanogpt, megatron]
+          figures_pattern:
+            description:
+              - Regular expression for lines with figures and without a step, such as C('loss'. (?P<loss>[^,}]+)). Each
+                named group is a figure of the last step that was printed before.
+            type: str
           step_pattern:
             description:
               - Regular expression with a group C(step) and any of C(loss), C(tokens_per_s) and other metrics, for a
-                program that does not write C(MUSTER_METRICS_FILE).
+                program that does not write C(MUSTER_METRICS_FILE). Figures may have a unit, such as C(80.7k).
+              - With a group C(total), the length of a progress bar, only lines of the first bar count; with C(epoch)
+                too, the step counts within epochs of that length.
             type: str
           checkpoint_pattern:
             description: Regular expression with a group C(step) for the line that says that a checkpoint was saved.

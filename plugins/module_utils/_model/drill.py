@@ -16,6 +16,8 @@ from .errors import InputError
 from .job import Job
 from .run_history import RunHistory
 
+_METRICS_FILE = "MUSTER_METRICS_FILE"
+NO_STEP_FIX = f"Set job.metrics.preset or job.metrics.step_pattern, or append to {_METRICS_FILE}"
 DRILL_FIX = (
     'Have the program append {"checkpoint_step": N} to MUSTER_METRICS_FILE when it has saved, and '
     '{"resumed_from_step": N} when it resumes; or set checkpoints.interval_steps'
@@ -109,14 +111,34 @@ def check_provable(job: Job) -> None:
 
     :raises InputError: before anything is started.
     """
-    metrics = job.metrics
-    if metrics.step_pattern and not (
-        metrics.resume_pattern or metrics.checkpoint_pattern or job.checkpoints.interval_steps
+    patterns = job.metrics.patterns
+    if "step" in patterns and not (
+        patterns.keys() & {"checkpoint_step", "resumed_from_step"} or job.checkpoints.interval_steps
     ):
         raise InputError(
             "drill",
             "nothing could be proven: the program prints its steps, and neither its checkpoints nor where it resumes",
             "Set job.checkpoints.interval_steps, or job.metrics.checkpoint_pattern and job.metrics.resume_pattern",
+        )
+
+
+def check_reported(job: Job, sources: t.Iterable[str]) -> None:
+    """Refuse a drill of a script of which no step could be read: it neither prints what is matched nor reports.
+
+    :param sources: the texts of the code that is sent along.
+    :raises InputError: before anything is started.
+    """
+    if not job.script or job.script.startswith("/") or job.code is None or job.code.source == "image":
+        return
+    if job.metrics.patterns:
+        return
+    given = (*job.args, *job.env, *map(str, job.env.values()))
+    if not any(_METRICS_FILE in text for text in (*given, *sources)):
+        raise InputError(
+            "drill",
+            f"nothing could be proven: no step would be read, because no file of the code names {_METRICS_FILE} and "
+            "job.metrics has no pattern",
+            NO_STEP_FIX,
         )
 
 

@@ -19,6 +19,7 @@ from . import validators as f
 from .binding import SECRET_SERVICES
 from .errors import InputError
 from .launchers import LAUNCHERS, TORCHRUN_FAMILY
+from .metric_presets import PRESETS, preset_patterns
 
 Engine = t.Literal["jobset", "indexed_job", "trainjob", "mpijob", "rayjob", "volcano"]
 ENGINES: tuple[str, ...] = t.get_args(Engine)
@@ -174,11 +175,14 @@ class Restart:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Metrics:
-    """Regular expressions for lines that the program prints, each with a group ``step``.
+    """Regular expressions for lines that the program prints: those of a preset, and own ones instead.
 
-    ``step_pattern`` may have groups such as ``loss`` and ``tokens_per_s`` too.
+    ``step_pattern`` has a group ``step`` and may have groups such as ``loss`` and ``tokens_per_s`` too; those of
+    ``figures_pattern`` are of the last step that was printed before.
     """
 
+    preset: str | None = f.field(f.choice(*PRESETS), None)
+    figures_pattern: str | None = f.field(f.figures_pattern, None)
     step_pattern: str | None = f.field(f.step_pattern, None)
     checkpoint_pattern: str | None = f.field(f.step_pattern, None)
     resume_pattern: str | None = f.field(f.step_pattern, None)
@@ -188,10 +192,12 @@ class Metrics:
         """The patterns that are set, by the key of the metrics that their step is."""
         given = {
             "step": self.step_pattern,
+            "figures": self.figures_pattern,
             "checkpoint_step": self.checkpoint_pattern,
             "resumed_from_step": self.resume_pattern,
         }
-        return {key: pattern for key, pattern in given.items() if pattern is not None}
+        own = {key: pattern for key, pattern in given.items() if pattern is not None}
+        return {**preset_patterns(self.preset), **own}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

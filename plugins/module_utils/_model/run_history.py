@@ -179,12 +179,16 @@ class RunHistory:
         self._recent.append(line)
         step, saved, resumed = (line.get(key) for key in ("step", "checkpoint_step", "resumed_from_step"))
         if isinstance(step, int):
-            if attempt.first_step is None:
+            is_first = attempt.first_step is None
+            if is_first:
                 attempt.first_step, attempt.first_step_at = step, at
                 self.pace_meter.begin()
             self.pace_meter.add(at, step)
             attempt.last_step, attempt.last_step_at = step, at
-            self.last = {key: value for key, value in line.items() if _is_figure(value)}
+            # Of programs that print figures more seldom than steps, the last ones stay.
+            figures = {key: value for key, value in line.items() if _is_figure(value)}
+            before = {"loss": self.last["loss"]} if not is_first and "loss" in self.last else {}
+            self.last = {**before, **figures}
             if line.get("loss") is not None:
                 is_number = parse_finite(line["loss"]) is not None
                 self.nan_since = None if is_number else (step if self.nan_since is None else self.nan_since)

@@ -44,8 +44,8 @@ def check_stop_on(job: Job) -> None:
 
     :raises InputError: naming the option.
     """
-    pattern = job.metrics.step_pattern
-    if job.stop_on.nan and pattern is not None and "(?P<loss>" not in pattern:
+    patterns = job.metrics.patterns
+    if job.stop_on.nan and "step" in patterns and not any("(?P<loss>" in pattern for pattern in patterns.values()):
         raise InputError(
             "job.stop_on.nan",
             "has no effect: job.metrics.step_pattern has no group loss",

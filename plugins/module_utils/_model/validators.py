@@ -82,13 +82,25 @@ def pem(value: t.Any, path: str) -> str:
 def step_pattern(value: t.Any, path: str) -> str:
     """Return a regular expression for lines that a program prints; its group ``step`` is the number of a step."""
     pattern = argument(value, path)
-    try:
-        groups = re.compile(pattern).groupindex
-    except (re.error, OverflowError, RecursionError) as exc:
-        raise InputError(path, f"is not a regular expression ({exc})") from exc
-    if "step" not in groups:
+    if "step" not in _group_names(pattern, path):
         raise InputError(path, "needs a group named step", "For example: step=(?P<step>[0-9]+) loss=(?P<loss>[0-9.]+)")
     return pattern
+
+
+def figures_pattern(value: t.Any, path: str) -> str:
+    """Return a regular expression for lines with figures and without a step; each named group is a figure."""
+    pattern = argument(value, path)
+    groups = _group_names(pattern, path)
+    if not groups or "step" in groups:
+        raise InputError(path, "needs a named group, and none named step", r"For example: 'loss': (?P<loss>[^,}]+)")
+    return pattern
+
+
+def _group_names(pattern: str, path: str) -> t.Mapping[str, int]:
+    try:
+        return re.compile(pattern).groupindex
+    except (re.error, OverflowError, RecursionError) as exc:
+        raise InputError(path, f"is not a regular expression ({exc})") from exc
 
 
 def integer(minimum: int, maximum: int = 2**31 - 1) -> Parser[int]:

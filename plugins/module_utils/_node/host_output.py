@@ -39,6 +39,7 @@ class UnitOutput:
     def __init__(self, log: pathlib.Path, run: pathlib.Path, patterns: t.Mapping[str, str]) -> None:
         self._log, self._run = log, run
         self._patterns = metric_lines.compile_patterns(patterns)
+        self._lines = metric_lines.LineState()
         self._kept = log.with_name(_OFFSETS)
         kept = files.read_json(self._kept)
         kept = kept if isinstance(kept, dict) else {}
@@ -98,7 +99,7 @@ class UnitOutput:
         self._offset += cut
         # Lines of ranks that have ended belong to their attempt, however late they are read.
         at = min(time.time(), self._ranks.printed_at or time.time())
-        found = metric_lines.parse_lines(self._patterns, data[:cut].decode(errors="replace"), at)
+        found = metric_lines.parse_lines(self._patterns, data[:cut].decode(errors="replace"), at, self._lines)
         if found:
             lines = "".join(files.json_line({**line, "printed": True}) for line in found)
             files.append_text(self._run / "metrics.jsonl", lines)

@@ -95,6 +95,7 @@ class Follower:
         # A controller that was killed may have kept lines and not yet noted that it had them: they come again.
         self._kept: dict[str, frozenset[str]] = {}
         self._printed: dict[str, _Printed] = {}
+        self._lines: dict[str, metric_lines.LineState] = {}
         # The first notice of preemption that has come while this follower was there.
         self.noticed: Notice | None = None
         self._events_read = _size_of(folder / "events.jsonl")
@@ -215,20 +216,25 @@ class Follower:
         """Turn log lines that match the job's patterns into metrics."""
         if not self.patterns:
             return
+        state = self._lines.setdefault(node, metric_lines.LineState())
         for raw, at in itertools.zip_longest(text.split("\n"), times):
-            for line in metric_lines.parse_lines(self.patterns, raw or "", log_follow.now() if at is None else at):
+            now = log_follow.now() if at is None else at
+            for line in metric_lines.parse_lines(self.patterns, raw or "", now, state):
                 if self._is_new(node, line):
                     files.append_json(self.folder / "metrics.jsonl", line)
                     self.story.metric(line)
 
-    def _is_new(self, node: str, line: t.Mapping[str, t.Any]) -> bool:
+    def _is_new(self, node: str, line: dict[str, t.Any]) -> bool:
         """Return whether a printed line counts: all ranks may print, and the furthest step of an attempt counts once.
 
-        A program may count anew in each epoch; the node that printed first in the attempt then says so.
+        A program may count anew in each epoch; the node that printed first in the attempt then says so. Its figures
+        count that are of a step which was printed before.
         """
         key = next((key for key in ("step", "checkpoint_step", "resumed_from_step") if key in line), "")
         number, step = self._printed_in(float(line.get("at") or 0.0)), int(line.get(key) or 0)
         seen = self._printed.get(key)
+        if line.pop("of_last", False):
+            return seen is not None and seen.node == node
         if seen is None or seen.attempt != number:
             self._printed[key] = _Printed(number, node, step, step)
             return True

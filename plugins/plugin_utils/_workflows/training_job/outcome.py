@@ -13,7 +13,7 @@ import pathlib
 import time
 import typing as t
 
-from ....module_utils._model.drill import describe_time
+from ....module_utils._model.drill import NO_STEP_FIX, describe_time
 from ....module_utils._model.errors import MusterError, one_line
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
@@ -101,6 +101,8 @@ def add_drill(result: Result, follower: Follower, record: RunRecord) -> Result:
     if follower.drilled_at is not None:
         return {**result, "drill": dict(record.drill or {})}
     late = f"the run ended before {describe_time(follower.drill)}", "Drill an earlier step"
+    if follower.story.first_step_at is None:
+        late = "no step of the program was read", NO_STEP_FIX
     problem, fix = follower.drill_problem or late
     msg = f"run {record.run_id} {record.outcome}: nothing was killed, {problem}"
     proof = {"resumed": False, "problem": f"nothing was killed, {problem}"}

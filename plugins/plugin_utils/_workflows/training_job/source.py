@@ -8,6 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -128,6 +129,14 @@ def _describe_ignored(placed: t.Iterable[gang.PlacedTree]) -> list[str]:
     ignored = [name for item in placed for name in item.tree.ignored]
     more = f" and {len(ignored) - _SHOWN} more" if len(ignored) > _SHOWN else ""
     return [f"left out of the code by .gitignore: {', '.join(ignored[:_SHOWN])}{more}"] if ignored else []
+
+
+def read_code_texts(found: CodeSource) -> t.Iterator[str]:
+    """Yield the texts of the code that is sent along; large files are left out."""
+    for file in (file for item in found.placed if item.target == environment.CODE_DIR for file in item.tree.files):
+        if file.size <= _SCRIPT_LIMIT:
+            with contextlib.suppress(OSError):
+                yield file.source.read_bytes().decode("utf-8", "replace")
 
 
 def read_script(job: Job, found: CodeSource) -> tuple[str, str] | None:

@@ -24,6 +24,7 @@ TYPES = {
     f.text: "str",
     f.argument: "str",
     f.step_pattern: "str",
+    f.figures_pattern: "str",
     f.quantity: "str",
     f.cores: "str",
     f.boolean: "bool",

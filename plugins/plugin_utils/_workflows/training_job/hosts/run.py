@@ -33,6 +33,7 @@ from ..object_stores import checkpoint_binding, dataset_binding
 from ..object_stores.store_stream import stream_variables
 from ..outcome import build_result, record_cancelled
 from ..requested import RequestedRun, open_run
+from ..source import CodeSource, read_code_texts
 from . import addresses, lease_guard
 from . import plan as hosts_plan
 from .environments import ensure_environments
@@ -62,7 +63,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             return lease_guard.delete_after_end(request, home, asked.run_id, done, "succeeded")
         open_cluster = functools.partial(_open_cluster, request)
         resolved = secrets.resolve_secrets(job, home, open_cluster)
-        drilling = _parse_drill(request, job, found)
+        drilling = _parse_drill(request, job, found, asked.source)
         found = ensure_environments(request, job, found, asked.source)
         names = [host.name for host in found]
         bound = checkpoint_binding.open_bound(home, job, names, asked.run_id, open_cluster=open_cluster)
@@ -183,7 +184,9 @@ def _half_cancelled(run_id: str, stopped: t.Sequence[str], errors: t.Mapping[str
     )
 
 
-def _parse_drill(request: RunRequest, job: Job, found: t.Sequence[hosts_plan.TrainingHost]) -> drill.Drill | None:
+def _parse_drill(
+    request: RunRequest, job: Job, found: t.Sequence[hosts_plan.TrainingHost], source: CodeSource
+) -> drill.Drill | None:
     value = request.options.get("drill")
     if not value:
         return None
@@ -192,6 +195,7 @@ def _parse_drill(request: RunRequest, job: Job, found: t.Sequence[hosts_plan.Tra
     parsed = drill.parse_drill(value, job.world_size, [host.name for host in found], job.nproc)
     if not parsed.cut_s:
         drill.check_provable(job)
+        drill.check_reported(job, read_code_texts(source))
     elif next(host.connection for host in found if host.name == parsed.node) == "local":
         problem = f"cut would cut off this controller: {parsed.node} has ansible_connection: local"
         raise InputError("drill.target", problem, "Drill a node that is reached over SSH, or use target: host")

@@ -172,6 +172,8 @@ def _decide(asked: RequestedRun) -> tuple[ClusterRun, drill.Drill | None]:
     for note in decision.notes:
         request.progress.say(note)
     drilling = _parse_drill(request.options.get("drill"), job, facts)
+    if drilling is not None:
+        drill.check_reported(job, code_source.read_code_texts(asked.source))
     # Of a job that no node can take, the decision has the problem.
     fitting = None if facts.nodes is None else [item.node for item in decision.placement.usable_nodes]
     store = pod_store.open_store(home, job, fitting, asked.run_id, lambda: client)

@@ -129,3 +129,15 @@ def test_a_cut_lasts_a_minute_or_as_asked() -> None:
     assert kill.cut_s is None
     with pytest.raises(InputError, match=r"drill.seconds: has no effect with target: host"):
         drills.parse_drill({"target": "host", "at_step": 5, "seconds": 5}, 4, NODES, 2)
+
+
+def test_a_script_of_which_no_step_could_be_read_is_refused() -> None:
+    """An interval of checkpoints alone says nothing of a program whose steps are not read."""
+    job = {"name": "x", "script": "train.py", "code": {"from": "path", "ref": "."}}
+    job["checkpoints"] = {"interval_steps": 50}
+    with pytest.raises(InputError, match="no step would be read.*Set job.metrics.preset"):
+        drills.check_reported(parse_job(job), ["print('step 1')"])
+    drills.check_reported(parse_job(job), ["", "open(os.environ['MUSTER_METRICS_FILE'])"])
+    drills.check_reported(parse_job({**job, "args": ["--metrics", "$MUSTER_METRICS_FILE"]}), [""])
+    drills.check_reported(parse_job({**job, "metrics": {"preset": "nanogpt"}}), [""])
+    drills.check_reported(parse_job({"name": "x", "module": "pkg.train"}), [])

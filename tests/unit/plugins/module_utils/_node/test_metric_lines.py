@@ -43,7 +43,19 @@ def test_a_step_that_is_no_number_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("1,024.5", 1024.5), ("inf", None), ("", None), (None, None), ("x", None)]
+    ("text", "number"),
+    [
+        ("1,024.5", 1024.5),
+        ("80.7k", 80_700.0),
+        ("1.25M", 1_250_000.0),
+        ("2B", 2e9),
+        ("k", None),
+        ("infk", None),
+        ("inf", None),
+        ("", None),
+        (None, None),
+        ("x", None),
+    ],
 )
 def test_numbers_with_commas(text: str | None, number: float | None) -> None:
     assert metric_lines.parse_number(text) == number
@@ -65,3 +77,20 @@ def test_a_piece_gives_what_its_lines_give(text: str) -> None:
 def test_any_text_is_parsed(text: str) -> None:
     for line in metric_lines.parse_lines(PATTERNS, text, 1.0):
         assert all(math.isfinite(value) for value in line.values())
+
+
+def test_figures_without_a_step_are_of_the_last_one_across_pieces() -> None:
+    patterns = metric_lines.compile_patterns({"step": "step (?P<step>[0-9]+)", "figures": r"loss=(?P<loss>\S+)"})
+    state = metric_lines.LineState()
+    assert metric_lines.parse_lines(patterns, "loss=9\n", 1.0, state) == [], "of no step that is known"
+    metric_lines.parse_lines(patterns, "step 7\n", 1.0, state)
+    assert metric_lines.parse_lines(patterns, "loss=2.5\nloss=none\n", 2.0, state) == [
+        {"at": 2.0, "loss": 2.5, "step": 7, "of_last": True}
+    ]
+
+
+def test_a_step_within_an_epoch_and_a_bar_of_something_else() -> None:
+    patterns = metric_lines.compile_patterns({"step": r"(?:E(?P<epoch>[0-9]+) )?(?P<step>[0-9]+)/(?P<total>[0-9]+)"})
+    text = "E0 9/10\nE1 1/10\nE2 10/10\n"
+    assert [line["step"] for line in metric_lines.parse_lines(patterns, text, 1.0)] == [9, 11, 30]
+    assert [line["step"] for line in metric_lines.parse_lines(patterns, "1/10\n1/4\n4/4\n2/10\n", 1.0)] == [1, 2]

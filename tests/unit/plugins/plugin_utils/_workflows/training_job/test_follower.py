@@ -166,14 +166,14 @@ def test_a_run_that_stands_is_said_once_until_it_moves(tmp_path: pathlib.Path, m
         return [line for line in said if line.startswith("warning")]
 
     for step in range(30):
-        followed._write("a", "metrics", json.dumps({"at": begun + 0.1 * step, "step": step}) + "\n")
+        followed.take_text("a", "metrics", json.dumps({"at": begun + 0.1 * step, "step": step}) + "\n")
     assert wait(0.0) == [] and wait(26.0) == []
     (warning,) = wait(10.0)
     assert warning.startswith(
         "warning: no step for 36 s, a step usually takes 0.1 s. Run diagnose to find out why; nothing"
     )
     assert wait(20.0) == [] and "no step for 56 s" in said[-1]
-    followed._write("a", "metrics", json.dumps({"at": begun + 99.0, "step": 30}) + "\n")
+    followed.take_text("a", "metrics", json.dumps({"at": begun + 99.0, "step": 30}) + "\n")
     assert wait(0.0) == [] and followed.state()["stalled_s"] is None
     assert [line["kind"] for line in followed.kept_events() if line["kind"] == "stalled"] == ["stalled"]
 
@@ -185,9 +185,29 @@ def test_what_is_silent_is_not_said_to_stand(tmp_path: pathlib.Path, monkeypatch
     start_attempt(followed, 1)
     for step in range(30):
         at = followed.story.attempts[-1].started_at + 0.1 * step
-        followed._write("a", "metrics", json.dumps({"at": at, "step": step}) + "\n")
+        followed.take_text("a", "metrics", json.dumps({"at": at, "step": step}) + "\n")
     for _turn in range(3):
         clock[0] += 100.0
         followed._rule_outcome()
         followed._report()
     assert followed.state()["stalled_s"] is None
+
+
+def test_figures_of_a_step_that_was_printed_count_once(tmp_path: pathlib.Path) -> None:
+    """transformers' Trainer on two nodes: rank 0 prints the bar and the loss, the other node its bar."""
+    followed = follower(tmp_path)
+    start_attempt(followed, 1)
+    at = followed.story.attempts[-1].started_at + 1
+    for node, line in (
+        ("a", {"step": 10}),
+        ("b", {"step": 10}),
+        ("a", {"step": 10, "loss": 3.0, "of_last": True}),
+        ("b", {"step": 10, "loss": 8.0, "of_last": True}),
+        ("a", {"step": 11}),
+    ):
+        followed.take_text(
+            node, "metrics", json.dumps({"at": at, **line, "printed": True}, separators=(",", ":")) + "\n"
+        )
+    kept = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["step"], line.get("loss")) for line in kept] == [(10, None), (10, 3.0), (11, None)]
+    assert (followed.state()["step"], followed.state()["loss"]) == (11, 3.0), "the loss that was printed last"
