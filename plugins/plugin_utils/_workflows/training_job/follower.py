@@ -98,7 +98,7 @@ class Follower:
         self._lines: dict[str, metric_lines.LineState] = {}
         # The first notice of preemption that has come while this follower was there.
         self.noticed: Notice | None = None
-        self._events_read = _size_of(folder / "events.jsonl")
+        self._events_read = size_of(folder / "events.jsonl")
         for name, feed in (("events", self.story.event), ("metrics", self.story.metric)):
             kept = files.read_text(folder / f"{name}.jsonl")
             self._kept[name] = frozenset(kept.split("\n")[-_RECENT_LINES:])
@@ -134,7 +134,7 @@ class Follower:
     def _take_notices(self) -> None:
         """Take in and say what heal has written into the run's events meanwhile: that a machine will be taken away."""
         place = self.folder / "events.jsonl"
-        if _size_of(place) <= self._events_read:
+        if size_of(place) <= self._events_read:
             return
         with open(place, "rb") as events:
             events.seek(self._events_read)
@@ -355,7 +355,7 @@ class Follower:
             self.save(self)
 
 
-def _size_of(place: pathlib.Path) -> int:
+def size_of(place: pathlib.Path) -> int:
     try:
         return place.stat().st_size
     except OSError:

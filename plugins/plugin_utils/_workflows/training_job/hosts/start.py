@@ -313,6 +313,8 @@ def _describe_memory_limit(managers: t.Mapping[str, str | None]) -> list[str]:
 
 def _announce(progress: Progress, plan: HostsPlan, running: bool) -> None:
     parts = [f"run {plan.run_id}: {plan.job.nodes} nodes × {plan.job.nproc} = world size {plan.derived['world_size']}"]
+    if plan.job.nodes > 1 and plan.derived.get("lane") == "loopback":
+        parts.append(f"{plan.job.nodes} nodes on 1 machine")
     parts += [plan.derived["checkpoints"]] if plan.derived.get("checkpoints") else []
     if plan.job.resources.memory is not None:
         parts += _describe_memory_limit({host.name: plan.reports[host.name].manager for host in plan.hosts})

@@ -153,7 +153,9 @@ def test_a_run_succeeds_when_every_node_has_ended_well(world: World) -> None:
     assert (outcome.outcome, outcome.exit_code, outcome.cause) == ("succeeded", 0, "succeeded")
     assert [values["ranks"] for values in world.shown] == [1, 2, 2, 2] and world.saved >= 1
     assert [line["kind"] for line in read_lines(world.folder / "events.jsonl")] == ["worker_started"] * 2
-    assert json.loads((world.folder / "offsets.json").read_text()) == {"a": {"events": 1}, "b": {"events": 1}}
+    kept = {"events": (world.folder / "events.jsonl").stat().st_size, "metrics": 0}
+    offsets = {"a": {"events": 1}, "b": {"events": 1}, "": kept}
+    assert json.loads((world.folder / "offsets.json").read_text()) == offsets
 
 
 def test_mpi_has_ended_with_its_first_node(world: World) -> None:
@@ -320,6 +322,22 @@ def test_a_run_is_followed_on_from_its_folder(world: World) -> None:
     assert (
         follower.offsets == {"a": {"events": 77}} and follower.state()["step"] == 8 and follower.state()["ranks"] == 1
     )
+
+
+@pytest.mark.parametrize("left", [0, 1, 40, -1, None])
+def test_events_that_are_cut_are_read_again(world: World, left: int | None) -> None:
+    """The disk lost the end of a file that had been read: the offsets do not hold for it."""
+    lines = "".join(json.dumps(started(node, rank)) + "\n" for rank, node in enumerate("ab"))
+    (world.folder / "events.jsonl").write_text(lines[:left])
+    kept = {"": {"events": len(lines), "metrics": 0}}
+    (world.folder / "offsets.json").write_text(json.dumps({"a": {"events": 77, "log": 5}, **kept}))
+    follower = world.follower()
+    assert follower.offsets == {"a": {"events": 77 if left is None else 0, "log": 5}}
+    assert ("was cut: reading it again" in " ".join(world.said)) is (left is not None)
+    follower.take_text("a", "events", lines)
+    assert follower.state()["ranks"] == 2
+    text = (world.folder / "events.jsonl").read_text()
+    assert [line["rank"] for line in files.parse_json_lines(text)] == [0, 1]
 
 
 def test_a_drill_kills_when_its_step_is_seen_and_only_once(world: World) -> None:
