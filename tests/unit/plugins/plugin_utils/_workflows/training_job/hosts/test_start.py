@@ -230,7 +230,10 @@ def test_the_first_line_has_what_is_known_of_the_run() -> None:
     start._announce(said, plan, False)
     first = "run r-1: 2 nodes × 1 = world size 2"
     rest = "effective batch 64 · linear scaling suggests learning rate 0.002 · $4.00 an hour"
-    assert said.lines == [first, f"{first} · {rest} · 0.5 s per all-reduce of all gradients · 2 nodes on 1 machine · checkpoints per node"]
+    assert said.lines == [
+        first,
+        f"{first} · {rest} · 0.5 s per all-reduce of all gradients · 2 nodes on 1 machine · checkpoints per node",
+    ]
 
 
 def test_a_node_that_cannot_start_leaves_nothing_anywhere(world: RunWorld) -> None:
