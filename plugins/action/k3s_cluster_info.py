@@ -8,11 +8,13 @@ from __future__ import annotations
 import typing as t
 
 from ..module_utils._model.node_facts import find_mesh_peers
-from ..plugin_utils._ansible.base import WorkflowAction
+from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
 from ..plugin_utils._workflows import k3s_cluster_info
+from ..plugin_utils._workflows.shared.state_dir import StateHome
 
 # What of a host is looked at: each is a template until it is asked for.
 _VARIABLES = (
+    "muster_cluster",
     "muster_k3s_role",
     "muster_node",
     "k3s_labels",
@@ -37,6 +39,9 @@ class ActionModule(WorkflowAction):
         "joining": {"type": "list", "elements": "str", "default": []},
         "cluster_cidr": {"type": "str", "default": "10.42.0.0/16"},
         "service_cidr": {"type": "str", "default": "10.43.0.0/16"},
+        "adopt": {"type": "bool", "default": False},
+        "downgrade": {"type": "bool", "default": False},
+        **STATE_HOME,
     }
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -54,4 +59,7 @@ class ActionModule(WorkflowAction):
             options["cluster_cidr"],
             options["service_cidr"],
             options["joining"],
+            k3s_cluster_info.ClusterGuard(
+                StateHome(options["state_home"], options["cluster"]), options["adopt"], options["downgrade"]
+            ),
         )

@@ -44,6 +44,7 @@ class ActionModule(WorkflowAction):
         "token": {"type": "str", "no_log": True},
         "token_ttl_s": {"type": "int", "default": 600, "no_log": False},
         "wait_s": {"type": "int", "default": 300},
+        "adopt": {"type": "bool", "default": False},
         **STATE_HOME,
     }
 

@@ -18,6 +18,9 @@ description:
     disk and free ports, a clock that is right, folders that can be written, the interface and address that are asked
     for, and no driver or container packages that are half-installed. Where its network between pods goes over a mesh,
     K3s must be new enough for it.
+  - A server of another cluster than the one whose kubeconfig is in the state home is refused, and so is a server
+    without one: a second cluster does not take the name of the first. Hosts of several C(muster_cluster) are refused.
+  - K3s is not set back, upgraded past a minor version, or made newer on agents than on the servers.
   - Changes nothing. A machine outside C(--limit) that does not answer is left out, with a line in RV(notes). A limit
     without any server is refused.
 options:
@@ -41,7 +44,16 @@ options:
     description: The range of Services.
     type: str
     default: 10.43.0.0/16
+  adopt:
+    description: Let another cluster take over O(cluster), whose own one no longer exists.
+    type: bool
+    default: false
+  downgrade:
+    description: Let K3s be set back to an older version.
+    type: bool
+    default: false
 extends_documentation_fragment:
+  - muster.training._state_home
   - muster.training._attributes
   - muster.training._attributes.full
 author:

@@ -19,8 +19,10 @@ description:
   - The administrator's kubeconfig is written to C(kubeconfig) in the folder of the cluster in the state home,
     with mode 0600.
   - With O(state=absent) everything is removed that was installed, and what K3s has made, including pods, mounts, links
-    and firewall rules. Files that were there before stay. The Node is deleted with M(muster.training.kube_node).
-  - A machine with a Kubernetes that another tool installed is refused.
+    and firewall rules. Files that were there before stay. The Node is deleted with M(muster.training.kube_node). Of a
+    machine that does not answer and leaves a cluster that stays, RV(problem) says what remains on it.
+  - A machine with a Kubernetes that another tool installed is refused, and so is a server that would take the name of
+    another cluster whose kubeconfig is in the state home. The binary must be of the version that was asked for.
 options:
   state:
     description:
@@ -161,6 +163,12 @@ options:
     description: How many seconds the unit may take until it is ready.
     type: int
     default: 300
+  adopt:
+    description:
+      - Let a server take the name O(cluster) over from another cluster that no longer exists. The former kubeconfig is
+        kept beside the new one.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - muster.training._attributes
   - muster.training._attributes.full
@@ -188,6 +196,6 @@ joins:
   type: bool
 problem:
   description: What was not done, null when all of it was.
-  returned: O(state=leaving)
+  returned: O(state=leaving), and O(state=absent) for a machine that does not answer
   type: str
 """

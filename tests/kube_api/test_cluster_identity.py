@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+import shutil
 import threading
 import time
 import typing as t
@@ -127,6 +128,38 @@ def test_a_run_that_lives_elsewhere_is_left_alone(
         cancel.cancel(request(api, tmp_path), home, RunRecord.from_dict(before))
     assert client.list("batch/v1/Job", namespace).items == []
     assert json.loads((home.run_folder(RUN) / "run.json").read_text()) == before
+
+
+@pytest.mark.usefixtures("unproven")
+def test_a_run_that_succeeded_elsewhere_starts_anew_and_its_record_stays(
+    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path
+) -> None:
+    """A cluster of this name was removed and made again: what trained there is not here."""
+    former = {**written(home, namespace, ELSEWHERE, "ended"), "outcome": "succeeded"}
+    place = home.run_folder(RUN)
+    (place / "run.json").write_text(json.dumps(former))
+    checked = dataclasses.replace(request(api, tmp_path), check=True)
+    assert kubernetes_run.run(checked, home, job(namespace))["changed"] and place.is_dir()
+    asked = request(api, tmp_path)
+    assert kubernetes_run.run(asked, home, job(namespace))["changed"]
+    assert len(client.list("batch/v1/Job", namespace).items) == 1
+    assert json.loads((place / "run.json").read_text())["backend_ref"]["cluster_id"] == client.cluster_id()
+    kept = home.run_folder(f"{RUN}-{ELSEWHERE[:8]}")
+    assert json.loads((kept / "run.json").read_text()) == former
+    said: t.Any = asked.progress
+    assert f"run {RUN} succeeded on another cluster ({ELSEWHERE})" in "".join(said.lines)
+
+
+@pytest.mark.usefixtures("unproven")
+def test_a_run_that_succeeded_here_is_not_run_again(
+    api: ApiServer, client: Client, home: StateHome, namespace: str, tmp_path: pathlib.Path
+) -> None:
+    for known in (client.cluster_id(), None):
+        value = {**written(home, namespace, known, "ended"), "outcome": "succeeded"}
+        (home.run_folder(RUN) / "run.json").write_text(json.dumps(value))
+        assert not kubernetes_run.run(request(api, tmp_path), home, job(namespace))["changed"]
+        shutil.rmtree(home.run_folder(RUN))
+    assert client.list("batch/v1/Job", namespace).items == []
 
 
 def started(api: ApiServer, client: Client, home: StateHome, namespace: str, base: pathlib.Path) -> Dict:

@@ -161,7 +161,7 @@ class Member:
         about: Dict = {"name": "j", "nodes": 2, "launcher": "command", "command": ["true"], "image": "train:1"}
         about |= {"placement": {"backend": "kubernetes"}, "python": sys.executable, "datasets": datasets}
         job = parse_job({**about, "checkpoints": {"binding": "store"}})
-        found = pod_store.open_store(self.home, job, None, "r", lambda: self.client)
+        found = pod_store.open_store(self.home, job, None, "r", self.client)
         assert found is not None
         self.visits = pod_store.visits_for(self.client, job, self.team, ())
         return found

@@ -232,6 +232,29 @@ def test_rented_nodes_leave_the_cluster_and_owned_ones_stay(
     assert client.delete("v1/Node", owned)
 
 
+def test_a_machine_that_is_gone_leaves_and_what_remains_on_it_is_said(
+    api: ApiServer, client: Client, world: tuple[str, str], tmp_path: pathlib.Path
+) -> None:
+    """No way to it exists: its Node goes, the steps after that are done, and the command has succeeded."""
+    name, home = world[1], tmp_path / "state" / "default"
+    home.mkdir(parents=True)
+    (home / "kubeconfig").write_text(api.kubeconfig.read_text())
+    away = {"ansible_host": "127.0.0.1", "ansible_port": 9, "ansible_become": True}
+    roles = {"head": "server", name: "agent"}
+    hosts = {host: {**away, "muster_k3s_role": role} for host, role in roles.items()}
+    (tmp_path / "hosts.json").write_text(json.dumps({"all": {"children": {"muster_nodes": {"hosts": hosts}}}}))
+    program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
+    extra = {"muster_state": {"path": str(tmp_path / "state")}, "muster_remove_nodes": name}
+    argv = [program, "-i", str(tmp_path / "hosts.json"), "muster.training.remove_nodes", "-e", json.dumps(extra)]
+    env = {**os.environ, "KUBECONFIG": "", "ANSIBLE_NOCOLOR": "1"}
+    with Kubelet(api, [name]):
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=150, cwd=tmp_path, env=env)
+    assert done.returncode == 0 and client.get("v1/Node", name) is None, done.stdout
+    said = f"{name} has left: its Node is deleted, and the cluster continues without it."
+    assert said in done.stdout and "joins again by itself. Run this command again then" in done.stdout, done.stdout
+    assert "TASK [Look whether the quota of the team's queue is what the nodes have]" in done.stdout, done.stdout
+
+
 def test_the_cluster_of_somebodys_environment_is_not_touched(
     api: ApiServer, client: Client, world: tuple[str, str], tmp_path: pathlib.Path
 ) -> None:

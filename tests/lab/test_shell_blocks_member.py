@@ -103,7 +103,7 @@ class Walk:
         for name, data in (("store-keys", own), ("hub", {"token": TOKEN})):
             meta = {"name": name, "namespace": self.team}
             self.lab.cluster.apply([{"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": data}])
-        values = read_example("guide_team", 1)
+        values = read_example("guide_team", 2)
         values["muster_services_pods"] = {"namespace": self.team, "image": self.lab.image}
         (entry,) = values["muster_services"]
         bound = json.loads((self.state / "bindings" / "store.json").read_text())
@@ -199,7 +199,7 @@ def test_a_member_binds_trains_resumes_and_fetches(walk: Walk) -> None:
     words = "muster.training.fetch -e muster_train_hosts=localhost -e muster_kubeconfig=vision.kubeconfig"
     fetched = walk.reader.type(f"ansible-playbook -i localhost, -c local {words} -e muster_fetch_dest=./model")
     assert "fetched" in fetched, fetched
-    assert [found.read_text() for found in (walk.reader.folder / "model").rglob("step-5.pt")] == ["five", "five"]
+    assert [found.read_text() for found in (walk.reader.folder / "model").rglob("step-5.pt")] == ["five"]
     left = walk.lab.kubectl("get", "job,jobset,configmap", "-n", walk.team, "-o", "name").split()
     assert [name for name in left if "visit" in name or "walk" in name and "job" in name.partition("/")[0]] == [], left
     shutil.rmtree(walk.reader.folder / "model")

@@ -12,6 +12,7 @@ import dataclasses
 import typing as t
 
 from . import validators as f
+from .cluster_id import is_other_cluster
 from .errors import InputError, RefusedError
 
 COMPONENTS: t.Final = ("object_store", "shared_filesystem", "secrets", "tracking", "registry", "monitoring")
@@ -48,7 +49,10 @@ class BindingResource:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reachability:
-    """What one node saw of the service from one vantage point; unknown is null."""
+    """What one node saw of the service from one vantage point; unknown is null.
+
+    ``cluster_id``: of the cluster whose pod it was. A node of this name in another cluster saw nothing.
+    """
 
     node: str = f.field(f.text)
     vantage: str = f.field(f.choice("host", "pod"))
@@ -57,6 +61,7 @@ class Reachability:
     mb_per_s: float | None = f.field(f.decimal(0), None)
     problem: str | None = f.field(f.text, None)
     fix: str | None = f.field(f.text, None)
+    cluster_id: str | None = f.field(f.text, None)
 
     def describe(self) -> str:
         """Return this row of the matrix for people."""
@@ -116,13 +121,20 @@ def describe_matrix(rows: t.Sequence[Reachability], limit: int = 12) -> str:
     return "; ".join(row.describe() for row in ordered[:limit]) + rest
 
 
-def require_reachable(binding: Binding, nodes: t.Sequence[str] | None, vantage: Vantage, option: str) -> None:
+def require_reachable(
+    binding: Binding, nodes: t.Sequence[str] | None, vantage: Vantage, option: str, cluster_id: str = ""
+) -> None:
     """Refuse a binding that one of ``nodes`` cannot use, with the matrix of these nodes.
 
     :param nodes: None where it is not known which they will be: then one that can use it is enough.
+    :param cluster_id: of the cluster of these nodes, where they have pods.
     :raises RefusedError: also for a node that it was never checked from.
     """
-    rows = {row.node: row for row in binding.reachable_from if row.vantage == vantage}
+    rows = {
+        row.node: row
+        for row in binding.reachable_from
+        if row.vantage == vantage and not is_other_cluster(row.cluster_id, cluster_id)
+    }
     if nodes is None:
         nodes = [] if any(row.ok for row in rows.values()) else list(rows) or [f"any {vantage}"]
     unknown = Reachability("", vantage, False, problem="not checked")

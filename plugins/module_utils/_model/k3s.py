@@ -11,15 +11,21 @@ from __future__ import annotations
 import collections
 import dataclasses
 import ipaddress
+import re
 import typing as t
 
 from . import cluster_checks, k3s_servers
 from .checks import raise_first_failure
-from .errors import InputError
+from .errors import InputError, RefusedError
 from .node_facts import find_mesh_range
 
 Role = t.Literal["server", "agent"]
 ROLES: tuple[str, ...] = t.get_args(Role)
+# A name that Kubernetes takes for a Node, and that K3s takes for its certificate.
+NODE_NAME: t.Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?\Z")
+_VERSION: t.Final = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(?:-rc(\d+))?(?:\+k3s(\d+))?")
+# Kubernetes' version skew policy: a kubelet may be three minor versions older than the API server.
+_OLDEST_AGENT: t.Final = 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,7 +34,8 @@ class K3sMember:
 
     ``authority`` is the digest of a server's own CA, or of the one that an agent has joined. ``machine`` is empty where
     only an installation is decided. ``datastore``: what a server has, ``etcd`` or ``sqlite``, else empty; ``active``:
-    whether K3s runs; ``settings``: options of K3s that all servers must have alike; ``was``: the part that it has now.
+    whether K3s runs; ``settings``: options of K3s that all servers must have alike; ``was``: the part that it has now;
+    ``version`` is what it shall have and ``current`` what it has, empty where that is not known.
     """
 
     host: str
@@ -51,6 +58,7 @@ class K3sMember:
     active: bool = False
     was: str = ""
     site: str = ""
+    current: str = ""
     settings: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -72,6 +80,7 @@ class K3sMember:
             datastore=answer.get("datastore") or "",
             active=(answer.get("unit") or {}).get("active") == "active",
             was=(answer["record"] or {}).get("role", ""),
+            current=answer.get("version") or "",
             **asked,
         )
 
@@ -119,11 +128,76 @@ def check_members(members: t.Sequence[K3sMember], pods: str, services: str) -> N
                 else "Remove /etc/machine-id on the copies and run systemd-machine-id-setup"
             )
             raise InputError("muster_nodes", f"{', '.join(hosts)} {what} {value}", fix)
+    for item in members:
+        if not NODE_NAME.match(item.node):
+            fix = f"Set muster_node.name, such as {{name: {item.node.lower().replace('_', '-')}}}, or rename the host"
+            what = (
+                f"{item.host}: '{item.node}' is not a name that Kubernetes takes for a Node (small letters, digits, -)"
+            )
+            raise InputError("muster_nodes", what, fix)
     _check_parts(members)
     raise_first_failure([check for item in members for check in cluster_checks.check_machine(item)])
     check_ranges(members, pods, services)
     k3s_servers.check_servers([item for item in members if item.role == "server"])
     _check_authority(members)
+
+
+def check_clusters(clusters: t.Mapping[str, str]) -> None:
+    """Refuse hosts of several clusters; ``clusters``: ``muster_cluster`` by host, empty where it is not set.
+
+    :raises InputError: naming the hosts of each.
+    """
+    hosts: dict[str, list[str]] = collections.defaultdict(list)
+    for host, cluster in clusters.items():
+        if cluster:
+            hosts[cluster].append(host)
+    if len(hosts) > 1:
+        named = "; ".join(f"{', '.join(sorted(names))} of {cluster}" for cluster, names in sorted(hosts.items()))
+        fix = "Name the hosts of one of them: -e muster_node_hosts=GROUP"
+        raise InputError("muster_cluster", f"the hosts are of several clusters ({named})", fix)
+
+
+def check_versions(members: t.Sequence[K3sMember], chosen: t.Collection[str], *, may_go_back: bool) -> None:
+    """Refuse versions that Kubernetes does not take: set back, a minor version left out, or too far from each other.
+
+    :param chosen: the hosts that get the version that was asked for; others keep what they have.
+    :raises RefusedError: naming the machine and both versions.
+    """
+    for item in members:
+        if item.current and item.host in chosen:
+            _check_change(item, may_go_back)
+    after = {item.host: item.version if item.host in chosen or not item.current else item.current for item in members}
+    servers = sorted((item.host for item in members if item.role == "server"), key=lambda host: _version(after[host]))
+    for item in members if servers else ():
+        oldest, newest = servers[0], servers[-1]
+        minor = _version(after[item.host])[1]
+        what = f"{item.host} would have K3s {after[item.host]}"
+        if minor > _version(after[oldest])[1] + (item.role == "server"):
+            fix = f"Upgrade {oldest} first, and then the others"
+            raise RefusedError(f"{what}, which is newer than its server {oldest} may serve ({after[oldest]})", fix)
+        if minor < _version(after[newest])[1] - _OLDEST_AGENT:
+            fix = f"Upgrade {item.host} first, or keep {newest} at an older version (k3s_version)"
+            raise RefusedError(f"{what}, which is too old for its server {newest} ({after[newest]})", fix)
+
+
+def _check_change(member: K3sMember, may_go_back: bool) -> None:
+    was, asked = _version(member.current), _version(member.version)
+    what = f"{member.host} has K3s {member.current}, and k3s_version is {member.version}"
+    if asked < was and not may_go_back:
+        fix = f"Set k3s_version: {member.current} in the inventory; k3s_allow_downgrade: true goes back all the same"
+        raise RefusedError(f"{what}: K3s is not set back without a word, its data may be too new for it", fix)
+    if asked[:1] == was[:1] and asked[1] > was[1] + 1 and member.role == "server":
+        fix = f"Upgrade to a version of v{was[0]}.{was[1] + 1} first"
+        raise RefusedError(f"{what}: a server is upgraded by one minor version at a time", fix)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """Return what orders versions of K3s, such as ``v1.36.4-rc1+k3s1``; a release comes after its candidates."""
+    found = _VERSION.match(text)
+    if found is None:
+        return (0, 0, 0, 0, 0)
+    major, minor, patch, candidate, revision = found.groups()
+    return (int(major), int(minor), int(patch), int(candidate) if candidate else 1 << 16, int(revision or 0))
 
 
 def check_ranges(members: t.Sequence[K3sMember], pods: str, services: str) -> None:

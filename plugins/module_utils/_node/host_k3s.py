@@ -99,6 +99,7 @@ def _read_state(request: NodeRequest) -> dict[str, t.Any]:
 
         found["machine"] = facts_cluster.read_machine(FactsSource({"root": root}), request["machine"])
         found["machine"]["firewall"] = host_firewall.read_state() if root == "/" else None
+        found["version"] = _read_version(place_of(PROGRAM, root)) if record else ""
     if request.get("facts"):
         from . import facts
 
@@ -130,6 +131,17 @@ def _find_server(root: str) -> str:
     return next((line.partition(": ")[2].strip() for line in text.splitlines() if line.startswith("server: ")), "")
 
 
+def _read_version(program: pathlib.Path) -> str:
+    """Return the version that a binary says it is of, empty where it does not run here."""
+    try:
+        said = run(str(program), "--version", check=False)
+    except OSError:
+        # Of another architecture.
+        return ""
+    found = re.match(r"k3s version (v\S+)", said)
+    return found[1] if found else ""
+
+
 def _read_kubeconfig(root: str) -> str | None:
     return _text(place_of("etc/rancher/k3s/k3s.yaml", root)) or None
 
@@ -140,7 +152,17 @@ def _bring(request: NodeRequest) -> dict[str, t.Any]:
 
 
 def _apply(request: NodeRequest) -> dict[str, t.Any]:
-    """Place files, the record first; enable the unit. ``start_with``: the digest of what it is to be started with."""
+    """Place files, the record first; enable the unit. ``start_with``: the digest of what it is to be started with.
+
+    A binary that says that it is of another ``version`` than asked for is not placed.
+    """
+    part = placed_files.part_of(PROGRAM, request.get("root", "/"))
+    if request.get("version") and any(item["path"].lstrip("/") == PROGRAM for item in request["files"]):
+        part.chmod(0o755)
+        said = _read_version(part)
+        if said and said != request["version"]:
+            part.unlink()
+            return {"problem": f"the binary is of K3s {said}, and k3s_version is {request['version']}"}
     about = {name: request[name] for name in ("unit", "role", "cluster", "start_with")}
     result = _recorder(request).apply(request["files"], request.get("obsolete", []), about)
     if request.get("root", "/") == "/" and not result.get("problem"):

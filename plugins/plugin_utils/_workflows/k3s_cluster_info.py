@@ -17,8 +17,10 @@ from ...module_utils._model import cluster_checks, k3s, k3s_servers
 from ...module_utils._model.errors import InputError, MusterError, RefusedError
 from .._hosts import downloads
 from .._hosts.node_client import NodeClient, most_telling_error, on_each_node
+from .k3s_node import access
 from .node_info import build_record
 from .node_table import build_table
+from .shared.state_dir import StateHome
 
 Result = dict[str, t.Any]
 
@@ -29,6 +31,11 @@ class ClusterMachine:
 
     variables: t.Mapping[str, t.Any]
     peers: tuple[str, ...] = ()
+
+    @property
+    def cluster(self) -> str:
+        """The cluster that its inventory names, empty where it names none."""
+        return str(self.variables.get("muster_cluster") or "")
 
     @property
     def role(self) -> str:
@@ -49,6 +56,18 @@ class ClusterMachine:
         return str((self.variables.get("muster_node") or {}).get("name") or host)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClusterGuard:
+    """What keeps clusters apart: the state home that may know another one of the name, and what the user permits.
+
+    ``adopt``: another cluster takes the name over. ``downgrade``: K3s may be set back.
+    """
+
+    home: StateHome | None = None
+    adopt: bool = False
+    downgrade: bool = False
+
+
 def check_cluster(
     connect: t.Callable[[], t.Sequence[NodeClient]],
     machines: t.Mapping[str, ClusterMachine],
@@ -56,6 +75,7 @@ def check_cluster(
     pods: str,
     services: str,
     joining: t.Collection[str] = (),
+    guard: ClusterGuard = ClusterGuard(),
 ) -> Result:
     """Return the module's result: the server, the agents, the Nodes to wait for, and what keeps none of them out.
 
@@ -66,6 +86,7 @@ def check_cluster(
     :param joining: hosts that join a cluster that is up; other agents that do not answer are left out then.
     :raises MusterError: naming what makes no cluster.
     """
+    k3s.check_clusters({host: machine.cluster for host, machine in machines.items()})
     if joining:
         # So do rented machines that have joined before: an inventory of a provider says nothing of roles.
         machines = {
@@ -81,7 +102,10 @@ def check_cluster(
     up = any(item.active for item in running)
     if not running or (joining and not up):
         raise RefusedError(f"{', '.join(servers)}: K3s is not running", "Bring the cluster up first (playbook cluster)")
+    if guard.home is not None:
+        access.require_same_cluster(guard.home, {item.host: item.authority for item in running}, adopt=guard.adopt)
     k3s.check_members(members, pods, services)
+    k3s.check_versions(members, joining or chosen, may_go_back=guard.downgrade)
     meant = {host: machine for host, machine in present.items() if not joining or host in joining}
     lead = k3s_servers.choose_lead(running, chosen)
     return {

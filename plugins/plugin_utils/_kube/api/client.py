@@ -54,10 +54,17 @@ class Client:
     """
 
     def __init__(
-        self, transport: ApiTransport, *, namespace: str = "default", catalog: discovery.Catalog | None = None
+        self,
+        transport: ApiTransport,
+        *,
+        namespace: str = "default",
+        catalog: discovery.Catalog | None = None,
+        authority: str = "",
     ) -> None:
         self.transport = transport
         self.namespace = namespace
+        # SHA-256 of the CA that the kubeconfig has of this cluster, empty for one that has none of its own.
+        self.authority = authority
         self.server = str(transport.server)
         self.catalog = catalog or discovery.Catalog(self.discover)
 

@@ -8,6 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 
@@ -97,7 +98,8 @@ def connect(
     transport = ApiTransport(
         access, credential, wire, patience_s=patience, clock=clock, describe_credential=describe_credential
     )
-    client = Client(transport, namespace=access.namespace)
+    authority = hashlib.sha256(access.ca_pem.encode()).hexdigest() if access.ca_pem else ""
+    client = Client(transport, namespace=access.namespace, authority=authority)
     if exchange is None:
         client.catalog = discovery.shared_catalog(f"{access.server} {access.user.name}", client.discover)
     if options.get("cluster_id"):

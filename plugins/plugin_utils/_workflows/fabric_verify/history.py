@@ -17,6 +17,8 @@ from ....module_utils._model.verdict import Verdict, exit_code, worst_outcome
 from ....module_utils._node import files
 from ..._fabric.verdict import drift
 from ..._fabric.verdict.drift import IslandMeasurement
+from ..training_job import fabric_file
+from ..training_job.fabric_file import FABRIC
 
 _FILE = "fabric_history.jsonl"
 
@@ -29,24 +31,27 @@ class StoredVerdict:
     document: t.Mapping[str, object]
 
 
-def read_verdicts(folder: pathlib.Path) -> list[StoredVerdict]:
-    """Return the entries of fabric.json; empty when the file is absent or damaged."""
-    document = files.read_json(folder / "fabric.json")
-    entries = document.get("islands") if isinstance(document, dict) else None
+def read_verdicts(folder: pathlib.Path, cluster_id: str = "") -> list[StoredVerdict]:
+    """Return the entries of fabric.json; empty when the file is absent or damaged.
+
+    :param cluster_id: those of another cluster of the same name are left out.
+    """
     return [
         StoredVerdict(tuple(str(name) for name in entry["nodes"]), entry)
-        for entry in (entries if isinstance(entries, list) else [])
+        for entry in fabric_file.read_verdicts(folder, cluster_id)
         if isinstance(entry, dict) and isinstance(entry.get("nodes"), list)
     ]
 
 
-def read_recent(folder: pathlib.Path, max_age_s: float, allow_unproven: bool) -> list[StoredVerdict]:
+def read_recent(
+    folder: pathlib.Path, max_age_s: float, allow_unproven: bool, cluster_id: str = ""
+) -> list[StoredVerdict]:
     """Return the entries of fabric.json when it is not older than ``max_age_s`` and all of them let jobs run."""
     standing = ("pass", "warn", "unproven") if allow_unproven else ("pass", "warn")
-    place = folder / "fabric.json"
+    place = folder / FABRIC
     if max_age_s <= 0 or not place.exists() or time.time() - place.stat().st_mtime > max_age_s:
         return []
-    entries = read_verdicts(folder)
+    entries = read_verdicts(folder, cluster_id)
     return entries if all(entry.document.get("outcome") in standing for entry in entries) else []
 
 

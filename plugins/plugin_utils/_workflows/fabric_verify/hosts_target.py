@@ -48,9 +48,13 @@ class PublishResult:
 
 
 class FabricTarget(t.Protocol):
-    """The nodes under test and how processes get there. ``own_network``: processes use the nodes' own interfaces."""
+    """The nodes under test and how processes get there. ``own_network``: processes use the nodes' own interfaces.
+
+    ``cluster_id``: which cluster they are of, empty for plain hosts.
+    """
 
     own_network: bool
+    cluster_id: str
 
     def find_nodes(self) -> TargetNodes:
         """Return the nodes; raise the first node's error when none of them answers."""
@@ -82,6 +86,7 @@ class HostsTarget:
     """The hosts of the play, over Ansible's own connections."""
 
     own_network = True
+    cluster_id = ""
 
     def __init__(self, request: training_job.RunRequest) -> None:
         self._request = request

@@ -37,13 +37,13 @@ from ..._fabric.verdict.verdict import judge_island
 from ..shared import run_record
 from ..shared.state_dir import StateHome
 from ..training_job import run as training_job
+from ..training_job.fabric_file import CLUSTER, FABRIC
 from . import evidence, history, stages
 from .bench_group import Bench
 from .history import StoredVerdict
 from .hosts_target import FabricTarget, HostsTarget, TargetNodes
 
 _SCHEMA = 1
-_FILE = "fabric.json"
 _MAX_NAMES = 8
 # What lets a fabric pass, or a play continue, that has nothing to compare with, such as nodes that share one machine.
 _WAYS_ON = (
@@ -93,14 +93,14 @@ def run(request: training_job.RunRequest) -> dict[str, t.Any]:
     home = StateHome(request.options["state_home"], request.options["cluster"])
     target = _choose_target(request)
     age, unproven = request.options.get("max_age_s") or 0, bool(request.options.get("allow_unproven"))
-    recent = history.read_recent(home.folder, age, unproven)
+    recent = history.read_recent(home.folder, age, unproven, target.cluster_id)
     if recent and {name for entry in recent for name in entry.nodes} == set(target.names()):
         return _recent_result(request, home.folder, recent)
     fleet = target.find_nodes()
     work = Verification(request, target, fleet, _choose_bench(request, fleet.nodes))
     if _is_one_rank(work):
         return _one_rank_result(work)
-    stored = history.read_verdicts(home.folder)
+    stored = history.read_verdicts(home.folder, target.cluster_id)
     islands, absent = _find_islands(work, stored)
     idle, notes = _leave_out_busy(islands, fleet.busy if request.options.get("idle_only") else set())
     if request.check:
@@ -110,7 +110,7 @@ def run(request: training_job.RunRequest) -> dict[str, t.Any]:
     files.private_dir(home.folder)
     results = _verify_islands(work, home.folder, idle, absent)
     document, entries = _build_document(stored, results, work)
-    files.write_json(home.folder / _FILE, document)
+    files.write_json(home.folder / FABRIC, document)
     for note in notes:
         request.progress.say(note)
     result = _build_result(work, results, document, [entry.document for entry in entries])
@@ -120,7 +120,7 @@ def run(request: training_job.RunRequest) -> dict[str, t.Any]:
     patches = node_labels.build_node_patches(verdicts, sorted(former), work.networks)
     published = target.publish(patches, check=False)
     notes += [published.note] if published.note else []
-    result.update(file=str(home.folder / _FILE), node_patches=patches)
+    result.update(file=str(home.folder / FABRIC), node_patches=patches)
     result["table"] = [*_result_lines(work, results), *notes]
     result.update(changed=published.changed, diff=list(published.diff))
     return result
@@ -163,7 +163,7 @@ def _recent_result(
         "exit_code": 0,
         "hosts": {},
         "absent": [],
-        "file": str(folder / _FILE),
+        "file": str(folder / FABRIC),
         "table": [line],
     }
 
@@ -311,8 +311,9 @@ def _build_document(
     # Nodes that no longer exist say nothing of those that do.
     standing = [entry for entry in stored if entry.nodes and all(name in names for name in entry.nodes)]
     wider = {name for entry in standing if not asked >= set(entry.nodes) for name in entry.nodes}
+    of_cluster = {CLUSTER: work.target.cluster_id} if work.target.cluster_id else {}
     entries = [
-        StoredVerdict(item.island.nodes, item.to_dict())
+        StoredVerdict(item.island.nodes, {**item.to_dict(), **of_cluster})
         for item in results
         if len(item.island.nodes) > 1 or item.island.nodes[0] not in wider
     ]

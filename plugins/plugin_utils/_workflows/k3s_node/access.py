@@ -8,6 +8,8 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import socket
 import typing as t
 import urllib.parse
@@ -18,8 +20,10 @@ from ....module_utils._model.errors import RefusedError
 from ....module_utils._node import files
 from ..._hosts.k3s_files import API_PORT
 from ..shared.state_dir import StateHome, cluster_kubeconfig
+from .cluster_state import forget_cluster
 
 _ANSWERS_S = 3.0
+_SHOWN = 12
 
 
 def write_kubeconfig(
@@ -34,6 +38,9 @@ def write_kubeconfig(
         raise RefusedError("the server has no /etc/rancher/k3s/k3s.yaml", "Look at journalctl -u k3s on it")
     place = cluster_kubeconfig(home)
     named = find_named(home)
+    if place.exists() and not check and _authority(place.read_text()) != _authority(text):
+        keep_former(home)
+        named = None
     if named in addresses and named != address and _authority(place.read_text()) == _authority(text):
         return False
     return _write(home, text, address, check)
@@ -51,6 +58,39 @@ def leave_server(home: StateHome, own: str, others: t.Sequence[str]) -> bool:
         named = ", ".join(others)
         raise RefusedError(f"no other server answers on port {API_PORT} ({named})", "Bring one back first")
     return _write(home, cluster_kubeconfig(home).read_text(), address, check=False)
+
+
+def require_same_cluster(home: StateHome, servers: t.Mapping[str, str | None], *, adopt: bool) -> None:
+    """Refuse servers of another cluster than the one that has this name here, and servers that would begin another.
+
+    :param servers: the digest of each server's own CA, None for one that has none yet.
+    :raises RefusedError: naming both, with the ways on.
+    """
+    place = cluster_kubeconfig(home)
+    known = _digest(_authority(place.read_text())) if place.exists() else ""
+    seen = {digest for digest in servers.values() if digest}
+    if not known or adopt or known in seen:
+        return
+    hosts = ", ".join(servers)
+    what = f"begin another one on {hosts}, where none is"
+    if seen:
+        shown = ", ".join(sorted(item[:_SHOWN] for item in seen))
+        what = f"take over that of {hosts}, which is another one (CA {shown}, not {known[:_SHOWN]})"
+    raise RefusedError(
+        f"muster_cluster: {home.folder.name} is the cluster of {find_named(home)} here, and this would {what}",
+        "Name this one otherwise (muster_cluster), or remove the former one first (cluster_absent with its inventory); "
+        "if its machines no longer have it, muster_cluster_adopt: true gives its name away",
+    )
+
+
+def keep_former(home: StateHome) -> None:
+    """Put the kubeconfig of a cluster whose name another one takes aside: it may be the only one.
+
+    What was proven on that cluster goes, too.
+    """
+    place = cluster_kubeconfig(home)
+    place.replace(place.with_name(f"kubeconfig-{_digest(_authority(place.read_text()))[:_SHOWN]}"))
+    forget_cluster(home)
 
 
 def find_named(home: StateHome) -> str | None:
@@ -80,6 +120,11 @@ def _authority(text: str) -> t.Any:
     return yaml.safe_load(text)["clusters"][0]["cluster"].get("certificate-authority-data")
 
 
+def _digest(authority: t.Any) -> str:
+    """Return the SHA-256 of a CA as a kubeconfig has it, as a server says that of its own."""
+    return hashlib.sha256(base64.b64decode(str(authority or ""))).hexdigest() if authority else ""
+
+
 def _answers(address: str) -> bool:
     try:
         socket.create_connection((address, API_PORT), timeout=_ANSWERS_S).close()
@@ -89,8 +134,8 @@ def _answers(address: str) -> bool:
 
 
 def remove_kubeconfig(home: StateHome) -> bool:
-    """Remove it; return whether it was there."""
+    """Remove it with all that is of its cluster alone; return whether it was there."""
     place = cluster_kubeconfig(home)
     there = place.exists()
     place.unlink(missing_ok=True)
-    return there
+    return forget_cluster(home) or there

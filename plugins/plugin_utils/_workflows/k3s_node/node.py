@@ -15,7 +15,7 @@ import typing as t
 import urllib.parse
 
 from ....module_utils._model import checks, cluster_checks
-from ....module_utils._model.errors import InputError, NodeError
+from ....module_utils._model.errors import InputError, NodeError, UnreachableError
 from ....module_utils._model.k3s import K3sMember
 from ....module_utils._secrets.secret import Secret
 from ..._hosts import bundle, downloads, k3s_files
@@ -26,6 +26,10 @@ from ..shared.state_dir import StateHome
 from . import access, tokens
 
 Result = dict[str, t.Any]
+_REMAINS: t.Final = (
+    "K3s and all that it made stay on the machine: when it is started again, it joins again by itself. Run this "
+    "command again then, or wipe the machine"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,7 +39,8 @@ class NodeOrder:
     ``images``: archives of images by their file names in the release. ``token``: one that the user gave. ``runtime``:
     the default one of containers; ``auto`` is NVIDIA's where a GPU and that runtime are. ``addresses``: of all servers,
     by which machines of the cluster reach them, empty where not all are known; ``api_addresses``: by which the
-    controller does. ``stays``: whether the cluster stays when this machine leaves.
+    controller does. ``stays``: whether the cluster stays when this machine leaves. ``adopt``: whether it may take its
+    name from another one.
     """
 
     settings: k3s_files.K3sSettings
@@ -53,6 +58,7 @@ class NodeOrder:
     addresses: tuple[str, ...] = ()
     api_addresses: tuple[str, ...] = ()
     stays: bool = False
+    adopt: bool = False
 
     def list_archives(self, architecture: str = "") -> list[str]:
         """Return the file names of the archives of images: those that were named, else those of a bundle."""
@@ -94,6 +100,8 @@ def ensure_present(remote: NodeClient, order: NodeOrder, server: NodeClient | No
     facts, order, wanted = read_machine(remote, order)
     refuse_machine(remote.name, facts, order)
     is_agent = order.settings.role == "agent"
+    if not is_agent and not order.settings.server:
+        access.require_same_cluster(order.home, {remote.name: facts["authority"]}, adopt=order.adopt)
     plan = make_plan(facts, order, wanted, check)
     if is_agent and plan.joins and server is None:
         raise InputError("server", f"{remote.name} is an agent", "Name the host that is the server")
@@ -115,6 +123,7 @@ def ensure_present(remote: NodeClient, order: NodeOrder, server: NodeClient | No
         token = _find_token(order, server)
         texts.append({"path": k3s_files.TOKEN, "mode": 0o600, "text": token.reveal() + "\n"})
     changes = {"files": [*placed, *texts], "obsolete": list(plan.obsolete), "start_with": plan.started_with}
+    changes["version"] = order.version
     remote.call("k3s", step="apply", **changes, **unit)
     return result
 
@@ -142,10 +151,20 @@ def ensure_running(remote: NodeClient, order: NodeOrder, server: NodeClient | No
 
 
 def ensure_absent(remote: NodeClient, order: NodeOrder, check: bool) -> Result:
-    """Take K3s away from a machine; with the last server the kubeconfig and all tokens are over."""
-    if check:
-        return {"changed": read_facts(remote, order, ())["record"] is not None}
-    removed = remote.call("k3s", step="remove")["removed"]
+    """Take K3s away from a machine; with the last server the kubeconfig and all tokens are over.
+
+    A machine that is gone may leave a cluster that stays: ``problem`` says what remains on it.
+    """
+    try:
+        if check:
+            return {"changed": read_facts(remote, order, ())["record"] is not None}
+        removed = remote.call("k3s", step="remove")["removed"]
+    except UnreachableError as error:
+        if not order.stays:
+            raise
+        if order.settings.role == "server" and not check:
+            tokens.end_server_token(order.home, order.settings.node)
+        return {"changed": False, "problem": f"{error.message}. {_REMAINS}"}
     if order.settings.role == "server" and order.stays:
         tokens.end_server_token(order.home, order.settings.node)
     elif order.settings.role == "server":

@@ -15,6 +15,7 @@ import typing as t
 
 from ....module_utils._model import validators
 from ....module_utils._model.errors import InputError
+from ....module_utils._model.k3s import NODE_NAME
 from ....module_utils._secrets.secret import Secret
 from ..._hosts import downloads, k3s_files
 from ..._hosts.node_client import NodeClient
@@ -23,7 +24,6 @@ from ..shared.state_dir import StateHome
 from . import leaving, node
 
 _VERSION = re.compile(r"v[0-9]+\.[0-9]+\.[0-9]+(-rc[0-9]+)?\+k3s[0-9]+\Z")
-_NODE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?\Z")
 _TTL_MIN, _TTL_MAX = 60, 86400
 
 
@@ -76,6 +76,7 @@ def read_order(
         addresses=tuple(options.get("server_addresses") or ()),
         stays=bool(set(options.get("servers") or ()) - {host, *(options.get("leaving") or ())}),
         wait_s=validators.integer(1)(options["wait_s"], "wait_s"),
+        adopt=options.get("adopt") is True,
     )
 
 
@@ -85,7 +86,7 @@ def _find_address(host: str, variables: t.Mapping[str, t.Any]) -> str:
 
 def _settings(options: t.Mapping[str, t.Any], host: str) -> k3s_files.K3sSettings:
     name = str(options.get("node_name") or host).lower()
-    if not _NODE.match(name):
+    if not NODE_NAME.match(name):
         raise InputError("node_name", f"'{name}' is not a name for a Node", "Use letters, digits, '-' and '.'")
     address = str(options.get("server_address") or options.get("server") or "")
     shown = f"[{address}]" if ":" in address else address

@@ -18,6 +18,7 @@ import typing as t
 
 from ....module_utils._model import timestamps, validators
 from ....module_utils._model.binding import Binding, Reachability, describe_matrix
+from ....module_utils._model.cluster_id import is_other_cluster
 from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.service import Service, parse_services, refuse_rented
 from ....module_utils._model.service_deploy import PodsSetting
@@ -231,7 +232,12 @@ def _other_rows(before: Binding | None, binding: Binding, rows: t.Sequence[Reach
     if before is None or not before.is_same_service(binding):
         return []
     seen = {(row.node, row.vantage) for row in rows}
-    return [row for row in before.reachable_from if (row.node, row.vantage) not in seen]
+    here = next((row.cluster_id for row in rows if row.cluster_id), None)
+    return [
+        row
+        for row in before.reachable_from
+        if (row.node, row.vantage) not in seen and not is_other_cluster(row.cluster_id, here)
+    ]
 
 
 def _remove(order: BindOrder, service: Service) -> bool:

@@ -159,7 +159,10 @@ def check_from_pods(orders: t.Sequence[StoreOrder], visits: PodVisits) -> list[S
     if not nodes:
         names = ", ".join(order.binding.name for order in orders)
         raise RefusedError(f"service {names}: no Node takes pods, from which it could be checked", "Add one")
-    return _check(orders, "pod", nodes, visits.ask)
+    results, cluster_id = _check(orders, "pod", nodes, visits.ask), visits.read_cluster_id()
+    for result in results:
+        result.rows = [dataclasses.replace(row, cluster_id=cluster_id or None) for row in result.rows]
+    return results
 
 
 def _check(orders: t.Sequence[StoreOrder], vantage: Vantage, nodes: t.Sequence[str], ask: Ask) -> list[StoreResult]:

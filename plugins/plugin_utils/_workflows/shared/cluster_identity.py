@@ -1,9 +1,11 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A run stays on the cluster on which it was started: a kubeconfig of another cluster is refused.
+"""Which cluster something is of: the uid of its namespace kube-system, else, where that may not be read, its CA.
 
-On another cluster a running run would not be found, and would be started there a second time.
+A run stays on the cluster on which it was started: on another one a running run would not be found, and would be
+started there a second time. What was proven on one cluster, such as a network or a bucket that pods reach, says nothing
+of another one that has its name.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Collection, Mapping
 
+from ....module_utils._model.cluster_id import is_other_cluster, name_by_authority
 from ....module_utils._model.errors import RefusedError
 from ..._kube.api.client import Client
 from ..._kube.api.errors import KubeError
@@ -21,13 +24,13 @@ from .state_dir import StateHome, read_record
 
 
 def read_cluster_id(client: Client) -> str:
-    """Return the cluster's id, empty where this user may not read it."""
+    """Return the cluster's id; by its CA where this user may not read the namespace, empty where it has none either."""
     try:
         return client.cluster_id()
     except KubeError as error:
         if error.status != 403:
             raise
-        return ""
+        return name_by_authority(client.authority)
 
 
 def other_cluster_id(client: Client, reference: Mapping[str, t.Any]) -> str:
@@ -37,7 +40,7 @@ def other_cluster_id(client: Client, reference: Mapping[str, t.Any]) -> str:
     """
     known = str(reference.get("cluster_id") or "")
     seen = read_cluster_id(client) if known else ""
-    return seen if seen != known else ""
+    return seen if is_other_cluster(known, seen) else ""
 
 
 def require_same_cluster(client: Client, record: Mapping[str, t.Any] | None, *, ended: bool = False) -> None:
@@ -74,7 +77,7 @@ def require_ledger_cluster(client: Client, home: StateHome) -> None:
     """Refuse to begin a run on a cluster that has none of the rented machines, when others have them by the ledger."""
     known = ledger_clusters(home)
     seen = read_cluster_id(client) if known else ""
-    if seen and seen not in known:
+    if known and all(is_other_cluster(item, seen) for item in known):
         there, name = next(iter(known.items()))
         raise RefusedError(
             f"{name} is a node of another cluster in the ledger ({there}) than {client.server} ({seen})",

@@ -26,6 +26,7 @@ from ..._kube.jobs.visit_job import ANY_NODE
 from ..._kube.nodes.capacity import takes_jobs
 from ..._kube.objects import events, status, wait
 from ..._kube.objects.apply import apply
+from . import cluster_identity
 
 Answers = dict[str, dict[str, t.Any]]
 # In an answer: the node on which the pod was.
@@ -57,6 +58,10 @@ class PodVisits:
                 raise
             return [ANY_NODE]
         return sorted(str(item["metadata"]["name"]) for item in nodes if takes_jobs(item))
+
+    def read_cluster_id(self) -> str:
+        """Return the id of the cluster."""
+        return cluster_identity.read_cluster_id(self.client)
 
     def ask(self, requests: t.Mapping[str, t.Mapping[str, t.Any]]) -> tuple[Answers, dict[str, MusterError]]:
         """Send a request to each node (by name) at once; return answers and errors by node. Nothing is left of it.

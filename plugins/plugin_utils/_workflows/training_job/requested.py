@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
+import re
 import tempfile
 import typing as t
 
@@ -18,9 +19,12 @@ from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
 from ..shared.request import RunRequest
-from ..shared.state_dir import StateHome, delete_unstarted, load_record
+from ..shared.state_dir import RUN_ID_LIMIT, StateHome, delete_unstarted, load_record
 from .load import find_drill_id
 from .source import CodeSource, derive_run_id, read_source
+
+# Characters of a cluster's id in the name of the record of a run there.
+_SUFFIX: t.Final = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,6 +51,24 @@ class RequestedRun:
     def say_succeeded(self) -> None:
         """Report that the run has ended well, so that nothing is started."""
         self.request.progress.say(f"run {self.run_id} has already succeeded; name another run_id to run it again")
+
+    def set_aside(self, former: str, current: str) -> RequestedRun:
+        """Return it as a run that is new on another cluster. The former one's record stays, under a name of its own.
+
+        :param former: the id of the cluster on which it ended; ``current`` that of the one on which it starts.
+        """
+        suffix = re.sub("[^a-z0-9]", "", former.rpartition(":")[2].lower())[:_SUFFIX]
+        name = f"{self.run_id[: RUN_ID_LIMIT - _SUFFIX - 4]}-{suffix}"
+        places = map(self.home.run_folder, (name, *(f"{name}{number}" for number in range(2, 100))))
+        kept = next(place for place in places if not place.exists())
+        self.request.progress.say(
+            f"run {self.run_id} succeeded on another cluster ({former}) than this one ({current}): it starts anew, "
+            f"and the record of that one {'would be' if self.request.check else 'is'} kept as {kept.name}"
+        )
+        if not self.request.check:
+            with self.home.lock(self.run_id):
+                self.folder.rename(kept)
+        return dataclasses.replace(self, before=None)
 
     @contextlib.contextmanager
     def lock(self) -> t.Iterator[None]:

@@ -30,6 +30,7 @@ from ..changes import describe_changes
 from ..job_secrets import leases as secret_leases
 from ..job_secrets import values as secrets
 from ..object_stores import checkpoint_binding, dataset_binding
+from ..object_stores.job_nodes import JobNodes
 from ..object_stores.store_stream import stream_variables
 from ..outcome import build_result, record_cancelled
 from ..requested import RequestedRun, open_run
@@ -65,9 +66,9 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         resolved = secrets.resolve_secrets(job, home, open_cluster)
         drilling = _parse_drill(request, job, found, asked.source)
         found = ensure_environments(request, job, found, asked.source)
-        names = [host.name for host in found]
-        bound = checkpoint_binding.open_bound(home, job, names, asked.run_id, open_cluster=open_cluster)
-        datasets = dataset_binding.open_bound(home, job, names, open_cluster=open_cluster)
+        nodes = JobNodes([host.name for host in found], open_cluster=open_cluster)
+        bound = checkpoint_binding.open_bound(home, job, nodes, asked.run_id)
+        datasets = dataset_binding.open_bound(home, job, nodes)
         if request.check:
             plan = dataclasses.replace(_build_plan(asked, found), datasets=datasets)
             return _check(asked, plan, drilling)

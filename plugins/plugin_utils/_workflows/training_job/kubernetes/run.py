@@ -100,7 +100,7 @@ class ClusterRun:
 def run(request: RunRequest, home: StateHome, job: Job) -> Result:
     """Bring the run to the asked state and return the module's result."""
     with open_run(request, home, job) as asked:
-        asked = _complete_record(asked)
+        asked = _complete_record(_leave_former_cluster(asked))
         before = asked.before
         if before and before.is_ended and before.outcome == "succeeded":
             asked.say_succeeded()
@@ -148,6 +148,22 @@ def _complete_record(asked: RequestedRun) -> RequestedRun:
     return dataclasses.replace(asked, before=completed)
 
 
+def _leave_former_cluster(asked: RequestedRun) -> RequestedRun:
+    """Return the run as a new one where it succeeded on another cluster: nothing of it is on this one.
+
+    Where this one cannot be asked, it is taken for the same.
+    """
+    before = asked.before
+    known = before.backend_ref.cluster_id if before and before.outcome == "succeeded" and before.backend_ref else None
+    if not known or asked.request.options.get("cluster_id"):
+        return asked
+    try:
+        seen = cluster_identity.other_cluster_id(_open_cluster(asked)[0], {"cluster_id": known})
+    except MusterError:
+        return asked
+    return asked.set_aside(known, seen) if seen else asked
+
+
 def _open_cluster(asked: RequestedRun) -> tuple[Client, str]:
     """Return a client for the job's cluster and the namespace of the job."""
     request, placement = asked.request, asked.job.placement
@@ -167,7 +183,7 @@ def _decide(asked: RequestedRun) -> tuple[ClusterRun, drill.Drill | None]:
     cluster_facts.require_engine(client, job)
     external_secrets.require(client, job, namespace)
     facts = cluster_facts.read_cluster_facts(client, job, namespace)
-    verdicts = fabric_file.read_verdicts(home.folder)
+    verdicts = fabric_file.read_verdicts(home.folder, cluster_identity.read_cluster_id(client))
     decision = kubernetes_plan.decide(job, namespace, facts, verdicts=verdicts, environment=request.environment)
     for note in decision.notes:
         request.progress.say(note)
@@ -176,7 +192,7 @@ def _decide(asked: RequestedRun) -> tuple[ClusterRun, drill.Drill | None]:
         drill.check_reported(job, code_source.read_code_texts(asked.source))
     # Of a job that no node can take, the decision has the problem.
     fitting = None if facts.nodes is None else [item.node for item in decision.placement.usable_nodes]
-    store = pod_store.open_store(home, job, fitting, asked.run_id, lambda: client)
+    store = pod_store.open_store(home, job, fitting, asked.run_id, client)
     return ClusterRun(asked, client, decision, store), drilling
 
 

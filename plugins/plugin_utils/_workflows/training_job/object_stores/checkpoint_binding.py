@@ -14,7 +14,7 @@ import time
 import typing as t
 
 from .....module_utils._model import job_checkpoints
-from .....module_utils._model.binding import Binding, Vantage, require_reachable, require_resource
+from .....module_utils._model.binding import Binding, require_resource
 from .....module_utils._model.errors import InputError, MusterError, RefusedError
 from .....module_utils._model.job import Job
 from .....module_utils._node.checkpoint_choice import CheckpointChoice, NodeCheckpoints, choose_checkpoints
@@ -24,6 +24,7 @@ from ...._services.s3_addresses import LONGEST_S, ObjectPlace, S3Signer
 from ...shared import bindings, credentials
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
+from .job_nodes import JobNodes
 from .store_stream import StoreStream
 
 ADDRESSES_FILE = "checkpoints.json"
@@ -124,26 +125,17 @@ class BoundCheckpoints:
         return self.signer.sign(method, place.bucket, place.key(f"slot-{slot}/{name}"), (), LONGEST_S)
 
 
-def open_bound(
-    home: StateHome,
-    job: Job,
-    nodes: t.Sequence[str] | None,
-    run_id: str,
-    vantage: Vantage = "host",
-    open_cluster: credentials.OpenCluster | None = None,
-) -> BoundCheckpoints | None:
+def open_bound(home: StateHome, job: Job, nodes: JobNodes, run_id: str) -> BoundCheckpoints | None:
     """Return the bucket of a job's checkpoints, None for a job without ``checkpoints.binding``.
 
-    :param nodes: None where it is not known which they will be.
-    :param open_cluster: where Secrets are that have its keys.
     :raises InputError: when the binding does not exist, or has no bucket for checkpoints.
     :raises RefusedError: when a node of the job cannot reach it, with the matrix.
     """
-    found = _find_bucket(home, job, nodes, vantage)
+    found = _find_bucket(home, job, nodes)
     if found is None:
         return None
     binding, ref = found
-    return BoundCheckpoints(job, run_id, binding, credentials.open_signer(binding, _OPTION, open_cluster), ref)
+    return BoundCheckpoints(job, run_id, binding, credentials.open_signer(binding, _OPTION, nodes.open_cluster), ref)
 
 
 def open_for_reading(
@@ -164,18 +156,12 @@ def ray_storage(home: StateHome, job: Job, run_id: str) -> str:
     return _ray_address(ref, run_id)
 
 
-def open_stream(
-    home: StateHome,
-    job: Job,
-    nodes: t.Sequence[str] | None,
-    run_id: str,
-    open_cluster: credentials.OpenCluster | None = None,
-) -> tuple[StoreStream, ...]:
+def open_stream(home: StateHome, job: Job, nodes: JobNodes, run_id: str) -> tuple[StoreStream, ...]:
     """Return the bucket in which Ray Train stores a job's checkpoints by itself; else nothing.
 
     :raises InputError: also for a store with a CA of its own, which Ray Train's S3 client does not learn of.
     """
-    found = _find_bucket(home, job, nodes, "pod")
+    found = _find_bucket(home, job, nodes)
     if found is None:
         return ()
     binding, ref = found
@@ -185,7 +171,7 @@ def open_stream(
             f"{binding.name} has a CA of its own, which the S3 client of Ray Train (pyarrow) does not know",
             "Bind the store by an address whose certificate the image trusts, or keep checkpoints on a mount",
         )
-    keys = credentials.read_s3_keys(binding.secret_ref, _OPTION, open_cluster)
+    keys = credentials.read_s3_keys(binding.secret_ref, _OPTION, nodes.open_cluster)
     return (StoreStream("job.checkpoints", binding, keys, RAY_STORAGE, _ray_address(ref, run_id)),)
 
 
@@ -194,9 +180,7 @@ def _ray_address(ref: str, run_id: str) -> str:
     return f"s3://{place.bucket}/{place.prefix.removesuffix('/')}"
 
 
-def _find_bucket(
-    home: StateHome, job: Job, nodes: t.Sequence[str] | None, vantage: Vantage
-) -> tuple[Binding, str] | None:
+def _find_bucket(home: StateHome, job: Job, nodes: JobNodes) -> tuple[Binding, str] | None:
     """Return the binding and ``BUCKET/PREFIX`` that a job's checkpoints go to."""
     name = job.checkpoints.binding
     if name is None:
@@ -204,7 +188,7 @@ def _find_bucket(
     binding, ref = _load_bucket(home, name)
     if "write" not in binding.access_modes:
         raise InputError(_OPTION, f"the binding '{name}' is read-only (access_modes)", "Bind one that may be written")
-    require_reachable(binding, nodes, vantage, _OPTION)
+    nodes.require_reachable(binding, _OPTION)
     return binding, ref
 
 

@@ -15,7 +15,7 @@ import threading
 import time
 import typing as t
 
-from .....module_utils._model.binding import Binding, Vantage, require_reachable, require_resource
+from .....module_utils._model.binding import Binding, require_resource
 from .....module_utils._model.dataset_objects import DatasetFiles, DatasetObject, build_files
 from .....module_utils._model.errors import MusterError
 from .....module_utils._model.job import Dataset, Job
@@ -27,6 +27,7 @@ from ...._services.s3_addresses import ObjectPlace, S3Keys, S3Signer
 from ...shared import bindings, credentials
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
+from .job_nodes import JobNodes
 from .store_stream import StoreStream, require_one_store
 
 _EXPIRES_S: t.Final = 3600
@@ -74,17 +75,9 @@ class BoundDataset:
         return signed
 
 
-def open_bound(
-    home: StateHome,
-    job: Job,
-    nodes: t.Sequence[str] | None,
-    vantage: Vantage = "host",
-    open_cluster: credentials.OpenCluster | None = None,
-) -> tuple[BoundDataset, ...]:
+def open_bound(home: StateHome, job: Job, nodes: JobNodes) -> tuple[BoundDataset, ...]:
     """Return the datasets of a job that name a binding.
 
-    :param nodes: None where it is not known which they will be.
-    :param open_cluster: where Secrets are that have its keys.
     :raises InputError: when a binding does not exist, or has no bucket for datasets.
     :raises RefusedError: when a node of the job cannot reach it, with the matrix.
     """
@@ -95,9 +88,9 @@ def open_bound(
         option = f"job.datasets.{dataset.name}.binding"
         binding = bindings.load_binding(home, dataset.binding, option)
         resource = require_resource(binding, "object_store", "datasets", option)
-        require_reachable(binding, nodes, vantage, option)
+        nodes.require_reachable(binding, option)
         place = ObjectPlace.from_ref(resource.ref, (dataset.prefix or "").strip("/"))
-        keys = credentials.read_s3_keys(binding.secret_ref, option, open_cluster)
+        keys = credentials.read_s3_keys(binding.secret_ref, option, nodes.open_cluster)
         found.append(BoundDataset(dataset, binding, keys, S3Signer(binding, keys), place))
     require_one_store(streams(found))
     return tuple(found)

@@ -20,13 +20,14 @@ from ...._kube.api.client import Client
 from ...._kube.jobs.mpijob import LAUNCHER
 from ...._kube.jobs.spec import KubePlan, object_name, secret_name
 from ...._kube.jobs.visit_job import ANY_NODE
-from ...shared import credentials
+from ...shared import cluster_identity
 from ...shared.pod_visits import PodVisits
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
 from . import checkpoint_binding, dataset_binding
 from .checkpoint_binding import BoundCheckpoints
 from .dataset_binding import BoundDataset
+from .job_nodes import JobNodes
 from .store_stream import StoreStream, find_own_ca, require_one_store, stream_variables
 
 # The key of the run's Secret, and the file in the pods.
@@ -146,26 +147,29 @@ def open_store(
     job: Job,
     nodes: t.Sequence[str] | None,
     run_id: str,
-    open_cluster: credentials.OpenCluster | None = None,
+    client: Client | None = None,
 ) -> PodStore | None:
     """Return the buckets of a job, None for a job without any.
 
     :param nodes: those that the job may run on, None where they may not be read.
-    :param open_cluster: where Secrets are that have the keys of a bucket.
+    :param client: the cluster of the job, which may have the keys of a bucket in a Secret.
     :raises InputError: when a binding does not exist or does not fit.
     :raises RefusedError: when a node on which the job may run cannot reach it from its pods, with the matrix.
     """
     if job.checkpoints.binding is None and not any(item.binding for item in job.datasets):
         return None
     asked = (ANY_NODE,) if nodes is None else tuple(nodes)
-    datasets = dataset_binding.open_bound(home, job, nodes, "pod", open_cluster)
+    among = JobNodes(nodes, "pod")
+    if client is not None:
+        among = JobNodes(nodes, "pod", cluster_identity.read_cluster_id(client), lambda: client)
+    datasets = dataset_binding.open_bound(home, job, among)
     streams = dataset_binding.streams(datasets)
     if job.engine == "rayjob":
         # Ray Train stores checkpoints, and finds them, by itself.
-        streams = (*streams, *checkpoint_binding.open_stream(home, job, nodes, run_id, open_cluster))
+        streams = (*streams, *checkpoint_binding.open_stream(home, job, among, run_id))
         require_one_store(streams)
         return PodStore(None, datasets, streams, asked)
-    checkpoints = checkpoint_binding.open_bound(home, job, nodes, run_id, "pod", open_cluster)
+    checkpoints = checkpoint_binding.open_bound(home, job, among, run_id)
     return PodStore(checkpoints, datasets, streams, asked)
 
 

@@ -99,6 +99,15 @@ def test_where_nodes_are_not_known_one_that_reaches_it_is_enough() -> None:
         binding.require_reachable(dataclasses.replace(load(), reachable_from=rows), None, "host", "job.x")
 
 
+def test_what_another_cluster_saw_does_not_count() -> None:
+    row = binding.Reachability("n", "pod", True, cluster_id="u-1")
+    found = dataclasses.replace(load(), reachable_from=(row,))
+    binding.require_reachable(found, ["n"], "pod", "job.x", "u-1")
+    for nodes in (["n"], None):
+        with pytest.raises(RefusedError, match="not checked"):
+            binding.require_reachable(found, nodes, "pod", "job.x", "u-2")
+
+
 def test_a_large_matrix_shows_what_failed_first() -> None:
     rows = [binding.Reachability(f"n{number:03}", "host", number != 77) for number in range(100)]
     text = binding.describe_matrix(rows)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model import k3s
-from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
 
 PODS, SERVICES = "10.42.0.0/16", "10.43.0.0/16"
 
@@ -122,3 +122,59 @@ def test_a_member_is_made_of_its_agents_answer() -> None:
     found = k3s.K3sMember.from_answer("a", "server", "n", answer)
     assert found.networks == ("192.0.2.0/24",) and found.node == "n" and found.architecture == "aarch64"
     assert found.installed and found.authority == "own" and found.machine == {}
+
+
+@pytest.mark.parametrize("name", ["Head-A", "gpu_1", "-a", "gpu 1"])
+def test_a_name_that_kubernetes_does_not_take_is_refused_before_anything_is_changed(name: str) -> None:
+    """K3s would lower it, and the play would wait for a Node that never comes."""
+    with pytest.raises(InputError, match="is not a name that Kubernetes takes for a Node.*Set muster_node.name"):
+        k3s.check_members([member("a", role="server"), member("b", node=name)], PODS, SERVICES)
+
+
+def test_hosts_of_several_clusters_are_told_apart() -> None:
+    k3s.check_clusters({"a": "lab", "b": "lab", "c": ""})
+    with pytest.raises(InputError, match=r"several clusters \(c of adv; a, b of lab\).*muster_node_hosts"):
+        k3s.check_clusters({"a": "lab", "b": "lab", "c": "adv"})
+
+
+OLD, NEW = "v1.34.10+k3s1", "v1.34.11+k3s1"
+
+
+def versions(server: tuple[str, str], agent: tuple[str, str], chosen: str, **how: bool) -> None:
+    members = [
+        member("s", role="server", current=server[0], version=server[1]),
+        member("a", current=agent[0], version=agent[1]),
+    ]
+    k3s.check_versions(members, chosen.split(), may_go_back=how.get("may_go_back", False))
+
+
+@pytest.mark.parametrize(
+    ("server", "agent", "chosen", "said"),
+    [
+        (
+            (NEW, OLD),
+            (NEW, OLD),
+            "s a",
+            "s has K3s v1.34.11.k3s1, and k3s_version is v1.34.10.k3s1: K3s is not set back",
+        ),
+        (("v1.34.10+k3s2", OLD), ("", OLD), "s a", "K3s is not set back"),
+        (("v1.34.10+k3s1", "v1.34.10-rc1+k3s1"), ("", OLD), "s", "K3s is not set back"),
+        ((OLD, OLD), (NEW, OLD), "s a", "a has K3s v1.34.11.k3s1.*is not set back"),
+        (("v1.33.5+k3s1", "v1.35.1+k3s1"), ("", "v1.35.1+k3s1"), "s", "one minor version at a time.*v1.34 first"),
+        ((OLD, OLD), ("", "v1.35.1+k3s1"), "a", "a would have K3s v1.35.1.*newer than its server s"),
+        ((OLD, "v1.35.1+k3s1"), ("v1.31.0+k3s1", "v1.35.1+k3s1"), "s", "too old for its server s"),
+    ],
+)
+def test_versions_that_kubernetes_does_not_take_are_refused(
+    server: tuple[str, str], agent: tuple[str, str], chosen: str, said: str
+) -> None:
+    with pytest.raises(RefusedError, match=said):
+        versions(server, agent, chosen)
+
+
+def test_an_upgrade_server_first_and_a_way_back_that_was_asked_for() -> None:
+    versions((OLD, NEW), (OLD, NEW), "s")
+    versions((OLD, NEW), (OLD, NEW), "s a")
+    versions((OLD, "v1.35.1+k3s1"), (OLD, OLD), "s a")
+    versions((NEW, OLD), (NEW, OLD), "s a", may_go_back=True)
+    versions(("", NEW), ("", NEW), "s a")

@@ -95,6 +95,20 @@ def test_a_file_with_another_digest_is_not_placed(tmp_path: pathlib.Path) -> Non
     assert [place.name for place in (tmp_path / "usr/local/bin").iterdir()] == []
 
 
+@pytest.mark.parametrize(("said", "refused"), [("v1.34.9+k3s1", True), ("v1.34.10+k3s1", False)])
+def test_a_binary_of_another_version_than_its_name_is_not_placed(
+    tmp_path: pathlib.Path, said: str, refused: bool
+) -> None:
+    data = f"#!/bin/sh\necho 'k3s version {said} (x)'\n".encode()
+    part = placed_files.part_of(PROGRAM, str(tmp_path))
+    part.parent.mkdir(parents=True)
+    part.write_bytes(data)
+    item = {"path": PROGRAM, "mode": 0o755, "sha256": hashlib.sha256(data).hexdigest()}
+    answer = ask(tmp_path, "apply", files=[item], version="v1.34.10+k3s1", **UNIT)
+    words = "the binary is of K3s v1.34.9+k3s1, and k3s_version is v1.34.10+k3s1"
+    assert (answer.get("problem") == words, (tmp_path / PROGRAM.lstrip("/")).exists()) == (refused, not refused)
+
+
 def test_a_file_that_was_changed_by_hand_is_seen(tmp_path: pathlib.Path) -> None:
     ask(tmp_path, "apply", files=[{"path": "/etc/x", "mode": 0o600, "text": "x"}], **UNIT)
     (tmp_path / "etc/x").write_text("y, longer")

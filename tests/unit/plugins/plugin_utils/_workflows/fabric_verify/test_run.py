@@ -118,7 +118,7 @@ def test_a_node_that_was_left_alone_keeps_the_verdict_of_all(
     solo: t.Any = types.SimpleNamespace(
         island=types.SimpleNamespace(nodes=("a",)), to_dict=lambda: {"island": "solo-a", "nodes": ["a"]}
     )
-    target = types.SimpleNamespace(all_names=lambda: {"a", "b"}, names=lambda: asked)
+    target = types.SimpleNamespace(all_names=lambda: {"a", "b"}, names=lambda: asked, cluster_id="")
     fleet = types.SimpleNamespace(absent=[types.SimpleNamespace(name=name) for name in absent])
     work: t.Any = types.SimpleNamespace(target=target, fleet=fleet, absent=absent)
     document, entries = fabric_verify._build_document(stored, [solo], work)

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import pathlib
 import stat
@@ -70,3 +72,44 @@ def test_it_stays_with_a_server_of_the_cluster_that_answers(home: StateHome) -> 
     other["clusters"][0]["cluster"]["certificate-authority-data"] = "bmV3"
     assert access.write_kubeconfig(home, json.dumps(other), "192.0.2.3", check=False, addresses=servers) is True
     assert access.find_named(home) == "192.0.2.3"
+
+
+def text_of(authority: str) -> str:
+    data = base64.b64encode(authority.encode()).decode()
+    cluster = {"server": "https://127.0.0.1:6443", "certificate-authority-data": data}
+    return json.dumps({"clusters": [{"name": "default", "cluster": cluster}]})
+
+
+def digest(authority: str) -> str:
+    return hashlib.sha256(authority.encode()).hexdigest()
+
+
+@pytest.mark.parametrize("servers", [{"b": digest("other")}, {"b": None}, {"b": None, "c": digest("other")}])
+def test_another_cluster_does_not_take_the_name(home: StateHome, servers: dict[str, str | None]) -> None:
+    """Neither one that is there nor one that would be begun on a bare machine."""
+    access.require_same_cluster(home, servers, adopt=False)
+    access.write_kubeconfig(home, text_of("first"), "192.0.2.1", check=False)
+    access.require_same_cluster(home, {"a": digest("first"), "d": None}, adopt=False)
+    with pytest.raises(RefusedError) as refused:
+        access.require_same_cluster(home, servers, adopt=False)
+    for words in (
+        "lab is the cluster of 192.0.2.1 here",
+        "b",
+        "muster_cluster)",
+        "cluster_absent",
+        "muster_cluster_adopt",
+    ):
+        assert words in str(refused.value)
+    access.require_same_cluster(home, servers, adopt=True)
+
+
+def test_the_kubeconfig_of_the_former_cluster_is_kept(home: StateHome) -> None:
+    """What was proven there goes: it says nothing of another cluster."""
+    access.write_kubeconfig(home, text_of("first"), "192.0.2.1", check=False)
+    (home.folder / "pod_network.json").write_text("{}")
+    assert access.write_kubeconfig(home, text_of("second"), "192.0.2.9", check=True) is True
+    assert access.write_kubeconfig(home, text_of("second"), "192.0.2.9", check=False) is True
+    assert access.find_named(home) == "192.0.2.9" and not (home.folder / "pod_network.json").exists()
+    (kept,) = home.folder.glob("kubeconfig-*")
+    assert kept.name == f"kubeconfig-{digest('first')[:12]}" and stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert "192.0.2.1" in kept.read_text()

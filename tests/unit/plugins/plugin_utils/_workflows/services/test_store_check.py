@@ -34,6 +34,9 @@ class Nodes:
     before: t.Callable[[str, Dict], None] = lambda _name, _request: None
     asked: list[tuple[str, Dict]] = dataclasses.field(default_factory=list)
 
+    def read_cluster_id(self) -> str:
+        return "c1"
+
     def check(self, *stores: store_check.StoreOrder) -> list[store_check.StoreResult]:
         if self.vantage == "pod":
             return store_check.check_from_pods(stores, t.cast(t.Any, self))

@@ -21,6 +21,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.object_stores import (
     checkpoint_binding,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.object_stores.job_nodes import (
+    JobNodes,
+)
 from ansible_collections.muster.training.tests.fakes import object_store, s3_signer
 from ansible_collections.muster.training.tests.support.run_world import RunWorld
 
@@ -115,10 +118,10 @@ def test_addresses_are_for_all_slots_of_a_rank_and_a_week(world: RunWorld, serve
     bind_store(world, server)
     wanted = parse_job({**job(world, keep=2, path="/shared"), "nodes": 2})
     home = StateHome({"path": str(world.root / "home")}, "default")
-    bound = checkpoint_binding.open_bound(home, wanted, ["a", "b"], "r")
+    bound = checkpoint_binding.open_bound(home, wanted, JobNodes(["a", "b"]), "r")
     assert bound is not None and bound.slots == 3 and [bound.stores(rank) for rank in (0, 1)] == [True, False]
     value = json.loads(bound.addresses(1))
     assert len(value["slots"]) == 3 and {len(slot["parts"]) for slot in value["slots"]} == {128}
     assert f"{server.url}/bucket/p/r/node-1/slot-2/part-0127?X-Amz-Signature=PUT-" in value["slots"][2]["parts"][127]
     assert checkpoint_store.part_size(1, 128) == 64 << 20
-    assert checkpoint_binding.open_bound(home, parse_job(world.job("true")), ["a"], "r") is None
+    assert checkpoint_binding.open_bound(home, parse_job(world.job("true")), JobNodes(["a"]), "r") is None
