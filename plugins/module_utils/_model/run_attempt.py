@@ -65,6 +65,8 @@ class Attempt:
     followed: bool = False
     # When the cluster said that a node of it was not ready, and its name.
     not_ready: tuple[float, str | None] | None = None
+    # The first of its containers that was killed with the program in it, of which no rank could say anything.
+    killed: RankExit | None = None
     # The first notice that one of its machines will be taken away.
     notice: Notice | None = None
 
@@ -76,9 +78,9 @@ class Attempt:
 
     @property
     def first_failure(self) -> RankExit | None:
-        """Return how the rank that failed first ended."""
+        """Return how the rank that failed first ended; others fail for a container that was killed, and say so."""
         rank = self.failed_rank
-        return None if rank is None else self.exits[rank]
+        return self.killed or (None if rank is None else self.exits[rank])
 
     @property
     def ended_at(self) -> float | None:

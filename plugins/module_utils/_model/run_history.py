@@ -73,7 +73,7 @@ class RunHistory:
             self._add_rank(line, at)
         elif kind in ("submitted", "not_resumed"):
             self._note_start(line)
-        elif kind in ("node_not_ready", "cancelled"):
+        elif kind in ("node_not_ready", "cancelled", "container_killed"):
             self._note_state(line, at)
         elif kind == "pod_deleted":
             self._add_deletion(line, at)
@@ -106,12 +106,15 @@ class RunHistory:
                 attempt_then.notice = notice
 
     def _note_state(self, line: Line, at: float) -> None:
-        """Note at the attempt of that time that a node was not ready, or that the run was cancelled."""
+        """Note at the attempt of that time that a node was not ready, a container killed, or the run cancelled."""
         attempt = self.attempt_at(at)
         if attempt is None:
             return
         if line.get("kind") == "cancelled":
             attempt.cancelled_at = at
+        elif line.get("kind") == "container_killed":
+            code = int(parse_finite(line.get("exit_code")) or 0)
+            attempt.killed = attempt.killed or RankExit(at, code, str(line.get("node")))
         else:
             attempt.not_ready = attempt.not_ready or (at, _node_of(line))
 

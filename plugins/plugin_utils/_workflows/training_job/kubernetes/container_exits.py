@@ -45,6 +45,11 @@ class ContainerExits:
         known[uid] = f"{meta['name']} ended before the program began: {said}"
         return [known[uid]]
 
+    def is_new_kill(self, pod: KubeObject, container: Fields) -> bool:
+        """Return whether a container was killed for its memory, which was not said yet."""
+        is_known = str(pod["metadata"]["uid"]) in self._killed
+        return not is_known and container["state"]["terminated"].get("reason") == "OOMKilled"
+
     def forget(self) -> None:
         """Begin to count anew: the run lost its place, and its pods with it."""
         self._early = {}
@@ -61,7 +66,7 @@ class ContainerExits:
     def _out_of_memory(self, pod: KubeObject, container: Fields, node: str) -> list[str]:
         uid = str(pod["metadata"]["uid"])
         # Later news of the same pod are no second end, and none of the attempt that runs by then.
-        if uid in self._killed or container["state"]["terminated"].get("reason") != "OOMKilled":
+        if not self.is_new_kill(pod, container):
             return []
         about: Fields = next((item for item in pod["spec"]["containers"] if item["name"] == CONTAINER), {})
         limit = ((about.get("resources") or {}).get("limits") or {}).get("memory")

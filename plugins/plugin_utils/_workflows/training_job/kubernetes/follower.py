@@ -275,6 +275,8 @@ class ClusterFollower(Follower):
         if "terminated" in now:
             self.logs.container_ended(uid, str(now["terminated"].get("message") or ""))
             place = self.nodes.get(uid, "")
+            if self.exits.is_new_kill(pod, main):
+                self._record_kill(place, now["terminated"])
             self._record_lines(place, self.exits.of_container(pod, main, place, bool(self.story.attempts)))
             self._report_once(events.find_pod_problem(pod))
             self.sources.container_ended(uid)
@@ -292,6 +294,11 @@ class ClusterFollower(Follower):
         for line in words:
             self.progress.say(line)
             self.record_event("cluster", node=node, detail=line)
+
+    def _record_kill(self, node: str, ended: Fields) -> None:
+        """Record a container that was killed, at the end of the second that the cluster names: no rank will say so."""
+        at = min(time.time(), self.local_time_of(ended.get("finishedAt")) + 0.999)
+        self.record_event("container_killed", at, node=node, exit_code=ended.get("exitCode"), detail="OOMKilled")
 
     def _force_delete(self) -> None:
         """Force-delete the pods of lost nodes, so that the gang can start again."""

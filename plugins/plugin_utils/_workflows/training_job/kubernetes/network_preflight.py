@@ -27,8 +27,10 @@ from ...._kube.jobs import network_test_job
 from ...._kube.jobs.spec import CONTAINER, RUN_LABEL, KubePlan
 from ...._kube.objects import events, status, wait
 from ...._kube.objects.apply import apply
+from ...shared.cluster_identity import read_cluster_id
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
+from ..fabric_file import NETWORK_TEST
 from .pending import Hindrances, PendingCauses, SlowPulls
 
 _VALID_S = 24 * 3600.0
@@ -43,6 +45,9 @@ _ADVICE: t.Final[t.Mapping[str, str]] = {
     "container": "Use an image with that program in its PATH; pods need Python 3.10 or newer as python3",
     "volume": "Create what it mounts in the namespace",
     "queue": "Ask for less, or have the quota of its queue raised",
+    "quota": "Ask for less, or have the namespace's quota raised",
+    "unschedulable": "Ask for less, or add nodes",
+    "pull": "Check that the nodes reach its registry",
 }
 
 
@@ -62,7 +67,7 @@ def run_preflight(
     """
     if plan.job.nodes < 2:
         return
-    place = home.folder / "pod_network.json"
+    place = home.folder / NETWORK_TEST
     known = files.read_json(place) or {}
     key, nodes = _network_key(client, plan, policies), sorted(node_uids)
     if _is_proven(known.get(key), nodes, time.time()):
@@ -116,6 +121,10 @@ def _wait_for_pods(client: Client, plan: KubePlan, main: KubeObject, progress: P
             f"Check what its pods wait for: kubectl -n {plan.namespace} describe pods",
         )
     if outcome.end != "done":
+        # Whoever waits for a pod that never ran says that the network does not let it through.
+        first = seen.find_absence(plan.job.nodes)
+        if first is not None:
+            raise first
         said = _read_errors(client, plan, main) or outcome.summary() or outcome.end
         if events.is_wrong_architecture(said):
             raise _wrong_architecture(plan.job.image, said)
@@ -131,6 +140,7 @@ class _StartProblems:
         self._hindrances = Hindrances(plan.job.placement.start_wait_s)
         self._pulls = SlowPulls(client, plan.namespace)
         self._running: set[str] = set()
+        self._first: events.StartProblem | None = None
         self._news = PendingCauses(False, client.transport.is_recovering)
         self._final: RefusedError | None = None
         self._warnings = client.watch("v1/Event", plan.namespace, fields="type=Warning")
@@ -147,7 +157,7 @@ class _StartProblems:
         """
         now = status.read_state(value)
         if value.get("kind") == "Pod" and now.phase != "done":
-            if (value.get("status") or {}).get("phase") == "Running":
+            if (value.get("status") or {}).get("phase") in ("Running", "Failed"):
                 self._running.add(str(value["metadata"].get("uid")))
             self._take(events.find_pod_problem(value))
             self._take(self._pulls.find(value))
@@ -158,6 +168,13 @@ class _StartProblems:
             advice = "Check that the nodes reach its registry" if late.code == "image" else _ADVICE[late.code]
             raise RefusedError(self._hindrances.describe(late), advice)
         return now
+
+    def find_absence(self, count: int) -> RefusedError | None:
+        """Return why pods of the test never ran, None where all ``count`` of them did or nothing is known of it."""
+        if len(self._running) >= count or self._first is None:
+            return None
+        fix = _ADVICE.get(self._first.code, "Look at the events of the namespace")
+        return RefusedError(f"{self._first.text}; so {len(self._running)} of {count} pods of the network test ran", fix)
 
     def _listen(self) -> None:
         try:
@@ -176,6 +193,8 @@ class _StartProblems:
     def _take(self, cause: events.StartProblem | None) -> None:
         if cause is None:
             return
+        if cause.uid not in self._running:
+            self._first = self._first or cause
         if self._news.is_new(cause):
             self._progress.say(f"network test: {cause.text}")
         self._hindrances.take(cause)
@@ -243,6 +262,7 @@ def _network_key(client: Client, plan: KubePlan, policies: t.Sequence[KubeObject
     # Those of runs come and go with them.
     standing = [item for item in policies if RUN_LABEL not in (item["metadata"].get("labels") or {})]
     about: list[t.Any] = [
+        read_cluster_id(client),
         client.server,
         plan.namespace,
         plan.host_network,

@@ -140,7 +140,8 @@ class EndRules:
         crashed = next((item for item in reversed(story.attempts) if item.cause == "crash"), None)
         if crashed is not None and crashed.first_failure is not None and crashed is not story.attempts[-1]:
             # The engine has started the gang once more.
-            return self._crash(crashed.first_failure, reason)
+            killed = self._out_of_memory(reason, crashed.started_at) if crashed.killed else None
+            return killed or self._crash(crashed.first_failure, reason)
         return self._failure(reason, story)
 
     def _start_failure(self, story: RunHistory) -> RunOutcome | None:
@@ -152,9 +153,9 @@ class EndRules:
         attempt = story.attempts[-1] if story.attempts else None
         failure = attempt.first_failure if attempt else None
         late = "Deadline" in reason or self._late()
-        outcome = self._refused_start(story, is_explained=failure is not None or late) or self._out_of_memory(
-            reason, story
-        )
+        began = max((item.started_at for item in story.attempts), default=0.0)
+        refused = self._refused_start(story, is_explained=failure is not None or late)
+        outcome = refused or self._out_of_memory(reason, began)
         if outcome:
             return outcome
         if late:
@@ -177,9 +178,9 @@ class EndRules:
         refusal = self._newest_refusal(story)
         return refusal.outcome if refusal is not None and (refusal.is_reason or not is_explained) else None
 
-    def _out_of_memory(self, reason: str, story: RunHistory) -> RunOutcome | None:
-        """Return the end of a run whose last attempt the kernel killed for its memory."""
-        killed = self.exits.killed_since(max((item.started_at for item in story.attempts), default=0.0))
+    def _out_of_memory(self, reason: str, began: float) -> RunOutcome | None:
+        """Return the end of a run by an attempt, which ``began`` then, that the kernel killed for its memory."""
+        killed = self.exits.killed_since(began)
         return RunOutcome("failed", 137, "out_of_memory", f"{killed[1]} ({reason})", killed[0]) if killed else None
 
     def _crash(self, failure: RankExit, reason: str) -> RunOutcome:

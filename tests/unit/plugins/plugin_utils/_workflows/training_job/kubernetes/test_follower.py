@@ -177,6 +177,8 @@ def test_a_container_that_was_killed_for_its_memory_is_named(tmp_path: pathlib.P
     assert (outcome.outcome, outcome.exit_code, outcome.cause) == ("failed", 137, "out_of_memory")
     assert outcome.detail.startswith(words) and outcome.node == "node-1"
     assert progress.lines.count(words) == 1
+    kills = [line for line in (tmp_path / "events.jsonl").read_text().splitlines() if "container_killed" in line]
+    assert len(kills) == 1 and '"exit_code": 137' in kills[0].replace('":137', '": 137')
 
 
 def test_a_run_that_was_gone_before_anybody_looked_was_deleted(tmp_path: pathlib.Path, told: Told) -> None:

@@ -97,6 +97,21 @@ def test_an_image_without_the_program_is_named() -> None:
     assert "Python 3.10 or newer" in str(caught.value) and len(said) == 1
 
 
+def test_a_pod_that_never_ran_is_no_network_that_refuses_it() -> None:
+    """The other pod waits for it in vain and says so; the quota's own words are the cause."""
+    words = 'pods "r-probe-1-abcde" is forbidden: exceeded quota: small, requested: pods=1, used: pods=1'
+    made, said = causes(("r-probe", "FailedCreate", words))
+    ran = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "r-probe-0-x", "namespace": "n", "uid": "u"}}
+    made.rule(t.cast(t.Any, {**ran, "status": {"phase": "Running"}}))
+    found = made.find_absence(2)
+    assert (
+        found is not None and "the namespace's quota is used up" in found.message and "exceeded quota" in found.message
+    )
+    assert "so 1 of 2 pods of the network test ran" in found.message and "quota raised" in str(found.fix)
+    assert made.find_absence(1) is None and len(said) == 1
+    assert causes()[0].find_absence(2) is None, "nothing is known of it: what the pods say is all there is"
+
+
 def test_a_registry_that_is_away_is_waited_for_as_long_as_the_job_says() -> None:
     made, said = causes()
     waits = [{"name": "node", "state": {"waiting": {"reason": "ErrImagePull", "message": "dial tcp: refused"}}}]
@@ -307,7 +322,7 @@ def test_what_was_proven_is_believed_for_a_day(entry: t.Any, believed: bool) -> 
 
 
 def test_a_policy_that_changes_is_probed_again_and_those_of_runs_are_not() -> None:
-    client: t.Any = types.SimpleNamespace(server="https://x")
+    client: t.Any = types.SimpleNamespace(server="https://x", cluster_id=lambda: "u-1")
     job = types.SimpleNamespace(placement=types.SimpleNamespace(island=None))
     plan: t.Any = types.SimpleNamespace(namespace="n", host_network=False, job=job, queue=None)
     policy = {"metadata": {"name": "deny"}, "spec": {"policyTypes": ["Ingress"]}}

@@ -54,6 +54,20 @@ def test_a_lost_node_takes_no_crash(allowed: int, restarts: int, causes: list[st
     assert budget.is_exceeded(counted(restarts), story(*causes), hindered=False) is exceeded
 
 
+def test_a_container_that_was_killed_is_a_crash_of_which_no_rank_speaks() -> None:
+    """Each of its attempts counts, and none has an unknown cause."""
+    found = RunHistory()
+    for n in (1, 2):
+        for rank in (0, 1):
+            found.event({"at": 10.0 * n, "kind": "worker_started", "attempt": n, "rank": rank, "node": f"n{rank}"})
+        found.event({"at": 10.0 * n + 5, "kind": "container_killed", "node": "n1", "exit_code": 137})
+        # What the others say of it is no cause.
+        found.event({"at": 10.0 * n + 6, "kind": "worker_exit", "attempt": n, "rank": 0, "exit_code": 1, "node": "n0"})
+    assert [(item.cause, item.exit_code, item.failed_node) for item in found.attempts] == [("crash", 137, "n1")] * 2
+    assert crash_budget.CrashBudget(1).is_exceeded(counted(2), found, hindered=False)
+    assert not crash_budget.CrashBudget(2).is_exceeded(counted(2), found, hindered=False)
+
+
 def test_without_any_attempt_the_engine_counts_once_it_is_known_what_hinders_them() -> None:
     budget = crash_budget.CrashBudget(2)
     assert not budget.is_exceeded(counted(3), story(), hindered=False)
