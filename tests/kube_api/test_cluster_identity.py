@@ -162,6 +162,18 @@ def test_a_run_that_succeeded_here_is_not_run_again(
     assert client.list("batch/v1/Job", namespace).items == []
 
 
+def test_a_cancel_of_a_run_that_has_failed_is_no_failure(
+    api: ApiServer, home: StateHome, namespace: str, tmp_path: pathlib.Path
+) -> None:
+    """Nothing of it runs, which is what was asked for."""
+    failed = {**written(home, namespace, None, "ended"), "outcome": "failed", "detail": "a rank exited with code 1"}
+    asked = request(api, tmp_path)
+    done = cancel.cancel(asked, home, RunRecord.from_dict(failed))
+    said: t.Any = asked.progress
+    assert not done.get("failed") and not done["changed"] and done["run"]["outcome"] == "failed"
+    assert f"run {RUN} had ended already (failed)" in "".join(said.lines)
+
+
 def started(api: ApiServer, client: Client, home: StateHome, namespace: str, base: pathlib.Path) -> Dict:
     """Start the run and return the object that runs it."""
     kubernetes_run.run(request(api, base), home, job(namespace))
@@ -401,7 +413,8 @@ def test_what_has_ended_or_was_never_told_apart_is_not_refused(client: Client, h
 
 def test_who_may_not_read_the_id_is_not_held_up(api: ApiServer, home: StateHome, namespace: str) -> None:
     limited = connect({"kubeconfig": api.config({"token": "nobody-token-0123456789"})})
-    assert cluster_identity.read_cluster_id(limited) == ""
+    # By the CA, which says nothing of a run whose cluster was recorded by its uid.
+    assert cluster_identity.read_cluster_id(limited) == f"ca:{limited.authority}" and limited.authority
     cluster_identity.require_same_cluster(limited, written(home, namespace, ELSEWHERE))
 
 

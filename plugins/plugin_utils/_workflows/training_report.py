@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import pathlib
+import tempfile
 import typing as t
 
 from ...module_utils._node import files
@@ -33,9 +34,12 @@ def write_run_report(
     # A check of site asks for the report of a run that does not exist yet.
     folder = home.run_folder(run_id) if check and run_id else find_run_folder(home, run_id)
     target = pathlib.Path(out).expanduser() if out else folder / "report"
-    if check:
-        return {"changed": True, "html": str(target / "report.html")}
     before = _read_digests(target)
+    if check:
+        with tempfile.TemporaryDirectory(prefix="muster-report-") as place:
+            written = write_report(folder, pathlib.Path(place)) if (folder / "run.json").is_file() else {}
+            changed = not written or not _read_digests(pathlib.Path(place)).items() <= before.items()
+        return {"changed": changed, "html": str(target / "report.html")}
     paths = write_report(folder, target)
     changed = _read_digests(target) != before
     return {"changed": changed, **{name: str(path) for name, path in paths.items()}, **_warn_without_plots()}

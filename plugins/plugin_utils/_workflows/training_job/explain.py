@@ -32,7 +32,7 @@ def explain_end(folder: pathlib.Path, outcome: RunOutcome, backend: Backend) -> 
 
     Its node's log comes first; mpirun prints what all ranks say where it runs itself.
     """
-    if outcome.outcome not in ("failed", "lost"):
+    if outcome.outcome not in ("failed", "lost") or outcome.explained:
         return outcome
     if outcome.cause not in _CRASHES or outcome.node is None:
         code = _CODES.get(outcome.cause) or live_pods.find_code(outcome.cause, outcome.detail)

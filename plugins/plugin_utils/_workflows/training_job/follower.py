@@ -40,13 +40,17 @@ _FRESH_S = 15.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """How a run ended. ``cause`` is a word of the run record's vocabulary, ``detail`` a line for people."""
+    """How a run ended. ``cause`` is a word of the run record's vocabulary, ``detail`` a line for people.
+
+    ``explained``: the line says all that there is to do.
+    """
 
     outcome: RunEnd
     exit_code: int
     cause: str
     detail: str
     node: str | None = None
+    explained: bool = False
 
 
 # So long after a gang has ended, what its ranks printed can still be dated by the kubelet.

@@ -128,6 +128,11 @@ def _describe_left(record: RunRecord) -> str:
     return "What was in its pods is gone with them; fetch brings the newest that is stored"
 
 
+def build_cancel_result(record: RunRecord, folder: pathlib.Path, changed: bool) -> Result:
+    """Return the result of a cancel: nothing of the run is running, and how it had ended before is no failure of it."""
+    return {"changed": changed, "run_id": record.run_id, "run": record.to_dict(), "folder": str(folder)}
+
+
 def _fail(result: Result, record: RunRecord, msg: str) -> Result:
     """Return a result as failed. Ansible prints all of it: the line that matters must not drown in the record."""
     values = record.to_dict()

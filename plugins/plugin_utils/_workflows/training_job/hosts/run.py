@@ -32,7 +32,7 @@ from ..job_secrets import values as secrets
 from ..object_stores import checkpoint_binding, dataset_binding
 from ..object_stores.job_nodes import JobNodes
 from ..object_stores.store_stream import stream_variables
-from ..outcome import build_result, record_cancelled
+from ..outcome import build_cancel_result, build_result, record_cancelled
 from ..requested import RequestedRun, open_run
 from ..source import CodeSource, read_code_texts
 from . import addresses, lease_guard
@@ -145,7 +145,11 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
         raise most_telling_error(errors)
     _say_cancelled(request, record, was_ended)
     return lease_guard.delete_after_end(
-        request, home, run_id, build_result(record, folder, changed=stopped or not was_ended), str(record.outcome)
+        request,
+        home,
+        run_id,
+        build_cancel_result(record, folder, changed=stopped or not was_ended),
+        str(record.outcome),
     )
 
 

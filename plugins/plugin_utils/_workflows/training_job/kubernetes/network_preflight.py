@@ -121,7 +121,7 @@ def _wait_for_pods(client: Client, plan: KubePlan, main: KubeObject, progress: P
             f"Check what its pods wait for: kubectl -n {plan.namespace} describe pods",
         )
     if outcome.end != "done":
-        # Whoever waits for a pod that never ran says that the network does not let it through.
+        # A pod that waits for one that never ran says that the network does not let it through.
         first = seen.find_absence(plan.job.nodes)
         if first is not None:
             raise first

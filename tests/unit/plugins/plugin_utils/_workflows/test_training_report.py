@@ -56,6 +56,15 @@ def test_check_mode_writes_nothing(home: StateHome, tmp_path: pathlib.Path) -> N
     assert compared["html"] == str(out / "compare.html") and not out.exists()
 
 
+def test_a_check_predicts_exactly(home: StateHome) -> None:
+    assert write_run_report(home, "nulls", [], None, True)["changed"] is True
+    assert write_run_report(home, "nulls", [], None, False)["changed"] is True
+    assert write_run_report(home, "nulls", [], None, True)["changed"] is False
+    assert write_run_report(home, "nulls", [], None, False)["changed"] is False
+    (home.run_folder("nulls") / "report" / "junit.xml").write_text("old")
+    assert write_run_report(home, "nulls", [], None, True)["changed"] is True
+
+
 def test_several_runs_are_compared_on_one_page(home: StateHome) -> None:
     result = write_run_report(home, None, ["nulls", "resumed"], None, False)
     page = pathlib.Path(str(result["html"]))

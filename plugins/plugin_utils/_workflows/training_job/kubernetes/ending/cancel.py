@@ -14,11 +14,12 @@ from ......module_utils._model import commands
 from ......module_utils._model.errors import MusterError, RefusedError
 from ......module_utils._model.run_record import BackendRef, RunRecord
 from ....._kube.api.client import Client
+from ....._kube.api.errors import KubeError
 from ....._kube.jobs.spec import gang_selector
 from ....shared import cluster_identity, kube_connection
 from ....shared.request import Result, RunRequest
 from ....shared.state_dir import StateHome
-from ...outcome import build_result, build_uncancelled_result, record_cancelled
+from ...outcome import build_cancel_result, build_uncancelled_result, record_cancelled
 from .. import leader_lease, lease_guard
 from ..delete import DELETION_S, delete_run, mark_cancelled
 from .last_lines import is_over
@@ -50,8 +51,11 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
         done = build_uncancelled_result(record, folder, left, error)
     else:
         ended, changed = record_cancelled(folder, record)
-        done = build_result(ended, folder, changed=existed or changed)
-        if changed:
+        done = build_cancel_result(ended, folder, changed=existed or changed)
+        if record.is_ended:
+            said = f"run {run_id} had ended already ({record.outcome}); nothing of it runs any more"
+            request.progress.say(said)
+        elif changed:
             saved = ended.checkpoint
             step, path = (saved.step, saved.path) if saved else (None, None)
             where = f"namespace {ref.namespace}" if ref else ""
@@ -67,10 +71,9 @@ def _find_left(client: Client, ref: BackendRef, run_id: str, folder: pathlib.Pat
         live = client.get(ref.kind_name, ref.name, ref.namespace)
         pods = client.list("v1/Pod", ref.namespace, labels=gang_selector(run_id)).items
     except MusterError as error:
-        return (
-            f"its cluster could not be asked which of its pods still run ({error.message}); "
-            f"if that cluster no longer exists, delete {folder}"
-        )
+        what = f"its cluster could not be asked which of its pods still run ({error.message})"
+        # A cluster that answers, and be it with a refusal, exists.
+        return what if isinstance(error, KubeError) else f"{what}; if that cluster no longer exists, delete {folder}"
     there = live is not None and (not ref.uid or live["metadata"].get("uid") == ref.uid)
     parts = [f"{ref.kind} {ref.namespace}/{ref.name}"] if there else []
     running = [pod for pod in pods if not is_over(pod)]

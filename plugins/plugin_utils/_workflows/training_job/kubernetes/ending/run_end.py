@@ -51,7 +51,8 @@ class EndRules:
     def take_refusal(self, node: str, line: Line) -> str:
         """Note that a pod did not start its program, which no rank of it will say; return why."""
         detail, code = scrub(str(line.get("detail") or "")), line.get("exit_code")
-        outcome = RunOutcome("failed", code if isinstance(code, int) else 1, "crash", f"{node}: {detail}")
+        exit_code = code if isinstance(code, int) else 1
+        outcome = RunOutcome("failed", exit_code, "crash", f"{node}: {detail}", explained=True)
         made = _Refusal(
             parse_time(line.get("at")) or log_follow.now(), line.get("attempt"), code not in _FOLLOWING_CODES, outcome
         )
