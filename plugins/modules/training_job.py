@@ -377,7 +377,8 @@ options:
                 program starts, the first node writes a file there that the others must read within 15 seconds. A node
                 that does not see it is named, and nothing is started. In pods this is repeated in every attempt. Not
                 tested with O(job.launcher=ray).
-              - V(false) is for programs that keep a part of the checkpoints on each node.
+              - V(false) is for nodes with a folder of their own. On hosts, what one node alone saved is then copied to
+                the others before ranks begin; programs that keep a part of the checkpoints on each node are left alone.
             type: bool
             default: true
           format:

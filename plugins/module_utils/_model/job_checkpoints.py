@@ -77,14 +77,21 @@ def must_be_shared(job: Job) -> bool:
     return not job.on_kubernetes or job_backends.checkpoint_mount(job) is not None
 
 
+def are_copied(job: Job) -> bool:
+    """Return whether hosts copy to each other, before ranks begin, what one of them alone has saved."""
+    return job.nodes > 1 and not job.on_kubernetes and not must_be_shared(job)
+
+
 def describe_folder(job: Job) -> str:
     """Return where checkpoints go in a gang whose nodes do not share them, empty where nothing is to be said."""
     if job.nodes < 2:
         return ""
+    copied = "what one node alone saved is copied to the others before a restart"
     if job.checkpoints.path is None:
-        return "" if job.on_kubernetes else "checkpoints in each node's own run folder"
+        return "" if job.on_kubernetes else f"checkpoints in each node's own run folder; {copied}"
     if not job.checkpoints.shared:
-        return f"each node keeps its part of the checkpoints in {job.checkpoints.path} (checkpoints.shared: false)"
+        kept = f"each node keeps its part of the checkpoints in {job.checkpoints.path} (checkpoints.shared: false)"
+        return f"{kept}; {copied}" if are_copied(job) else kept
     if must_be_shared(job) and job.launcher == "ray":
         return f"{job.checkpoints.path} is not tested to be one folder for all nodes with launcher ray"
     return ""

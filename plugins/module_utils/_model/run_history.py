@@ -59,6 +59,9 @@ class RunHistory:
         self.not_resumed: set[int] = set()
         self.pace_meter = stall.PaceMeter()
         self.stored = StoredCheckpoints()
+        # Of the starts, those by which a run that had succeeded was continued: they are no restarts.
+        self.extensions: set[int] = set()
+        self._succeeded = False
         self._pending: list[Line] = []
         # The newest lines of metrics: an attempt that becomes known late takes those of its time back.
         self._recent: collections.deque[Line] = collections.deque(maxlen=_RECENT_LINES)
@@ -71,7 +74,7 @@ class RunHistory:
         self._take_evidence(line)
         if kind in ("worker_started", "worker_exit"):
             self._add_rank(line, at)
-        elif kind in ("submitted", "not_resumed"):
+        elif kind in ("submitted", "not_resumed", "ended"):
             self._note_start(line)
         elif kind in ("node_not_ready", "cancelled", "container_killed"):
             self._note_state(line, at)
@@ -86,12 +89,17 @@ class RunHistory:
             self._add_loss(line, at)
 
     def _note_start(self, line: Line) -> None:
-        """Take in that the run was started again, by which budgets begin anew, or that a start did not resume."""
+        """Take in that a start began, by which budgets begin anew, that it did not resume, or how it ended."""
         number = int(parse_finite(line.get("attempt")) or 0)
+        if line.get("kind") == "ended":
+            self._succeeded = line.get("detail") == "succeeded"
+            return
         if line.get("kind") == "not_resumed":
             self.not_resumed.add(number)
             return
         self.base = number or 1
+        self.extensions |= {self.base} if self._succeeded else set()
+        self._succeeded = False
         nodes = line.get("nodes")
         given = [item for item in nodes if isinstance(item, dict)] if isinstance(nodes, list) else []
         self.starts[self.base] = {item["id"]: item for item in given if isinstance(item.get("id"), str)}
@@ -299,7 +307,13 @@ class RunHistory:
     @property
     def restarts(self) -> int:
         """Return how often the gang began anew; an attempt of which no rank came to start counts, too."""
-        return self.attempts[-1].n - 1 if self.attempts else 0
+        last = self.attempts[-1].n if self.attempts else 1
+        return last - 1 - sum(number <= last for number in self.extensions)
+
+    def _extends(self, attempt: Attempt) -> bool:
+        """Return whether an attempt is the first one of an extension."""
+        before = [item.n for item in self.attempts if item.n < attempt.n]
+        return any(max(before, default=0) < number <= attempt.n for number in self.extensions)
 
     @property
     def is_placed(self) -> bool:
@@ -354,7 +368,8 @@ class RunHistory:
 
     def losses(self) -> tuple[int | None, float]:
         """Return the sums of what the restarts cost: (steps done again, seconds). Unknown steps are None."""
-        costs = resumes.restart_costs(self.attempts)
+        pairs = zip(resumes.restart_costs(self.attempts), self.attempts[1:], strict=True)
+        costs = [cost for cost, attempt in pairs if not self._extends(attempt)]
         return resumes.total_steps_lost(costs), sum(cost.seconds or 0.0 for cost in costs)
 
     def judge_resumes(self, interval_steps: int | None, *, anew: bool = False) -> dict[int, resumes.Resume]:

@@ -185,6 +185,7 @@ class RunRecord:
     stored: SavedCheckpoint | None = f.field(_section(SavedCheckpoint), None)
     unstored: str | None = f.field(_text, None)
     sharing: str | None = f.field(_text, None)
+    restarts: int | None = f.field(f.integer(0), None)
     steps_lost: int | None = f.field(f.integer(-(2**53), 2**53), None)
     seconds_lost: float | None = f.field(f.decimal(-1e15), None)
     cost: RunCost = f.field(_section(RunCost), RunCost())

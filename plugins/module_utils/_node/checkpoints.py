@@ -24,7 +24,7 @@ import typing as t
 from . import files
 from .pod_log import Tail
 
-_UNFINISHED = (".tmp", ".part", ".partial", ".incomplete")
+UNFINISHED = (".tmp", ".part", ".partial", ".incomplete")
 # In the checkpoint folder: the names that the program reported, of attempts on other nodes, too.
 _REPORTED = ".muster-saved.json"
 # Programs that report nothing are looked after at this interval.
@@ -50,7 +50,7 @@ def _saved_at(entry: os.DirEntry[str], form: str) -> int | None:
     if form == "dcp":
         mark = os.stat(os.path.join(entry.path, ".metadata")) if entry.is_dir() else None
         return mark.st_mtime_ns if mark is not None and mark.st_size else None
-    if entry.name.endswith(_UNFINISHED):
+    if entry.name.endswith(UNFINISHED):
         return None
     state = entry.stat()
     empty = not os.listdir(entry.path) if entry.is_dir() else state.st_size == 0

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a supervisor does beside the launcher that it watches: checkpoints, usage, and what carries the ranks' traffic.
+"""What a supervisor does beside its launcher: checkpoints, also for other nodes, usage, what carries ranks' traffic.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -10,9 +10,10 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import pathlib
+import time
 import typing as t
 
-from . import checkpoint_care, rank_transport, usage
+from . import checkpoint_care, checkpoint_peers, files, rank_transport, usage
 
 
 class UnitCare:
@@ -27,9 +28,16 @@ class UnitCare:
         self._sampler = usage.Sampler()
         self._transport = rank_transport.TransportRecorder(run, self._node, since)
         self._checkpoints = checkpoint_care.CheckpointCare(spec.get("checkpoints") or {}, run, self._node)
+        self._events, self._peers = run / "events.jsonl", checkpoint_peers.PeerServer(run)
 
     def begin(self) -> None:
         """Begin to care for checkpoints, unless that has begun before."""
+        try:
+            self._peers.start()
+        except OSError as exc:
+            problem = f"this node cannot serve its checkpoints to others: {exc.strerror or exc}"
+            line = {"at": time.time(), "kind": "checkpoints_not_compared", "node": self._node, "detail": problem}
+            files.append_json(self._events, line)
         self._checkpoints.start()
 
     def record(self) -> None:
@@ -44,5 +52,7 @@ class UnitCare:
             self._transport.update(last=True)
 
     def close(self, within_s: float | None, beat: t.Callable[[], None]) -> None:
-        """Store the last checkpoint (see ``CheckpointCare.close``)."""
+        """Serve the nodes that have not asked yet, and store the last checkpoint (see ``CheckpointCare.close``)."""
+        if within_s is None:
+            self._peers.linger(beat)
         self._checkpoints.close(within_s, beat)

@@ -11,6 +11,9 @@ With ``restart.warm`` the node has a fork server (``torch_forkserver.py``), name
 with this process's environment, folder, umask and outputs, and reports its end. Signals are forwarded to it, and it is
 killed when this process is. A server that is missing, has ended or refuses costs nothing: the command is executed.
 
+Where the nodes of a gang share no folder for checkpoints, what one of them saved is copied to the others first
+(``checkpoint_peers.py``).
+
 This is a private utility of the collection; it may change without notice.
 """
 
@@ -201,6 +204,21 @@ def _execute(command: list[str]) -> t.NoReturn:
         os._exit(127)
 
 
+def _bring_checkpoints(run: str, gang: str, first: bool) -> str:
+    """Copy here what other nodes saved, in a gang that shares no folder for checkpoints; return why that failed."""
+    if not os.path.exists(os.path.join(run, "secrets", "peers.json")):
+        return ""
+    # This file is run by itself; what copies is in the package around it.
+    import importlib
+    import pathlib
+
+    package = os.path.dirname(os.path.abspath(__file__))
+    sys.path.insert(0, os.path.dirname(package))
+    peers = importlib.import_module(f"{os.path.basename(package)}.checkpoint_peers")
+    problem: str = peers.pass_gate(pathlib.Path(run), gang, first=first)
+    return problem
+
+
 def start_program(command: list[str]) -> Program | ForkedProgram:
     """Start the user's command and forward to it the signals that this process gets."""
     fork_server = os.environ.pop("MUSTER_WARM", "")
@@ -228,7 +246,13 @@ def main(argv: list[str]) -> int:
     # A command uses the same address in every start.
     gang = f"{base}/{place}"
     common = {"rank": rank, "local_rank": local, "attempt": attempt, "gang": gang}
+    problem = _bring_checkpoints(os.path.dirname(events), gang, first=attempt == 1)
     _open_output(base, attempt, rank)
+    if problem:
+        print(f"muster.CheckpointError: {problem}", file=sys.stderr)
+        _append_event(events, {"kind": "worker_started", **common, "world_size": size, "pid": os.getpid()})
+        _append_event(events, {"kind": "worker_exit", **common, "exit_code": 1, "signal": 0})
+        return 1
     _log_nccl(attempt, rank)
     _load_secrets(os.environ.pop("MUSTER_SECRETS_FILE", ""))
     # What the program prints at once belongs to this attempt: lines are dated when they are printed.

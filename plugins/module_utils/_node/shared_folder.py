@@ -21,7 +21,7 @@ from . import files
 PREFIX = ".muster-shared-"
 ADVICE = (
     "Mount one shared file system there on every node, name a folder on one in checkpoints.path, "
-    "or set checkpoints.shared: false for a program that keeps a part per node"
+    "or set checkpoints.shared: false where each node has a folder of its own"
 )
 _AGAIN_S = 0.25
 # In the run's folder of the node that wrote: what it has to remove.

@@ -57,6 +57,14 @@ _TABLE = (
         "equally many (uneven inputs), or use DistributedDataParallel's join()",
     ),
     CauseInfo(
+        "uneven_resume",
+        "fatal",
+        "The ranks of a restart began at different steps",
+        "Save in the folder that MUSTER_CHECKPOINT_DIR names ({checkpoint_dir} in job.args): what one node alone saved "
+        "there is copied to the others; or name a folder that all nodes share in checkpoints.path",
+        in_pods="Save in a folder that all pods share: name one on a claim of job.mounts in checkpoints.path",
+    ),
+    CauseInfo(
         "path_lost",
         "fatal",
         "Data that a rank sent to another node is not acknowledged",

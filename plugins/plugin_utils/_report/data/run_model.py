@@ -70,7 +70,10 @@ class RunModel:
 
     @property
     def restarts(self) -> int:
-        """How often the job started again; a start of which no rank was seen counts by the next one's number."""
+        """How often the job started again, as recorded; else by the numbers of its attempts."""
+        recorded = self.run.record.get("restarts")
+        if isinstance(recorded, int):
+            return recorded
         numbers = [int(attempt.label) for attempt in self.attempts if attempt.label.isdecimal()]
         return max(len(self.attempts), 1, *numbers) - 1
 

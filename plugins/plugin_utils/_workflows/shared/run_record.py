@@ -112,6 +112,7 @@ def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: flo
         sharing=describe_sharing(*sharing) if sharing else None,
         world_size=dataclasses.replace(record.world_size, seen=story.ranks_seen() if story.attempts else None),
         checkpoint=SavedCheckpoint(*story.checkpoint) if story.checkpoint else record.checkpoint,
+        restarts=story.restarts,
         steps_lost=steps,
         seconds_lost=round(seconds, 3),
         cost=_sum_cost(record, story, prices, now),

@@ -24,7 +24,12 @@ _CRASHES = ("crash", "fatal_exit_code")
 # 128 + SIGKILL.
 _KILLED = 137
 # The outcome's cause -> the cause whose fix helps.
-_CODES = {"out_of_memory": "oom_host", "nan": "loss_nan", "stalled": "stalled_stopped"}
+_CODES = {
+    "out_of_memory": "oom_host",
+    "nan": "loss_nan",
+    "stalled": "stalled_stopped",
+    "uneven_resume": "uneven_resume",
+}
 
 
 def explain_end(folder: pathlib.Path, outcome: RunOutcome, backend: Backend) -> RunOutcome:

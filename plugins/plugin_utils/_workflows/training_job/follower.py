@@ -15,8 +15,8 @@ import pathlib
 import time
 import typing as t
 
+from ....module_utils._model import begun_steps, stall, stop_on
 from ....module_utils._model import drill as drills
-from ....module_utils._model import stall, stop_on
 from ....module_utils._model.errors import MusterError, plain_lines
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_attempt import Notice
@@ -100,10 +100,11 @@ class Follower:
         self._kept: dict[str, frozenset[str]] = {}
         self._printed: dict[str, _Printed] = {}
         self._lines: dict[str, metric_lines.LineState] = {}
+        self.begun = begun_steps.BegunSteps()
         # The first notice of preemption that has come while this follower was there.
         self.noticed: Notice | None = None
         self._events_read = size_of(folder / "events.jsonl")
-        for name, feed in (("events", self.story.event), ("metrics", self.story.metric)):
+        for name, feed in (("events", self._take_event), ("metrics", self.story.metric)):
             kept = files.read_text(folder / f"{name}.jsonl")
             self._kept[name] = frozenset(kept.split("\n")[-_RECENT_LINES:])
             for line in files.parse_json_lines(kept):
@@ -122,6 +123,9 @@ class Follower:
         reason = self.stop_reason()
         if reason:
             return RunOutcome("cancelled", 143, "cost", reason)
+        uneven = self.begun.find_problem(self.story.attempts[-1].gang or "") if self.story.attempts else None
+        if uneven:
+            return RunOutcome("failed", 1, "uneven_resume", uneven[0], uneven[1])
         stop = self.stop_rules.judge(self.story, time.monotonic(), self._is_seen())
         return RunOutcome("failed", 1, stop.cause, stop.detail) if stop else None
 
@@ -134,6 +138,19 @@ class Follower:
         line = {"at": log_follow.now() if at is None else at, "kind": kind, **values}
         files.append_json(self.folder / "events.jsonl", line)
         self.story.event(line)
+
+    def _take_event(self, line: t.Mapping[str, t.Any]) -> None:
+        self.story.event(line)
+        self.begun.event(line)
+
+    def _say_event(self, line: t.Mapping[str, t.Any]) -> None:
+        """Say what a node did about checkpoints before its ranks began."""
+        node, detail = line.get("node"), line.get("detail")
+        if line.get("kind") == "checkpoint_copied":
+            size = f"{line['bytes'] / 1e6:.1f} MB in {line['seconds']:.1f} s"
+            self.progress.say(f"{node}: copied checkpoint {detail} from {line['source']} ({size})")
+        elif line.get("kind") == "checkpoints_not_compared":
+            self.progress.say(f"warning: {node}: checkpoints of other nodes would not be copied here: {detail}")
 
     def _take_notices(self) -> None:
         """Take in and say what heal has written into the run's events meanwhile: that a machine will be taken away."""
@@ -178,6 +195,9 @@ class Follower:
         """Keep text of a node. ``times``: when each of its lines was printed, as far as that is known."""
         # A program may print what it was given.
         text = scrub(text)
+        if stream == "metrics":
+            for line in files.parse_json_lines(text):
+                self.begun.step(node, line)
         text = self._new_lines(stream, self._without_repeats(node, text) if stream == "metrics" else text)
         kept = plain_lines(text) if stream == "log" else text
         place = self.folder / (run_record.log_file(node) if stream == "log" else f"{stream}.jsonl")
@@ -189,13 +209,20 @@ class Follower:
             raise MusterError(f"{place} cannot be written: {exc.strerror}", fix) from None
         if stream == "events":
             for line in files.parse_json_lines(text):
-                self.story.event(line)
+                self._take_event(line)
+                self._say_event(line)
+            self._record_begun()
         elif stream == "metrics":
             for line in files.parse_json_lines(text):
                 self.story.metric(line)
+            self._record_begun()
         elif stream == "log":
             _bound_log(place)
             self._parse_log(node, text, times)
+
+    def _record_begun(self) -> None:
+        for line in self.begun.take_news():
+            files.append_json(self.folder / "events.jsonl", {"at": log_follow.now(), **line})
 
     def _new_lines(self, stream: str, text: str) -> str:
         """Return the lines of ``text`` that were not kept before this follower began; each has its own time."""
@@ -320,13 +347,16 @@ class Follower:
 
     def state(self) -> dict[str, object]:
         """Return where the run is: ranks, step, loss, speed, checkpoint, restarts; backends add their nodes."""
-        last = self.story.last
+        attempts = self.story.attempts
+        # What an earlier start of the run reached is not where this one is.
+        begun = bool(attempts) and attempts[-1].n >= self.story.base
+        last = self.story.last if begun else {}
         return {
             "run_id": self.run_id,
             "ranks": self.story.ranks_seen(),
             "ranks_asked": self.job.world_size,
             "step": int(last["step"]) if "step" in last else None,
-            "step_age_s": self._step_age(),
+            "step_age_s": self._step_age() if begun else None,
             "stalled_s": self.stalled_s,
             "loss": last.get("loss"),
             "tokens_per_s": last.get("tokens_per_s"),

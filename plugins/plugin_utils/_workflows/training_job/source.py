@@ -24,6 +24,7 @@ from ..._launch.base import RunContext
 
 _SHOWN = 5
 _PORT_FIRST, _PORT_PAIRS = 20_000, 5_000
+_PEER_FIRST, _PEER_PORTS = 16_000, 4_000
 # A script is compiled on the nodes before the start; a larger one is sent unread.
 _SCRIPT_LIMIT = 1 << 20
 
@@ -116,6 +117,11 @@ def rendezvous_port(identity: str) -> int:
     """Return the rendezvous port of a run: below the kernel's ephemeral range, even (the next one is the run's too)."""
     number = int.from_bytes(hashlib.sha256(identity.encode()).digest()[:4], "big")
     return _PORT_FIRST + 2 * (number % _PORT_PAIRS)
+
+
+def peer_port(identity: str) -> int:
+    """Return the port at which the nodes of a run copy checkpoints from each other."""
+    return _PEER_FIRST + int.from_bytes(hashlib.sha256(identity.encode()).digest()[4:8], "big") % _PEER_PORTS
 
 
 def build_context(job: Job, identity: str, attempt: int) -> RunContext:

@@ -77,8 +77,9 @@ def summarize_record(record: Record) -> dict[str, object]:
     """Return the few fields of a record that a list shows."""
     summary: dict[str, object] = {key: record.get(key) for key in _SUMMARY_FIELDS}
     summary["name"] = record["job"]["name"]
-    # Attempts of which no rank came to start are not in the record; the numbers of the others count them.
-    summary["restarts"] = record["attempts"][-1]["n"] - 1 if record["attempts"] else 0
+    # Of an earlier version: attempts of which no rank came to start are counted by the numbers of the others.
+    numbered = record["attempts"][-1]["n"] - 1 if record["attempts"] else 0
+    summary["restarts"] = numbered if record.get("restarts") is None else record["restarts"]
     summary["step"] = next((item["last_step"] for item in reversed(record["attempts"]) if item.get("last_step")), None)
     state = record.get("live") or {}
     if state.get("detail"):

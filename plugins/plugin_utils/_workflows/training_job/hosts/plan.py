@@ -74,7 +74,6 @@ def build_info_request(
     :param reserve: the claim that the first host takes before anything else, so that of two controllers that start the
         same run at the same moment exactly one continues; None in check mode.
     """
-    wanted = code_source.rendezvous_port(identity)
     paths = [job.checkpoints.path] if job.checkpoints.path else []
     named = (job.script or "", job.env.get(TOPOLOGY_FILE, ""))
     absolute = [path for path in (*named, *job_datasets.mounted_paths(job)) if path.startswith("/")]
@@ -86,9 +85,7 @@ def build_info_request(
         "env": {key: job.env[key] for key in ("PYTHONPATH",) if key in job.env},
         "script": code_source.read_script(job, found),
         "address": host.address,
-        "ports": [[host.address, wanted]]
-        if index == 0
-        else ([[host.address, wanted + 1]] if job.launcher == "mpi" else []),
+        "ports": [[host.address, port] for port in _list_ports(job, index, identity)],
         "paths": paths,
         "files": absolute,
         "tools": list(registry.required_tools(job, index)),
@@ -96,6 +93,13 @@ def build_info_request(
         "facts": bool(job.gpus_per_node),
         "checkpoints": job_checkpoints.required_checkpoint(job, identity),
     }
+
+
+def _list_ports(job: Job, index: int, identity: str) -> list[int]:
+    """Return the ports that a run opens on a node."""
+    wanted = code_source.rendezvous_port(identity)
+    ports = [wanted] if index == 0 else ([wanted + 1] if job.launcher == "mpi" else [])
+    return [*ports, *([code_source.peer_port(identity)] if job_checkpoints.are_copied(job) else [])]
 
 
 def build_slots(
@@ -217,6 +221,13 @@ def _build_store_spec(job: Job, slot: NodeSlot, plan: Launch, context: RunContex
         listen=where,
         generation=context.attempt,
     )
+
+
+def build_peers(nodes: tuple[NodeSlot, ...], context: RunContext, form: str, key: str) -> dict[str, dict[str, t.Any]]:
+    """Return by node what it needs to copy checkpoints from the others (``_node/checkpoint_peers.py``)."""
+    places = {slot.name: [slot.address, code_source.peer_port(context.run_id)] for slot in nodes}
+    common = {"key": key, "format": form, "nodes": places}
+    return {slot.name: {**common, "node": slot.name, "folder": context.checkpoints_in(slot.run_dir)} for slot in nodes}
 
 
 def store_host(plan: Launch, context: RunContext) -> str:

@@ -8,18 +8,22 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import json
 import pathlib
+import secrets
 import time
 import typing as t
 
-from .....module_utils._model import checks, commands
+from .....module_utils._model import checks, commands, job_checkpoints
 from .....module_utils._model.errors import MusterError, RefusedError
 from .....module_utils._model.job import to_yaml_names
 from .....module_utils._model.node_report import NodeReport
 from .....module_utils._model.run_record import RunRecord
 from .....module_utils._node import files, shared_folder
 from ...._hosts import gang
+from ...._hosts.node_client import on_each_node
 from ...shared import run_record
 from ...shared.progress import Progress, say_if_killed
 from ...shared.request import Result, RunRequest
@@ -36,6 +40,9 @@ from .state import AGENTS_FILE, HostsPlan, build_owner_mark, has_unrecorded_end,
 
 if t.TYPE_CHECKING:
     from .....module_utils._model import drill
+
+# As in ``_node/checkpoint_peers.py``.
+PEERS_FILE = "peers.json"
 
 
 def start_or_join(
@@ -68,7 +75,7 @@ def start_or_join(
     files.write_json(folder / "claim.json", held)
     fabric_file.write_verdict(folder, plan.network)
     if lives:
-        _join(request, plan, held)
+        _join(request, plan, members, held)
     cluster = request.options["cluster"]
     with say_if_killed(commands.describe_left(current, commands.STARTING, cluster)):
         if missing:
@@ -95,12 +102,28 @@ def start_or_join(
         return follow_run(request, plan, members, folder, current, drilling, changed=bool(started), guard=guard)
 
 
-def _join(request: RunRequest, plan: HostsPlan, held: dict[str, t.Any]) -> None:
-    """Take a run that is running over, where that is asked for, and sign anew what its nodes upload with."""
+def _join(request: RunRequest, plan: HostsPlan, members: t.Sequence[gang.GangMember], held: dict[str, t.Any]) -> None:
+    """Take a run that is running over, where that is asked for, and renew what its nodes upload and copy with."""
     if request.options.get("take_over"):
         gang.take_over_run(plan.remotes, plan.run_id, held)
     if plan.bound is not None:
         checkpoint_binding.renew(plan.bound, plan.remotes)
+    _renew_peers(plan, members)
+
+
+def _renew_peers(plan: HostsPlan, members: t.Sequence[gang.GangMember]) -> None:
+    """Give all nodes the key by which one that joins copies checkpoints."""
+    content = {m.remote.name: data for m in members if (data := m.secrets.get("files", {}).get(PEERS_FILE))}
+    on_each_node(
+        [remote for remote in plan.remotes if remote.name in content],
+        lambda remote: remote.call(
+            "s3",
+            step="renew",
+            run_id=plan.run_id,
+            file=PEERS_FILE,
+            content=base64.b64decode(content[remote.name]).decode(),
+        ),
+    )
 
 
 def _stop_half_a_gang(plan: HostsPlan) -> bool:
@@ -270,6 +293,9 @@ def _build_members(
 
         files = {**files, **mpi_keys.generate_files(home.run_folder(plan.run_id), nodes, context)}
     made = hosts_plan.build_members(plan.job, plan.remotes, nodes, launched, context, plan.reports, (env, files))
+    if job_checkpoints.are_copied(plan.job):
+        peers = hosts_plan.build_peers(nodes, context, plan.job.checkpoints.format, secrets.token_hex(32))
+        made = [_add_secret_file(member, PEERS_FILE, json.dumps(peers[member.remote.name]))[1] for member in made]
     ca = find_own_ca(dataset_binding.streams(plan.datasets))
     if ca is not None:
         made = [_add_stream_ca(member, ca) for member in made]

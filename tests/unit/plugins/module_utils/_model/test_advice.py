@@ -26,7 +26,8 @@ def test_what_is_unknown_is_null() -> None:
         "effective_batch": None,
         "learning_rate_advice": None,
         "predicted_allreduce_s": None,
-        "checkpoints": "checkpoints in each node's own run folder",
+        "checkpoints": "checkpoints in each node's own run folder; what one node alone saved is copied to the others "
+        "before a restart",
         "price_usd_per_hour": None,
     }
 

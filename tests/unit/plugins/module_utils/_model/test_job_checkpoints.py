@@ -42,6 +42,8 @@ def test_a_named_folder_of_several_nodes_must_be_one(values: dict[str, t.Any], s
     assert job_checkpoints.must_be_shared(found) is shared
     said = job_checkpoints.describe_folder(found)
     assert words in said and bool(words) == bool(said)
+    copied = found.nodes > 1 and not found.on_kubernetes and not shared
+    assert job_checkpoints.are_copied(found) is copied is ("is copied to the others before a restart" in said)
 
 
 def test_the_folders_of_a_run() -> None:

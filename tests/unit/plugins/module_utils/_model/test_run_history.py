@@ -450,3 +450,36 @@ def test_pods_that_share_machines_are_counted(places: list[str], each: int, shar
     assert story.find_sharing(each) == sharing
     if sharing:
         assert describe_sharing(*sharing) in ("2 pods on 1 machine", "3 pods on 2 machines")
+
+
+def test_a_run_that_is_extended_was_not_restarted() -> None:
+    """A crash, success, an extension in which a node is lost, a failure that is continued: three restarts."""
+    history = run_history.RunHistory()
+    begun = 0
+
+    def start(n: int, step: int) -> None:
+        nonlocal begun
+        begun += 100
+        gang = f"{n}/x"
+        history.event({"at": begun, "kind": "worker_started", "rank": 0, "attempt": n, "gang": gang, "node": "a"})
+        history.metric({"at": begun + 1, "step": step})
+        history.metric({"at": begun + 2, "step": step + 9})
+
+    def submit(n: int, ended: str = "") -> None:
+        if ended:
+            history.event({"at": begun + 3, "kind": "ended", "detail": ended})
+        history.event({"at": begun + 4, "kind": "submitted", "attempt": n})
+
+    submit(1)
+    start(1, 1)
+    start(2, 6)
+    assert history.restarts == 1
+    lost = history.losses()
+    submit(3, "succeeded")
+    assert history.restarts == 1
+    start(3, 15)
+    assert (history.restarts, history.extensions, history.losses()) == (1, {3}, lost)
+    start(4, 15)
+    submit(5, "failed")
+    start(5, 24)
+    assert history.restarts == 3 and history.losses()[1] == lost[1] * 3

@@ -102,7 +102,27 @@ def test_what_a_preflight_asks(tmp_path: pathlib.Path) -> None:
     assert first["env"] == {"PYTHONPATH": "/lib"} and first["packages"] == ["torch", "numpy"]
     assert (first["files"], first["paths"], first["facts"]) == (["/t.py"], ["/mnt/c"], False)
     mpi = hosts_plan.build_info_request(job(launcher="mpi", gpus_per_node=1), 1, found[1], "x-1", nothing, None)
-    assert mpi["ports"] == [["10.0.0.2", port + 1]] and "sshd" in mpi["tools"] and mpi["facts"] is True
+    assert (
+        mpi["ports"] == [["10.0.0.2", port + 1], ["10.0.0.2", code_source.peer_port("x-1")]]
+        and "sshd" in mpi["tools"]
+        and mpi["facts"] is True
+    )
+
+
+def test_nodes_without_a_shared_folder_know_how_to_copy_from_each_other() -> None:
+    found = hosts_plan.select_hosts(["a", "b"], VARS, job())
+    nodes = hosts_plan.build_slots(found, answers(), "x-1", {})
+    _plan, context = hosts_plan.build_launch(job(), nodes, "x-1", 4)
+    peers = hosts_plan.build_peers(nodes, context, "dcp", "geheim")
+    port = code_source.peer_port("x-1")
+    assert 16_000 <= port < 20_000 and port != code_source.peer_port("x-2")
+    assert peers["b"] == {
+        "key": "geheim",
+        "format": "dcp",
+        "nodes": {"a": ["10.0.0.1", port], "b": ["10.0.0.2", port]},
+        "node": "b",
+        "folder": f"{nodes[1].run_dir}/checkpoints",
+    }
 
 
 def made(wanted: Job, secrets: tuple[dict[str, str], dict[str, bytes]] = ({}, {})) -> list[gang.GangMember]:

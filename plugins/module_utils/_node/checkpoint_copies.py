@@ -1,0 +1,255 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which checkpoints lie on which node of a gang without a shared folder, and which are copied before ranks begin.
+
+Many programs save on rank 0 alone and load on every rank: what one node saved is copied to the others. A program that
+keeps a part per node is recognised by what it left: several nodes wrote files of one kind, or their names have ranks.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import re
+import typing as t
+
+from . import checkpoints, files
+
+# In the checkpoint folder: what was copied there, which the program did not write.
+LEDGER = ".muster-copied.json"
+# Names that hold the number of a rank; those of model parallelism (``mp_rank_00``) are common to data-parallel ranks.
+_RANKED = re.compile(r"(?<!mp_)(?:rank|proc|process)[-_]?[0-9]", re.IGNORECASE)
+# What every rank writes beside a checkpoint of rank 0: the random state, by transformers and by accelerate.
+_OF_EVERY_RANK = re.compile(r"(?:rng_state_[0-9]+\.pth|random_states_[0-9]+\.pkl)$")
+_LOGS = re.compile(r"\.(?:log|jsonl|csv|out|err)$|tfevents")
+# A folder that has a file of the first name is whole with one of the second, which its library writes last.
+_MARKS = ((".distcp", ".metadata"), ("optimizer.pt", "trainer_state.json"), ("scheduler.pt", "trainer_state.json"))
+_SMALL = 64 << 10
+_ZIP_TAIL = 66_000
+
+_T = t.TypeVar("_T")
+Ledger = dict[str, dict[str, t.Any]]
+
+
+class Entry(t.NamedTuple):
+    """A file or a folder in a checkpoint folder. It travels as the list of its fields.
+
+    :ivar files: path in it (empty for a file itself) -> size, and time of the file on the node that saved it.
+    :ivar own: the paths that this node wrote itself. :ivar digest: of a small single file.
+    """
+
+    name: str
+    saved_at: int
+    whole: bool
+    files: dict[str, list[int]]
+    own: list[str]
+    digest: str = ""
+
+    @property
+    def bytes(self) -> int:
+        return sum(size for size, _at in self.files.values())
+
+    @property
+    def is_written_here(self) -> bool:
+        """Return whether this node wrote of it more than every rank does beside a checkpoint of rank 0."""
+        return any(not _OF_EVERY_RANK.search(path) for path in self.own)
+
+
+class Copy(t.NamedTuple):
+    """What a node lacks of a checkpoint, and the nodes that have it."""
+
+    entry: Entry
+    sources: tuple[str, ...]
+    missing: dict[str, list[int]]
+
+
+class CopyPlan(t.NamedTuple):
+    """``in_parts``: each node keeps its own. ``stale``: former copies that a newer checkpoint has replaced."""
+
+    in_parts: bool
+    copies: dict[str, list[Copy]]
+    stale: dict[str, list[str]]
+
+
+def plan_copies(nodes: t.Mapping[str, t.Sequence[Entry]]) -> CopyPlan:
+    """Return what each node copies before the ranks begin; what a node wrote itself is never touched."""
+    nothing = CopyPlan(False, {}, {})
+    families: dict[str, dict[str, list[Entry]]] = {}
+    for node, entries in nodes.items():
+        for entry in entries:
+            families.setdefault(family(entry.name), {}).setdefault(node, []).append(entry)
+    candidates = {name: found for name, held in families.items() if (found := _find_candidate(name, held))}
+    if not candidates:
+        return nothing
+    # The largest are the checkpoints; beside them are settings, and files that name the newest one.
+    main = max(candidates, key=lambda name: (candidates[name].bytes, candidates[name].saved_at))
+    if len(_list_writers(families[main])) > 1 or _is_ranked(candidates[main]):
+        return nothing._replace(in_parts=True)
+    copies: dict[str, list[Copy]] = {}
+    stale: dict[str, list[str]] = {}
+    for name, candidate in candidates.items():
+        if len(_list_writers(families[name])) > 1:
+            continue
+        for node in nodes:
+            _add_copy(copies.setdefault(node, []), candidate, families[name], node)
+            stale.setdefault(node, []).extend(
+                entry.name
+                for entry in families[name].get(node, [])
+                if entry.name != candidate.name and not entry.is_written_here and len(entry.own) < len(entry.files)
+            )
+    return CopyPlan(False, _without_empty(copies), _without_empty(stale))
+
+
+def family(name: str) -> str:
+    """Return what the names of a program's checkpoints have in common: all but their numbers."""
+    for ending in checkpoints.UNFINISHED:
+        name = name.removesuffix(ending)
+    return re.sub("[0-9]+", "#", name)
+
+
+def _find_candidate(name: str, held: t.Mapping[str, t.Sequence[Entry]]) -> Entry | None:
+    """Return the newest whole one of a family: of the node that writes them, while it has any."""
+    if _LOGS.search(name) or _is_the_same(held):
+        return None
+    entries = [entry for found in held.values() for entry in found if entry.whole]
+    written = [entry for entry in entries if entry.is_written_here]
+    return max(written or entries, key=lambda entry: (entry.saved_at, entry.name), default=None)
+
+
+def _is_the_same(held: t.Mapping[str, t.Sequence[Entry]]) -> bool:
+    """Return whether several nodes wrote one small file with the same content, such as their settings."""
+    written = [entry for found in held.values() for entry in found if entry.is_written_here]
+    return len(written) > 1 and len({(entry.name, entry.digest) for entry in written}) == 1 and bool(written[0].digest)
+
+
+def _list_writers(held: t.Mapping[str, t.Sequence[Entry]]) -> list[str]:
+    return [node for node, found in held.items() if any(entry.is_written_here for entry in found)]
+
+
+def _is_ranked(entry: Entry) -> bool:
+    return any(_RANKED.search(f"{entry.name}/{path}") for path in entry.files if not _OF_EVERY_RANK.search(path))
+
+
+def _add_copy(copies: list[Copy], candidate: Entry, held: t.Mapping[str, t.Sequence[Entry]], node: str) -> None:
+    """Add what a node lacks of a candidate, if anything."""
+    here = next((entry for entry in held.get(node, []) if entry.name == candidate.name), None)
+    missing = {
+        path: about
+        for path, about in candidate.files.items()
+        if here is None or (here.files.get(path) != about and path not in here.own)
+    }
+    sources = [
+        other
+        for other, found in held.items()
+        if other != node and any(entry.whole and _has_all(entry, candidate) for entry in found)
+    ]
+    if missing and sources:
+        # Of several sources each node takes another one.
+        first = sum(map(ord, node)) % len(sources)
+        copies.append(Copy(candidate, (*sources[first:], *sources[:first]), missing))
+
+
+def _has_all(entry: Entry, candidate: Entry) -> bool:
+    return entry.name == candidate.name and candidate.files.items() <= entry.files.items()
+
+
+def _without_empty(found: dict[str, list[_T]]) -> dict[str, list[_T]]:
+    return {node: items for node, items in found.items() if items}
+
+
+def list_entries(folder: pathlib.Path, form: str) -> list[Entry]:
+    """Return what lies in a checkpoint folder, the newest first; none when it cannot be read."""
+    ledger = read_ledger(folder)
+    found = []
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            if not name.startswith("."):
+                with contextlib.suppress(OSError):
+                    entry = _describe(folder, name, form, ledger.get(name, {}))
+                    found += [entry] if entry else []
+    return sorted(found, key=lambda entry: (-entry.saved_at, entry.name))
+
+
+def read_ledger(folder: pathlib.Path) -> Ledger:
+    """Return name -> ``{whole, files {path: [size, time at its origin, time here]}}`` of what was copied here."""
+    found = files.read_json(folder / LEDGER)
+    return {name: about for name, about in found.items() if isinstance(about, dict)} if isinstance(found, dict) else {}
+
+
+def _describe(folder: pathlib.Path, name: str, form: str, copied: t.Mapping[str, t.Any]) -> Entry | None:
+    place, listed = folder / name, {}
+    own: list[str] = []
+    for path in _list_files(place):
+        state = (place / path).stat() if path else place.stat()
+        known = copied.get("files", {}).get(path)
+        if known and [state.st_size, state.st_mtime_ns] == [known[0], known[2]]:
+            listed[path] = [known[0], known[1]]
+        else:
+            listed[path] = [state.st_size, state.st_mtime_ns]
+            own.append(path)
+    if not listed:
+        return None
+    whole = is_whole(place, form, listed) if own or not copied else bool(copied.get("whole"))
+    mark = listed.get(".metadata") or max(listed.values(), key=lambda about: about[1])
+    small = list(listed) == [""] and listed[""][0] <= _SMALL
+    digest = hashlib.sha256(place.read_bytes()).hexdigest() if small else ""
+    return Entry(name, mark[1], whole, listed, own, digest)
+
+
+def _list_files(place: pathlib.Path) -> list[str]:
+    """Return the paths of the files of an entry, empty for a file itself; links are none."""
+    if place.is_symlink():
+        return []
+    if not place.is_dir():
+        return [""]
+    found = []
+    for top, _folders, names in os.walk(place):
+        paths = (pathlib.Path(top, name) for name in names)
+        found += [path.relative_to(place).as_posix() for path in paths if path.is_file() and not path.is_symlink()]
+    return sorted(found)
+
+
+def is_whole(place: pathlib.Path, form: str, listed: t.Mapping[str, t.Sequence[int]]) -> bool:
+    """Return whether an entry is a checkpoint that was written to its end, as far as its layout tells."""
+    names = [path or place.name for path in listed]
+    if place.name.endswith(checkpoints.UNFINISHED) or any(name.endswith(checkpoints.UNFINISHED) for name in names):
+        return False
+    if not any(size for size, _at in listed.values()):
+        return False
+    marks = [mark for ending, mark in _MARKS if any(name.endswith(ending) for name in names)]
+    marks += [".metadata"] if form == "dcp" else []
+    if any(not listed.get(mark, [0])[0] for mark in marks):
+        return False
+    return not any(_is_torn(place / path if path else place, listed[path][0]) for path in listed)
+
+
+def _is_torn(place: pathlib.Path, size: int) -> bool:
+    """Return whether a file lacks its end: an archive (torch.save) without its directory, safetensors, JSON."""
+    with place.open("rb") as handle:
+        head = handle.read(8)
+        if head.startswith(b"PK\x03\x04"):
+            handle.seek(max(0, size - _ZIP_TAIL))
+            return b"PK\x05\x06" not in handle.read()
+        if place.name.endswith(".safetensors"):
+            return _lacks_tensors(head, handle, size)
+    if place.name.endswith(".json") and size <= _SMALL:
+        return files.read_json(place) is None
+    return False
+
+
+def _lacks_tensors(head: bytes, handle: t.BinaryIO, size: int) -> bool:
+    length = int.from_bytes(head, "little")
+    if len(head) < 8 or length > size:
+        return True
+    try:
+        tensors = json.loads(handle.read(length))
+        ends = [value["data_offsets"][1] for key, value in tensors.items() if key != "__metadata__"]
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        return True
+    return size < 8 + length + max(ends, default=0)
