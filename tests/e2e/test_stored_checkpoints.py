@@ -198,3 +198,56 @@ def test_files_come_from_the_bucket_when_the_nodes_are_gone(services: ServiceWor
     assert without.code != 0 and "AWS_ACCESS_KEY_ID" in without.output, without.output
     everything = [done.output.encode(), *(path.read_bytes() for path in services.root.rglob("*") if path.is_file())]
     assert not [data for data in everything if SECRET.encode() in data or b"X-Amz-Signature" in data]
+
+
+# argv: GO. A program of anyone's: it saves as torch.save does, prints, and knows nothing of this collection.
+PRINTER = """
+import os, pathlib, sys, time
+folder = pathlib.Path(os.environ["MUSTER_CHECKPOINT_DIR"]); folder.mkdir(parents=True, exist_ok=True)
+for step in range(1, 7):
+    while step == 4 and not os.path.exists(sys.argv[1]):
+        time.sleep(0.1)
+    (folder / f"w-{step}.pt").write_bytes(bytes([step]) * 300_000)
+    (folder / "train.log").write_text(f"at {step}")
+    print(f"step {step} loss 1.0", flush=True); print(f"saved step {step}", flush=True)
+    time.sleep(0.5)
+"""
+
+
+def test_a_program_that_only_prints_is_stored_and_what_is_not_stored_is_told(
+    services: ServiceWorld, store: Store
+) -> None:
+    """On the screen, in the record and by exit code; fetch and report name the stored one."""
+    bind(services, store)
+    go = services.root / "go"
+    command = [sys.executable, "-I", "-S", "-c", PRINTER, str(go)]
+    metrics = {
+        "step_pattern": r"^step (?P<step>\d+) loss (?P<loss>\S+)",
+        "checkpoint_pattern": r"saved step (?P<step>\d+)",
+    }
+    wanted = services.job(
+        command=command, nodes=1, metrics=metrics, checkpoints={"binding": "store", "keep": 2, "grace_s": 5}
+    )
+    play = start(services, wanted, muster_train_hosts="node-1")
+    until(lambda: any(line["detail"] == "w-3.pt" for line in stored(services)), "the checkpoint in the bucket", 90)
+    assert [line["checkpoint_step"] for line in stored(services)][-1] == 3
+    place = services.node_folder("node-1") / "secrets" / "checkpoints.json"
+    place.write_text(json.dumps({**json.loads(place.read_text()), "expires_at": 1.0}))
+    go.touch()
+    result = play.wait(120)
+    words = "is not stored in store, the newest that is has step 3 (w-"
+    assert result.code == 2 and words in result.output and "succeeded, not clean" in result.output, result.output
+    assert "warning: checkpoint" in result.output and "the signed addresses have expired" in result.output
+    record = services.record()
+    assert (record["outcome"], record["checkpoint"]["step"]) == ("succeeded", 6)
+    assert record["stored"] == {"step": 3, "path": "w-3.pt"} and record["unstored"] == record["problems"][0]
+    own = {"muster_fetch_source": "bucket", "muster_fetch_dest": str(services.root / "fetched"), "env": KEYS}
+    fetched = services.play("fetch", muster_node_hosts="node-1", **own)
+    said = "checkpoint 3 is the newest that is stored in store; the last of the run, 6, is not"
+    assert fetched.code == 0 and said in fetched.output, fetched.output
+    assert (services.root / "fetched" / "w-3.pt").read_bytes() == bytes([3]) * 300_000
+    reported = services.play("report")
+    assert reported.code == 0, reported.output
+    (page,) = services.run_folder().rglob("report.json")
+    texts = [item["text"] for item in json.loads(page.read_text())["next"]]
+    assert any("What can be fetched is w-3.pt" in text for text in texts), texts

@@ -309,6 +309,13 @@ def _check_stores(job: Job) -> None:
             "for its checkpoints by itself, and resumes from the newest",
             f"Leave it out; another muster_run_id begins anew. Or {claim}",
         )
+    if job.engine == "mpijob" and job.metrics.checkpoint_pattern and job.checkpoints.format == "files":
+        raise InputError(
+            "job.metrics.checkpoint_pattern",
+            "cannot be followed with checkpoints.binding and the engine mpijob: what ranks print is in the launcher's "
+            "pod, and their checkpoints are in the workers' pods",
+            f"Write checkpoint_step and path to MUSTER_METRICS_FILE, and leave it out. Or {claim}",
+        )
     if job.engine == "mpijob" and job.restart.max_crashes:
         raise InputError(
             "job.restart.max_crashes",

@@ -97,6 +97,26 @@ def describe_folder(job: Job) -> str:
     return ""
 
 
+def describe_vanishing(job: Job, rented: t.Mapping[str, float | None]) -> str:
+    """Return that the checkpoints of a job on hosts go with its rented machines, empty where they do not.
+
+    :param rented: dollars an hour of each of its rented machines, None where that is not known.
+    """
+    if job.checkpoints.binding or must_be_shared(job) or not rented:
+        return ""
+    known = [price for price in rented.values() if price is not None]
+    price = f"${sum(known):.2f} an hour" if len(known) == len(rented) else f"at least ${sum(known):.2f} an hour"
+    most = f", up to ${sum(known) * job.timeout_s / 3600:.2f} until timeout_s" if known and job.timeout_s else ""
+    names = sorted(rented)
+    where = f"{names[0]} and {len(names) - 1} more" if len(names) > 2 else " and ".join(names)
+    when = "are deleted" if job.release == "never" else f"are deleted after the run (release: {job.release})"
+    folder = job.checkpoints.path or "the folder of the run"
+    return (
+        f"checkpoints are in {folder} on {where}, rented machines, and go with them when they {when}: training "
+        f"for {price}{most} is lost with them. Set checkpoints.binding, or fetch them before (playbook fetch)"
+    )
+
+
 def check_checkpoints(job: Job) -> None:
     """Refuse checkpoint options that cannot take effect.
 

@@ -345,6 +345,10 @@ def _announce(progress: Progress, plan: HostsPlan, running: bool) -> None:
     if plan.job.resources.memory is not None:
         parts += _describe_memory_limit({host.name: plan.reports[host.name].manager for host in plan.hosts})
     announce(progress, parts, plan.derived, plan.network, running=running)
+    rented = {host.name: host.price_usd_per_hour for host in plan.hosts if host.record.ownership == "rented"}
+    vanishing = "" if running else job_checkpoints.describe_vanishing(plan.job, rented)
+    if vanishing:
+        progress.say(f"warning: {vanishing}")
     used = [] if running else checks.describe_used_gpus(plan.job, plan.reports)
     for warning in (*plan.network.warnings, *used):
         progress.say(f"warning: {warning}")

@@ -60,3 +60,29 @@ def test_a_checkpoint_that_a_new_pod_cannot_have_is_not_required() -> None:
     with pytest.raises(InputError, match="job.checkpoints.resume: required needs checkpoints on a mount"):
         job(**PODS, checkpoints={"path": "/c", "resume": "required"})
     assert job(**CLAIM, checkpoints={"path": "/mnt/c", "resume": "required"}).checkpoints.keep is None
+
+
+@pytest.mark.parametrize(
+    ("job", "rented", "words"),
+    [
+        (
+            {},
+            {"a": 6.2, "b": 6.2},
+            ("the folder of the run on a and b", "$12.40 an hour is lost", "when they are deleted:"),
+        ),
+        ({"release": "success"}, {"a": 2.0}, ("are deleted after the run (release: success)",)),
+        ({"timeout_s": 7200}, {"a": 2.0}, ("$2.00 an hour, up to $4.00 until timeout_s",)),
+        ({}, {"a": 2.0, "b": None, "c": 1.0}, ("on a and 2 more", "at least $3.00 an hour")),
+        ({"checkpoints": {"path": "/scratch"}, "nodes": 1}, {"a": 2.0}, ("are in /scratch on a,",)),
+        ({"checkpoints": {"path": "/scratch", "shared": False}}, {"a": 2.0}, ("are in /scratch on a,",)),
+        ({}, {}, ()),
+        ({"checkpoints": {"binding": "store"}}, {"a": 2.0}, ()),
+        # Proven to be one folder for all nodes.
+        ({"checkpoints": {"path": "/nfs"}}, {"a": 2.0}, ()),
+    ],
+)
+def test_checkpoints_that_go_with_rented_machines_are_said_with_their_price(
+    job: dict[str, t.Any], rented: dict[str, float | None], words: tuple[str, ...]
+) -> None:
+    said = job_checkpoints.describe_vanishing(parse_job({"name": "x", "script": "/t.py", "nodes": 2, **job}), rented)
+    assert bool(said) is bool(words) and all(word in said for word in words), said
