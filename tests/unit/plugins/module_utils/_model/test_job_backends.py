@@ -91,6 +91,16 @@ def test_what_kubernetes_does_not_carry_out_yet_is_refused_by_name(changes: dict
         ({"placement": {**KUBE, "namespace": "Team"}}, "job.placement.namespace", "must be lower-case"),
         ({"placement": {**KUBE, "queue": "q"}}, "job.resources", "a quota counts the requests of pods"),
         ({"code": {"from": "image", "ref": "src"}}, "job.code.ref", "absolute folder inside the image"),
+        (
+            {
+                "launcher": "mpi",
+                "placement": {**KUBE, "engine": "mpijob"},
+                "checkpoints": {"binding": "store"},
+                "metrics": {"checkpoint_pattern": r"saved (?P<step>\d+)"},
+            },
+            "job.metrics.checkpoint_pattern",
+            "cannot be followed with checkpoints.binding and the engine mpijob",
+        ),
         ({"elastic": {"max": 2}}, "job.elastic.min", "is required"),
         ({"elastic": {"min": 1, "max": 3}}, "job.elastic.max", "must be the job's nodes"),
         ({"elastic": {"min": 4}}, "job.elastic.min", "is more than"),
