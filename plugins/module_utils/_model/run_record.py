@@ -219,6 +219,11 @@ class RunRecord:
         return self.state == "ended"
 
     @property
+    def release_outcome(self) -> str:
+        """Return the outcome by which its machines are released: not ``succeeded`` where they have the only copy."""
+        return str(release_outcome({"backend": self.backend, "outcome": self.outcome, "unstored": self.unstored}))
+
+    @property
     def last_attempt(self) -> int:
         """Return the highest number that an attempt of the run has had, or was to have."""
         return max([self.generation, *(attempt.n for attempt in self.attempts)])
@@ -228,3 +233,9 @@ class RunRecord:
         """Return the hosts of the run, those of former attempts last."""
         names = [node.id for attempt in self.attempts for node in attempt.nodes]
         return tuple(dict.fromkeys([*self.hosts, *names]))
+
+
+def release_outcome(record: t.Mapping[str, t.Any]) -> str | None:
+    """Return the outcome by which the machines of a recorded run are released; ``unstored`` is none of a success."""
+    kept = record.get("unstored") and record.get("backend") != "kubernetes" and record.get("outcome") == "succeeded"
+    return "unstored" if kept else record.get("outcome")

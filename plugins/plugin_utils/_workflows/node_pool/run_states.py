@@ -14,6 +14,7 @@ import typing as t
 from ....module_utils._model import validators
 from ....module_utils._model.errors import InputError
 from ....module_utils._model.ledger import Lease
+from ....module_utils._model.run_record import release_outcome
 from ....module_utils._node.files import read_json
 from ..._provision.api import AccountApi, Scheduler
 from ..._provision.delete import list_account
@@ -31,7 +32,7 @@ def read_run_records(folder: pathlib.Path, leases: t.Collection[Lease]) -> dict[
         name = valid_run_id(run_id)
         record = read_json(folder / "runs" / name / "run.json") if name else None
         if isinstance(record, dict):
-            views[run_id] = RunView(str(record.get("state")), record.get("outcome"))
+            views[run_id] = RunView(str(record.get("state")), release_outcome(record))
     return views
 
 

@@ -13,6 +13,7 @@ import typing as t
 from ....module_utils._model import advice
 from ....module_utils._model.network_plan import NetworkPlan
 from ..shared.progress import Progress
+from ..shared.request import RunRequest
 
 
 def announce(
@@ -28,3 +29,13 @@ def announce(
     if not running:
         for text in network.describe():
             progress.say(text)
+
+
+def build_sender(request: RunRequest, run_id: str) -> t.Callable[[str], None]:
+    """Return what sends word of a run that continues to those whom the task names (``notify``)."""
+    if not request.options.get("notify"):
+        return lambda _text: None
+    # Late: most runs notify no one.
+    from . import notify
+
+    return notify.build_sender(request.options["notify"], run_id, request.progress.say)

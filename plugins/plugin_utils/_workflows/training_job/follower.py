@@ -95,6 +95,8 @@ class Follower:
         self.stalled_s: float | None = None
         # When it was said last that checkpoints are not stored, None while they are.
         self._unstored_at: float | None = None
+        # Sends word to those whom the task names.
+        self.notify: t.Callable[[str], None] = lambda _text: None
         self._shown_attempts = 0
         # A controller that was killed may have kept lines and not yet noted that it had them: they come again.
         self._kept: dict[str, frozenset[str]] = {}
@@ -326,6 +328,8 @@ class Follower:
                 self.progress.say(f"checkpoints are stored again: {stored.name if stored else ''}")
             self._unstored_at = None
         elif self._unstored_at is None or now - self._unstored_at > _STORE_INTERVAL_S:
+            if self._unstored_at is None:
+                self.notify(unstored)
             self._unstored_at = now
             self.progress.say(f"warning: {unstored}. The run continues")
 

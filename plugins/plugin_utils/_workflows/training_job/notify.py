@@ -15,6 +15,7 @@ import email.message
 import json
 import smtplib
 import ssl
+import threading
 import typing as t
 import urllib.parse
 
@@ -32,6 +33,7 @@ _MAIL_S = 20.0
 _MAIL_KEYS = ("to", "from", "host", "port", "user", "password", "tls")
 _ON = ("end", "failure")
 Send = t.Callable[[HttpRequest, str], None]
+Tell = t.Callable[[str], None]
 Connect = t.Callable[[t.Mapping[str, t.Any]], smtplib.SMTP]
 
 
@@ -75,16 +77,35 @@ def add_notification(target: t.Mapping[str, t.Any], result: Result, began: float
     failed = run.get("outcome") != "succeeded" or bool(run.get("unstored"))
     if target.get("on", "end") == "failure" and not failed:
         return result
-    text = describe_end(result)
-    warnings = [str(item) for item in t.cast("list[object]", result.get("warnings") or [])]
+    about = {"run_id": result["run_id"], "outcome": run["outcome"], "cause": run.get("cause")}
+    known = [str(item) for item in t.cast("list[object]", result.get("warnings") or [])]
+    warnings = [*known, *_send_all(target, describe_end(result), about, send)]
+    return {**result, "warnings": warnings} if warnings else result
+
+
+def build_sender(value: t.Any, run_id: str, say: t.Callable[[str], None], send: Send | None = None) -> Tell:
+    """Return what sends word of a run that continues, beside it; ``say`` gets what could not be sent."""
+    target = check_target(value)
+
+    def tell(text: str) -> None:
+        line = scrub(one_line(f"muster.training: run {run_id}: {text}"))
+        for problem in _send_all(target, line, {"run_id": run_id, "outcome": None, "cause": None}, send):
+            say(f"warning: {problem}")
+
+    return lambda text: threading.Thread(target=tell, args=(text,), name="notify", daemon=True).start()
+
+
+def _send_all(target: t.Mapping[str, t.Any], text: str, about: t.Mapping[str, object], send: Send | None) -> list[str]:
+    """Send a line to each target; return what could not be sent."""
+    problems = []
     for name, work in (("webhook", send or _post), ("mail", _send_mail)):
         if target.get(name):
             try:
-                _dispatch(name, work, target[name], text, result)
+                _dispatch(name, work, target[name], text, about)
             except (MusterError, OSError, smtplib.SMTPException) as error:
                 reason = scrub(one_line(str(error) or type(error).__name__))
-                warnings.append(f"notify.{name}: the message was not sent: {reason}")
-    return {**result, "warnings": warnings} if warnings else result
+                problems.append(f"notify.{name}: the message was not sent: {reason}")
+    return problems
 
 
 def describe_end(result: Result) -> str:
@@ -95,15 +116,14 @@ def describe_end(result: Result) -> str:
     return scrub(one_line(f"muster.training: run {result['run_id']} {run['outcome']}{reason}{unstored}"))
 
 
-def _dispatch(name: str, work: t.Any, target: t.Any, text: str, result: Result) -> None:
+def _dispatch(name: str, work: t.Any, target: t.Any, text: str, about: t.Mapping[str, object]) -> None:
     if name == "mail":
         work(target, text)
         return
-    run = t.cast("dict[str, t.Any]", result["run"])
     # "text" is what chat services show; the other keys are for programs.
-    body = {"text": text, "run_id": result["run_id"], "outcome": run["outcome"], "cause": run.get("cause")}
     headers = {"content-type": "application/json"}
-    work(HttpRequest("POST", "", headers=headers, body=json.dumps(body).encode(), idempotent=False), target)
+    body = json.dumps({"text": text, **about}).encode()
+    work(HttpRequest("POST", "", headers=headers, body=body, idempotent=False), target)
 
 
 def _post(request: HttpRequest, url: str) -> None:

@@ -124,7 +124,7 @@ def build_result(record: RunRecord, folder: pathlib.Path, changed: bool) -> Resu
 def _describe_left(record: RunRecord) -> str:
     """Return what is left of checkpoints that are not stored, and what to do."""
     if record.backend != "kubernetes":
-        return "Fetch it from its nodes (playbook fetch) before they are deleted"
+        return "Fetch it from its nodes (playbook fetch); release: success does not delete them"
     return "What was in its pods is gone with them; fetch brings the newest that is stored"
 
 

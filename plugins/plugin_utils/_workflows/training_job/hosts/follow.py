@@ -21,6 +21,7 @@ from ...._hosts.node_client import NodeClient
 from ...shared import run_record
 from ...shared.progress import say_if_killed
 from ...shared.request import Result, RunRequest
+from ..announce import build_sender
 from ..follower import Follower, RunOutcome
 from ..lease_guard import LeaseGuard
 from ..outcome import (
@@ -67,6 +68,7 @@ def follow_run(
     follower = HostsFollower(
         plan.job, plan.run_id, folder, plan.remotes, request.progress, restart, save, drilling, guard.stop_reason
     )
+    follower.notify = build_sender(request, plan.run_id)
     with say_if_killed(commands.describe_left(record, commands.UNFOLLOWED, request.options["cluster"])):
         outcome = follower.run()
     if outcome.cause == "stalled":
@@ -80,7 +82,7 @@ def follow_run(
     outcome = explain_end(folder, check_attendance(plan.job, follower, outcome), "hosts")
     ended = record_end(follower, outcome, record, prices)
     result = add_drill(build_result(ended, folder, changed), follower, ended)
-    return guard.delete_due(result, outcome.outcome)
+    return guard.delete_due(result, ended.release_outcome)
 
 
 def _keep_stacks(plan: HostsPlan, folder: pathlib.Path, outcome: RunOutcome) -> RunOutcome:

@@ -61,7 +61,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
                 raise _succeeded_otherwise(asked.run_id, differs)
             asked.say_succeeded()
             done = build_result(before, asked.folder, changed=False)
-            return lease_guard.delete_after_end(request, home, asked.run_id, done, "succeeded")
+            return lease_guard.delete_after_end(request, home, asked.run_id, done, before.release_outcome)
         open_cluster = functools.partial(_open_cluster, request)
         resolved = secrets.resolve_secrets(job, home, open_cluster)
         drilling = _parse_drill(request, job, found, asked.source)

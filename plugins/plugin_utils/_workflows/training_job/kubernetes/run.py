@@ -30,7 +30,7 @@ from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome
 from .. import fabric_file
 from .. import source as code_source
-from ..announce import announce
+from ..announce import announce, build_sender
 from ..explain import explain_end
 from ..follower import Follower, RunOutcome
 from ..job_secrets import external_secrets
@@ -359,7 +359,7 @@ def _follow(
 
     sources = ClusterWatches(client, plan, live)
     follower = ClusterFollower(plan.job, plan.run_id, folder, sources, request.progress, save, drilling, over)
-    follower.restore = restore
+    follower.restore, follower.notify = restore, build_sender(request, plan.run_id)
     if record.admitted_at:
         # An earlier follower has recorded its start: its time limit does not begin anew.
         follower.admitted_at = admission_time(follower.story, parse_time(record.admitted_at))

@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.run_record 
     RunRecord,
     SavedCheckpoint,
     WorldSize,
+    release_outcome,
 )
 
 FIXTURES = sorted((pathlib.Path(__file__).resolve().parents[4] / "fixtures").rglob("run.json"))
@@ -140,3 +141,20 @@ def test_the_hosts_of_a_run_are_the_present_ones_and_then_the_former() -> None:
 
 def test_the_kind_of_an_object_with_its_version() -> None:
     assert BackendRef("jobset.x-k8s.io/v1alpha2", "JobSet", "r", "n").kind_name == "jobset.x-k8s.io/v1alpha2/JobSet"
+
+
+@pytest.mark.parametrize(
+    ("backend", "outcome", "unstored", "released"),
+    [
+        ("hosts", "succeeded", "checkpoint 9 is not stored", "unstored"),
+        ("hosts", "succeeded", None, "succeeded"),
+        ("hosts", "failed", "checkpoint 9 is not stored", "failed"),
+        # What was in its pods is gone with them.
+        ("kubernetes", "succeeded", "checkpoint 9 is not stored", "succeeded"),
+        ("hosts", None, None, None),
+    ],
+)
+def test_machines_that_have_the_only_copy_are_not_released_by_a_success(
+    backend: str, outcome: str | None, unstored: str | None, released: str | None
+) -> None:
+    assert release_outcome({"backend": backend, "outcome": outcome, "unstored": unstored}) == released

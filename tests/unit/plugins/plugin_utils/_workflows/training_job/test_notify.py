@@ -148,3 +148,27 @@ def test_a_short_path_is_no_secret_and_no_mistake(url: str) -> None:
 def test_a_token_of_a_webhook_is_hidden_alone_too() -> None:
     notify.check_target({"webhook": "https://chat.example/hook?token=Zq81-walnut-harbour"})
     assert "walnut" not in scrub("the server did not like Zq81-walnut-harbour")
+
+
+def test_word_of_a_run_that_continues_is_sent_beside_it() -> None:
+    sent: list[tuple[t.Any, str]] = []
+    said: list[str] = []
+    tell = notify.build_sender(
+        {"webhook": "https://chat.example/hook"}, "r-1", said.append, lambda *item: sent.append(item)
+    )
+    tell("checkpoint 40 is not stored in small")
+    for thread in [item for item in threading.enumerate() if item.name == "notify"]:
+        thread.join(10)
+    ((request, target),) = sent
+    body = json.loads(request.body)
+    assert target == "https://chat.example/hook" and said == []
+    assert body["text"] == "muster.training: run r-1: checkpoint 40 is not stored in small" and body["outcome"] is None
+
+
+def test_a_success_without_its_checkpoint_is_a_failure_to_be_told() -> None:
+    run = {"outcome": "succeeded", "detail": "all ranks exited with code 0", "unstored": "checkpoint 9 is not stored"}
+    result = {"run_id": "r-1", "run": {**run, "ended_at": "2030-01-01T00:00:00+00:00"}}
+    sent: list[t.Any] = []
+    target = {"webhook": "https://chat.example/hook", "on": "failure"}
+    notify.add_notification(target, result, 0.0, lambda *item: sent.append(item))
+    assert json.loads(sent[0][0].body)["text"] == "muster.training: run r-1 succeeded; checkpoint 9 is not stored"
