@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import importlib.util
 import itertools
+import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -208,3 +211,28 @@ def test_a_quota_that_is_used_up_is_the_reason(member: Member, client: Client, m
     answers, errors = visits.ask({ANY_NODE: {"op": "s3", "step": "clean_up", "delete": []}})
     assert answers == {} and isinstance(errors[ANY_NODE], NodeError)
     assert "the namespace's quota is used up" in errors[ANY_NODE].message and "small" in errors[ANY_NODE].message
+
+
+@pytest.mark.skipif(importlib.util.find_spec("botocore") is not None, reason="this Python has what is to be missing")
+def test_nothing_is_deployed_that_could_not_be_bound_afterwards(tmp_path: pathlib.Path) -> None:
+    """The package that is missing is named before the first service of the list is deployed."""
+    entry = {"name": "store", "kind": "object_store", "mode": "deploy", "deploy": {"host": "localhost"}}
+    service = {**entry, "resources": [{"purpose": "datasets", "ref": "datasets"}]}
+    values = {"muster_services": [service], "muster_state": {"path": str(tmp_path / "state")}}
+    program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
+    argv = [
+        program,
+        "-i",
+        "localhost,",
+        "-c",
+        "local",
+        "muster.training.services",
+        "-e",
+        "muster_train_hosts=localhost",
+    ]
+    env = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_HOME": str(tmp_path)}
+    argv += ["-e", json.dumps(values)]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=120)
+    said = "muster_services: the Python of ansible-playbook has no botocore"
+    assert done.returncode == 2 and said in done.stdout, done.stdout
+    assert "TASK [muster.training.object_store" not in done.stdout and not (tmp_path / "state").exists()

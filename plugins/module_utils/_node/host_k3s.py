@@ -63,7 +63,15 @@ _PASSING = ("etcdserver: unhealthy cluster", "etcdserver: too many learner membe
 
 def answer(request: NodeRequest) -> dict[str, t.Any]:
     """Carry out one ``step`` of a request; ``root`` replaces ``/``, so that a test can look at what would be placed."""
-    return _STEPS[request["step"]](request)
+    try:
+        return _STEPS[request["step"]](request)
+    except PermissionError as exc:
+        if os.geteuid() == 0:
+            raise
+        return {
+            "problem": f"is not managed as root, which alone may use {exc.filename}",
+            "fix": "Set ansible_become: true",
+        }
 
 
 def _read_state(request: NodeRequest) -> dict[str, t.Any]:

@@ -166,13 +166,18 @@ def _remove(request: NodeRequest) -> dict[str, t.Any]:
             link.unlink()
     place_of(recorder.path, root).unlink(missing_ok=True)
     keys = _keys_file(request)
-    if not data.exists():
+    # A disk that was mounted there stays, empty.
+    is_kept = data.exists() and not (request.get("delete_data") and not any(data.iterdir()))
+    if not is_kept:
         keys.unlink(missing_ok=True)
-    placed_files.remove_empty([*record.get("folders", []), str(keys.parent)])
+    # Those that several services share are in the record of the first alone.
+    parents = [parent for path in record["files"] for parent in pathlib.PurePosixPath(path).parents]
+    shared = {str(place_of(str(parent), root)) for parent in parents if "muster" in parent.parts}
+    placed_files.remove_empty({*record.get("folders", []), *shared, str(keys.parent)})
     if root == "/":
         run("systemctl", "daemon-reload")
         run("systemctl", "reset-failed", record["unit"], check=False)
-    return {"removed": True, "kept": record["data"] if data.exists() else None}
+    return {"removed": True, "kept": record["data"] if is_kept else None}
 
 
 def _recorder(request: NodeRequest) -> Recorder:

@@ -129,7 +129,7 @@ def _describe_left(record: RunRecord) -> str:
 
 
 def build_cancel_result(record: RunRecord, folder: pathlib.Path, changed: bool) -> Result:
-    """Return the result of a cancel: nothing of the run is running, and how it had ended before is no failure of it."""
+    """Return the result of a cancel, which does not fail for a run that had failed: nothing of it is running."""
     return {"changed": changed, "run_id": record.run_id, "run": record.to_dict(), "folder": str(folder)}
 
 

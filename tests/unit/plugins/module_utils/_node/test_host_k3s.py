@@ -61,6 +61,24 @@ def test_another_kubernetes_is_named(tmp_path: pathlib.Path, path: str, said: st
     assert ask(tmp_path, "look")["foreign"] == [said]
 
 
+@pytest.mark.parametrize("user", [0, 1000])
+def test_a_machine_that_is_not_managed_as_root_says_so(monkeypatch: pytest.MonkeyPatch, user: int) -> None:
+    """Of one with a cluster, files may be read by root alone."""
+
+    def refuse(_request: t.Any) -> t.Any:
+        raise PermissionError(errno.EACCES, "Permission denied", "/etc/rancher/k3s")
+
+    monkeypatch.setitem(host_k3s._STEPS, "look", refuse)
+    monkeypatch.setattr(host_k3s.os, "geteuid", lambda: user)
+    if user == 0:
+        with pytest.raises(PermissionError):
+            host_k3s.answer({"step": "look"})
+        return
+    answer = host_k3s.answer({"step": "look"})
+    assert answer["problem"] == "is not managed as root, which alone may use /etc/rancher/k3s"
+    assert answer["fix"] == "Set ansible_become: true"
+
+
 def test_files_are_placed_whole_with_their_modes_and_a_record(tmp_path: pathlib.Path) -> None:
     sha256 = hashlib.sha256(CONTENT).hexdigest()
     begin = {"paths": [PROGRAM, "/etc/rancher/k3s/x"], **ABOUT}

@@ -85,6 +85,26 @@ def test_a_removal_leaves_nothing_but_the_data(tmp_path: pathlib.Path, delete: b
     assert ask(tmp_path, "remove", delete_data=delete) == {"removed": False, "kept": None}
 
 
+def test_the_last_of_several_services_leaves_no_folder_of_theirs(tmp_path: pathlib.Path) -> None:
+    """The first one's record has the folders that they share; it was removed before."""
+    install(tmp_path)
+    record = tmp_path / "var/lib/muster/service-store.json"
+    files.write_json(record, {**(files.read_json(record) or {}), "folders": []})
+    ask(tmp_path, "remove", delete_data=True)
+    assert not (tmp_path / "etc/muster").exists() and not (tmp_path / "usr/local/lib/muster").exists()
+    assert (tmp_path / "usr/local/lib").exists()
+
+
+def test_keys_go_with_data_whose_folder_is_a_mount(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path)
+    folder = tmp_path / DATA.lstrip("/")
+    folder.mkdir(parents=True)
+    # The folder itself cannot be removed.
+    monkeypatch.setattr(host_service.shutil, "rmtree", lambda *_args, **_how: None)
+    assert ask(tmp_path, "remove", delete_data=True) == {"removed": True, "kept": None}
+    assert list((tmp_path / "var/lib").glob("muster/*.keys")) == []
+
+
 def test_a_unit_of_another_is_foreign(tmp_path: pathlib.Path) -> None:
     unit = tmp_path / COMMON["unit_file"].lstrip("/")  # type: ignore[attr-defined]
     unit.parent.mkdir(parents=True)
