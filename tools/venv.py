@@ -202,6 +202,19 @@ def _pip(folder: pathlib.Path, words: list[str], variables: t.Mapping[str, str],
         raise VenvError(f"pip could not fill {folder.name}; its messages stand above. Call again to continue")
 
 
+def shorten_output(folder: pathlib.Path) -> None:
+    """Have an activated environment show playbooks in few lines, unless its user has a configuration of Ansible."""
+    (folder / "ansible.cfg").write_text("[defaults]\nstdout_callback = muster.training.brief\n", encoding="utf-8")
+    script = folder / "bin" / "activate"
+    line = (
+        '[ -n "${ANSIBLE_CONFIG:-}" ] || [ -e ansible.cfg ] || [ -e ~/.ansible.cfg ] || '
+        'export ANSIBLE_CONFIG="$VIRTUAL_ENV/ansible.cfg"\n'
+    )
+    text = script.read_text(encoding="utf-8")
+    if line not in text:
+        script.write_text(text + line, encoding="utf-8")
+
+
 @contextlib.contextmanager
 def lock(root: pathlib.Path, name: str) -> t.Iterator[int]:
     """Let one process at a time work on what ``name`` stands for; the others wait and say so.
@@ -248,6 +261,7 @@ def ensure(name: str, root: pathlib.Path = ROOT) -> bool:
         compile_against(folder, recipe.compiled, held)
         if recipe.linked:
             link_collection(folder, root)
+            shorten_output(folder)
         (folder / STAMP).write_text(json.dumps(dataclasses.asdict(wanted)), encoding="utf-8")
         print(f"{recipe.folder}: ready after {time.monotonic() - started:.0f} s", flush=True)
     return True

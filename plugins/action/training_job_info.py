@@ -22,6 +22,7 @@ class ActionModule(WorkflowAction):
         "logs": {"type": "int"},
         "ranks": {"type": "bool", "default": False},
         "follow": {"type": "bool", "default": False},
+        "show": {"type": "bool", "default": False},
         "rank": {"type": "int"},
         "grep": {"type": "str"},
         "limit": {"type": "int"},
@@ -43,7 +44,10 @@ class ActionModule(WorkflowAction):
             view = logs.build_view(options["logs"], options["rank"], options["grep"])
             if options["follow"] and not self.check:
                 return logs.follow_logs(home, run_id, view, source, self.reporter().say)
-            return logs.read_logs(home, run_id, view, options["ranks"], source)
+            found = logs.read_logs(home, run_id, view, options["ranks"], source)
+            if options["show"]:
+                logs.say_logs(found, self.reporter().say)
+            return found
         live = source if options["live"] else None
         return read.read_runs(home, run_id, live, options["limit"], options["query"])
 

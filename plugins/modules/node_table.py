@@ -20,6 +20,10 @@ options:
     type: list
     elements: dict
     required: true
+  k3s:
+    description: Whether to show which machines K3s can run on, and why not.
+    type: bool
+    default: true
 extends_documentation_fragment:
   - muster.training._attributes
   - muster.training._attributes.full

@@ -34,6 +34,10 @@ options:
       - A run in pods must be followed by M(muster.training.training_job) from here, which fetches its logs.
     type: bool
     default: false
+  show:
+    description: Whether to say the lines, too, as O(follow) does.
+    type: bool
+    default: false
   rank:
     description: Only the lines of this rank, with O(logs), as torchrun, mpirun or the node of a command number it.
     type: int

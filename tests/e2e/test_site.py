@@ -55,6 +55,28 @@ def test_check_mode_shows_no_report_of_another_run(world: World) -> None:
     assert result.code == 0 and "older-" not in result.output, result.output
 
 
+@pytest.mark.torch
+def test_an_unproven_network_stops_only_where_something_was_declared(world: World, torch_python: str) -> None:
+    """Two nodes on one machine: nothing is known of a link that could be compared with, and that is a warning."""
+    options: dict[str, t.Any] = {"muster_training_python": torch_python, "fabric_verify_seconds": 0.2}
+    tags = ("--tags", "fabric,train")
+    declared = world.play(
+        "site",
+        world.job(),
+        args=tags,
+        muster_expectations=[{"busbw_gb_s": 900, "source": "s", "link": "roce"}],
+        **options,
+    )
+    assert declared.code != 0 and "UNPROVEN" in declared.output and not world.processes(), declared.output
+    alone = world.play("verify_fabric", world.job(), **options)
+    assert alone.code != 0, "it was asked whether the network is proven"
+    result = world.play("site", world.job(), args=tags, **options)
+    assert result.code == 0 and "warning: the network is unproven, and the play continues" in result.output, (
+        result.output
+    )
+    assert world.record()["outcome"] == "succeeded"
+
+
 @pytest.fixture
 def package(tmp_path: pathlib.Path) -> pathlib.Path:
     """A folder with one wheel, which takes the place of a package index."""

@@ -17,15 +17,17 @@ _COLUMNS = ("name", "CPU", "RAM", "GPU", "VRAM", "NICs", "mesh", "K3s", "price")
 _UNKNOWN = "-"
 
 
-def build_table(records: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
+def build_table(records: t.Sequence[t.Mapping[str, t.Any]], k3s: bool = True) -> list[str]:
     """Return the lines of the table: a header, one line a record, and the sums of what is known.
 
     :param records: values of ``muster_node``.
+    :param k3s: whether to say which machines K3s can run on.
     :raises InputError: naming the field of a record that cannot be read.
     """
     nodes = [Node.from_dict(record, f"nodes[{index}]") for index, record in enumerate(records)]
-    rows = [_COLUMNS, *(_row(node) for node in nodes)]
-    widths = [max(len(row[index]) for row in rows) for index in range(len(_COLUMNS))]
+    kept = [index for index, column in enumerate(_COLUMNS) if k3s or column != "K3s"]
+    rows = [[row[index] for index in kept] for row in (_COLUMNS, *map(_row, nodes))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return [*lines, _sum(nodes)]
 

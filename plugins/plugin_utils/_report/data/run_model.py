@@ -189,8 +189,8 @@ def build_run_model(run: RunFolder) -> RunModel:
         ranks_seen=ranks_seen,
         last_step=max(steps, default=None),
         first_loss=losses[0] if losses else None,
-        final_loss=final_loss(losses),
-        steps_per_s=_steps_per_second(curve),
+        final_loss=losses[-1] if losses else None,
+        steps_per_s=_steps_per_second(counted, find_stalls(attempts)),
         throughput=_median_throughput(curve),
         steps_lost=_total_steps_lost(record, attempts, faults),
         seconds_lost=_total_seconds_lost(record, attempts, faults),
@@ -259,17 +259,16 @@ def _last_checkpoint(run: RunFolder) -> Checkpoint | None:
     return max(all_checkpoints(run.segments), key=lambda checkpoint: checkpoint.step, default=None)
 
 
-def final_loss(losses: t.Sequence[float]) -> float | None:
-    """Return the median of the last ten losses: a single step is noise."""
-    return statistics.median(losses[-10:]) if losses else None
-
-
-def _steps_per_second(curve: t.Sequence[StepRecord]) -> float | None:
-    timed = [(step.at, step.step) for step in curve if step.at is not None]
-    if not timed or timed[-1][0] <= timed[0][0]:
-        return None
-    (first_at, first_step), (last_at, last_step) = timed[0], timed[-1]
-    return (last_step - first_step) / (last_at - first_at)
+def _steps_per_second(parts: t.Sequence[t.Sequence[StepRecord]], stalls: t.Sequence[Span]) -> float | None:
+    """Return the steps over the time in which they were made: without restarts, and without what stood still."""
+    made, seconds = 0, 0.0
+    for part in parts:
+        timed = [(step.at, step.step) for step in part if step.at is not None]
+        if len(timed) > 1:
+            (first_at, first_step), (last_at, last_step) = timed[0], timed[-1]
+            stood = sum(min(right, last_at) - left for left, right in stalls if first_at <= left < last_at)
+            made, seconds = made + last_step - first_step, seconds + last_at - first_at - stood
+    return made / seconds if seconds > 0 and made > 0 else None
 
 
 def _median_throughput(curve: t.Sequence[StepRecord]) -> float | None:

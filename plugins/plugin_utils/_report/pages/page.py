@@ -51,5 +51,5 @@ def render_html(run: RunFolder) -> str:
         costs=page_summary.build_cost_table(model),
         site=page_details.build_site_table(run.site),
         times_note=(f"State of {fmt.format_time(end)}. " if end is not None else "")
-        + "Times count from when the job was submitted. Final loss is the median of the last ten steps.",
+        + "Times count from when the job was submitted.",
     )

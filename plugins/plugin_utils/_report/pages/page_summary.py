@@ -54,16 +54,20 @@ def build_figures(model: RunModel) -> list[tuple[str, Cell]]:
         "restarts": f"{fmt.plural(proven, 'resume')} proven" if restarts else None,
         "lost": fmt.format_duration(model.seconds_lost) if model.seconds_lost else None,
     }
-    return [
+    figures: list[tuple[str, Cell]] = [
         ("Duration" if ended else "So far", fmt.format_duration(model.clock.duration)),
         ("Last step", add_note(fmt.format_count(model.last_step), notes["step"])),
         ("Final loss" if ended else "Loss", _format_loss(model, notes["loss"])),
         ("Throughput", add_note(fmt.format_figure(pace), notes["pace"])),
         ("Time with steps", add_note(fmt.format_percent(_percent(model.share_with_steps)), notes["stood"])),
-        ("Restarts", add_note(fmt.format_count(restarts), notes["restarts"])),
-        ("Steps lost", add_note(fmt.format_count(model.steps_lost), notes["lost"])),
-        ("Cost", format_cost(model)),
     ]
+    # What did not happen needs no place.
+    happened: list[tuple[str, Cell, object]] = [
+        ("Restarts", add_note(fmt.format_count(restarts), notes["restarts"]), restarts),
+        ("Steps lost", add_note(fmt.format_count(model.steps_lost), notes["lost"]), restarts),
+        ("Cost", format_cost(model), model.usd != 0 or model.usd_per_hour),
+    ]
+    return figures + [(term, value) for term, value, is_shown in happened if is_shown]
 
 
 def _percent(share: float | None) -> float | None:

@@ -59,6 +59,8 @@ def downsample(points: t.Sequence[Point], most: int) -> Curve:
     return Curve(tuple(line), tuple(band))
 
 
+# Nodes look for new output ten times a second.
+_LEAST_APART_S = 0.5
 # A series of fewer points is short: there is nothing to smooth.
 _LONG = 100
 
@@ -131,13 +133,25 @@ def rates(steps: t.Sequence[StepRecord], zero: float, reported: bool) -> list[Po
     if reported:
         return [(s.at - zero, s.throughput) for s in steps if s.at is not None and s.throughput is not None]
     timed = [(step.at - zero, step.step) for step in steps if step.at is not None]
-    stride = max(len(timed) // 200, 1)
-    sparse = timed[::stride]
+    sparse = _thin_out(timed)
     points = []
     for (left, before), (right, after) in zip(sparse, sparse[1:], strict=False):
         if right > left:
             points.append(((left + right) / 2, (after - before) / (right - left)))
     return points
+
+
+def _thin_out(timed: t.Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Return readings so far apart that their times tell: several that were read at once have one time."""
+    if not timed:
+        return []
+    apart = max((timed[-1][0] - timed[0][0]) / 200, _LEAST_APART_S)
+    kept = [timed[0]]
+    for index, (at, step) in enumerate(timed[1:], 1):
+        is_last_of_moment = index + 1 == len(timed) or timed[index + 1][0] > at
+        if is_last_of_moment and at - kept[-1][0] >= apart:
+            kept.append((at, step))
+    return kept
 
 
 def usage_grid(samples: t.Sequence[Usage], clock: RunClock, columns: int, most: int) -> tuple[Grid, str]:

@@ -81,7 +81,7 @@ def build_job_figures(model: RunModel) -> dict[str, object]:
 
 
 def build_figures(model: RunModel) -> dict[str, object]:
-    """Return the figures of a run; ``final_loss`` is the median of the last ten, ``steps_per_s`` counts faults in."""
+    """Return the figures of a run; ``final_loss`` is the last one, ``steps_per_s`` leaves out restarts and stalls."""
     clock, reported = model.clock, model.throughput is not None
     first = clock.first_step - clock.zero if clock.first_step is not None and clock.zero is not None else None
     return {

@@ -46,10 +46,8 @@ from .hosts_target import FabricTarget, HostsTarget, TargetNodes
 _SCHEMA = 1
 _MAX_NAMES = 8
 # What lets a fabric pass, or a play continue, that has nothing to compare with, such as nodes that share one machine.
-_WAYS_ON = (
-    "Declare the link (muster_islands) or the expected bandwidth (muster_expectations), or set "
-    "muster_fabric_allow_unproven: true to continue without proof"
-)
+_DECLARE = "Declare the link (muster_islands) or the expected bandwidth (muster_expectations)"
+_WAYS_ON = f"{_DECLARE}, or set muster_fabric_allow_unproven: true to continue without proof"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -354,6 +352,8 @@ def _build_result(
         for change in item.changes:
             request.progress.say(f"  changed: {change}")
     accepted = outcome == "unproven" and request.options["allow_unproven"]
+    if accepted and results:
+        request.progress.say(f"warning: the network is unproven, and the play continues. {_DECLARE} to have it judged")
     if exit_code(outcome) and not accepted:
         lines = _result_lines(work, results)
         failed = [line for item, line in zip(results, lines, strict=False) if item.verdict.exit_code]

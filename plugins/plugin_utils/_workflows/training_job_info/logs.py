@@ -14,14 +14,18 @@ import re
 import time
 import typing as t
 
+from ....module_utils._model.error_line import last_error
 from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._node import files
 from ..._hosts.node_client import NodeClient, on_each_node
 from ..shared.state_dir import StateHome, find_run_folder, read_record
+from ..training_job.movement import read_end
 from .read import LiveSource, Record, read_live
 
 _LARGEST_LOG = 4 << 20
 _POLL_S = 1.0
+# Logs of nodes, what a rank that failed wrote last to standard error, and where ranks stood before they were stopped.
+_SUFFIXES = (".log", ".err", ".stacks")
 # What torchrun and mpirun write before each line: the rank that printed it.
 _RANK = re.compile(r"^\[(?:[A-Za-z_]+(?P<torchrun>\d+)|\d+,(?P<mpirun>\d+))\](?:<std(?:out|err)>)?:")
 
@@ -72,10 +76,26 @@ def read_logs(home: StateHome, run_id: str | None, view: LogView, ranks: bool, l
     logs = folder / "logs"
     tails = {
         str(path.relative_to(logs)): _select_last(path, view, _node_index(record, path))
-        for path in sorted(logs.glob("**/*.log"))
+        for path in sorted(logs.glob("**/*"))
+        if path.suffix in _SUFFIXES and not _is_repeated(path, view.lines)
     }
     shown = {name: lines for name, lines in tails.items() if lines or not view.selects}
     return {"changed": False, "run_id": record["run_id"], "logs": shown, "problems": problems, "folder": str(folder)}
+
+
+def say_logs(found: t.Mapping[str, t.Any], say: t.Callable[[str], None]) -> None:
+    """Say the lines that :func:`read_logs` has returned, each with the name of its log."""
+    for name, lines in found["logs"].items():
+        for line in lines:
+            say(f"{name.removesuffix('.log')}  {line}")
+
+
+def _is_repeated(path: pathlib.Path, count: int) -> bool:
+    """Return whether a file of errors says nothing that the last lines of its node's log do not say."""
+    if path.suffix != ".err":
+        return False
+    error, log = last_error(read_end(path)), path.with_suffix(".log")
+    return error is None or (log.exists() and error in "\n".join(read_last_lines(log, count)))
 
 
 def follow_logs(

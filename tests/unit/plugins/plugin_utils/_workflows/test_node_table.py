@@ -58,3 +58,10 @@ def test_one_line_a_machine_with_what_is_known() -> None:
 def test_a_record_that_cannot_be_read_is_named() -> None:
     with pytest.raises(InputError, match=r"^nodes\[1\]\.gpu\.count"):
         node_table.build_table([H100, {"name": "b", "gpu": {"count": "many"}}])
+
+
+def test_k3s_is_left_out_where_nobody_asks_for_it() -> None:
+    record = {"name": "n", "k3s": {"capable": False, "reasons": ["it is a container"]}}
+    assert "K3s" in node_table.build_table([record])[0] and "it is a container" in node_table.build_table([record])[1]
+    short = node_table.build_table([record], k3s=False)
+    assert "K3s" not in short[0] and "container" not in short[1] and short[0].endswith("price")

@@ -9,7 +9,11 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import RunFolder, load_run
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import (
+    RunFolder,
+    build_run_folder,
+    load_run,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import RunModel, build_run_model
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages import page_summary
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import FIXTURES
@@ -25,6 +29,25 @@ def test_the_figures_of_a_run_carry_their_notes() -> None:
     assert found["Restarts"] == "1 <small>1 resume proven</small>"
     assert str(found["Steps lost"]).startswith("17 <small>3.6")
     assert "So far" in dict(page_summary.build_figures(build_run_model(load_run(FIXTURES / "running"))))
+
+
+def test_what_did_not_happen_takes_no_place() -> None:
+    names = [name for name, _value in page_summary.build_figures(model(cost={"usd": 0}))]
+    assert not {"Cost", "Restarts", "Steps lost"} & {*names} and "Last step" in names
+    assert "Cost" in dict(page_summary.build_figures(model(cost={"usd": 3}))), "what was paid is shown"
+    assert "Cost" in dict(page_summary.build_figures(model(cost={"usd": None}))), "and what is not known"
+
+
+def test_the_final_loss_and_the_pace_are_those_that_were_read() -> None:
+    """Steps of a tenth of a second with a restart of a minute between: ten steps a second, and the last loss."""
+    lines = [{"at": 1000.0 + n / 10 + (60 if n >= 50 else 0), "step": n, "loss": 2.0 - n / 100} for n in range(100)]
+    events = [
+        {"kind": "worker_started", "rank": 0, "node": "a", "attempt": n, "gang": f"g{n}", "at": at}
+        for n, at in ((1, 999.0), (2, 1064.0))
+    ]
+    lines.insert(50, {"at": 1064.5, "resumed_from_step": 49})
+    run = build_run_model(build_run_folder("r", {"state": "ended", "outcome": "succeeded"}, events, lines, []))
+    assert run.final_loss == pytest.approx(1.01) and run.steps_per_s == pytest.approx(10, rel=0.03)
 
 
 @pytest.mark.parametrize(

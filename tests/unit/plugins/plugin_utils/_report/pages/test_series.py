@@ -44,6 +44,13 @@ def test_throughput_comes_from_the_steps_when_none_is_reported() -> None:
     assert {round(rate, 6) for _at, rate in series.rates(steps, 100.0, False)} == {2.0}
 
 
+def test_steps_that_were_read_at_once_make_no_spike() -> None:
+    """A program of 50 steps a second, whose output is read ten times a second, some of it twice in one look."""
+    steps = [StepRecord(100.0 + n // 5 * 0.1 + (0.001 if n % 10 == 9 else 0.0), n, None, None) for n in range(500)]
+    found = [rate for _at, rate in series.rates(steps, 100.0, False)]
+    assert len(found) > 10 and min(found) > 45 and max(found) < 60
+
+
 def test_throughput_without_times_is_nothing() -> None:
     assert series.rates([StepRecord(None, 1, 2.0, 3.0)], 0.0, True) == []
     assert series.rates([StepRecord(5.0, 1, None, None), StepRecord(5.0, 2, None, None)], 0.0, False) == []

@@ -288,6 +288,9 @@ def test_a_verdict_says_which_host_did_not_answer_and_is_no_pass(world: RunWorld
     assert found["node_patches"]["b"]["metadata"]["labels"]["muster.training/fabric"] is None
     accepted = fabric_verify.run(request(world, islands=island(), allow_unproven=True))
     assert "failed" not in accepted and accepted["absent"]
+    assert "warning: the network is unproven, and the play continues. Declare the link (muster_islands)" in "".join(
+        world.said.lines
+    )
 
 
 def test_hosts_of_which_none_answers_end_with_what_one_said(world: RunWorld) -> None:

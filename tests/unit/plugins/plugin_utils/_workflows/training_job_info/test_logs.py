@@ -44,6 +44,21 @@ def test_the_last_lines_of_every_log(home: StateHome) -> None:
         )
 
 
+def test_the_exception_that_the_verdict_quotes_is_among_the_last_lines(home: StateHome) -> None:
+    """The launcher's report came last in the log; the error of the rank is in a file of its own."""
+    folder = files.private_dir(place(home, "run-1", 0) / "logs")
+    (folder / "a.log").write_text("ValueError: bad\n" + "closing\n" * 30)
+    (folder / "a.err").write_text("Traceback (most recent call last):\nValueError: bad\n")
+    (folder / "b.stacks").write_text("rank 1 on b: wait (x.py:2)\n")
+    found = logs.read_logs(home, None, logs.build_view(2, None, None), False, LiveSource(connect({}), ()))
+    assert found["logs"]["a.err"][-1] == "ValueError: bad" and found["logs"]["b.stacks"]
+    said: list[str] = []
+    logs.say_logs(found, said.append)
+    assert said[:2] == ["a.err  Traceback (most recent call last):", "a.err  ValueError: bad"] and "a  closing" in said
+    whole = logs.read_logs(home, None, logs.build_view(40, None, None), False, LiveSource(connect({}), ()))
+    assert "a.err" not in whole["logs"], "the lines are there already"
+
+
 def test_the_logs_of_ranks_are_fetched_from_the_nodes_that_answer(home: StateHome) -> None:
     folder = place(home, "run-1", 0, hosts=["a", "b"])
 

@@ -1,0 +1,45 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A real playbook through the callback: nothing of what is skipped or unchanged, each error once, no quotes."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+PLAYS = """
+- name: Quiet
+  hosts: all
+  gather_facts: false
+  tasks:
+    - {name: Skipped, ansible.builtin.command: "true", when: false}
+    - {name: Unchanged, ansible.builtin.set_fact: {a: 1}}
+- name: Loud
+  hosts: all
+  gather_facts: false
+  tasks:
+    - {name: Change, ansible.builtin.command: "true"}
+    - {name: Show, ansible.builtin.debug: {msg: ["one line", "a 'second'"]}, run_once: true}
+    - {name: Refuse, ansible.builtin.assert: {that: false, fail_msg: "no GPU. Add one", quiet: true}}
+    - {name: Never, ansible.builtin.debug: {msg: never}}
+"""
+
+
+def test_what_is_shown_of_a_playbook(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "play.yml").write_text(PLAYS)
+    (tmp_path / "hosts.ini").write_text("a ansible_connection=local\nb ansible_connection=local\n")
+    program = pathlib.Path(sys.executable).parent / "ansible-playbook"
+    environment = {**os.environ, "ANSIBLE_STDOUT_CALLBACK": "muster.training.brief", "ANSIBLE_NOCOLOR": "1"}
+    argv = [str(program), "-i", "hosts.ini", "play.yml", "-e", f"ansible_python_interpreter={sys.executable}"]
+    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=90)
+    assert done.returncode == 2 and done.stdout.splitlines() == [
+        "Loud:",
+        "  changed: Change (a, b)",
+        "  one line",
+        "  a 'second'",
+        "  failed: Refuse (a, b): no GPU. Add one",
+        "2 hosts · changed on 2 · failed on a, b",
+    ], done.stdout + done.stderr
