@@ -100,7 +100,7 @@ def _find_own_checkpoint(run: pathlib.Path, place: t.Mapping[str, t.Any]) -> dic
     found = checkpoints.list_complete(root, str(place.get("format") or "files"))[:1]
     if not found and place.get("reported"):
         found = [root / str(place["reported"])]
-    inside = [place for path in found if run.resolve() in (place := path.resolve()).parents and place.exists()]
+    inside = [own for path in found if run.resolve() in (own := path.resolve()).parents and own.exists()]
     if not inside:
         return None
     size = _disk_bytes(inside[0]) if inside[0].is_dir() else inside[0].stat().st_size
