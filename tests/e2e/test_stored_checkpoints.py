@@ -210,7 +210,7 @@ for step in range(1, 7):
     (folder / f"w-{step}.pt").write_bytes(bytes([step]) * 300_000)
     (folder / "train.log").write_text(f"at {step}")
     print(f"step {step} loss 1.0", flush=True); print(f"saved step {step}", flush=True)
-    time.sleep(0.5)
+    time.sleep(0.5 if step < 4 else 5)
 """
 
 
