@@ -59,7 +59,7 @@ def test_a_silent_host_is_told(world: CutWorld, number: int) -> None:
     took = world.said(play, f"{node} does not answer", world.cut(node))
     print(f"silent host said after {took:.1f} s")
     assert took <= SAID_S
-    world.said(play, f"{node} silent for ", time.monotonic())
+    world.said(play, f"last answer of {node} ", time.monotonic())
     world.net.plug(node)
     back = world.said(play, f"{node} answers again", time.monotonic())
     assert back <= SAID_S

@@ -61,6 +61,8 @@ while it < steps:
 print("weights", f"{model.module.weight.double().sum().item():.12f}", flush=True)
 dist.barrier()
 """
+# Only tells a run from one that stands, on a busy machine too.
+LIMIT_S = 200.0
 PATTERNS = {
     "step_pattern": r"\[it +(?P<step>[0-9]+)\] train (?P<loss>[0-9.]+)",
     "checkpoint_pattern": "saved (?P<step>[0-9]+)",
@@ -90,7 +92,7 @@ class Nano:
         }
 
     def play(self, playbook: str, **values: t.Any) -> t.Any:
-        return self.world.play(playbook, muster_training_python=self.python, **values)
+        return self.world.play(playbook, muster_training_python=self.python, limit_s=LIMIT_S, **values)
 
     def printed(self, node: str, pattern: str) -> list[str]:
         """Return what the ranks of a node printed that matches, in the order of their attempts."""
@@ -141,12 +143,12 @@ def test_a_node_whose_disk_was_lost_gets_what_another_one_has(nano: Nano) -> Non
     """After a first restart both have a checkpoint; then the first machine is gone with all that it had."""
     world = nano.world
     play = world.start("train", nano.job(90), muster_training_python=nano.python)
-    until(lambda: nano.reached(25), "step 25", 60)
+    until(lambda: nano.reached(25), "step 25", LIMIT_S)
     os.kill(find_rank(world, 1), signal.SIGKILL)
-    until(lambda: nano.reached(35) and nano.copied(), "the resume", 60)
+    until(lambda: nano.reached(35) and nano.copied(), "the resume", LIMIT_S)
     had = [name for _node, name, _source in nano.copied()]
     kill_node(world, "node-1")
-    result = play.wait(150)
+    result = play.wait(LIMIT_S)
     assert result.code == 0, result.output
     began = nano.resumed()
     assert began["node-1"][-1] == began["node-2"][-1] >= 20, began
@@ -156,9 +158,9 @@ def test_a_node_whose_disk_was_lost_gets_what_another_one_has(nano: Nano) -> Non
 def test_the_same_command_after_a_cancel_and_an_extended_run(nano: Nano) -> None:
     world = nano.world
     play = world.start("train", nano.job(60), muster_training_python=nano.python)
-    until(lambda: nano.reached(25), "step 25", 60)
+    until(lambda: nano.reached(25), "step 25", LIMIT_S)
     assert nano.play("cancel").code == 0
-    play.wait()
+    play.wait(LIMIT_S)
     again = nano.play("train", job=nano.job(60))
     assert again.code == 0, again.output
     longer = nano.play("train", job=nano.job(70), muster_extend=True)
@@ -183,9 +185,9 @@ def test_a_part_per_node_stays_where_it_is(nano: Nano) -> None:
 def test_a_half_saved_checkpoint_is_not_copied(nano: Nano) -> None:
     """Those from step 20 on lack their end; all ranks begin with the one before."""
     play = nano.world.start("train", nano.job(50, "half"), muster_training_python=nano.python)
-    until(lambda: nano.reached(25), "step 25", 60)
+    until(lambda: nano.reached(25), "step 25", LIMIT_S)
     os.kill(find_rank(nano.world, 1), signal.SIGKILL)
-    result = play.wait(120)
+    result = play.wait(LIMIT_S)
     assert result.code == 0, result.output
     assert nano.resumed() == {"node-1": [0, 10], "node-2": [0, 10]}
     assert [name for _node, name, _source in nano.copied()] == ["ckpt_it000010.pt"]
@@ -193,7 +195,7 @@ def test_a_half_saved_checkpoint_is_not_copied(nano: Nano) -> None:
 
 def test_ranks_that_begin_at_different_steps_are_stopped_at_once(nano: Nano) -> None:
     """The program saves where the product does not look: without an end the first node would wait for the other."""
-    job = nano.job(5000, "elsewhere")
+    job = nano.job(20000, "elsewhere")
     result = nano.play("drill", job=job, muster_drill={"target": "worker", "at_step": 25})
     assert result.code != 0, result.output
     began = int(nano.printed("node-1", "resumed from ([0-9]+)")[1]) + 1
@@ -205,7 +207,7 @@ def test_ranks_that_begin_at_different_steps_are_stopped_at_once(nano: Nano) -> 
     assert (record["cause"], record["outcome"]) == ("uneven_resume", "failed")
     behind = [int(step) for step in nano.printed("node-2", r"\[it +([0-9]+)\]")]
     # A batch of the follower, and the time that it takes to stop ranks.
-    assert behind[-1] < 200, "it was stopped long before the gang could have stood"
+    assert behind[-1] < 2000, "it was stopped long before the gang could have stood"
 
 
 def find_rank(world: World, rank: int) -> int:

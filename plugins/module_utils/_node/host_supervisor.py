@@ -33,6 +33,8 @@ if t.TYPE_CHECKING:
 _TICK_S = 1.0
 # A rendezvous store without any agent ends after this long.
 _UNUSED_S = 5.0
+# So long may a launcher take to end whose ranks have all ended: torchrun waits minutes for those of other nodes.
+_WITHOUT_RANKS_S = 2.0
 
 
 class Supervisor:
@@ -238,6 +240,10 @@ class Supervisor:
         kinds = [line.get("kind") for line in _read_events(self.events, self.events_at)]
         return kinds.count("worker_started") - kinds.count("worker_exit")
 
+    def _have_ranks_ended(self) -> bool:
+        """Return whether all ranks that torchrun has started here have recorded their end."""
+        return self.spec["policy"] == "torchrun" and bool(self._rank_codes()) and self._count_unfinished() <= 0
+
     def _fatal_code(self) -> int:
         """Return the first exit code of a rank that must end the job, or 0."""
         if not self.spec["fatal_exit_codes"]:
@@ -257,6 +263,9 @@ class Supervisor:
         end = time.monotonic() + self.spec["grace_s"]
         while child.poll() is None and time.monotonic() < end:
             self._tick(wake, 0.1)
+            if self._have_ranks_ended():
+                # Nothing is left that could save.
+                end = min(end, time.monotonic() + _WITHOUT_RANKS_S)
         if child.poll() is None:
             processes.kill_marked(self.spec["marker"])
             child.wait()

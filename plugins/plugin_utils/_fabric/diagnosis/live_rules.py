@@ -13,6 +13,7 @@ import io
 import re
 import typing as t
 
+from ....module_utils._model import begun_steps
 from ....module_utils._model.verdict import Cause
 from ..parse.nccl_ras import RasEntry, parse_ras
 from . import live_network_rules
@@ -34,6 +35,7 @@ _BUSY_PERCENT = 50.0
 _MIN_MEMLOCK = 1 << 30
 _MAX_RANKS = 100_000
 _MAX_NAMES = 8
+_RECENT_STEPS = 256
 # 128 + SIGTERM.
 _STOPPED = 143
 # What ssh says of a node that does not answer -> the cause code.
@@ -118,6 +120,22 @@ def _find_rank_end(node: NodeObservation, rank: t.Mapping[str, t.Any], *, job_en
     elif code is not None and (code != 0 or not job_ended):
         how = f"was killed by signal {signal}" if signal else f"ended with exit code {code}"
         yield build_live_cause("rank_ended", f"{name} {how}", node.name)
+
+
+def _find_uneven_start(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
+    """Yield a restart whose nodes began at different steps, where they were at one step before it."""
+    now: dict[str, int] = {}
+    before: dict[str, int] = {}
+    for node in run.nodes:
+        began = max((rank.get("started_at") or 0.0 for rank in node.ranks), default=0.0)
+        early = [item for item in node.steps if item[0] < began]
+        late = [item for item in node.steps if item[0] >= began]
+        now |= {node.name: min(late)[1]} if late else {}
+        before |= {node.name: max(early)[1]} if early else {}
+    spacing = max((begun_steps.spacing_of(node.steps[-_RECENT_STEPS:]) for node in run.nodes), default=1)
+    uneven = begun_steps.find_uneven(now, [before], spacing)
+    if uneven:
+        yield build_live_cause("uneven_resume", begun_steps.describe_uneven(uneven, {}), next(iter(uneven.behind)))
 
 
 def _find_launcher_faults(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
@@ -286,6 +304,7 @@ RULES: tuple[Rule, ...] = (
     _find_full_storage,
     _find_low_memlock,
     live_network_rules.find_relayed_paths,
+    _find_uneven_start,
     _find_absent_ranks,
     _find_launcher_faults,
     live_network_rules.find_connection_faults,

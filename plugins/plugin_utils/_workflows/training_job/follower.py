@@ -88,6 +88,9 @@ class Follower:
         self.drilled_at: float | None = None
         # Why a drill that is due has killed nothing yet, and what to do.
         self.drill_problem: tuple[str, str] | None = None
+        self.is_proven = False
+        # When the proof of a drill is looked for again, and after what time then.
+        self._proof_at, self._proof_wait = 0.0, 1.0
         self.stop_rules = stop_on.StopRules(job.stop_on, time.monotonic())
         self._said_at = self._saved_at = 0.0
         self._nan_said = False
@@ -128,6 +131,9 @@ class Follower:
         uneven = self.begun.find_problem(self.story.attempts[-1].gang or "") if self.story.attempts else None
         if uneven:
             return RunOutcome("failed", 1, "uneven_resume", uneven[0], uneven[1])
+        if self.stalled_s is not None and self._awaits_proof():
+            stood = stall.describe(self.stalled_s, self.story.pace_meter.read())
+            return RunOutcome("failed", 1, "stalled", f"stands since the drill, which proved nothing: {stood}")
         stop = self.stop_rules.judge(self.story, time.monotonic(), self._is_seen())
         return RunOutcome("failed", 1, stop.cause, stop.detail) if stop else None
 
@@ -192,6 +198,27 @@ class Follower:
         self.record_event("cut" if is_cut else "drill", at, node=node, detail=what)
         said = f"cut {node} {what}" if is_cut else f"{what} on {node}"
         self.progress.say(f"drill: {said} at step {int(self.story.last.get('step', 0))}")
+
+    def _awaits_proof(self) -> bool:
+        """Return whether a drill has killed something, and the run has not proven yet that it resumed."""
+        return self.drilled_at is not None and not self.is_proven and bool(self.drill and not self.drill.cut_s)
+
+    def _say_proof(self) -> None:
+        """Say that a run has resumed after the drill once that is proven; it is looked for less and less often."""
+        attempt = self.story.attempts[-1] if self.story.attempts else None
+        began = self._awaits_proof() and attempt is not None and attempt.first_step is not None
+        if not began or attempt.started_at < (self.drilled_at or 0.0) or time.monotonic() < self._proof_at:
+            return
+        # Late: of use for drills alone.
+        from ..._report.data import drills as judged
+
+        self._proof_at, self._proof_wait = time.monotonic() + self._proof_wait, min(60.0, 2 * self._proof_wait)
+        self._save(force=True)
+        proof = judged.judge_drill(self.folder, self.drilled_at or 0.0)
+        self.is_proven = bool(proof["resumed"])
+        if self.is_proven:
+            figures = f"{proof['seconds_to_resume']} s with {proof['world_size']} ranks"
+            self.progress.say(f"drill: resumed in {figures}, proven; the run continues to its end")
 
     def take_text(self, node: str, stream: str, text: str, times: t.Sequence[float | None] = ()) -> None:
         """Keep text of a node. ``times``: when each of its lines was printed, as far as that is known."""
@@ -338,6 +365,7 @@ class Follower:
         self.report_resumes()
         self._warn_of_nan()
         self._warn_of_stall()
+        self._say_proof()
         self._warn_of_store()
         values = self.state()
         self.progress.show(values)
@@ -404,7 +432,8 @@ def describe_state(values: t.Mapping[str, t.Any]) -> str:
     """Return one progress line for people; what is unknown is left out."""
     parts = [f"nodes {values['nodes']}/{values['nodes_asked']}"] if values.get("nodes") else []
     parts += [str(values["sharing"])] if values.get("sharing") else []
-    parts += [f"{node} silent for {seconds} s" for node, seconds in sorted((values.get("silent") or {}).items())]
+    silent = sorted((values.get("silent") or {}).items())
+    parts += [f"last answer of {node} {seconds} s ago" for node, seconds in silent]
     parts += [str(values["waiting"])] if values.get("waiting") else []
     parts.append(f"ranks {values['ranks']}/{values['ranks_asked']}")
     formats = (

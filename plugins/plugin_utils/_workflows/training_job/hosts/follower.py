@@ -198,7 +198,23 @@ class HostsFollower(Follower):
         if node not in self.lost_since:
             self.lost_since[node] = min(since, time.monotonic())
             self.record_event("node_silent", node=node, detail=str(error))
-            self.progress.say(f"{node} does not answer: {error.message}")
+            seconds = time.monotonic() - self.lost_since[node]
+            heard = f"{error.message}; its last answer was {seconds:.0f} s ago"
+            self.progress.say(f"{node} does not answer: {heard}. {self._describe_patience()}")
+
+    def _patience(self) -> tuple[float, str]:
+        """Return for how many seconds a node may be silent, and the option that says so."""
+        allowed = self.job.restart
+        if allowed.on_lost_node == "wait":
+            return allowed.wait_s, "restart.wait_s"
+        return _SILENT_S, f"restart.on_lost_node: {allowed.on_lost_node}"
+
+    def _describe_patience(self) -> str:
+        """Return how long the run waits for a node that is silent, and what comes then."""
+        patience, option = self._patience()
+        then = {"replace": "; heal then replaces the node", "shrink": "; heal then continues it without the node"}
+        after = then.get(self.job.restart.on_lost_node, "; the same command starts it again")
+        return f"At {patience:.0f} s ({option}) the run ends as lost{after}"
 
     def _restart_units(self, node: str) -> None:
         """Start the units of a node again when their supervisor is gone without having ended them."""
@@ -241,7 +257,8 @@ class HostsFollower(Follower):
             return None
         node, end = min(bad, key=lambda item: item[1].at)
         if end.cause == "cancelled":
-            return RunOutcome("cancelled", end.exit_code, "cancelled", f"stopped on {node}", node)
+            names = ", ".join(name for name in self.remotes if name in ended and ended[name].cause == "cancelled")
+            return RunOutcome("cancelled", end.exit_code, "cancelled", f"stopped on {names}", node)
         failure = self.story.attempts[-1].first_failure if self.story.attempts else None
         where = failure[2] if failure else node
         code = failure[1] if failure and end.cause == "crash" else end.exit_code
@@ -276,8 +293,7 @@ class HostsFollower(Follower):
         return RunOutcome("failed", failure.exit_code, "crash", detail, failure.node)
 
     def _budget_outcome(self) -> RunOutcome | None:
-        allowed = self.job.restart
-        patience = allowed.wait_s if allowed.on_lost_node == "wait" else _SILENT_S
+        allowed, patience = self.job.restart, self._patience()[0]
         silent = [node for node, since in self.lost_since.items() if time.monotonic() - since > patience]
         if silent and len(self.lost_since) < len(self.remotes):
             return RunOutcome("lost", 1, "node_lost", f"{silent[0]} did not answer for {patience} s", silent[0])

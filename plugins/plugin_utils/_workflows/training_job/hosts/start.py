@@ -337,6 +337,16 @@ def _describe_memory_limit(managers: t.Mapping[str, str | None]) -> list[str]:
     return [f"resources.memory limits each process by itself on {', '.join(alone)} (no systemd)"] if alone else []
 
 
+def _describe_neighbours(plan: HostsPlan) -> list[str]:
+    """Return which other runs are running on the hosts of a run: they share its processors, memory and network."""
+    places: dict[str, list[str]] = {}
+    for host in plan.hosts:
+        for run in plan.reports[host.name].live_runs:
+            if run.run_id != plan.run_id:
+                places.setdefault(run.run_id, []).append(host.name)
+    return [f"{run_id} is running here too ({', '.join(names)})" for run_id, names in sorted(places.items())]
+
+
 def _announce(progress: Progress, plan: HostsPlan, running: bool) -> None:
     parts = [f"run {plan.run_id}: {plan.job.nodes} nodes × {plan.job.nproc} = world size {plan.derived['world_size']}"]
     if plan.job.nodes > 1 and plan.derived.get("lane") == "loopback":
@@ -350,5 +360,5 @@ def _announce(progress: Progress, plan: HostsPlan, running: bool) -> None:
     if vanishing:
         progress.say(f"warning: {vanishing}")
     used = [] if running else checks.describe_used_gpus(plan.job, plan.reports)
-    for warning in (*plan.network.warnings, *used):
+    for warning in (*plan.network.warnings, *used, *([] if running else _describe_neighbours(plan))):
         progress.say(f"warning: {warning}")

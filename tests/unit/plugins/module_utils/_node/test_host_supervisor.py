@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import signal
@@ -211,6 +212,19 @@ def test_a_program_that_ignores_the_stop_is_killed_after_its_grace(unit: Unit) -
     assert time.monotonic() - began < 20
     ending = unit.end()
     assert (ending["exit_code"], ending["cause"]) == (143, "cancelled") and unit.lab.left() == {}
+
+
+def test_a_launcher_whose_ranks_have_ended_has_no_grace(unit: Unit) -> None:
+    """As torchrun at its exit barrier: nothing of the program is left that could save."""
+    events = unit.run / "events.jsonl"
+    lines = [{"kind": "worker_started", "attempt": 1}, {"kind": "worker_exit", "attempt": 1, "exit_code": 0}]
+    noted = "; ".join(f"echo '{json.dumps({'at': 1.0, 'rank': 0, **line})}' >> {events}" for line in lines)
+    waits = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
+    unit.start("sh", "-c", f"{noted}; {waits}", policy="torchrun", grace_s=600)
+    eventually(lambda: "ready" in unit.log(), "the launcher")
+    began = time.monotonic()
+    assert host_units.stop_unit(unit.folder, 300) == []
+    assert time.monotonic() - began < 200 and unit.end()["cause"] == "cancelled"
 
 
 def test_the_ranks_of_a_launcher_may_save_before_they_end(unit: Unit) -> None:

@@ -175,3 +175,27 @@ def test_what_ras_and_logs_say() -> None:
     found = judged(look("a", rank(0), steps=HUNG, ras=ras), look("b", rank(1), logs=[log]))
     assert set(codes(found)) == {("collective_mismatch", "a"), ("oom_gpu", "b")}
     assert any(item.evidence.startswith("a/ras:") for item in found.causes)
+
+
+@pytest.mark.parametrize(
+    ("first", "early", "named"),
+    [
+        ({"a": 101, "b": 1}, {"a": 104, "b": 104}, True),
+        ({"a": 101, "b": 101}, {"a": 104, "b": 104}, False),
+        # What they were at before is not known, or they have never been at one step.
+        ({"a": 101, "b": 1}, {"a": 104}, False),
+        ({"a": 101, "b": 1}, {"a": 104, "b": 30}, False),
+    ],
+)
+def test_a_restart_at_different_steps_is_named_first(first: dict[str, int], early: dict[str, int], named: bool) -> None:
+    """The rank that was killed, and the connections that it cut, are why there was a restart, not why it stands."""
+    looks = []
+    for number, name in enumerate("ab"):
+        before = [(NOW - 1010 + step / 100, step) for step in range(early.get(name, -4) - 4, early.get(name, -9) + 1)]
+        after = [(NOW - 900 + number, first[name] + number) for number in range(5)]
+        looks.append(look(name, rank(number), steps=[*before, *after]))
+    found = judged(*looks)
+    assert (codes(found)[:1] == [("uneven_resume", "b")]) is named
+    if named:
+        assert found.causes[0].evidence == "a began at step 101, b at step 1"
+        assert "MUSTER_CHECKPOINT_DIR" in found.causes[0].fix

@@ -215,7 +215,91 @@ def test_a_node_that_is_silent_for_a_while_is_no_end(world: World) -> None:
     told = log_follow.NodeUpdate("b", {}, {}, {}, 1e9, NodeError("b", "disk full"))
     assert world.run(lost("b"), lost("b"), news("b"), told, *good).outcome == "succeeded"
     assert [line["kind"] for line in read_lines(world.folder / "events.jsonl")] == ["node_silent", "node_back"] * 2
-    assert "b does not answer: b: timed out" in world.said and world.said.count("b answers again") == 2
+    first = next(
+        line for line in world.said if line.startswith("b does not answer: b: timed out; its last answer was ")
+    )
+    assert first.endswith("s ago. At 600 s (restart.wait_s) the run ends as lost; the same command starts it again"), (
+        first
+    )
+    assert world.said.count("b answers again") == 2
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        ("fail", "At 10 s (restart.on_lost_node: fail) the run ends as lost; the same command starts it again"),
+        ("replace", "At 10 s (restart.on_lost_node: replace) the run ends as lost; heal then replaces the node"),
+    ],
+)
+def test_what_comes_after_a_silence_is_said(world: World, action: str, words: str) -> None:
+    world.run(lost("b"), news("b", unit(exit_code=0)), news("a", unit(exit_code=0)), restart={"on_lost_node": action})
+    assert [line for line in world.said if line.endswith(words)], world.said
+
+
+def test_a_cancelled_run_names_all_its_hosts(world: World) -> None:
+    """Also where a controller that did not follow it reads its end."""
+    follower = world.follower()
+    for node in "ba":
+        follower._take(news(node, unit(exit_code=143, cause="cancelled")))
+    found = follower._outcome()
+    assert found is not None and found.detail == "stopped on a, b"
+
+
+def test_ranks_that_begin_at_different_steps_end_the_run_with_the_first_step(world: World) -> None:
+    def start(gang: str, at: float) -> list[Dict]:
+        return [{**started(node, rank, at=at), "gang": gang} for rank, node in enumerate("ab")]
+
+    def steps(first: int, at: float) -> list[Dict]:
+        return [{"at": at + number, "step": first + number, "printed": True} for number in range(3)]
+
+    one, two = start("1/x", T0), start("1/y", T0 + 50)
+    seen = [{"kind": "checkpoints_seen", "at": T0, "node": node, "gang": "1/y", "detail": name, "folder": "/c"}
+            for node, name in (("a", "c_2.pt"), ("b", None))]  # fmt: skip
+    found = world.run(
+        news("a", events=one[:1], metrics=steps(1, T0 + 1)),
+        news("b", events=one[1:], metrics=steps(1, T0 + 1)),
+        news("a", events=[seen[0], two[0]], metrics=steps(21, T0 + 51)),
+        news("b", events=[seen[1], two[1]], metrics=steps(1, T0 + 51)[:1]),
+    )
+    words = "a began at step 21, b at step 1: b has no checkpoint in /c, a has c_2.pt"
+    assert (found.outcome, found.cause, found.detail, found.node) == ("failed", "uneven_resume", words, "b")
+
+
+def test_what_nodes_copied_is_said(world: World) -> None:
+    copied = {"kind": "checkpoint_copied", "at": T0, "node": "b", "detail": "c_2.pt", "source": "a", "bytes": 4_100_000}
+    refused = {"kind": "checkpoints_not_compared", "at": T0, "node": "b", "detail": "a at 10.0.0.1:16001: timed out"}
+    events = [{**copied, "seconds": 0.12}, refused]
+    world.run(news("b", unit(exit_code=0), events=events), news("a", unit(exit_code=0)))
+    assert "b: copied checkpoint c_2.pt from a (4.1 MB in 0.1 s)" in world.said
+    assert (
+        "warning: b: checkpoints of other nodes would not be copied here: a at 10.0.0.1:16001: timed out" in world.said
+    )
+
+
+@pytest.mark.parametrize("resumed", [True, False])
+def test_a_drill_says_its_proof_or_ends_when_the_run_stands(
+    world: World, monkeypatch: pytest.MonkeyPatch, resumed: bool
+) -> None:
+    from ansible_collections.muster.training.plugins.plugin_utils._report.data import drills as judged
+
+    proof = {"resumed": resumed, "seconds_to_resume": 2.5, "world_size": 2}
+    monkeypatch.setattr(judged, "judge_drill", lambda _folder, _at: proof)
+    follower = world.follower(drills.Drill(node="b", at_step=5))
+    follower.drilled_at = T0 + 9
+    for rank, node in enumerate("ab"):
+        follower._take(news(node, events=[started(node, rank, at=T0), started(node, rank, attempt=2, at=T0 + 20)]))
+    follower._take(news("a", metrics=[{"at": T0 + 21, "step": 6}, {"at": T0 + 22, "step": 7}]))
+    follower._report()
+    assert ("drill: resumed in 2.5 s with 2 ranks, proven; the run continues to its end" in world.said) is resumed
+    assert follower._rule_outcome() is None
+    follower.stalled_s = 60.0
+    found = follower._rule_outcome()
+    assert (found is None) is resumed
+    if found:
+        assert (
+            found.cause == "stalled"
+            and "stands since the drill, which proved nothing: no step for 1 min" in found.detail
+        )
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -17,7 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._model.network_plan import NetworkPlan
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
-from ansible_collections.muster.training.plugins.module_utils._model.node_report import NodeReport
+from ansible_collections.muster.training.plugins.module_utils._model.node_report import LiveRun, NodeReport
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord, WorldSize
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang
@@ -234,6 +235,18 @@ def test_the_first_line_has_what_is_known_of_the_run() -> None:
         first,
         f"{first} · {rest} · 0.5 s per all-reduce of all gradients · 2 nodes on 1 machine · checkpoints per node",
     ]
+
+
+def test_other_runs_on_the_same_hosts_are_named() -> None:
+    said, plan = Said(), make_plan()
+    other, mine = (LiveRun(name) for name in ("long-1", plan.run_id))
+    reports = {name: dataclasses.replace(report, live_runs=(other, mine)) for name, report in plan.reports.items()}
+    plan = dataclasses.replace(plan, reports=reports)
+    start._announce(said, plan, False)
+    names = ", ".join(host.name for host in plan.hosts)
+    assert said.lines[1:] == [f"warning: long-1 is running here too ({names})"]
+    start._announce(said, plan, True)
+    assert len(said.lines) == 3, "of a run that is only joined nothing is new"
 
 
 def test_a_node_that_cannot_start_leaves_nothing_anywhere(world: RunWorld) -> None:
