@@ -205,9 +205,10 @@ class Follower:
 
     def _say_proof(self) -> None:
         """Say that a run has resumed after the drill once that is proven; it is looked for less and less often."""
-        attempt = self.story.attempts[-1] if self.story.attempts else None
-        began = self._awaits_proof() and attempt is not None and attempt.first_step is not None
-        if not began or attempt.started_at < (self.drilled_at or 0.0) or time.monotonic() < self._proof_at:
+        attempt = self.story.attempts[-1] if self.story.attempts and self._awaits_proof() else None
+        if attempt is None or attempt.first_step is None or attempt.started_at < (self.drilled_at or 0.0):
+            return
+        if time.monotonic() < self._proof_at:
             return
         # Late: of use for drills alone.
         from ..._report.data import drills as judged
