@@ -167,6 +167,7 @@ def test_a_cancel_of_a_run_that_has_failed_is_no_failure(
 ) -> None:
     """Nothing of it runs, which is what was asked for."""
     failed = {**written(home, namespace, None, "ended"), "outcome": "failed", "detail": "a rank exited with code 1"}
+    (home.run_folder(RUN) / "run.json").write_text(json.dumps(failed))
     asked = request(api, tmp_path)
     done = cancel.cancel(asked, home, RunRecord.from_dict(failed))
     said: t.Any = asked.progress
