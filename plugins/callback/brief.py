@@ -30,6 +30,9 @@ import typing as t
 from ansible.plugins.callback import CallbackBase
 
 _SHOWS = ("ansible.builtin.debug", "debug")
+_ASSERTS = ("ansible.builtin.assert", "assert")
+# What an assertion says that has no words of its own.
+_PASSED = "All assertions passed"
 _MOST_ITEMS = 8
 
 
@@ -63,8 +66,9 @@ class CallbackModule(CallbackBase):
     def v2_runner_on_ok(self, result: t.Any) -> None:
         """Show what a task shows, and note what it changed."""
         values = result.result
-        if result.task.action in _SHOWS:
-            self._show(values)
+        proves = result.task.action in _ASSERTS and values.get("msg") not in (None, _PASSED)
+        if proves or result.task.action in _SHOWS:
+            self._show({"msg": values["msg"]} if proves else values)
         elif values.get("changed"):
             self._changed.setdefault(result.task.get_name(), []).append(result.host.get_name())
 

@@ -325,7 +325,7 @@ def _read_file(path: pathlib.Path) -> str | None:
 
 
 def _was_stopped(record: Line) -> bool:
-    """Return whether the run was ended from outside, so that what its launcher printed at its end is no cause."""
+    """Return whether the run was ended from outside, and what its launcher printed at its end does not say why."""
     return record.get("outcome") == "cancelled" or record.get("cause") in STOPS
 
 

@@ -23,6 +23,8 @@ PLAYS = """
   tasks:
     - {name: Change, ansible.builtin.command: "true"}
     - {name: Show, ansible.builtin.debug: {msg: ["one line", "a 'second'"]}, run_once: true}
+    - {name: Prove, ansible.builtin.assert: {that: true, success_msg: "resumed in 2 s"}, run_once: true}
+    - {name: Plain, ansible.builtin.assert: {that: true}}
     - {name: Refuse, ansible.builtin.assert: {that: false, fail_msg: "no GPU. Add one", quiet: true}}
     - {name: Never, ansible.builtin.debug: {msg: never}}
 """
@@ -40,6 +42,7 @@ def test_what_is_shown_of_a_playbook(tmp_path: pathlib.Path) -> None:
         "  changed: Change (a, b)",
         "  one line",
         "  a 'second'",
+        "  resumed in 2 s",
         "  failed: Refuse (a, b): no GPU. Add one",
         "2 hosts · changed on 2 · failed on a, b",
     ], done.stdout + done.stderr
