@@ -19,7 +19,8 @@ description:
     for, and no driver or container packages that are half-installed. Where its network between pods goes over a mesh,
     K3s must be new enough for it.
   - A server of another cluster than the one whose kubeconfig is in the state home is refused, and so is a server
-    without one, because a second cluster does not take the name of the first. Hosts of several C(muster_cluster) are refused.
+    without one, because a second cluster does not take the name of the first. Hosts of several C(muster_cluster) are
+    refused.
   - K3s is not set back, upgraded past a minor version, or made newer on agents than on the servers.
   - Changes nothing. A machine outside C(--limit) that does not answer is left out, with a line in RV(notes). A limit
     without any server is refused.
