@@ -25,6 +25,7 @@ from .connection_pool import ConnectionPool, Exchange
 from .errors import ExchangeError
 from .messages import HttpRequest, HttpResponse, JsonResponse, check_headers, decode_json, json_request
 from .retry import TRANSIENT_STATUS, Pacer, RetryPolicy, Timeouts, parse_retry_after
+from .server_time import ServerTime
 from .urls import BaseUrl, Query, parse_base_url, redirect_target
 from .version import USER_AGENT
 
@@ -73,6 +74,7 @@ class HttpClient:
     :param advice: what the user can do, one line for each status.
     :param pacer: the pace of the whole API; a call may add one of its own.
     :param exchange: sends one request; tests pass a script.
+    :param server_time: notes what each response says of its time.
 
     Errors: :class:`TransportError` (``ambiguous`` when a write may have happened) and :class:`ApiError`. Messages
     name method, address and path, never the query, headers or bodies.
@@ -92,6 +94,7 @@ class HttpClient:
         exchange: Exchange | None = None,
         clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
+        server_time: ServerTime | None = None,
     ) -> None:
         self.base = base_url if isinstance(base_url, BaseUrl) else parse_base_url(base_url, "api_url")
         self._auth = auth
@@ -104,6 +107,7 @@ class HttpClient:
         self._exchange = exchange or ConnectionPool(timeouts=self._timeouts, clock=clock)
         self._clock = clock
         self._rng = rng or random.Random()
+        self._server_time = server_time or ServerTime(clock)
 
     def get(self, path: str, query: Query = ()) -> t.Any:
         """Return the decoded JSON of a GET that succeeded."""
@@ -185,7 +189,9 @@ class HttpClient:
             raise _PaceTooSlow(
                 f"the API's rate limit left no time for the call within {self._timeouts.total_s:g} s", sent=False
             ) from None
-        return self._exchange(self.base.origin, request._replace(headers=headers), deadline)
+        response = self._exchange(self.base.origin, request._replace(headers=headers), deadline)
+        self._server_time.note(response.headers)
+        return response
 
     def _pause(self, attempt: int, retry_after: float | None, deadline: Deadline) -> bool:
         """Sleep before the next attempt; false when no attempt or no time is left."""

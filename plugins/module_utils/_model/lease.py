@@ -20,6 +20,7 @@ from .errors import InputError
 
 Resource = t.Literal["instance", "cluster", "volume", "device", "auth_key", "k3s_token"]
 InstanceState = t.Literal["creating", "running", "stopped", "offline", "failed", "gone", "unknown"]
+ProofKind = t.Literal["ended", "never_seen_to_end", "never_made"]
 RefusalKind = t.Literal["capacity", "throttled", "rule", "quota", "credentials"]
 
 CLUSTER_LIMIT = 24
@@ -72,10 +73,12 @@ class AccountIdentity:
     """An account at a provider. ``name`` is the user's name for it, else its fingerprint.
 
     ``fingerprint`` tells one credential from another: a name stays the same when the credential is another account's.
+    ``api`` is the address of the API: behind another one is another world.
     """
 
     name: str
     fingerprint: str
+    api: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -126,9 +129,23 @@ class Instance:
         return self.token == token and (parts is None or parts.cluster == cluster)
 
     @property
+    def is_nameless(self) -> bool:
+        """Return whether the listing shows no name at all: then an id is the only tie to a lease."""
+        return self.token is None and self.name in ("", self.id)
+
+    @property
     def machines(self) -> tuple[Instance, ...]:
         """Return what can run a job: the members of a cluster, else the machine itself."""
         return self.members or (self,)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Listing:
+    """Everything that an account listed, ``age_s`` ago; the API's clock is ``clock_offset_s`` ahead of this one."""
+
+    instances: tuple[Instance, ...]
+    age_s: float = 0.0
+    clock_offset_s: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -192,7 +209,8 @@ class ProviderTraits:
 class LeaseProof:
     """One lease whose machine no longer exists: absent from its account's listing at two times (ISO 8601, UTC).
 
-    ``name`` is its name at the provider and in its cluster.
+    ``name`` is its name at the provider and in its cluster. ``how``: the provider accepted a delete of it, it is not in
+    its account and was never seen to end, or its order never took effect.
     """
 
     token: str
@@ -200,14 +218,15 @@ class LeaseProof:
     id: str | None
     account: str
     absent_at: tuple[str, str]
+    how: ProofKind = "ended"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TeardownProof:
     """The content of ``teardown.json``.
 
-    ``billing`` lists what is not proved gone and may bill beyond its lease, ``within_lease`` the machines that are
-    listed and may run on.
+    ``billing`` lists what is not proved gone and may bill beyond its lease, ``within_lease`` the machines that may run
+    on; the price of one that is not listed is not known. ``notes`` are what else is to be said.
     """
 
     leases: tuple[LeaseProof, ...] = ()
@@ -218,6 +237,7 @@ class TeardownProof:
     billing: tuple[t.Mapping[str, t.Any], ...] = ()
     orphans: tuple[t.Mapping[str, t.Any], ...] = ()
     within_lease: tuple[t.Mapping[str, t.Any], ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def clean(self) -> bool:
@@ -246,4 +266,5 @@ class TeardownProof:
             "billing": [dict(item) for item in self.billing],
             "orphans": [dict(item) for item in self.orphans],
             "within_lease": [dict(item) for item in self.within_lease],
+            "notes": list(self.notes),
         }

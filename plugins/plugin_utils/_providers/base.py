@@ -23,6 +23,7 @@ from ...module_utils._model.errors import ApiError, TransportError
 from ...module_utils._model.lease import (
     Instance,
     Leftover,
+    Listing,
     OrderRefused,
     OrderResult,
     OrderUnsettled,
@@ -34,7 +35,7 @@ from ...module_utils._model.offer import Offer, OfferQuery, Order
 from ...module_utils._secrets.sources import SecretSource
 from .connection import ProviderConnection
 from .node_record import ProviderHost
-from .parsing import JsonObject, positive, text
+from .parsing import JsonObject, error_words, positive, text
 
 ANY_ERROR = range(400, 600)
 # After a call that certainly never left (no address, no connection): a short while for the network to come back.
@@ -57,16 +58,24 @@ class Capabilities:
 class ProviderAccount(abc.ABC):
     """One account whose instances can be listed and deleted. Methods may be called from several threads.
 
-    ``account`` is the user's name for it, else the ``fingerprint`` of its credential.
+    ``account`` is the user's name for it, else the ``fingerprint`` of its credential. ``api`` is the API's address.
     """
 
     name: t.ClassVar[str]
     traits: t.ClassVar[ProviderTraits]
 
-    def __init__(self, access: ProviderConnection, account: str = "") -> None:
+    def __init__(self, access: ProviderConnection, account: str = "", default_url: str = "") -> None:
         self.fingerprint = access.account
         self.account = account or access.account
+        self.api = str(access.base(default_url))
         self.clock = access.clock
+        self._server_time = access.server_time
+
+    def read_listing(self) -> Listing:
+        """Return everything the account has, how old that is, and the API's clock. Raises TransportError."""
+        with self._server_time.watch() as ages:
+            instances = self.list_instances()
+        return Listing(instances, max(ages, default=0.0), self._server_time.offset_s)
 
     @abc.abstractmethod
     def list_instances(self) -> tuple[Instance, ...]:
@@ -180,6 +189,8 @@ def _error_suffix(answer: JsonResponse, detail: t.Callable[[object], str]) -> st
         text = detail(answer.data)
     except (LookupError, TypeError, AttributeError):
         return ""
+    # An error in a success has another shape than those that the provider documents.
+    text = text or error_words(answer.data)
     clean = "".join(char if char.isprintable() else " " for char in text)[:_REASON_CHARS]
     return f": {clean}" if clean else ""
 

@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing as t
 
 from ...module_utils._http.client import Auth, HttpClient, always_retry
@@ -16,6 +17,7 @@ from ...module_utils._http.clock import SYSTEM_CLOCK, Clock, Deadline
 from ...module_utils._http.connection_pool import ConnectionPool, Exchange
 from ...module_utils._http.messages import HttpResponse
 from ...module_utils._http.retry import Timeouts, shared_pacer
+from ...module_utils._http.server_time import ServerTime
 from ...module_utils._http.tls import TlsOptions
 from ...module_utils._http.urls import BaseUrl, parse_base_url
 from ...module_utils._model.errors import InputError
@@ -25,7 +27,7 @@ from ...module_utils._secrets.secret import Secret
 TOKEN_VARIABLE = "MUSTER_TOKEN"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class ProviderConnection:
     """One account at one API.
 
@@ -53,6 +55,11 @@ class ProviderConnection:
     def account(self) -> str:
         """The account's fingerprint, empty without a credential."""
         return self.secret.fingerprint() if self.secret else ""
+
+    @functools.cached_property
+    def server_time(self) -> ServerTime:
+        """What the API's responses say of its clock."""
+        return ServerTime(self.clock)
 
     def listing_deadline(self) -> Deadline:
         """Return the one deadline of a listing with all its pages, from now."""
@@ -85,4 +92,5 @@ class ProviderConnection:
             timeouts=timeouts,
             exchange=self.exchange or ConnectionPool(timeouts=timeouts, tls=tls, proxy=self.proxy, clock=self.clock),
             clock=self.clock,
+            server_time=self.server_time,
         )

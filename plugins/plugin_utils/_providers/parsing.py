@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sized
 
 from ...module_utils._http.clock import Deadline
 from ...module_utils._model.errors import TransportError
+from ...module_utils._model.lease import parse_instance_name
 from ...module_utils._model.quantity import parse_finite
 from ...module_utils._model.timestamps import format_whole_seconds
 
@@ -22,6 +23,10 @@ JsonObject = dict[str, object]
 MAX_PAGES = 1000
 # Pages that shift while they are read repeat some items, not page after page.
 _EMPTY_PAGES = 3
+_ERROR_KEYS = ("errors", "error", "message", "msg", "detail", "title")
+_ERROR_CHARS = 120
+# What a token stands behind in an environment or in tags.
+_TOKEN_WORDS = ("MUSTER_TOKEN", "muster-token")
 
 
 def unexpected_answer(api: str, problem: str) -> TransportError:
@@ -49,7 +54,8 @@ def check_count(listed: Sized, total: object, api: str) -> None:
 def unique_items(listed: Iterable[JsonObject], key: str, api: str) -> list[JsonObject]:
     """Return the items once each, by their ``key`` (the last wins, the order of the first is kept).
 
-    Pages that shift while they are read list an item twice. An item without id cannot be told from another.
+    Pages that shift while they are read list an item twice. What was shown as rented by the collection is not hidden
+    by an item that does not show it. An item without id cannot be told from another.
     """
     by_name: dict[str, JsonObject] = {}
     for item in listed:
@@ -58,8 +64,15 @@ def unique_items(listed: Iterable[JsonObject], key: str, api: str) -> list[JsonO
             name = text(name)
             if name is None:
                 raise unexpected_answer(api, f"an item without '{key}'")
-        by_name[name] = item
+        if name not in by_name or shows_token(item) or not shows_token(by_name[name]):
+            by_name[name] = item
     return list(by_name.values())
+
+
+def shows_token(item: JsonObject) -> bool:
+    """Return whether an item has a name that the collection gave, or holds a token of it."""
+    named = (parse_instance_name(text(item.get(key))) for key in ("name", "label", "hostname"))
+    return any(named) or any(word in repr(item) for word in _TOKEN_WORDS)
 
 
 def read_pages(
@@ -169,6 +182,16 @@ def epoch(value: object) -> str | None:
     if not seconds or seconds > 4e9:
         return None
     return format_whole_seconds(seconds)
+
+
+def error_words(value: object) -> str:
+    """Return the words of an error of unknown shape, of several the first; empty where it has none."""
+    first = value[0] if isinstance(value, list) and value else value
+    error = as_mapping(first)
+    found = next((error[key] for key in _ERROR_KEYS if error.get(key)), first)
+    if found is not first:
+        return error_words(found)
+    return printable(first)[:_ERROR_CHARS] if isinstance(first, str) else ""
 
 
 def join_texts(*parts: object) -> str:

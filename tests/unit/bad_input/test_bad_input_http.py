@@ -254,7 +254,7 @@ def test_26_a_success_that_says_it_failed_is_a_failure() -> None:
         assert isinstance(VastProvider(access(url, clock)).create(order("vastai")), OrderRefused)
     with (
         Script(Call("GET", "/api/v1/instances", answer={"errors": [{"message": "no"}]})) as script,
-        pytest.raises(TransportError, match="no list 'data'"),
+        pytest.raises(TransportError, match="the listing is not whole: it has 'errors' .no."),
     ):
         LambdaClient(given(script)).instances()
 

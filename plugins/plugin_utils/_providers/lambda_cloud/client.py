@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from ....module_utils._secrets.auth import bearer
 from ..connection import ProviderConnection
-from ..parsing import JsonObject, as_mapping, join_texts, pick, read_items, unique_items
+from ..listing import read_listing
+from ..parsing import JsonObject, as_mapping, join_texts, pick, unique_items
 
 API_URL = "https://cloud.lambda.ai/api/v1"
 NAME = "Lambda"
@@ -40,6 +41,6 @@ class LambdaClient:
 
     def instances(self, cluster_id: str = "") -> list[JsonObject]:
         """Return every instance, whitelisted, or those of one 1-Click Cluster (API 1.10). The API has no pages."""
-        data = self.http.get("/instances", [("cluster_id", cluster_id)] if cluster_id else ())
-        listed = unique_items(read_items(data, "data", NAME), "id", NAME)
+        query = [("cluster_id", cluster_id)] if cluster_id else ()
+        listed = unique_items(read_listing(self.http, "/instances", "data", NAME, query)[0], "id", NAME)
         return [{**pick(item, FIELDS), **({"cluster_id": cluster_id} if cluster_id else {})} for item in listed]

@@ -49,7 +49,7 @@ from ..parsing import (
     whole,
 )
 from ..ssh_keys import KeyRing, blob
-from .client import NAME, LambdaClient, error_detail
+from .client import API_URL, NAME, LambdaClient, error_detail
 from .mapping import STATES, cpu_arch, gpu_memory_gib, to_host
 
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-|[0-9a-f]{32}\Z")
@@ -72,7 +72,7 @@ class LambdaProvider(MachineProvider):
     capabilities = Capabilities(user_data="cloud-init")
 
     def __init__(self, access: ProviderConnection, account: str = "") -> None:
-        super().__init__(access, account)
+        super().__init__(access, account, API_URL)
         self._client = LambdaClient(access)
         self._http = self._client.http
         self._keys = KeyRing(self._find_key, self._add_key)

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 
 from ....module_utils._secrets.auth import bearer
 from ..connection import TOKEN_VARIABLE, ProviderConnection
+from ..listing import read_listing
 from ..parsing import (
     JsonObject,
     as_mapping,
     join_texts,
     pick,
-    read_items,
     read_pages,
     text,
     unexpected_answer,
@@ -84,8 +84,9 @@ class RunpodClient:
 
     def _list(self, path: str, key: str, query: list[tuple[str, str]]) -> list[JsonObject]:
         def fetch(cursor: str | None) -> tuple[list[JsonObject], str | None]:
-            data = self.http.get(path, [*query, ("cursor", cursor)] if cursor else query)
-            return read_items(data, key, NAME), next_cursor(as_mapping(data))
+            pages = [*query, ("cursor", cursor)] if cursor else query
+            items, data = read_listing(self.http, path, key, NAME, pages, ("pagination",))
+            return items, next_cursor(data)
 
         return unique_items(read_pages(fetch, NAME, self._deadline()), "id", NAME)
 

@@ -37,7 +37,7 @@ from ..base import (
 )
 from ..connection import TOKEN_VARIABLE, ProviderConnection
 from ..parsing import JsonObject, as_mapping, number, objects, positive, read_items, require_text, text, whole
-from .client import NAME, RunpodClient, error_detail
+from .client import API_URL, NAME, RunpodClient, error_detail
 from .mapping import STATES, to_host
 
 # A 400 has no code: only its text tells a lack of machines from a broken rule.
@@ -54,7 +54,7 @@ class RunpodProvider(MachineProvider):
     capabilities = Capabilities(clusters=True, image_required=True)
 
     def __init__(self, access: ProviderConnection, account: str = "") -> None:
-        super().__init__(access, account)
+        super().__init__(access, account, API_URL)
         self._client = RunpodClient(access)
         self._http = self._client.http
 
@@ -96,7 +96,8 @@ class RunpodProvider(MachineProvider):
         for raw in listed:
             cluster = clusters.get(str(as_mapping(raw.get("cluster")).get("id")), {})
             (pod,) = build_instances(self.name, [{**raw, "clusterNetwork": cluster.get("network")}], self._pod)
-            if pod.state != "gone":
+            # What has ended costs nothing: one that still does bills, whatever its state is called.
+            if pod.state != "gone" or pod.price_usd_per_hour:
                 members.get(str(cluster.get("id")), alone).append(pod)
         return (*(_build_cluster(raw, members[key]) for key, raw in clusters.items()), *alone)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ....module_utils._secrets.auth import header
 from ..connection import ProviderConnection
+from ..listing import read_listing
 from ..parsing import JsonObject, as_mapping, join_texts, pick, read_items, unique_items
 
 API_URL = "https://api.shadeform.ai/v1"
@@ -38,8 +39,9 @@ class ShadeformClient:
 
     def instances(self) -> list[JsonObject]:
         """Return every instance, whitelisted; members of clusters carry ``cluster_id``. The API has no pages."""
-        instances = [pick(item, FIELDS) for item in read_items(self.http.get("/instances"), "instances", NAME)]
-        for cluster in read_items(self.http.get("/clusters"), "clusters", NAME):
+        listed, _answer = read_listing(self.http, "/instances", "instances", NAME)
+        instances = [pick(item, FIELDS) for item in listed]
+        for cluster in read_listing(self.http, "/clusters", "clusters", NAME)[0]:
             members = read_items(cluster, "instances", NAME)
             instances += [{**pick(item, FIELDS), "cluster_id": cluster.get("id")} for item in members]
         return unique_items(instances, "id", NAME)

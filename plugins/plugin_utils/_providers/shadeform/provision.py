@@ -50,7 +50,7 @@ from ..parsing import (
     whole,
 )
 from ..ssh_keys import KeyRing, blob
-from .client import NAME, ShadeformClient, error_detail
+from .client import API_URL, NAME, ShadeformClient, error_detail
 from .mapping import STATES, to_host
 
 _KINDS: t.Final[dict[str, OfferKind]] = {"vm": "vm", "baremetal": "baremetal", "container": "container"}
@@ -66,7 +66,7 @@ class ShadeformProvider(MachineProvider):
     capabilities = Capabilities(user_data="script")
 
     def __init__(self, access: ProviderConnection, account: str = "") -> None:
-        super().__init__(access, account)
+        super().__init__(access, account, API_URL)
         self._client = ShadeformClient(access)
         self._http = self._client.http
         self._keys = KeyRing(self._find_key, self._add_key)

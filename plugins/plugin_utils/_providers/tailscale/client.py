@@ -22,6 +22,7 @@ from ....module_utils._model.errors import InputError
 from ....module_utils._secrets.auth import bearer
 from ....module_utils._secrets.secret import Secret
 from ..connection import ProviderConnection
+from ..listing import read_listing
 from ..parsing import JsonObject, as_mapping, join_texts, number, read_items, text, unexpected_answer, unique_items
 
 API_URL = "https://api.tailscale.com"
@@ -108,8 +109,8 @@ class TailscaleClient:
         The API has no pages ("all results are returned at once").
         """
         query = [("fields", "all"), *filters] if all_fields else list(filters)
-        data = self.http.get(f"/tailnet/{self.tailnet}/devices", query)
-        return unique_items(map(_from_v2, read_items(data, "devices", NAME)), "nodeId", NAME)
+        listed, _answer = read_listing(self.http, f"/tailnet/{self.tailnet}/devices", "devices", NAME, query)
+        return unique_items(map(_from_v2, listed), "nodeId", NAME)
 
 
 class HeadscaleClient:

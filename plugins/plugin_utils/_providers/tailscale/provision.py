@@ -21,8 +21,9 @@ from ....module_utils._model.lease import Instance, OrderAccepted, OrderResult, 
 from ....module_utils._secrets.secret import Secret
 from ..base import ProviderAccount, post_request, send_delete, send_order
 from ..connection import ProviderConnection
-from ..parsing import JsonObject, as_mapping, moment, read_items, text, texts
-from .client import NAME, TailscaleClient, error_detail
+from ..listing import read_listing
+from ..parsing import JsonObject, as_mapping, moment, text, texts
+from .client import API_URL, NAME, TailscaleClient, error_detail
 from .mapping import short_name
 
 # Documented: letters, digits, spaces and hyphens, at most 50.
@@ -68,7 +69,7 @@ class TailscaleAccount(ProviderAccount):
     def __init__(
         self, access: ProviderConnection, account: str = "", *, client_id: str = "", tailnet: str = "-"
     ) -> None:
-        super().__init__(access, account)
+        super().__init__(access, account, API_URL)
         self.client = TailscaleClient(access, client_id=client_id, tailnet=tailnet)
         self._http = self.client.http
         self._keys = f"/tailnet/{self.client.tailnet}/keys"
@@ -78,7 +79,7 @@ class TailscaleAccount(ProviderAccount):
         devices = [
             _parse_device(raw) for raw in self.client.devices(all_fields=False) if raw.get("isExternal") is not True
         ]
-        listed = read_items(self._http.get(self._keys, [("all", "true")]), "keys", NAME)
+        listed, _answer = read_listing(self._http, self._keys, "keys", NAME, [("all", "true")])
         return (*devices, *(_parse_key(raw) for raw in listed if _is_usable(raw)))
 
     def delete(self, instance: Instance) -> bool:

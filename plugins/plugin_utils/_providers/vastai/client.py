@@ -15,6 +15,7 @@ from ....module_utils._http.messages import HttpResponse
 from ....module_utils._model.errors import TransportError
 from ....module_utils._secrets.auth import bearer
 from ..connection import TOKEN_VARIABLE, ProviderConnection
+from ..listing import read_listing
 from ..parsing import (
     JsonObject,
     as_mapping,
@@ -34,6 +35,7 @@ PAGE_SIZE = 25
 # Listings have a least interval for each endpoint and user; the thresholds seen are 1.0 to 4.5 s.
 PACE_S = 1.0
 _DETAIL_CHARS = 200
+_FOLLOWED = ("next_token", "total_instances", "instances_found", "label_counts")
 
 # extra_env, onstart and jupyter_token hold secrets; image_args may.
 FIELDS = (
@@ -92,10 +94,10 @@ class VastClient:
 
         def fetch(cursor: str | None) -> tuple[list[JsonObject], str | None]:
             nonlocal total
-            data = self.listing.get("/instances/", [*query, ("after_token", cursor)] if cursor else query)
-            items = read_answer(data, "instances")
-            total = as_mapping(data).get("total_instances")
-            return items, text(as_mapping(data).get("next_token"))
+            pages = [*query, ("after_token", cursor)] if cursor else query
+            items, data = read_listing(self.listing, "/instances/", "instances", NAME, pages, _FOLLOWED)
+            total = data.get("total_instances")
+            return items, text(data.get("next_token"))
 
         listed = unique_items(read_pages(fetch, NAME, self._deadline()), "id", NAME)
         check_count(listed, total, NAME)

@@ -31,7 +31,7 @@ from ..base import (
 from ..connection import TOKEN_VARIABLE, ProviderConnection
 from ..parsing import JsonObject, as_mapping, flag, number, objects, positive, text, whole
 from ..ssh_keys import KeyRing, blob
-from .client import VastClient, error_detail, read_answer
+from .client import API_URL, VastClient, error_detail, read_answer
 from .mapping import memory_gib, to_host
 
 _MIB_PER_GIB = 1024
@@ -60,7 +60,7 @@ class VastProvider(MachineProvider):
     capabilities = Capabilities(image_required=True, user_data="script")
 
     def __init__(self, access: ProviderConnection, account: str = "") -> None:
-        super().__init__(access, account)
+        super().__init__(access, account, API_URL)
         self._client = VastClient(access)
         self._http = self._client.http
         self._keys = KeyRing(self._find_key, self._add_key)
