@@ -13,6 +13,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.lease impor
     Instance,
     InstanceState,
     Leftover,
+    Listing,
     OrderAccepted,
     OrderResult,
     OrderUnsettled,
@@ -57,6 +58,7 @@ class SimProvider:
         self.name = name
         self.account = account
         self.fingerprint = account
+        self.api = f"https://{name}.example"
         self.traits = traits or ProviderTraits()
         self.clock = clock
         self.stock = list(offers)
@@ -104,6 +106,9 @@ class SimProvider:
         if isinstance(answer, OrderAccepted):
             return OrderAccepted(self.make(order.name), answer.usable, answer.reason)
         return answer
+
+    def read_listing(self) -> Listing:
+        return Listing(self.list_instances())
 
     def list_instances(self) -> tuple[Instance, ...]:
         fault = _next(self.list_faults)

@@ -18,7 +18,7 @@ import typing as t
 
 from . import validators as f
 from .errors import InputError
-from .lease import Resource
+from .lease import Instance, Resource
 from .timestamps import format_time, parse_time
 
 EventKind = t.Literal[
@@ -28,6 +28,10 @@ EVENTS: tuple[str, ...] = t.get_args(EventKind)
 RESOURCES: tuple[str, ...] = t.get_args(Resource)
 RELEASES = ("success", "always", "never")
 _TOKEN = re.compile(r"[0-9a-f]{8}\Z")
+# The reason of a delete that found nothing.
+UNKNOWN_ID = "the provider does not know the id"
+# Events with an id that a listing showed under the lease's token.
+_SEEN = ("adopted", "joined")
 
 
 def _parse_token(value: t.Any, path: str) -> str:
@@ -55,7 +59,8 @@ def _parse_evidence(value: t.Any, path: str) -> t.Mapping[str, t.Any]:
 class LedgerEvent:
     """One line of ``ledger.jsonl``; ``schema`` is added when it is written.
 
-    ``fingerprint`` is that of the credential which made or saw the resource, whatever the user calls the account.
+    ``fingerprint`` is that of the credential which made or saw the resource, whatever the user calls the account, and
+    ``api`` the address of the API.
     """
 
     at: str = f.field(_parse_time)
@@ -78,6 +83,7 @@ class LedgerEvent:
     reason: str | None = f.field(f.text, None)
     evidence: t.Mapping[str, t.Any] | None = f.field(_parse_evidence, None)
     fingerprint: str | None = f.field(f.text, None)
+    api: str | None = f.field(f.text, None)
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the JSON form; unknown values are left out."""
@@ -112,7 +118,9 @@ class Lease:
     (``{nodes: [{id, run_dir, decides}]}``), or in its cluster (``{cluster: {api_version, kind, name, namespace,
     uid, cluster_id}}``).
     ``until`` is when the process that ordered it will have stopped waiting for it.
-    ``fingerprints`` are those of the credentials that made or saw it.
+    ``fingerprints`` are those of the credentials that made or saw it, ``apis`` the addresses at which, ``seen_ids`` the
+    ids under which listings showed it by its token; ``was_taken`` means that its provider accepted a delete of it.
+    ``price_usd_per_hour`` is the highest that was offered or listed.
     """
 
     token: str
@@ -138,6 +146,9 @@ class Lease:
     run_place: t.Mapping[str, t.Any] | None = None
     until: float | None = None
     fingerprints: tuple[str, ...] = ()
+    apis: tuple[str, ...] = ()
+    seen_ids: tuple[str, ...] = ()
+    was_taken: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -159,6 +170,15 @@ class Lease:
         """Return whether the deletion of the resource still has to be verified."""
         return self.state != "verified"
 
+    def owns(self, instance: Instance) -> bool:
+        """Return whether a listed instance is this lease's: by its token, or by an id where no other name is shown.
+
+        The id must be one that a listing showed under the token before: an answer may have held a wrong one.
+        """
+        if instance.provider != self.provider or not instance.resource_fits(self.resource):
+            return False
+        return instance.carries(self.cluster, self.token) or (instance.is_nameless and instance.id in self.seen_ids)
+
     def cost_usd(self, now: float) -> float | None:
         """Return dollars since the create call (a provider may bill from there), None without a price.
 
@@ -168,6 +188,11 @@ class Lease:
             return None
         since = self.intent_at if self.run_at is None else self.run_at
         return self.price_usd_per_hour * max(0.0, now - since) / 3600
+
+
+def higher_price(*prices: float | None) -> float | None:
+    """Return what counts of an offer's price and those that were listed: the highest one that is known."""
+    return max((price for price in prices if price is not None), default=None)
 
 
 def make_event(lease: Lease, event: EventKind, at: float, **values: t.Any) -> LedgerEvent:
@@ -201,18 +226,26 @@ def _apply_event(lease: Lease, event: LedgerEvent) -> Lease:
     settled = event.settled if event.settled is not None else event.event != "intent"
     ids = lease.ids if event.id is None or event.id in lease.ids else (*lease.ids, event.id)
     strangers = (event.evidence or {}).get("not_ours") or ()
-    updated = ("region", "run_id", "price_usd_per_hour", "deadline", "release", "max_cost_usd")
+    updated = ("region", "run_id", "deadline", "release", "max_cost_usd")
     changes: dict[str, t.Any] = {key: getattr(event, key) for key in updated if getattr(event, key) is not None}
     created = at if event.event == "created" and lease.created_at is None else lease.created_at
     changes |= _run_changes(lease, event)
-    if event.fingerprint and event.fingerprint not in lease.fingerprints:
-        changes["fingerprints"] = (*lease.fingerprints, event.fingerprint)
+    changes["price_usd_per_hour"] = higher_price(lease.price_usd_per_hour, event.price_usd_per_hour)
+    changes["fingerprints"] = _add(lease.fingerprints, event.fingerprint)
+    changes["was_taken"] = lease.was_taken or (event.event == "deleted" and event.reason != UNKNOWN_ID)
+    changes["apis"] = _add(lease.apis, event.api)
+    changes["seen_ids"] = _add(lease.seen_ids, event.id if event.event in _SEEN else None)
     if event.evidence and "until" in event.evidence:
         changes["until"] = parse_time(event.evidence["until"])
     ids = tuple(item for item in ids if item not in strangers)
+    changes["seen_ids"] = tuple(item for item in changes["seen_ids"] if item not in strangers)
     return dataclasses.replace(
         lease, state=event.event, settled=settled, ids=ids, changed_at=at, created_at=created, **changes
     )
+
+
+def _add(known: tuple[str, ...], value: str | None) -> tuple[str, ...]:
+    return known if not value or value in known else (*known, value)
 
 
 def _run_changes(lease: Lease, event: LedgerEvent) -> dict[str, t.Any]:

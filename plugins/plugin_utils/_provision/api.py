@@ -18,7 +18,7 @@ import time
 import typing as t
 
 from ...module_utils._model.errors import MusterError, TransportError
-from ...module_utils._model.lease import AccountIdentity, Instance, Leftover, OrderResult, ProviderTraits
+from ...module_utils._model.lease import AccountIdentity, Instance, Leftover, Listing, OrderResult, ProviderTraits
 from ...module_utils._model.offer import Hardware, Offer, OfferQuery, Order
 from .readiness import ProbeReport
 
@@ -39,10 +39,14 @@ class AccountApi(t.Protocol):
         """Return the credential's fingerprint, whatever the account is called."""
 
     @property
+    def api(self) -> str:
+        """Return the API's address; behind another one is another world, even for the same credential."""
+
+    @property
     def traits(self) -> ProviderTraits:
         """Return the API's pace and delays."""
 
-    def list_instances(self) -> tuple[Instance, ...]:
+    def read_listing(self) -> Listing:
         """Return everything that exists in the account, ours or not; raise TransportError when it is unknown."""
 
     def delete(self, instance: Instance) -> bool:
@@ -90,7 +94,7 @@ class Scheduler(t.Protocol):
 
 def read_identities(accounts: t.Mapping[str, AccountApi]) -> dict[str, AccountIdentity]:
     """Return the identity of each account, by the name of its provider."""
-    return {name: AccountIdentity(item.account, item.fingerprint) for name, item in accounts.items()}
+    return {name: AccountIdentity(item.account, item.fingerprint, item.api) for name, item in accounts.items()}
 
 
 def explain_failure(error: Exception) -> str:

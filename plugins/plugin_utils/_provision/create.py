@@ -14,15 +14,17 @@ import secrets
 import typing as t
 
 from ...module_utils._model.errors import MusterError, ProviderError
-from ...module_utils._model.lease import Instance, InstanceName, OrderUnsettled, TeardownProof
+from ...module_utils._model.lease import AccountIdentity, InstanceName, OrderUnsettled, TeardownProof
 from ...module_utils._model.ledger import EventKind, Lease
 from ...module_utils._model.offer import Offer, Order
-from ...module_utils._model.timestamps import parse_time
+from ...module_utils._model.timestamps import format_time, parse_time
 from .api import Prober, ProviderApi, Scheduler, await_answer, explain_failure, read_identities
+from .bill import Sight, describe_clock, format_price, read_bill, see
 from .create_adopt import Listings, find_strays, initial_state, pool_leases, rank_offers
 from .create_plan import decide
 from .create_reduce import advance, reduce
 from .create_state import (
+    AccountListed,
     Choice,
     CreateAction,
     CreateEvent,
@@ -40,11 +42,11 @@ from .create_state import (
     SlotLease,
     WaitUntil,
 )
-from .delete import AccountApis, delete_leases, list_account
+from .delete import AccountApis, delete_leases, list_account, list_accounts
 from .delete_state import DeleteRequest
 from .ledger.ledger_events import create_events, lease_event, pending_event
 from .ledger.ledger_session import LedgerSession
-from .listing_rules import index_leases, is_known_account, shows_ours, unknown_account
+from .listing_rules import find_account_problem, index_leases, list_shown
 from .readiness import ProbeReport
 from .reconcile import reconcile
 
@@ -190,10 +192,10 @@ class _CreateEffects:
     def _delete(self, action: DeleteInstance) -> DeletionAnswered:
         instance = action.deletion.instance
         try:
-            self._providers[instance.provider].delete(instance)
+            existed = self._providers[instance.provider].delete(instance)
         except Exception as error:
             return DeletionAnswered(self._scheduler.now(), action.deletion, explain_failure(error))
-        return DeletionAnswered(self._scheduler.now(), action.deletion)
+        return DeletionAnswered(self._scheduler.now(), action.deletion, existed=existed)
 
     def _probe(self, action: ProbeMachine) -> MachineProbed:
         if self._prober is None:
@@ -214,12 +216,14 @@ def read_pool(request: PoolRequest, providers: ProviderApis, session: LedgerSess
     needed = {str(candidate.provider) for candidate in request.candidates}
     needed |= {lease.provider for lease in pool_leases(request, session.leases.values()) if lease.open}
     _check_accounts(request, providers, session, needed)
-    listings = _list_accounts({name: providers[name] for name in needed}, scheduler)
+    listed = _list_accounts({name: providers[name] for name in needed}, scheduler)
+    listings = {name: item.instances for name, item in listed.items()}
     _check_listings(request, providers, session, listings)
     traits = {name: item.traits for name, item in providers.items()}
+    request, clocks = _use_server_time(request, listed)
     state = initial_state(request, session.leases.values(), listings, traits, scheduler.now())
     _unrecorded, returned = find_strays(request, tuple(session.leases.values()), listings)
-    state = dataclasses.replace(state, returned_at=frozenset(item.provider for item in returned))
+    state = dataclasses.replace(state, returned_at=frozenset(item.provider for item in returned), history=clocks)
     if all(slot.phase == "ready" for slot in state.slots):
         return rank_offers(state, (), scheduler.now())
     # Also when every machine is ordered: an order may never take effect, or the machine may be unusable.
@@ -236,12 +240,18 @@ def _check_accounts(request: PoolRequest, providers: ProviderApis, session: Ledg
             f"no credentials for {', '.join(missing)}",
             "Set its environment variable, add it to providers, or leave its candidates out",
         )
-    for lease in pool_leases(request, session.leases.values()):
-        account = providers[lease.provider].account if lease.provider in providers else lease.account
-        if lease.open and lease.account != account:
-            # A running machine is missing from the listing of another account.
-            problem = f"{lease.name} was created in account {lease.account} of {lease.provider}, not in {account}"
-            raise ProviderError(problem, "Use its credentials, or set account if only the key has changed")
+
+
+def _use_server_time(
+    request: PoolRequest, listed: t.Mapping[str, AccountListed]
+) -> tuple[PoolRequest, tuple[str, ...]]:
+    """Return the request with its deadline by the clock of an API where this one is wrong, and a line that says so."""
+    for name, item in sorted(listed.items()):
+        offset = Sight(AccountIdentity("", ""), item).clock_offset_s
+        if offset:
+            deadline = request.deadline and format_time(parse_time(request.deadline) + offset)
+            return dataclasses.replace(request, deadline=deadline), (describe_clock(name, offset),)
+    return request, ()
 
 
 def _check_listings(request: PoolRequest, providers: ProviderApis, session: LedgerSession, listings: Listings) -> None:
@@ -257,26 +267,20 @@ def _check_listings(request: PoolRequest, providers: ProviderApis, session: Ledg
     index = index_leases(request.cluster, leases, lambda _lease: False)
     identities = read_identities(providers)
     for lease in pool_leases(request, leases):
-        identity, provider = identities[lease.provider], lease.provider
-        is_known = (
-            is_known_account(provider, identity, leases) or shows_ours(provider, identity, listings[provider], index)
-            if lease.open
-            else True
-        )
-        if not is_known:
-            raise ProviderError(f"nothing is ordered: {unknown_account(provider, identity)}")
+        shown = list_shown(listings.get(lease.provider, ()), index)
+        # A running machine is missing from the listing of another account.
+        problem = find_account_problem(lease, identities.get(lease.provider), leases, shown) if lease.open else ""
+        if problem:
+            raise ProviderError(f"nothing is ordered: {lease.name} {problem}")
 
 
-def _list_accounts(providers: AccountApis, scheduler: Scheduler) -> Listings:
-    works = {
-        name: scheduler.submit(functools.partial(list_account, item, scheduler)) for name, item in providers.items()
-    }
-    listings: dict[str, tuple[Instance, ...]] = {}
-    for name, work in works.items():
-        listing = await_answer(scheduler, work, scheduler.now() + _CALL_LIMIT_S).listing
-        if listing.problem:
-            raise ProviderError(f"nothing is ordered, because {name} cannot be listed: {listing.problem}")
-        listings[name] = listing.instances
+def _list_accounts(providers: AccountApis, scheduler: Scheduler) -> dict[str, AccountListed]:
+    listings = {}
+    for item in list_accounts(providers, scheduler, scheduler.now() + _CALL_LIMIT_S):
+        name, problem = item.listing.provider, item.listing.problem
+        if problem:
+            raise ProviderError(f"nothing is ordered, because {name} cannot be listed: {problem}")
+        listings[name] = item.listing
     return listings
 
 
@@ -317,11 +321,16 @@ def create_pool(
     :param is_abandoned: whether the caller has ended: then the gang is deleted, like one that cannot be completed.
     """
     state = read_pool(request, providers, session, scheduler)
+    request = state.request
+    for line in state.history:
+        report(f"warning: {line}")
     _record_awaited(request, providers, session, state, scheduler)
     effects = _CreateEffects(providers, prober, session, scheduler, terms, tokens, report, is_abandoned)
     state, end = reconcile(effects, state, scheduler)
     if not end.reason:
         _record_joined(request, providers, session, state, scheduler)
+        for line in describe_pool(state, providers, session, scheduler.now()):
+            report(line)
     failure = end.reason or session.problem
     if session.is_overtaken:
         return CreateOutcome(state, _explain_overtaken(failure, session), TeardownProof(), effects.order_count)
@@ -341,6 +350,26 @@ def create_pool(
     apis = {name: providers[name] for name in used & set(providers)}
     proof = delete_leases(deletion, is_surplus, apis, session, scheduler, report)
     return CreateOutcome(state, failure, proof, effects.order_count, deadline)
+
+
+def describe_pool(state: PoolState, providers: ProviderApis, session: LedgerSession, now: float) -> t.Iterator[str]:
+    """Yield what each machine of a pool costs and when it ends, and what is odd about a price."""
+    instances = [slot.lease.instance for slot in state.slots if slot.lease and slot.lease.instance]
+    tokens = {slot.lease.token for slot in state.slots if slot.lease}
+    leases = {lease.token: lease for lease in session.leases.values() if lease.token in tokens and lease.machine}
+    index = index_leases(state.request.cluster, leases.values(), lambda _lease: False)
+    sights = {
+        name: see(identity, AccountListed(now, now, name, tuple(x for x in instances if x.provider == name)), index)
+        for name, identity in read_identities(providers).items()
+    }
+    bill = read_bill(index, sights, now)
+    for entry in bill.select("within_lease"):
+        lease = leases[entry.token or ""]
+        cost = "" if lease.max_cost_usd is None else f", or once it has cost {lease.max_cost_usd:.2f} USD"
+        end = f"due at {entry.deadline}" if entry.deadline else "no deadline"
+        bound = cost if entry.deadline or cost else ": it bills until teardown"
+        yield f"{entry.name}: {format_price(entry.usd_per_hour)}, {end}{bound}"
+    yield from (f"warning: {line}" for line in bill.notes)
 
 
 def _first_deadline(session: LedgerSession, tokens: t.Collection[str]) -> str | None:
@@ -371,13 +400,20 @@ def _record_joined(
     for slot in state.slots:
         if slot.lease is not None:
             before = leases[slot.lease.token]
-            is_new_credential = accounts[slot.lease.provider].fingerprint not in before.fingerprints
+            identity = accounts[slot.lease.provider]
+            is_new_credential = identity.fingerprint not in before.fingerprints or (identity.api or None) not in (
+                *before.apis,
+                None,
+            )
             is_fixed = before.deadline is not None and state.traits[slot.lease.provider].keeps_deadline
             event = lease_event(request, accounts, slot.lease, scheduler.now(), "joined")
             if before.state != "joined" or is_new_credential:
                 session.record(dataclasses.replace(event, deadline=before.deadline) if is_fixed else event)
-            elif request.deadline and not is_fixed:
-                session.record(dataclasses.replace(event, run_id=None, release=None, max_cost_usd=None))
+            elif (request.deadline and not is_fixed) or (slot.lease.price or 0.0) > (before.price_usd_per_hour or 0.0):
+                deadline = None if is_fixed else request.deadline
+                session.record(
+                    dataclasses.replace(event, run_id=None, release=None, max_cost_usd=None, deadline=deadline)
+                )
 
 
 def _record_awaited(

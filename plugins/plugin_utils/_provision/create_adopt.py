@@ -15,7 +15,7 @@ import dataclasses
 import typing as t
 
 from ...module_utils._model.lease import Instance, ProviderTraits, parse_instance_name
-from ...module_utils._model.ledger import Lease
+from ...module_utils._model.ledger import Lease, higher_price
 from ...module_utils._model.offer import Candidate, Offer, matches, sort_by_price
 from .create_reduce import advance, queue_deletion
 from .create_state import Choice, MachineSlot, PoolRequest, PoolState, SlotLease
@@ -42,7 +42,7 @@ def initial_state(
     joined_first = sorted(pool_leases(request, leases), key=lambda lease: (lease.state != "joined", lease.intent_at))
     for lease in joined_first:
         of_kind = [item for item in listings.get(lease.provider, ()) if item.resource == lease.resource]
-        listed = [item for item in of_kind if item.carries(lease.cluster, lease.token)]
+        listed = [item for item in of_kind if lease.owns(item)]
         state = _adopt(state, lease, listed, now) if listed else _restore_absent(state, lease, now)
     return state
 
@@ -106,12 +106,13 @@ def _adopt(state: PoolState, lease: Lease, listed: list[Instance], now: float) -
         lease.provider,
         # What an earlier call waited does not count against the boot limit of a machine that runs now.
         now if is_running or is_joined else lease.created_at or lease.intent_at,
-        instance.price_usd_per_hour if instance.price_usd_per_hour is not None else lease.price_usd_per_hour,
+        higher_price(lease.price_usd_per_hour, instance.price_usd_per_hour),
         lease.id,
         lease.region,
         missing_since=now if instance.terminal else None,
         instance=instance,
         protected=is_joined,
+        seen_ids=lease.seen_ids,
     )
     slot = dataclasses.replace(slot, phase="ready" if is_joined and is_running else "booting", lease=slot_lease)
     return state.with_slot(slot)
@@ -129,7 +130,9 @@ def _restore_absent(state: PoolState, lease: Lease, now: float) -> PoolState:
     if slot is not None and lease.settled and lease.state in ("created", "adopted", "joined"):
         # One listing that lacks it ends no machine: it is awaited, and given up after a lasting absence.
         is_joined = lease.state == "joined"
-        slot_lease = dataclasses.replace(slot_lease, since=now, missing_since=now, protected=is_joined)
+        slot_lease = dataclasses.replace(
+            slot_lease, since=now, missing_since=now, protected=is_joined, seen_ids=lease.seen_ids
+        )
         return state.with_slot(dataclasses.replace(slot, phase="booting", lease=slot_lease))
     if lease.id is not None and lease.state not in ("deleted", "failed"):
         instance = Instance(lease.provider, lease.id, lease.name, lease.token, "unknown")

@@ -62,6 +62,7 @@ def create_key[T](
             provider=account.name,
             account=account.account,
             fingerprint=account.fingerprint,
+            api=account.api or None,
             pool=request.pool,
             name=name,
             run_id=request.run_id,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 
 from ...module_utils._model.lease import Instance, OrderAccepted, OrderRefused, OrderUnsettled
+from ...module_utils._model.ledger import higher_price
 from ...module_utils._model.offer import Hardware, sold_problems
 from .create_plan import (
     PROBE_INTERVAL_S,
@@ -138,7 +139,7 @@ def _apply_refusal(
     counts = {**state.order_counts, key: state.order_counts.get(key, 1) - 1}
     state = dataclasses.replace(state, order_counts=counts)
     if answer.why == "throttled":
-        return _apply_throttle(state, slot, lease, now, answer.retry_after_s)
+        return _apply_throttle(state, slot, lease, now, answer)
     refusal = f"{lease.provider} refused {slot.choice.offer.product}: {answer.reason}"
     state = dataclasses.replace(state.with_abandoned(lease.token), last_problem=refusal)
     state = state.with_history(f"{lease.name}: {refusal}")
@@ -151,16 +152,20 @@ def _apply_refusal(
 
 
 def _apply_throttle(
-    state: PoolState, slot: MachineSlot, lease: SlotLease, now: float, retry_after_s: float | None
+    state: PoolState, slot: MachineSlot, lease: SlotLease, now: float, answer: OrderRefused
 ) -> PoolState:
     """Order again later: a 429 says that nothing was created. A listing has to say so too, and the wait grows."""
+    retry_after_s, reason = answer.retry_after_s, answer.reason
     count = state.throttles.get(lease.provider, 0)
     growing = 0.0 if count == 0 else THROTTLE_S * 2.0 ** min(count - 1, 10)
     delay = max(THROTTLE_S if retry_after_s is None else retry_after_s, growing, 1.0)
     until = now + min(delay, THROTTLE_CAP_S)
     next_order_at = {**state.next_order_at, lease.provider: until}
     throttles = {**state.throttles, lease.provider: count + 1}
-    state = dataclasses.replace(state, next_order_at=next_order_at, throttles=throttles)
+    problem = f"{lease.provider} refused orders for a while ({reason})"
+    if not count:
+        state = state.with_history(f"{lease.name}: {problem}; trying again")
+    state = dataclasses.replace(state, next_order_at=next_order_at, throttles=throttles, last_problem=problem)
     return state.with_slot(MachineSlot(slot.index, "unsettled", lease, slot.choice, until, throttled=True))
 
 
@@ -178,7 +183,7 @@ def _apply_listing(state: PoolState, event: AccountListed) -> PoolState:
         # Machines that outlive their cluster carry its token too, but are not a cluster.
         resource = "cluster" if state.request.is_cluster else "instance"
         cluster = state.request.cluster
-        listed = [item for item in event.instances if item.carries(cluster, lease.token) and item.resource == resource]
+        listed = [item for item in event.instances if lease.owns(item, cluster) and item.resource == resource]
         if listed:
             state = _update_listed_slot(state, slot, lease, listed, event)
         else:
@@ -208,12 +213,12 @@ def _update_deletions(state: PoolState, event: AccountListed) -> PoolState:
     for item in state.deletions:
         if item.instance.provider == event.provider and item.acknowledged_at is not None:
             if item.instance.id in listed:
-                again = event.requested_at - item.acknowledged_at >= DELETE_AGAIN_S
+                again = event.as_of - item.acknowledged_at >= DELETE_AGAIN_S
                 item = dataclasses.replace(item, absent_at=None)
                 item = _fail_deletion(item, event.at) if again else item
             elif item.absent_at is None:
-                item = dataclasses.replace(item, absent_at=event.requested_at)
-            elif event.requested_at - item.absent_at >= gap_s:
+                item = dataclasses.replace(item, absent_at=event.as_of)
+            elif event.as_of - item.absent_at >= gap_s:
                 continue
         kept.append(item)
     return dataclasses.replace(state, deletions=tuple(kept))
@@ -230,7 +235,7 @@ def _update_listed_slot(
 ) -> PoolState:
     instance = next((item for item in listed if item.id == lease.id), listed[0])
     state = _note_listed(state, lease, instance, listed)
-    price = instance.price_usd_per_hour if instance.price_usd_per_hour is not None else lease.price
+    price = higher_price(lease.price, instance.price_usd_per_hour)
     phase = "booting" if slot.phase == "unsettled" else slot.phase
     lacks_members = instance.state != "running" and 0 < len(instance.members) < state.request.machines_per_order
     if lease.protected and (instance.terminal or lacks_members):
@@ -287,7 +292,7 @@ def _all_machines_run(state: PoolState, instance: Instance) -> bool:
 
 def _update_missing_slot(state: PoolState, slot: MachineSlot, lease: SlotLease, event: AccountListed) -> PoolState:
     if slot.phase == "unsettled":
-        if event.requested_at < slot.until:
+        if event.as_of < slot.until:
             return state
         state = state.with_abandoned(lease.token).with_slot(MachineSlot(slot.index))
         if slot.throttled:
@@ -302,10 +307,10 @@ def _wait_for_machine(
     state: PoolState, slot: MachineSlot, lease: SlotLease, event: AccountListed, reason: str
 ) -> PoolState:
     """Replace a machine that every listing lacks for a while: one listing may miss what exists, or be odd."""
-    since = event.requested_at if lease.missing_since is None else lease.missing_since
+    since = event.as_of if lease.missing_since is None else lease.missing_since
     slot = dataclasses.replace(slot, lease=dataclasses.replace(lease, missing_since=since))
     state = state.with_slot(slot)
-    if event.requested_at - since <= state.traits[lease.provider].list_lag_s:
+    if event.as_of - since <= state.traits[lease.provider].list_lag_s:
         return state
     if lease.disputed:
         # It may be ours and bill, and cannot be deleted: another one beside it would be paid for as well.
@@ -373,7 +378,7 @@ def queue_deletion(state: PoolState, instance: Instance, reason: str, price: flo
     if any(item.instance.id == instance.id and item.instance.provider == instance.provider for item in state.deletions):
         return state
     state = state.with_history(f"{instance.name}: {reason}")
-    price = price if instance.price_usd_per_hour is None else instance.price_usd_per_hour
+    price = higher_price(price, instance.price_usd_per_hour)
     return dataclasses.replace(state, deletions=(*state.deletions, QueuedDeletion(instance, reason, price=price)))
 
 

@@ -83,8 +83,8 @@ class SlotLease:
 
     ``since`` is when its boot time began, ``missing_since`` when the first of the listings in a row was asked for that
     lack it (or, of a protected one, show it unusable). ``disputed`` means that its id is listed without its token.
-    ``first_answers`` holds when each machine first answered over SSH, ``passed_members`` the machines that passed the
-    readiness gate.
+    ``seen_ids`` are those that a listing showed under its token before. ``first_answers`` holds when each machine first
+    answered over SSH, ``passed_members`` the machines that passed the readiness gate.
     """
 
     token: str
@@ -102,6 +102,12 @@ class SlotLease:
     probe_at: float = 0.0
     problems: tuple[str, ...] = ()
     protected: bool = False
+    seen_ids: tuple[str, ...] = ()
+
+    def owns(self, instance: Instance, cluster: str) -> bool:
+        """Return whether a listed instance is this lease's (see :meth:`Lease.owns`)."""
+        seen = (*self.seen_ids, *((self.instance.id,) if self.instance else ()))
+        return instance.carries(cluster, self.token) or (instance.is_nameless and instance.id in seen)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -298,13 +304,23 @@ class OrderAnswered:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AccountListed:
-    """A listing was answered; ``requested_at`` is when the call began, ``problem`` why it failed."""
+    """A listing was answered; ``requested_at`` is when the call began, ``problem`` why it failed.
+
+    It is ``age_s`` old where it came from a cache. The API's clock is ``clock_offset_s`` ahead of this one.
+    """
 
     at: float
     requested_at: float
     provider: str
     instances: tuple[Instance, ...] = ()
     problem: str = ""
+    age_s: float = 0.0
+    clock_offset_s: float | None = None
+
+    @property
+    def as_of(self) -> float:
+        """Return since when at the latest what it shows may have changed: an absence counts from then."""
+        return self.requested_at - self.age_s
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -320,11 +336,12 @@ class MachineProbed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeletionAnswered:
-    """A delete call was answered; ``problem`` says why it failed."""
+    """A delete call was answered; ``problem`` says why it failed. ``existed`` is false for an id that is not known."""
 
     at: float
     deletion: QueuedDeletion
     problem: str = ""
+    existed: bool = True
 
 
 CreateEvent = OrderSent | OrderAnswered | AccountListed | MachineProbed | DeletionAnswered

@@ -13,14 +13,16 @@ import functools
 import typing as t
 
 from ...module_utils._model.errors import ApiError, TransportError
-from ...module_utils._model.lease import Instance, LeaseProof, Leftover, TeardownProof
-from ...module_utils._model.ledger import Lease
+from ...module_utils._model.lease import LeaseProof, Leftover, ProofKind, TeardownProof
+from ...module_utils._model.ledger import Lease, higher_price
 from ...module_utils._model.timestamps import format_time
 from . import delete_plan
 from .api import AccountApi, Scheduler, await_answer, explain_failure, read_identities
+from .bill import BillEntry, KnownBill, Sight, read_bill, sum_prices
 from .create_state import AccountListed, Finish, ListAccount, QueuedDeletion, WaitUntil
 from .delete_state import (
     ABSENCE_GAP_S,
+    DELETE_AGAIN_S,
     DeleteAction,
     DeleteAnswered,
     DeleteEvent,
@@ -28,10 +30,12 @@ from .delete_state import (
     DeleteRequest,
     DeleteState,
     Termination,
+    machine_absence_gap,
 )
+from .due_rules import RunView
 from .ledger.ledger_events import delete_events, termination_event
 from .ledger.ledger_session import LedgerSession
-from .listing_rules import LeaseKey, disputed_id, unknown_account
+from .listing_rules import LeaseKey
 from .reconcile import reconcile
 
 AccountApis = t.Mapping[str, AccountApi]
@@ -63,6 +67,7 @@ class _DeleteEffects:
         self._scheduler = scheduler
         self._report = report
         self._reported: set[LeaseKey] = set()
+        self._stuck: set[LeaseKey] = set()
 
     def decide(self, state: DeleteState, now: float) -> tuple[DeleteAction, ...] | WaitUntil | Finish:
         return delete_plan.decide(state, now)
@@ -78,6 +83,7 @@ class _DeleteEffects:
         for line in delete_events(state, event, after, self._scheduler.now()):
             self._session.record(line)
         self._report_waits(after)
+        self._report_stuck(after)
         return after
 
     def _report_waits(self, state: DeleteState) -> None:
@@ -93,6 +99,19 @@ class _DeleteEffects:
                 f"{_join_names(items)}: no longer listed at {name}; proved gone when no listing has shown it for "
                 f"{delete_plan.absence_gap(state, items[0]):.0f} s"
             )
+
+    def _report_stuck(self, state: DeleteState) -> None:
+        """Report once for each machine that a delete was accepted of and that does not end."""
+        now, limit_s = self._scheduler.now(), state.request.timeout_at - state.started_at
+        for key, item in state.terminations.items():
+            since = now - min(item.acknowledged_at.values(), default=now)
+            if item.listed_instances and since >= DELETE_AGAIN_S and key not in self._stuck:
+                self._stuck.add(key)
+                shown = item.listed_instances[0]
+                self._report(
+                    f"{item.lease.name}: is still listed at {item.lease.provider} ({shown.detail or shown.state}) "
+                    f"{since:.0f} s after its delete; trying for {limit_s:.0f} s in all (release_timeout_s)"
+                )
 
     def tick(self, state: DeleteState, now: float) -> DeleteState:
         return delete_plan.tick(state, now)
@@ -126,16 +145,28 @@ def _join_names(items: t.Iterable[Termination]) -> str:
     return ", ".join(sorted(item.lease.name for item in items))
 
 
+def _proof_time(state: DeleteState, termination: Termination) -> float:
+    """Return how long the proof of a lease takes from the start: an order without an answer may still take effect."""
+    lease = termination.lease
+    gap_s = delete_plan.absence_gap(state, termination)
+    if lease.machine and not lease.settled:
+        # It may be found yet, and deleted by its id.
+        gap_s = machine_absence_gap(state.traits[lease.provider])
+    return gap_s + max(0.0, termination.absent_from - state.started_at)
+
+
 def _report_short_time(state: DeleteState, report: ReportLine) -> None:
     """Warn, before anything is deleted, where the time is too short for a proof: it is deleted all the same."""
     time_s = state.request.timeout_at - state.started_at
     open_terminations = [item for item in state.terminations.values() if not item.is_permanent]
     for name, items in _group_by_provider(open_terminations).items():
-        gap_s = max(delete_plan.absence_gap(state, item) for item in items)
+        gap_s = max(_proof_time(state, item) for item in items)
         if time_s <= gap_s:
+            unanswered = [item for item in items if not item.lease.settled]
+            order = f" ({_join_names(unanswered)} is an order without an answer)" if unanswered else ""
             report(
                 f"warning: {time_s:.0f} s are too few to prove {_join_names(items)} gone: the listings of {name} have "
-                f"to lack it for {gap_s:.0f} s. It is deleted, and this fails; give a longer release_timeout_s "
+                f"to lack it for {gap_s:.0f} s{order}. It is deleted, and this fails; give a longer release_timeout_s "
                 f"(teardown_timeout_s of the role)"
             )
 
@@ -144,13 +175,38 @@ def list_account(account: AccountApi, scheduler: Scheduler) -> DeleteListing:
     """List one account; an error becomes part of the result."""
     requested_at = scheduler.now()
     try:
-        instances = account.list_instances()
+        listing = account.read_listing()
     except Exception as error:
         problem = explain_failure(error)
         return DeleteListing(
             AccountListed(scheduler.now(), requested_at, account.name, problem=problem), is_credential_error(error)
         )
-    return DeleteListing(AccountListed(scheduler.now(), requested_at, account.name, instances))
+    at = scheduler.now()
+    return DeleteListing(
+        AccountListed(
+            at,
+            requested_at,
+            account.name,
+            listing.instances,
+            age_s=listing.age_s,
+            clock_offset_s=listing.clock_offset_s,
+        )
+    )
+
+
+def list_accounts(accounts: AccountApis, scheduler: Scheduler, until: float) -> list[DeleteListing]:
+    """List all accounts at the same time; one without an answer at ``until`` is a listing with that problem."""
+    works = {
+        name: scheduler.submit(functools.partial(list_account, item, scheduler)) for name, item in accounts.items()
+    }
+    listings = []
+    for name, work in works.items():
+        try:
+            listings.append(await_answer(scheduler, work, until))
+        except TransportError as error:
+            now = scheduler.now()
+            listings.append(DeleteListing(AccountListed(now, now, name, problem=str(error))))
+    return listings
 
 
 def delete_leases(
@@ -160,21 +216,26 @@ def delete_leases(
     session: LedgerSession,
     scheduler: Scheduler,
     report: ReportLine = lambda _line: None,
+    listings: t.Iterable[DeleteListing] = (),
 ) -> TeardownProof:
     """Delete every lease that ``scope`` selects and prove it; return the proof, clean or not.
 
     Never raises for a provider that fails: what is not proved absent is in the proof's ``billing``.
 
     :param report: gets a line when a proof begins that takes long, and one when there is too little time for it.
+    :param listings: what the accounts have answered before.
     """
     state = _initial_state(request, scope, accounts, session, scheduler.now())
     _report_short_time(state, report)
     for termination in state.terminations.values():
-        if termination.lease.state in _HOLDING and not termination.is_permanent:
+        if termination.lease.state in _HOLDING and not state.account_problem(termination.lease):
             session.record(termination_event(termination, scheduler.now(), "draining", termination.lease.id))
     if not (request.yields and session.is_overtaken):
-        state, _end = reconcile(_DeleteEffects(accounts, session, scheduler, report), state, scheduler)
-    return build_proof(state, _list_leftovers(state, accounts, scheduler))
+        effects = _DeleteEffects(accounts, session, scheduler, report)
+        for listing in listings:
+            state = effects.apply(state, listing)
+        state, _end = reconcile(effects, state, scheduler)
+    return build_proof(state, _list_leftovers(state, accounts, scheduler), scheduler.now())
 
 
 def preview_deletion(
@@ -183,20 +244,41 @@ def preview_deletion(
     accounts: AccountApis,
     session: LedgerSession,
     scheduler: Scheduler,
-) -> DeleteState:
-    """Return what a deletion would find, from one listing of each account; nothing is written or deleted."""
+    listings: t.Iterable[DeleteListing],
+    reasons: t.Mapping[LeaseKey, str],
+) -> tuple[tuple[BillEntry, ...], TeardownProof]:
+    """Return what a deletion would end, and what it would leave; nothing is written or deleted.
+
+    :param listings: one of each account.
+    :param reasons: why leases are due.
+    """
     state = _initial_state(request, scope, accounts, session, scheduler.now())
-    works = {
-        name: scheduler.submit(functools.partial(list_account, item, scheduler)) for name, item in accounts.items()
-    }
-    for name, work in works.items():
-        try:
-            listing = await_answer(scheduler, work, request.timeout_at)
-        except TransportError as error:
-            now = scheduler.now()
-            listing = DeleteListing(AccountListed(now, now, name, problem=str(error)))
+    for listing in listings:
         state = delete_plan.reduce(state, listing)
-    return state
+    ending = [item for item in state.terminations.values() if not item.problem]
+    leftovers = _list_leftovers(state, accounts, scheduler)
+    stuck = [item for item in state.terminations.values() if item.problem]
+    proof = build_proof(state, leftovers, scheduler.now(), stuck)
+    return tuple(_would_end(item, reasons.get(item.key, "")) for item in ending), proof
+
+
+def _would_end(termination: Termination, reason: str) -> BillEntry:
+    lease, listed = termination.lease, termination.listed_instances
+    price = higher_price(lease.price_usd_per_hour, listed[0].price_usd_per_hour if listed else None)
+    problem = "" if listed else "in the ledger, not listed: gone, or hidden and billing"
+    free = 0.0 if not lease.machine else price
+    return BillEntry(
+        "due",
+        lease.provider,
+        lease.name,
+        lease.resource,
+        termination.ids,
+        lease.token,
+        free,
+        lease.deadline,
+        reason,
+        problem,
+    )
 
 
 def _initial_state(
@@ -214,7 +296,7 @@ def _initial_state(
 def _list_leftovers(state: DeleteState, accounts: AccountApis, scheduler: Scheduler) -> tuple[Leftover, ...]:
     works = {
         name: scheduler.submit(functools.partial(accounts[name].leftovers, {state.request.cluster}))
-        for name in sorted(state.listed_accounts)
+        for name in sorted(state.listings)
     }
     until = max(state.request.timeout_at, scheduler.now() + _LEFTOVERS_S)
     leftovers: list[Leftover] = []
@@ -227,36 +309,58 @@ def _list_leftovers(state: DeleteState, accounts: AccountApis, scheduler: Schedu
     return tuple(leftovers)
 
 
-def build_proof(state: DeleteState, leftovers: tuple[Leftover, ...]) -> TeardownProof:
-    """Return the proof that a final state amounts to."""
+def known_bill(state: DeleteState, now: float, runs: t.Mapping[str, RunView] | None = None) -> KnownBill:
+    """Return what is known of the bill beside what is being deleted."""
+    ending = [item.lease for item in state.terminations.values()]
+    return read_bill(state.index, state_sights(state), now, runs, ending)
+
+
+def state_sights(state: DeleteState) -> dict[str, Sight]:
+    """Return what was seen of each account."""
+    return {
+        name: Sight(identity, state.listings.get(name), state.shown.get(name, frozenset()))
+        for name, identity in state.accounts.items()
+    }
+
+
+def build_proof(
+    state: DeleteState, leftovers: tuple[Leftover, ...], now: float, unproved: t.Sequence[Termination] | None = None
+) -> TeardownProof:
+    """Return the proof that a final state amounts to; ``unproved`` are those terminations that cannot come to an end.
+
+    Without it they are those that have come to none.
+    """
     terminations = state.terminations.values()
-    billing = [_billing_entry(termination, state) for termination in terminations if not termination.is_verified]
-    billing += [_returned_entry(item, state) for item in state.returned.values()]
+    bill = known_bill(state, now)
+    if unproved is None:
+        unproved = [item for item in terminations if not item.is_verified]
+    billing = [_billing_entry(termination, state) for termination in unproved]
+    billing += [_beyond_entry(item) for item in bill.select("returned")]
     unlisted = sorted(_unlisted_accounts(state).items())
     billing += [{"provider": name, "problem": problem, "usd_per_hour": None} for name, problem in unlisted]
-    billing += _unseen_leases(state) if state.request.whole else []
-    orphans = [_orphan_entry(item) for item in state.orphans.values()]
-    prices = [item.get("usd_per_hour") for item in (*billing, *orphans)] + [item.usd_per_hour for item in leftovers]
-    known_prices = [price for price in prices if isinstance(price, (int, float))]
+    within = [*bill.select("within_lease")]
+    if state.request.whole:
+        billing += [_beyond_entry(item) for item in bill.select("unseen")]
+        within += bill.select("unlisted")
+    orphans = [_orphan_entry(item) for item in bill.select("orphan")]
+    prices = [*(item.get("usd_per_hour") for item in (*billing, *orphans)), *(item.usd_per_hour for item in leftovers)]
     return TeardownProof(
-        leases=tuple(
-            LeaseProof(
-                termination.lease.token,
-                termination.lease.name,
-                termination.lease.id,
-                termination.lease.account,
-                _absence_times(termination),
-            )
-            for termination in terminations
-            if termination.is_verified
-        ),
+        leases=tuple(_lease_proof(termination) for termination in terminations if termination.is_verified),
         leftovers=leftovers,
-        residual_usd_per_hour=round(sum(known_prices), 6) if len(known_prices) == len(prices) else None,
-        unknown=tuple((item.id, item.name) for item in state.unknown.values()),
+        residual_usd_per_hour=sum_prices(t.cast("list[float | None]", prices)),
+        unknown=tuple((item.ids[0], item.name) for item in bill.select("foreign")),
         billing=tuple(billing),
         orphans=tuple(orphans),
-        within_lease=tuple(_within_entry(item, state) for item in state.within_lease.values()),
+        within_lease=tuple(item.to_dict() for item in within),
+        notes=(*bill.doubts, *bill.notes),
     )
+
+
+def _lease_proof(termination: Termination) -> LeaseProof:
+    """Return the proof of one lease: ended only where a delete of it was accepted."""
+    lease = termination.lease
+    how: ProofKind = "ended" if termination.was_taken else "never_seen_to_end" if termination.ids else "never_made"
+    return LeaseProof(lease.token, lease.name, lease.id, lease.account, _absence_times(termination), how)
 
 
 def _unlisted_accounts(state: DeleteState) -> dict[str, str]:
@@ -264,7 +368,7 @@ def _unlisted_accounts(state: DeleteState) -> dict[str, str]:
     unlisted = {
         name: f"could not be listed in time ({state.listing_problems.get(name, 'no answer')})"
         for name in state.traits
-        if name not in state.listed_accounts
+        if name not in state.listings
     }
     return {**unlisted, **state.unlistable}
 
@@ -277,9 +381,8 @@ def _absence_times(termination: Termination) -> tuple[str, str]:
 def _billing_entry(termination: Termination, state: DeleteState) -> dict[str, object]:
     lease = termination.lease
     listed = termination.listed_instances[0] if termination.listed_instances else None
-    price = listed.price_usd_per_hour if listed and listed.price_usd_per_hour is not None else lease.price_usd_per_hour
-    cause = f" ({state.listing_problems[lease.provider]})" if lease.provider in state.listing_problems else ""
-    problem = f"still listed ({listed.detail or listed.state})" if listed else f"not proved gone in time{cause}"
+    price = higher_price(lease.price_usd_per_hour, listed.price_usd_per_hour if listed else None)
+    problem = f"still listed ({listed.detail or listed.state})" if listed else _explain_unproved(termination, state)
     return {
         "token": lease.token,
         "resource": lease.resource,
@@ -292,73 +395,41 @@ def _billing_entry(termination: Termination, state: DeleteState) -> dict[str, ob
     }
 
 
-def _returned_entry(item: Instance, state: DeleteState) -> dict[str, object]:
-    (lease, *_others) = state.index.by_token[item.token or ""]
+def _explain_unproved(termination: Termination, state: DeleteState) -> str:
+    """Return why a lease that is not listed is not proved gone: the last listing, its age, or the time it needs."""
+    provider = termination.lease.provider
+    listing = state.listings.get(provider)
+    causes = [state.listing_problems[provider]] if provider in state.listing_problems else []
+    if listing and listing.age_s > ABSENCE_GAP_S:
+        causes.append(f"the listing of {provider} comes from a cache and is {listing.age_s:.0f} s old")
+    time_s = state.request.timeout_at - state.started_at
+    if provider in state.traits and time_s <= _proof_time(state, termination):
+        causes.append(f"the proof takes {_proof_time(state, termination):.0f} s")
+    return f"not proved gone in time{f' ({_join(causes)})' if causes else ''}"
+
+
+def _join(words: t.Iterable[str]) -> str:
+    return "; ".join(words)
+
+
+def _beyond_entry(item: BillEntry) -> dict[str, object]:
     return {
-        "token": lease.token,
+        "token": item.token,
         "resource": item.resource,
         "provider": item.provider,
-        "ids": [item.id],
-        "name": lease.name,
-        "usd_per_hour": item.price_usd_per_hour if item.price_usd_per_hour is not None else lease.price_usd_per_hour,
-        "problem": "is listed again after it was proved gone: run the reap playbook",
+        "ids": list(item.ids),
+        "name": item.name,
+        "usd_per_hour": item.usd_per_hour,
+        "problem": item.problem,
         "delete_failed": False,
     }
 
 
-def _unseen_leases(state: DeleteState) -> list[dict[str, object]]:
-    """Return the machines within their lease that cannot be seen as ours: whether they bill is unknown."""
-    entries: list[dict[str, object]] = []
-    for lease in state.index.leases:
-        if not (lease.machine and lease.open) or lease.key in state.terminations:
-            continue
-        problem = _unseen_problem(lease, state)
-        if problem:
-            entries.append(
-                {
-                    "token": lease.token,
-                    "resource": lease.resource,
-                    "provider": lease.provider,
-                    "ids": list(lease.ids),
-                    "name": lease.name,
-                    "usd_per_hour": lease.price_usd_per_hour,
-                    "problem": f"cannot be seen: {problem}",
-                    "delete_failed": False,
-                }
-            )
-    return entries
-
-
-def _unseen_problem(lease: Lease, state: DeleteState) -> str:
-    identity = state.accounts.get(lease.provider)
-    problem = delete_plan.find_account_problem(lease, identity)
-    if not problem and lease.provider not in state.listed_accounts:
-        problem = f"{lease.provider} could not be listed"
-    if not problem and identity and lease.provider not in state.known_accounts:
-        problem = unknown_account(lease.provider, identity)
-    others = (state.unknown.get((lease.provider, key)) for key in lease.ids)
-    return problem or next((disputed_id(item.id, item.name) for item in others if item), "")
-
-
-def _within_entry(item: Instance, state: DeleteState) -> dict[str, object]:
-    leases = state.index.by_token[item.token or ""]
-    lease = next((lease for lease in leases if lease.machine and lease.open), leases[0])
-    return {
-        "token": lease.token,
-        "resource": item.resource,
-        "provider": item.provider,
-        "id": item.id,
-        "name": item.name,
-        "usd_per_hour": item.price_usd_per_hour if item.price_usd_per_hour is not None else lease.price_usd_per_hour,
-        "deadline": lease.deadline,
-    }
-
-
-def _orphan_entry(item: Instance) -> dict[str, object]:
+def _orphan_entry(item: BillEntry) -> dict[str, object]:
     return {
         "provider": item.provider,
         "resource": item.resource,
-        "id": item.id,
+        "id": item.ids[0],
         "name": item.name,
-        "usd_per_hour": item.price_usd_per_hour,
+        "usd_per_hour": item.usd_per_hour,
     }

@@ -20,7 +20,7 @@ import dataclasses
 import typing as t
 
 from ...module_utils._model.lease import AccountIdentity, Instance, ProviderTraits, parse_instance_name
-from ...module_utils._model.ledger import Lease
+from ...module_utils._model.ledger import Lease, higher_price
 from .create_state import AccountListed, DeleteInstance, Finish, ListAccount, QueuedDeletion, WaitUntil
 from .delete_state import (
     ABSENCE_GAP_S,
@@ -37,18 +37,7 @@ from .delete_state import (
     Termination,
     machine_absence_gap,
 )
-from .listing_rules import (
-    LeaseKey,
-    disputed_id,
-    find_standing,
-    index_leases,
-    is_known_account,
-    shows_ours,
-    unknown_account,
-)
-
-# Where an instance that is not deleted is kept, by its standing.
-_GROUPS = {"orphan": "orphans", "within_lease": "within_lease", "returned": "returned", "foreign": "unknown"}
+from .listing_rules import disputed_id, find_leases, find_standing, index_leases, list_shown
 
 
 def initial_state(
@@ -65,35 +54,32 @@ def initial_state(
     :param accounts: the account behind each provider that is configured.
     """
     index = index_leases(request.cluster, leases, scope)
-    terminations = {}
-    for lease in leases:
-        if lease.open and lease.key in index.selected:
-            terminations[lease.key] = _start_termination(
-                lease, accounts.get(lease.provider), traits.get(lease.provider), now
-            )
-    known = frozenset(name for name, identity in accounts.items() if is_known_account(name, identity, leases))
-    return DeleteState(request, terminations, traits, accounts, index, known, started_at=now)
+    state = DeleteState(request, {}, traits, accounts, index, started_at=now)
+    terminations = {
+        lease.key: _start_termination(lease, state, now)
+        for lease in leases
+        if lease.open and lease.key in index.selected
+    }
+    return dataclasses.replace(state, terminations=terminations)
 
 
-def find_account_problem(lease: Lease, identity: AccountIdentity | None) -> str:
-    """Return why these credentials say nothing about a lease, empty when they may."""
-    if identity is None:
-        return f"no credentials for {lease.provider}"
-    if identity.name != lease.account:
-        return f"was created in account {lease.account} of {lease.provider}, the credentials are of {identity.name}"
-    return ""
-
-
-def _start_termination(
-    lease: Lease, identity: AccountIdentity | None, traits: ProviderTraits | None, now: float
-) -> Termination:
-    problem = find_account_problem(lease, identity)
-    if problem or traits is None:
+def _start_termination(lease: Lease, state: DeleteState, now: float) -> Termination:
+    """Return the termination of a lease; one that may be of another account waits for what the listing shows."""
+    problem = state.account_problem(lease)
+    traits = state.traits.get(lease.provider)
+    if traits is None:
         return Termination(lease, lease.ids, problem=problem, is_permanent=True)
     # An intent of the future is one of a clock that was put right since.
     absent_from = 0.0 if lease.settled else min(lease.intent_at, now) + traits.settle_s
     acknowledged = dict.fromkeys(lease.ids, lease.changed_at) if lease.state == "deleted" else {}
-    return Termination(lease, lease.ids, acknowledged_at=acknowledged, absent_from=absent_from)
+    return Termination(
+        lease,
+        lease.ids,
+        acknowledged_at=acknowledged,
+        absent_from=absent_from,
+        problem=problem,
+        was_taken=lease.was_taken,
+    )
 
 
 def decide(state: DeleteState, now: float) -> tuple[DeleteAction, ...] | WaitUntil | Finish:
@@ -125,7 +111,7 @@ def tick(state: DeleteState, now: float) -> DeleteState:
 
 
 def _is_finished(state: DeleteState) -> bool:
-    done = state.listed_accounts | state.unlistable.keys()
+    done = state.listings.keys() | state.unlistable.keys()
     return all(name in done for name in state.traits) and all(
         termination.is_finished for termination in state.terminations.values()
     )
@@ -144,7 +130,7 @@ def _providers_to_list(state: DeleteState) -> set[str]:
     open_providers = {
         termination.lease.provider for termination in state.terminations.values() if not termination.is_finished
     }
-    names = open_providers | (state.traits.keys() - state.listed_accounts)
+    names = open_providers | (state.traits.keys() - state.listings.keys())
     return {name for name in names if name in state.traits and name not in state.unlistable}
 
 
@@ -162,13 +148,21 @@ def _undeleted_instances(state: DeleteState, termination: Termination, now: floa
     """Return what of a lease still needs a delete call: ids without an answer, and everything that is listed."""
     lease = termination.lease
     # Unheard, a listing may show an id as another's; where it fails or hangs, what bills must end all the same.
-    is_heard = lease.provider in state.listed_accounts | state.listing_problems.keys() or now >= _heard_from(state)
+    is_heard = lease.provider in state.listings.keys() | state.listing_problems.keys() or now >= _heard_from(state)
+    is_heard = is_heard and _may_be_of_account(state, lease)
     unanswered = {
         key: Instance(lease.provider, key, lease.name, lease.token, "unknown", lease.resource)
         for key in termination.ids
         if is_heard and key not in termination.acknowledged_at and key not in termination.disputed_ids
     }
     return {**unanswered, **{item.id: item for item in termination.listed_instances}}
+
+
+def _may_be_of_account(state: DeleteState, lease: Lease) -> bool:
+    """Return whether an id of the ledger may be deleted unseen: by the account's name and API it is this account's."""
+    identity = state.accounts[lease.provider]
+    is_there = not lease.apis or not identity.api or identity.api in lease.apis
+    return (is_there and lease.account == identity.name) or not state.account_problem(lease)
 
 
 def _due_deletions(state: DeleteState, now: float) -> t.Iterator[DeleteInstance]:
@@ -205,10 +199,9 @@ def _apply_listing(state: DeleteState, event: DeleteListing) -> DeleteState:
     if listing.problem:
         return _apply_listing_failure(state, event)
     refusals = {**state.refusals, name: 0}
-    state = dataclasses.replace(state, listed_accounts=state.listed_accounts | {name}, refusals=refusals)
-    if shows_ours(name, state.accounts[name], listing.instances, state.index):
-        state = dataclasses.replace(state, known_accounts=state.known_accounts | {name})
-    state = _classify_instances(state, name, listing.instances)
+    state = dataclasses.replace(state, listings={**state.listings, name: listing}, refusals=refusals)
+    state = state.with_shown(name, list_shown(listing.instances, state.index))
+    state = _start_listed(state, listing.instances)
     for termination in list(state.terminations.values()):
         # Also one that is proved already: a machine that is listed again is not gone.
         if termination.lease.provider == name and not termination.is_permanent:
@@ -249,15 +242,25 @@ def _match_listing(state: DeleteState, termination: Termination, listing: Accoun
     if listed:
         # One order is one machine: an id that is another's came from a wrong answer.
         ids = tuple(dict.fromkeys((*(key for key in termination.ids if key not in others), *own)))
+        # A problem of the account is none once it shows the lease.
         return dataclasses.replace(
-            termination, ids=ids, listed_instances=listed, absent_at=(), disputed_ids=frozenset(), disputed_since=None
+            termination,
+            ids=ids,
+            listed_instances=listed,
+            absent_at=(),
+            disputed_ids=frozenset(),
+            disputed_since=None,
+            problem=termination.problem if termination.retry_at else "",
         )
     termination = dataclasses.replace(
         termination, listed_instances=(), disputed_ids=frozenset(others), disputed_since=None
     )
     if others:
-        return _dispute(state, termination, others, listing.requested_at)
-    return _count_absence(state, termination, listing.requested_at)
+        return _dispute(state, termination, others, listing.as_of)
+    problem = state.account_problem(termination.lease)
+    if problem and not _may_be_of_account(state, termination.lease):
+        return dataclasses.replace(termination, problem=problem, is_permanent=True)
+    return _count_absence(state, termination, listing.as_of)
 
 
 def _dispute(state: DeleteState, termination: Termination, others: t.Mapping[str, str], asked_at: float) -> Termination:
@@ -283,9 +286,8 @@ def _count_absence(state: DeleteState, termination: Termination, asked_at: float
         return termination
     if termination.absent_at and asked_at - termination.absent_at[0] < absence_gap(state, termination):
         return termination
-    provider = termination.lease.provider
-    if termination.absent_at and provider not in state.known_accounts:
-        problem = unknown_account(provider, state.accounts[provider])
+    problem = state.account_problem(termination.lease)
+    if termination.absent_at and problem:
         return dataclasses.replace(termination, absent_at=(), problem=problem, is_permanent=True)
     return dataclasses.replace(termination, absent_at=(*termination.absent_at, asked_at)[:2], problem="")
 
@@ -298,35 +300,26 @@ def absence_gap(state: DeleteState, termination: Termination) -> float:
 
 
 def _is_same_instance(termination: Termination, instance: Instance) -> bool:
-    lease = termination.lease
-    if instance.provider != lease.provider or not instance.resource_fits(lease.resource):
-        return False
-    return instance.carries(lease.cluster, lease.token)
+    return termination.lease.owns(instance)
 
 
-def _classify_instances(state: DeleteState, provider: str, instances: tuple[Instance, ...]) -> DeleteState:
-    """Sort a listing's instances by their standing; those that are due get a termination."""
-    groups: dict[str, dict[LeaseKey, Instance]] = {
-        name: {key: item for key, item in getattr(state, name).items() if key[0] != provider}
-        for name in ("orphans", "within_lease", "returned", "unknown")
-    }
+def _start_listed(state: DeleteState, instances: tuple[Instance, ...]) -> DeleteState:
+    """Start a termination for what is listed and due without an open lease: proved gone before, or an orphan."""
     for item in instances:
         if any(_is_same_instance(termination, item) for termination in state.terminations.values()):
             continue
         standing = find_standing(item, state.index)
         if standing == "due" or (standing == "orphan" and state.request.delete_orphans):
             state = _set_termination(state, Termination(_lease_for_listed(item, state)))
-        else:
-            groups[_GROUPS[standing]][(provider, item.id)] = item
-    return dataclasses.replace(state, **t.cast(t.Any, groups))
+    return state
 
 
 def _lease_for_listed(instance: Instance, state: DeleteState) -> Lease:
     """Return a lease for an instance that is due and is in no termination: proved gone before, or not recorded."""
     parts = parse_instance_name(instance.name)
-    recorded = state.index.by_token.get(instance.token or "", ())
+    recorded = find_leases(instance, state.index)
     return Lease(
-        token=instance.token or "",
+        token=recorded[0].token if recorded else instance.token or "",
         resource=next(
             (lease.resource for lease in recorded if instance.resource_fits(lease.resource)), instance.resource
         ),
@@ -341,15 +334,18 @@ def _lease_for_listed(instance: Instance, state: DeleteState) -> Lease:
         changed_at=0.0,
         ids=(instance.id,),
         region=instance.region,
-        price_usd_per_hour=instance.price_usd_per_hour,
+        price_usd_per_hour=higher_price(
+            instance.price_usd_per_hour, *(lease.price_usd_per_hour for lease in recorded if lease.machine)
+        ),
+        seen_ids=(instance.id,),
     )
 
 
 def _apply_deletion(state: DeleteState, event: DeleteAnswered) -> DeleteState:
     instance = event.deletion.instance
     state = dataclasses.replace(state, in_flight=state.in_flight - {DeleteInstance(event.deletion).key})
-    if event.existed:
-        state = dataclasses.replace(state, known_accounts=state.known_accounts | {instance.provider})
+    if event.existed and instance.token:
+        state = state.with_shown(instance.provider, frozenset({instance.token}))
     for termination in list(state.terminations.values()):
         if _is_same_instance(termination, instance):
             state = _set_termination(state, _update_after_delete(termination, event, state.traits[instance.provider]))
@@ -380,4 +376,5 @@ def _update_after_delete(termination: Termination, event: DeleteAnswered, traits
         absent_at=(),
         problem="",
         refusals=0,
+        was_taken=termination.was_taken or event.existed,
     )

@@ -14,7 +14,7 @@ import typing as t
 from ...module_utils._model.lease import AccountIdentity, Instance, ProviderTraits
 from ...module_utils._model.ledger import Lease
 from .create_state import AccountListed, DeleteInstance, ListAccount, QueuedDeletion
-from .listing_rules import LeaseIndex, LeaseKey
+from .listing_rules import LeaseIndex, LeaseKey, find_account_problem
 
 ABSENCE_GAP_S = 5.0
 DELETE_AGAIN_S = 30.0
@@ -54,7 +54,7 @@ class Termination:
     ``denied_ids`` are those of which an answer said that they cannot be deleted: their absence counts all the same.
     ``problem`` with ``is_permanent`` means that no retry can help (another account, or credentials that were refused
     ``refusals`` times in a row). ``disputed_ids`` are listed without its token, since ``disputed_since``: they are not
-    touched.
+    touched. ``was_taken``: the provider accepted a delete of it, so that its absence is an end and no other account.
     """
 
     lease: Lease
@@ -70,6 +70,7 @@ class Termination:
     denied_ids: frozenset[str] = frozenset()
     disputed_ids: frozenset[str] = frozenset()
     disputed_since: float | None = None
+    was_taken: bool = False
 
     @property
     def key(self) -> LeaseKey:
@@ -90,11 +91,10 @@ class Termination:
 class DeleteState:
     """Everything the planner knows.
 
-    ``index`` has all leases of the ledger. ``known_accounts`` are the providers with whose credentials something of
-    ours was made or seen. ``refusals`` counts the listings in a row that the credentials did not get, by provider.
-    ``listing_problems`` holds the last error of an account's listing, ``unlistable`` one that
-    no retry can resolve; ``listed_accounts`` are those listed at least once. The last listing's instances that are not
-    deleted are in ``orphans``, ``within_lease``, ``returned`` and ``unknown``, by provider and id.
+    ``index`` has all leases of the ledger. ``shown`` are the tokens of ours that an account has shown, by provider.
+    ``refusals`` counts the listings in a row that the credentials did not get, by provider. ``listing_problems`` holds
+    the last error of an account's listing, ``unlistable`` one that no retry can resolve; ``listings`` the last one of
+    each account that was listed at least once.
     """
 
     request: DeleteRequest
@@ -102,19 +102,24 @@ class DeleteState:
     traits: t.Mapping[str, ProviderTraits]
     accounts: t.Mapping[str, AccountIdentity]
     index: LeaseIndex
-    known_accounts: frozenset[str] = frozenset()
+    shown: t.Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
     next_listing_at: t.Mapping[str, float] = dataclasses.field(default_factory=dict)
-    listed_accounts: frozenset[str] = frozenset()
+    listings: t.Mapping[str, AccountListed] = dataclasses.field(default_factory=dict)
     refusals: t.Mapping[str, int] = dataclasses.field(default_factory=dict)
     unlistable: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     listing_problems: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
-    orphans: t.Mapping[LeaseKey, Instance] = dataclasses.field(default_factory=dict)
-    within_lease: t.Mapping[LeaseKey, Instance] = dataclasses.field(default_factory=dict)
-    returned: t.Mapping[LeaseKey, Instance] = dataclasses.field(default_factory=dict)
-    unknown: t.Mapping[LeaseKey, Instance] = dataclasses.field(default_factory=dict)
     in_flight: frozenset[str] = frozenset()
     started_at: float = 0.0
     timed_out: bool = False
+
+    def account_problem(self, lease: Lease) -> str:
+        """Return why the account's listings say nothing about a lease, empty when they do."""
+        identity = self.accounts.get(lease.provider)
+        return find_account_problem(lease, identity, self.index.leases, self.shown.get(lease.provider, ()))
+
+    def with_shown(self, provider: str, tokens: frozenset[str]) -> DeleteState:
+        """Return the state in which an account has shown these tokens as well."""
+        return dataclasses.replace(self, shown={**self.shown, provider: self.shown.get(provider, frozenset()) | tokens})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

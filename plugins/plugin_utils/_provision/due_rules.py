@@ -11,6 +11,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import types
 import typing as t
 
 from ...module_utils._model.ledger import Lease
@@ -32,32 +33,59 @@ class RunView:
     outcome: str | None = None
 
 
-def find_due_leases(leases: t.Iterable[Lease], runs: t.Mapping[str, RunView], now: float) -> dict[tuple[str, str], str]:
-    """Return the reason for every open lease that is due, by (token, resource)."""
+def find_due_leases(
+    leases: t.Iterable[Lease],
+    runs: t.Mapping[str, RunView],
+    now: float,
+    offsets: t.Mapping[str, float] = types.MappingProxyType({}),
+) -> dict[tuple[str, str], str]:
+    """Return the reason for every open lease that is due, by (token, resource).
+
+    :param offsets: how far the clocks of providers are ahead of ``now``: their time decides where this clock is wrong.
+    """
     all_leases = tuple(leases)
-    costs = _cost_by_run(all_leases, now)
+    costs = sum_costs(all_leases, now, offsets)
     reasons = {
-        (lease.token, lease.resource): _due_reason(lease, runs, costs, now) for lease in all_leases if lease.open
+        lease.key: _due_reason(lease, runs, costs[cost_key(lease)], now + offsets.get(lease.provider, 0.0))
+        for lease in all_leases
+        if lease.open
     }
     return {key: reason for key, reason in reasons.items() if reason}
 
 
-def _cost_by_run(leases: tuple[Lease, ...], now: float) -> dict[str, float]:
-    """Return dollars per run; a lease whose end is proved stops costing at that time."""
-    total: dict[str, float] = {}
+def cost_key(lease: Lease) -> tuple[str, str]:
+    """Return what a lease's cost counts for: its run, or without one its pool."""
+    return ("run", lease.run_id) if lease.run_id is not None else ("pool", lease.pool)
+
+
+def sum_costs(
+    leases: tuple[Lease, ...], now: float, offsets: t.Mapping[str, float] = types.MappingProxyType({})
+) -> dict[tuple[str, str], float]:
+    """Return dollars per run, and per pool without a run; a lease whose end is proved stops costing at that time.
+
+    Of a pool the machines count that were ordered since the first one that is open was: one pool may follow another.
+    """
+    first: dict[tuple[str, str], float] = {}
     for lease in leases:
-        if lease.run_id is not None:
-            cost = lease.cost_usd(now if lease.open else lease.changed_at)
-            total[lease.run_id] = total.get(lease.run_id, 0.0) + (cost or 0.0)
+        if lease.open and lease.machine:
+            first[cost_key(lease)] = min(lease.intent_at, first.get(cost_key(lease), lease.intent_at))
+    total = {cost_key(lease): 0.0 for lease in leases}
+    for lease in leases:
+        if lease.settled and not lease.ids:
+            # Its order was refused, or never took effect.
+            continue
+        if lease.run_id is not None or lease.intent_at >= first.get(cost_key(lease), float("inf")):
+            until = now + offsets.get(lease.provider, 0.0) if lease.open else lease.changed_at
+            total[cost_key(lease)] += lease.cost_usd(until) or 0.0
     return total
 
 
-def _due_reason(lease: Lease, runs: t.Mapping[str, RunView], costs: t.Mapping[str, float], now: float) -> str:
+def _due_reason(lease: Lease, runs: t.Mapping[str, RunView], cost: float, now: float) -> str:
     run = runs.get(lease.run_id) if lease.run_id else None
-    cost = costs.get(lease.run_id or "", 0.0)
+    payer = "run" if lease.run_id else "pool"
     rules = (
         (lease.deadline is not None and now >= parse_time(lease.deadline), f"its deadline {lease.deadline} has passed"),
-        (lease.max_cost_usd is not None and cost >= lease.max_cost_usd, f"its run has cost {cost:.2f} USD"),
+        (lease.max_cost_usd is not None and cost >= lease.max_cost_usd, f"its {payer} has cost {cost:.2f} USD"),
         (_ends_with_run(lease, run), f"its run has ended ({run.outcome if run else None})"),
         (lease.state in _RELEASED, f"it was released before ({lease.state})"),
         (_is_incomplete(lease, now), "its gang was never complete"),

@@ -7,6 +7,7 @@
 The listing shows                          The ledger says of its token               Standing
 =========================================  =========================================  ==================
 no token of this cluster, whatever its id  -                                          foreign
+no name, an id that was seen with a token  the same as for that token
 a name of this cluster                     nothing                                    orphan
 a token of this cluster                    an open lease, selected                    due
 a token of this cluster                    an open lease, not selected                within_lease
@@ -15,7 +16,11 @@ a token of this cluster                    proved gone, not selected            
 =========================================  =========================================  ==================
 
 The listing is judged first: a machine that is listed bills, whatever was proved before. An id alone makes nothing
-ours, because an answer may have held a wrong one: the token in the name, or in a tag, does.
+ours, because an answer may have held a wrong one: the token in the name, or in a tag, does. An id that was seen under
+its token before counts as long as no name at all is shown.
+
+An absence says something of a lease only where the listing is of the account that the lease is in: made or seen with
+these credentials, at this address of the API, or its token is shown now.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -59,13 +64,11 @@ def index_leases(cluster: str, leases: t.Iterable[Lease], scope: t.Callable[[Lea
 
 def find_standing(instance: Instance, index: LeaseIndex) -> Standing:
     """Return what a listed instance is to the cluster, by the table above."""
-    token = instance.token
-    if token is None or not instance.carries(index.cluster, token):
-        return "foreign"
-    of_token = index.by_token.get(token, ())
+    of_token = find_leases(instance, index)
     if not of_token:
         parts = parse_instance_name(instance.name)
-        return "orphan" if parts is not None and parts.cluster == index.cluster else "foreign"
+        is_ours = parts is not None and parts.cluster == index.cluster and instance.token == parts.token
+        return "orphan" if is_ours else "foreign"
     # A device or key of a machine goes with its machine.
     leases = tuple(lease for lease in of_token if lease.machine) or of_token
     open_leases = tuple(lease for lease in leases if lease.open)
@@ -74,30 +77,61 @@ def find_standing(instance: Instance, index: LeaseIndex) -> Standing:
     return "within_lease" if open_leases else "returned"
 
 
-def is_known_account(provider: str, identity: AccountIdentity, leases: t.Iterable[Lease]) -> bool:
-    """Return whether something of ours was made or seen with this credential.
+def find_leases(instance: Instance, index: LeaseIndex) -> tuple[Lease, ...]:
+    """Return the leases of the machine that a listed instance is, or belongs to; none for what is not ours."""
+    if instance.is_nameless:
+        return tuple(lease for lease in index.leases if lease.owns(instance))
+    token = instance.token
+    return index.by_token.get(token, ()) if token and instance.carries(index.cluster, token) else ()
 
-    Under an account name of the user the credential may be of another account, in whose listing everything is absent.
+
+def list_shown(instances: t.Iterable[Instance], index: LeaseIndex) -> frozenset[str]:
+    """Return the tokens of our leases that a listing shows: it is of the account that they are in."""
+    return frozenset(
+        item.token
+        for item in instances
+        if item.token is not None and item.carries(index.cluster, item.token) and item.token in index.by_token
+    )
+
+
+def find_account_problem(
+    lease: Lease, identity: AccountIdentity | None, leases: t.Collection[Lease], shown: t.Collection[str] = ()
+) -> str:
+    """Return why an absence in the listing of these credentials says nothing about a lease; empty when it does.
+
+    :param leases: all leases of the ledger: one that was seen in two ways ties these to each other.
+    :param shown: the tokens that the listing has shown.
     """
-    if identity.name == identity.fingerprint:
-        return True
-    return any(
-        (lease.provider, lease.account) == (provider, identity.name) and identity.fingerprint in lease.fingerprints
-        for lease in leases
-    )
-
-
-def shows_ours(provider: str, identity: AccountIdentity, instances: t.Iterable[Instance], index: LeaseIndex) -> bool:
-    """Return whether a listing shows a lease of this account, so that the credential is this account's."""
-    return any(
-        instance.token is not None
-        and instance.carries(index.cluster, instance.token)
-        and any(
-            (lease.provider, lease.account) == (provider, identity.name)
-            for lease in index.by_token.get(instance.token, ())
+    if identity is None:
+        return f"no credentials for {lease.provider}"
+    if lease.token in shown:
+        return ""
+    kin = [item for item in leases if item.provider == lease.provider]
+    seen = [item for item in kin if item.token in shown]
+    ties = [item.apis for item in kin if item in seen or identity.api in item.apis]
+    apis = {identity.api, *(api for item in ties for api in item)}
+    if lease.apis and identity.api and not apis.intersection(lease.apis):
+        return (
+            f"was made at {lease.apis[0]}, and nothing of it was ever seen at {identity.api}, so an absence there "
+            f"proves nothing: set api_url to {lease.apis[0]}"
         )
-        for instance in instances
-    )
+    return "" if _is_known_credential(lease, identity, kin, seen) else unknown_account(lease, identity)
+
+
+def _is_known_credential(
+    lease: Lease, identity: AccountIdentity, kin: t.Collection[Lease], seen: t.Collection[Lease]
+) -> bool:
+    """Return whether a credential is of a lease's account: it made or saw it, or saw what another one of it did.
+
+    A user who gives an account the fingerprint of the lease's credential as its name says that it is the same.
+    """
+    own = [item for item in kin if item in seen or identity.fingerprint in item.fingerprints]
+    known = {identity.fingerprint, *(value for item in own for value in item.fingerprints)}
+    if lease.fingerprints:
+        return bool(known.intersection(lease.fingerprints)) or identity.name in lease.fingerprints
+    # Of ledgers without fingerprints.
+    names = {identity.name} if identity.name == identity.fingerprint else set()
+    return lease.account in names | {item.account for item in own}
 
 
 def disputed_id(key: str, name: str) -> str:
@@ -106,9 +140,11 @@ def disputed_id(key: str, name: str) -> str:
     return f"{key} is listed as {shown}, without its token, and is not touched: delete it there if it is yours"
 
 
-def unknown_account(provider: str, identity: AccountIdentity) -> str:
-    """Return the problem of a credential with which nothing of ours was ever seen."""
+def unknown_account(lease: Lease, identity: AccountIdentity) -> str:
+    """Return the problem of a credential with which nothing of a lease's account was ever seen."""
+    name = lease.fingerprints[0] if lease.fingerprints else lease.account
     return (
-        f"nothing of this cluster was ever seen with these credentials of {provider} (fingerprint "
-        f"{identity.fingerprint}), so an absence there proves nothing; use those that it was created with"
+        f"was made in account {lease.account} of {lease.provider} and never seen with these credentials (account "
+        f"{identity.name}, fingerprint {identity.fingerprint}), so an absence there proves nothing: use those that it "
+        f"was made with, or set account: {name} where they are of the same account"
     )

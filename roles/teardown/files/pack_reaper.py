@@ -14,7 +14,10 @@ import sys
 import zipfile
 
 _WORKFLOWS = (
-    *(f"node_pool/{name}" for name in ("reaper_main", "absent", "present", "accounts", "run_states", "join_tokens")),
+    *(
+        f"node_pool/{name}"
+        for name in ("reaper_main", "absent", "absent_result", "present", "accounts", "run_states", "join_tokens")
+    ),
     *(
         "node_pool/run_status_kubernetes",
         "k3s_node/tokens",

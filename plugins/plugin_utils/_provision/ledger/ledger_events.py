@@ -12,7 +12,7 @@ import dataclasses
 import typing as t
 
 from ....module_utils._model.lease import AccountIdentity, OrderAccepted, OrderRefused, Resource
-from ....module_utils._model.ledger import EventKind, LedgerEvent, make_event
+from ....module_utils._model.ledger import UNKNOWN_ID, EventKind, LedgerEvent, make_event
 from ....module_utils._model.timestamps import format_time
 from ..create_state import (
     AccountListed,
@@ -40,6 +40,7 @@ def lease_event(request: PoolRequest, accounts: Accounts, lease: SlotLease, at: 
         provider=lease.provider,
         account=accounts[lease.provider].name,
         fingerprint=accounts[lease.provider].fingerprint,
+        api=accounts[lease.provider].api or None,
         pool=request.pool,
         name=lease.name,
         region=lease.region,
@@ -74,7 +75,8 @@ def create_events(old: PoolState, event: CreateEvent, new: PoolState, accounts: 
             instance.token or "", instance.name, instance.provider, event.at, instance.price_usd_per_hour, instance.id
         )
         entry = lease_event(request, accounts, lease, event.at, "deleted")
-        return (dataclasses.replace(entry, reason=_shorten(event.deletion.reason)),) if instance.token else ()
+        reason = _shorten(event.deletion.reason) if event.existed else UNKNOWN_ID
+        return (dataclasses.replace(entry, reason=reason),) if instance.token else ()
     return ()
 
 
@@ -135,13 +137,16 @@ def delete_events(old: DeleteState, event: DeleteEvent, new: DeleteState, at: fl
             events.append(dataclasses.replace(entry, evidence={"absent_at": times}))
     if isinstance(event, DeleteAnswered) and not event.problem:
         events += _deleted_events(event, new)
-    # Who saw it is recorded once it is known that the credential is this account's.
-    return tuple(
-        dataclasses.replace(entry, fingerprint=new.accounts[entry.provider].fingerprint)
-        if entry.provider in new.known_accounts
-        else entry
-        for entry in events
-    )
+    return tuple(_with_witness(entry, new) for entry in events)
+
+
+def _with_witness(entry: LedgerEvent, state: DeleteState) -> LedgerEvent:
+    """Return an event with who saw it and where, once it is known that the account is the lease's."""
+    termination = state.terminations[entry.token, entry.resource]
+    if state.account_problem(termination.lease):
+        return entry
+    identity = state.accounts[entry.provider]
+    return dataclasses.replace(entry, fingerprint=identity.fingerprint, api=identity.api or None)
 
 
 def _found_events(before: Termination | None, now: Termination, at: float) -> list[LedgerEvent]:
@@ -159,7 +164,7 @@ def _found_events(before: Termination | None, now: Termination, at: float) -> li
 def _deleted_events(event: DeleteAnswered, new: DeleteState) -> list[LedgerEvent]:
     """Return the events of a deletion that the provider has taken, for each machine that has the id."""
     instance = event.deletion.instance
-    reason = None if event.existed else "the provider does not know the id"
+    reason = None if event.existed else UNKNOWN_ID
     return [
         dataclasses.replace(termination_event(termination, event.at, "deleted", instance.id), reason=reason)
         for termination in new.terminations.values()

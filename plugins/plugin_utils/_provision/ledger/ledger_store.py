@@ -11,11 +11,14 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import fcntl
 import json
 import os
 import pathlib
+import pwd
 import time
 import types
 import typing as t
@@ -81,6 +84,57 @@ def read_ledger(folder: pathlib.Path) -> LedgerContent:
         raise InputError(str(path), f"cannot be read ({error.strerror})") from None
 
 
+def find_unreadable(folder: pathlib.Path) -> str:
+    """Return whose ledger this is and as whom to run, where this user may not read it; else empty."""
+    path = folder / LEDGER
+    try:
+        path.open("rb").close()
+    except PermissionError:
+        return f"{path} cannot be read by {_user_name(os.geteuid())}: run this as {_find_owner(path)}, its owner"
+    except OSError:
+        pass
+    return ""
+
+
+def _find_owner(path: pathlib.Path) -> str:
+    """Return the owner of a file, or of the first folder above it that can be seen."""
+    for place in (path, *path.parents):
+        try:
+            return _user_name(place.stat().st_uid)
+        except OSError:
+            continue
+    return "root"
+
+
+def _user_name(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
+def list_other_clusters(folder: pathlib.Path) -> list[Lease]:
+    """Return the open leases of machines of the other clusters in the same state home, as far as they can be read."""
+    leases: list[Lease] = []
+    for path in sorted(folder.parent.glob(f"*/{LEDGER}")):
+        if path.parent.name != folder.name:
+            with contextlib.suppress(MusterError, OSError):
+                leases += (item for item in read_ledger(path.parent).leases.values() if item.open and item.machine)
+    return leases
+
+
+def explain_write(path: pathlib.Path, error: OSError) -> MusterError:
+    """Return the error of a ledger that cannot be written, with what helps."""
+    fixes = {
+        errno.ENOSPC: "Free space, then run teardown",
+        errno.EDQUOT: "Free space, then run teardown",
+        errno.EROFS: "Mount it for writing, then run teardown",
+        errno.EACCES: f"Run teardown as {_find_owner(path)}, its owner",
+        errno.EPERM: f"Run teardown as {_find_owner(path)}, its owner",
+    }
+    return MusterError(f"{path} cannot be written ({error.strerror})", fixes.get(error.errno or 0, ""))
+
+
 def _sync_folder(folder: pathlib.Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -102,7 +156,7 @@ def replace_ledger(folder: pathlib.Path, events: t.Iterable[LedgerEvent]) -> Non
         _sync_folder(folder)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise MusterError(f"{folder / LEDGER} cannot be written ({error.strerror})", "Free space") from None
+        raise explain_write(folder / LEDGER, error) from None
 
 
 class LedgerWriter:
@@ -119,7 +173,7 @@ class LedgerWriter:
     def __init__(self, folder: pathlib.Path, holder: str = "", *, for_deletion: bool = False) -> None:
         self._folder = folder
         self._for_deletion = for_deletion
-        self._problem = ""
+        self._problem: MusterError | None = None
         self._holder = holder or f"process {os.getpid()} on {os.uname().nodename}"
         self._lock = -1
         self._file = -1
@@ -134,9 +188,9 @@ class LedgerWriter:
             _sync_folder(self._folder)
         except OSError as error:
             self.__exit__(None, None, None)
-            self._problem = f"{self._folder / LEDGER} cannot be written ({error.strerror})"
+            self._problem = explain_write(self._folder / LEDGER, error)
             if not self._for_deletion:
-                raise MusterError(self._problem) from None
+                raise self._problem from None
             self._lock_unwritable()
         except RefusedError:
             self.__exit__(None, None, None)
@@ -187,7 +241,7 @@ class LedgerWriter:
     def append(self, event: LedgerEvent) -> None:
         """Write one event to disk, or raise MusterError (disk full, read-only, missing): no create call may follow."""
         if self._problem:
-            raise MusterError(self._problem, "Free space, then run teardown")
+            raise self._problem
         data = event.line().encode()
         try:
             self._close_torn_tail()
@@ -196,9 +250,7 @@ class LedgerWriter:
                 raise OSError(0, "only a part was written")
             os.fsync(self._file)
         except OSError as error:
-            raise MusterError(
-                f"{self._folder / LEDGER} cannot be written ({error.strerror})", "Free space, then run teardown"
-            ) from None
+            raise explain_write(self._folder / LEDGER, error) from None
 
 
 class Appender(t.Protocol):

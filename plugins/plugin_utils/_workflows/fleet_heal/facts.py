@@ -15,7 +15,7 @@ import typing as t
 from ....module_utils._model.errors import InputError, RefusedError, UnreachableError
 from ....module_utils._model.heal_plan import FleetFacts, FleetNode, FleetRun
 from ....module_utils._model.job import parse_job
-from ....module_utils._model.lease import Instance, ProviderTraits
+from ....module_utils._model.lease import AccountIdentity, ProviderTraits
 from ....module_utils._model.ledger import Lease
 from ....module_utils._node import files
 from ..._hosts.node_client import on_each_node
@@ -24,9 +24,11 @@ from ..._kube.api.errors import KubeError
 from ..._kube.api.kinds import KubeObject
 from ..._kube.nodes import out_of_service
 from ..._kube.placement import free_nodes
-from ..._provision.api import ThreadScheduler
+from ..._provision.api import ThreadScheduler, read_identities
+from ..._provision.create_state import AccountListed
 from ..._provision.delete import list_account
 from ..._provision.ledger.ledger_store import read_ledger
+from ..._provision.listing_rules import find_account_problem, index_leases, list_shown
 from ..node_pool import present as node_pool_present
 from ..node_pool.accounts import open_providers
 from ..shared import cluster_identity, kube_connection
@@ -318,17 +320,19 @@ def _read_leases(
     context: node_pool_present.Context,
 ) -> tuple[dict[str, Lease], dict[str, bool | None]]:
     """Return the open lease of each node that has one, and what its account lists of it."""
-    ledger = [lease for lease in read_ledger(home.folder).leases.values() if lease.machine and lease.open]
+    everything = tuple(read_ledger(home.folder).leases.values())
+    ledger = [lease for lease in everything if lease.machine and lease.open]
     leases = {name: lease for name in names if (lease := find_lease(name, request.hostvars, ledger)) is not None}
     tokens = {lease.token for lease in leases.values()}
     # A machine that was lost may be missing from the inventory too.
     leases |= {lease.name: lease for lease in ledger if lease.token not in tokens and lease.state in _HOLDING}
-    return leases, _list_leases(request, leases, providers, context) if leases else {}
+    return leases, _list_leases(request, leases, everything, providers, context) if leases else {}
 
 
 def _list_leases(
     request: RunRequest,
     leases: t.Mapping[str, Lease],
+    ledger: t.Collection[Lease],
     providers: list[object],
     context: node_pool_present.Context,
 ) -> dict[str, bool | None]:
@@ -342,20 +346,25 @@ def _list_leases(
             listing = list_account(account, scheduler).listing if account else None
             if listing is not None and listing.problem:
                 request.progress.say(f"warning: {provider} cannot be listed: {listing.problem}")
-            instances = None if listing is None or listing.problem else listing.instances
-            traits = account.traits if account else ProviderTraits()
             own = {name: lease for name, lease in leases.items() if lease.provider == provider}
-            listed |= {name: _is_usable(lease, instances, traits, scheduler.now()) for name, lease in own.items()}
+            if account is None or listing is None or listing.problem:
+                listed |= dict.fromkeys(own, None)
+                continue
+            identity, traits = read_identities({provider: account})[provider], account.traits
+            listed |= {name: _is_usable(lease, listing, identity, traits, ledger) for name, lease in own.items()}
     return listed
 
 
-def _is_usable(lease: Lease, instances: tuple[Instance, ...] | None, traits: ProviderTraits, now: float) -> bool | None:
+def _is_usable(
+    lease: Lease, listing: AccountListed, identity: AccountIdentity, traits: ProviderTraits, ledger: t.Collection[Lease]
+) -> bool | None:
     """Return whether an account lists a machine as usable; None where its listing proves nothing (yet)."""
-    if instances is None:
-        return None
-    for item in instances:
-        if item.carries(lease.cluster, lease.token) or item.id in lease.ids:
+    for item in listing.instances:
+        if lease.owns(item) or item.id in lease.ids:
             return item.state in _USABLE_STATES and not item.terminal
+    shown = list_shown(listing.instances, index_leases(lease.cluster, ledger, lambda _lease: False))
+    if find_account_problem(lease, identity, ledger, shown):
+        return None
     # A new machine may not be listed yet.
     created_at = lease.created_at or lease.intent_at
-    return None if now - created_at <= traits.list_lag_s else False
+    return None if listing.as_of - created_at <= traits.list_lag_s else False

@@ -14,22 +14,23 @@ import typing as t
 
 from ....module_utils._model import validators
 from ....module_utils._model.errors import InputError, MusterError
-from ....module_utils._model.lease import Instance, TeardownProof, parse_cluster_name, parse_pool_name
-from ....module_utils._model.ledger import Lease
+from ....module_utils._model.lease import TeardownProof, parse_cluster_name, parse_pool_name
+from ....module_utils._model.ledger import Lease, make_event
 from ....module_utils._node.files import write_json
 from ....module_utils._secrets.scrubber import scrub, scrub_value
-from ..._provision.api import AccountApi, Scheduler, ThreadScheduler
-from ..._provision.delete import delete_leases, preview_deletion
-from ..._provision.delete_state import DeleteRequest
-from ..._provision.due_rules import find_due_leases
+from ..._provision.api import AccountApi, Scheduler, ThreadScheduler, read_identities
+from ..._provision.bill import KnownBill, format_price, read_bill, see
+from ..._provision.delete import delete_leases, list_accounts, preview_deletion
+from ..._provision.delete_state import DeleteListing, DeleteRequest
 from ..._provision.ledger.ledger_session import LedgerSession
-from ..._provision.ledger.ledger_store import read_ledger
-from ..._provision.listing_rules import LeaseKey
+from ..._provision.ledger.ledger_store import find_unreadable, list_other_clusters, read_ledger
+from ..._provision.listing_rules import LeaseKey, index_leases
 from ..._provision.run_exit_ssh import SshRunReader
 from ..k3s_node.tokens import is_of_server
 from ..shared.open_ledger import open_ledger
 from ..shared.state_dir import StateHome
 from . import run_states
+from .absent_result import build_result
 from .accounts import ModuleResult, Options, open_accounts
 from .join_tokens import end_join_tokens
 from .present import KNOWN_HOSTS, Context, ReadOnlyLedger
@@ -37,6 +38,9 @@ from .present import KNOWN_HOSTS, Context, ReadOnlyLedger
 PROOF = "teardown.json"
 _CLUSTER = ("kubeconfig", "context")
 _CLUSTER_S = 30
+# So long the accounts are waited for before what the ledger alone says is due is ended.
+_LISTING_S = 60.0
+_HOLDING = ("created", "adopted", "joined")
 if t.TYPE_CHECKING:
     from ..._kube.api.client import Client
 
@@ -54,6 +58,19 @@ class _Deletion:
     scheduler: Scheduler
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Selection:
+    """Which leases a call means: all of ``scope``, of what is due ``bill`` says why; ``listings`` were read for it."""
+
+    scope: Scope
+    bill: KnownBill
+    listings: tuple[DeleteListing, ...]
+
+    def list_reasons(self, leases: t.Mapping[LeaseKey, Lease]) -> list[ModuleResult]:
+        """Return why leases are due, as results have it."""
+        return [{"name": leases[key].name, "token": key[0], "reason": reason} for key, reason in self.bill.due.items()]
+
+
 def ensure_absent(options: Options, context: Context) -> ModuleResult:
     """Return the result of ``node_pool`` with state absent; failed while anything of ours exists or is unproved."""
     scheduler = context.scheduler
@@ -68,28 +85,67 @@ def ensure_absent(options: Options, context: Context) -> ModuleResult:
     until, due_only = scheduler.now() + timeout_s, options["due_only"] is True
     request = DeleteRequest(str(options["cluster"]), until, consent, is_whole, yields=due_only)
     deletion = _Deletion(options, home, accounts, context, scheduler)
+    blocked = find_unreadable(home.folder)
+    if blocked:
+        return _describe_unread(deletion, request, blocked)
     if context.check:
         return _preview(deletion, request)
     if home.store() is None and not home.folder.exists() and not accounts:
-        return {**_build_result(TeardownProof(), False, ()), "reasons": [], "unwritten": []}
+        return {**build_result(TeardownProof(), False, ()), "reasons": [], "unwritten": []}
     with open_ledger(home, for_deletion=True) as writer:
         content = read_ledger(home.folder)
         session = LedgerSession(content.events, writer)
-        scope, reasons = _select_leases(deletion, session)
+        selection = _select_leases(deletion, session, request)
+        _record_higher(session, selection.bill, scheduler.now())
+        scope, reasons = selection.scope, selection.list_reasons(session.leases)
         token_problems = end_join_tokens(session, scope, lambda: _open_cluster(options, context), scheduler.now())
         proof = delete_leases(
-            request, scope, accounts, session, scheduler, report=lambda line: context.report(scrub(line))
+            request,
+            scope,
+            accounts,
+            session,
+            scheduler,
+            report=lambda line: context.report(scrub(line)),
+            listings=selection.listings,
         )
         added = len(session.events) - len(content.events)
     hygiene = validators.list_of(validators.dictionary)(options.get("hygiene") or [], "hygiene")
-    proof = dataclasses.replace(proof, hygiene=hygiene)
+    elsewhere = () if due_only or not is_whole else _name_other_clusters(deletion, proof)
+    proof = dataclasses.replace(proof, hygiene=hygiene, notes=(*proof.notes, *elsewhere))
+    _report_notes(deletion, proof)
     # What the ledger elsewhere says may bill, although nothing here knows of it.
-    problems = list(dict.fromkeys(filter(None, (*token_problems, writer.unread, session.problem))))
+    found = (*token_problems, writer.unread, session.problem, *selection.bill.doubts)
+    problems = list(dict.fromkeys(filter(None, found)))
     if (is_whole and not options["due_only"]) or proof.leases:
         problems += _write_proof(home.folder / PROOF, proof)
-    result = _build_result(proof, added > 0, content.warnings, problems)
+    result = build_result(proof, added > 0, content.warnings, problems)
     unwritten = [event.to_dict() for event in session.unwritten]
     return t.cast(ModuleResult, scrub_value({**result, "reasons": reasons, "unwritten": unwritten}))
+
+
+def _name_other_clusters(deletion: _Deletion, proof: TeardownProof) -> tuple[str, ...]:
+    """Return the machines of other clusters of this state home that the same accounts list."""
+    listed = {name for _key, name in proof.unknown}
+    return tuple(
+        f"{lease.name} is of cluster {lease.cluster}, not of {deletion.home.folder.name}, and may bill "
+        f"{format_price(lease.price_usd_per_hour)}: run this with muster_cluster={lease.cluster}"
+        for lease in list_other_clusters(deletion.home.folder)
+        if lease.name in listed
+    )
+
+
+def _describe_unread(deletion: _Deletion, request: DeleteRequest, blocked: str) -> ModuleResult:
+    """Return the failure of a ledger that this user cannot read, with what the accounts list of its cluster."""
+    listings = list_accounts(deletion.accounts, deletion.scheduler, request.timeout_at)
+    session = LedgerSession((), ReadOnlyLedger())
+    # Without the ledger an orphan is not one for certain: nothing is deleted.
+    request = dataclasses.replace(request, delete_orphans=False)
+    scheduler = deletion.scheduler
+    _none, proof = preview_deletion(request, lambda _lease: False, deletion.accounts, session, scheduler, listings, {})
+    result = build_result(proof, False, (), [blocked])
+    names = ", ".join(f"{item['name']} ({format_price(item['usd_per_hour'])})" for item in proof.orphans) or "nothing"
+    lists = f"; the accounts list of {request.cluster}: {names}" if deletion.accounts else ""
+    return t.cast(ModuleResult, scrub_value({**result, "msg": f"{blocked}{lists}", "reasons": [], "unwritten": []}))
 
 
 def _write_proof(path: pathlib.Path, proof: TeardownProof) -> list[str]:
@@ -101,18 +157,26 @@ def _write_proof(path: pathlib.Path, proof: TeardownProof) -> list[str]:
     return []
 
 
-def _due_reasons(deletion: _Deletion, session: LedgerSession) -> dict[LeaseKey, str]:
-    """Return why leases are due, when only those are meant; the machines of runs without a follower are asked."""
+def _find_due(deletion: _Deletion, session: LedgerSession, listings: t.Sequence[DeleteListing]) -> KnownBill:
+    """Return what is known of the bill, with why leases are due; machines of runs without a follower are asked."""
     options, context = deletion.options, deletion.context
-    if not options["due_only"]:
-        return {}
     identity = options.get("ssh_private_key_file")
     read_end = context.read_run_end or SshRunReader(deletion.home.folder / KNOWN_HOSTS, str(identity or "") or None)
     leases = session.leases.values()
-    runs = run_states.read_run_states(
-        deletion.home.folder, leases, deletion.accounts, read_end, deletion.scheduler, _run_reader(options, context)
-    )
-    return find_due_leases(leases, runs, deletion.scheduler.now())
+    listed = {item.listing.provider: item.listing.instances for item in listings if not item.listing.problem}
+    runs = run_states.read_run_states(deletion.home.folder, leases, listed, read_end, _run_reader(options, context))
+    index = index_leases(str(options["cluster"]), leases, lambda _lease: False)
+    identities = read_identities(deletion.accounts)
+    sights = {item.listing.provider: see(identities[item.listing.provider], item.listing, index) for item in listings}
+    return read_bill(index, sights, deletion.scheduler.now(), runs)
+
+
+def _record_higher(session: LedgerSession, bill: KnownBill, now: float) -> None:
+    """Keep the prices that are listed above the ledger's: cost and caps count the higher one from now on."""
+    for key, price in bill.higher.items():
+        lease = session.leases[key]
+        if lease.state in _HOLDING:
+            session.record(make_event(lease, lease.state, now, price_usd_per_hour=price))
 
 
 def _run_reader(options: Options, context: Context) -> run_states.ReadClusterRun | None:
@@ -138,10 +202,16 @@ def _open_cluster(options: Options, context: Context) -> Client | None:
     return open_client({"patience_s": _CLUSTER_S, **{key: options.get(key) for key in _CLUSTER}}, context.base)
 
 
-def _select_leases(deletion: _Deletion, session: LedgerSession) -> tuple[Scope, list[ModuleResult]]:
-    """Return which leases are meant, and for those that are due, why."""
+def _select_leases(deletion: _Deletion, session: LedgerSession, request: DeleteRequest) -> _Selection:
+    """Return which leases are meant, and for those that are due, why: what is listed, at what price, decides."""
     options, leases = deletion.options, session.leases
-    reasons = _due_reasons(deletion, session)
+    bill = KnownBill()
+    listings: tuple[DeleteListing, ...] = ()
+    if options["due_only"] or deletion.context.check:
+        until = min(request.timeout_at, deletion.scheduler.now() + _LISTING_S)
+        listings = tuple(list_accounts(deletion.accounts, deletion.scheduler, until))
+    if options["due_only"]:
+        bill = _find_due(deletion, session, listings)
     pool = parse_pool_name(options["pool"]) if options.get("pool") is not None else None
     nodes = options.get("nodes")
     names = validators.list_of(validators.argument)(nodes or [], "nodes")
@@ -151,15 +221,12 @@ def _select_leases(deletion: _Deletion, session: LedgerSession) -> tuple[Scope, 
         if is_of_server(lease):
             return False
         # One that was proved gone is due as soon as its machine is listed again.
-        if options["due_only"] and lease.open and lease.key not in reasons:
+        if options["due_only"] and lease.open and lease.key not in bill.due:
             return False
         # An empty list of nodes selects none: a play without hosts must not delete everything.
         return (pool is None or lease.pool == pool) and (nodes is None or lease.token in tokens)
 
-    entries: list[ModuleResult] = [
-        {"name": leases[key].name, "token": key[0], "reason": reason} for key, reason in reasons.items()
-    ]
-    return is_selected, entries
+    return _Selection(is_selected, bill, listings)
 
 
 def _find_tokens(nodes: t.Sequence[str], leases: t.Collection[Lease]) -> set[str]:
@@ -179,50 +246,18 @@ def _find_tokens(nodes: t.Sequence[str], leases: t.Collection[Lease]) -> set[str
 
 
 def _preview(deletion: _Deletion, request: DeleteRequest) -> ModuleResult:
+    """Return what a deletion would do, and what it would leave: it fails where that would."""
     content = read_ledger(deletion.home.folder)
     session = LedgerSession(content.events, ReadOnlyLedger())
-    scope, reasons = _select_leases(deletion, session)
-    state = preview_deletion(request, scope, deletion.accounts, session, deletion.scheduler)
-    names = sorted(item.lease.name for item in state.terminations.values())
-    problems = {item.problem for item in state.terminations.values() if item.problem}
-    result: ModuleResult = {
-        "changed": bool(names),
-        "leases": [],
-        "orphans": _preview_entries(state.orphans.values()),
-        "within_lease": _preview_entries(state.within_lease.values()),
-        "reasons": reasons,
-        "problem": "; ".join(sorted(problems)),
-        "diff": {"before": {"leases": names}, "after": {"leases": []}},
-        "ledger_warnings": list(content.warnings),
-    }
-    return t.cast(ModuleResult, scrub_value(result))
+    selection = _select_leases(deletion, session, request)
+    would_end, proof = preview_deletion(
+        request, selection.scope, deletion.accounts, session, deletion.scheduler, selection.listings, selection.bill.due
+    )
+    _report_notes(deletion, proof)
+    result = build_result(proof, bool(would_end), content.warnings, selection.bill.doubts, would_end)
+    return t.cast(ModuleResult, scrub_value({**result, "reasons": selection.list_reasons(session.leases)}))
 
 
-def _preview_entries(instances: t.Iterable[Instance]) -> list[ModuleResult]:
-    return [{"provider": item.provider, "id": item.id, "name": item.name} for item in instances]
-
-
-def _build_result(
-    proof: TeardownProof, changed: bool, warnings: t.Sequence[str], problems: t.Sequence[str] = ()
-) -> ModuleResult:
-    names = sorted(lease.token for lease in proof.leases)
-    result: ModuleResult = {
-        **{key: value for key, value in proof.to_dict().items() if key != "schema"},
-        "changed": changed,
-        "clean": proof.clean and not problems,
-        "within_lease_usd_per_hour": _sum_prices(proof.within_lease),
-        "ledger_warnings": list(warnings),
-        "diff": {"before": {"leases": names}, "after": {"leases": []}},
-    }
-    remaining = [*proof.describe_remaining(), *problems]
-    if remaining:
-        price = proof.residual_usd_per_hour
-        cost = "an unknown price" if price is None else f"{price:.2f} USD per hour"
-        msg = f"not everything is deleted, or proved to be (it may cost {cost}): {'; '.join(remaining)}"
-        result |= {"failed": True, "msg": msg}
-    return result
-
-
-def _sum_prices(entries: t.Iterable[t.Mapping[str, t.Any]]) -> float | None:
-    prices = [item.get("usd_per_hour") for item in entries]
-    return None if None in prices else round(sum(price for price in prices if price is not None), 6)
+def _report_notes(deletion: _Deletion, proof: TeardownProof) -> None:
+    for line in proof.notes:
+        deletion.context.report(scrub(f"warning: {line}"))

@@ -23,11 +23,12 @@ from ..._providers.base import MachineProvider
 from ..._providers.registry import find_providers
 from ..._providers.ssh_keys import public_key
 from ..._provision.api import Prober, Scheduler, ThreadScheduler
-from ..._provision.create import CreateOutcome, Terms, create_pool, read_pool
+from ..._provision.bill import format_price
+from ..._provision.create import CreateOutcome, Terms, create_pool, describe_pool, read_pool
 from ..._provision.create_plan import failure_reason, first_orders
 from ..._provision.create_state import PoolRequest, PoolState
 from ..._provision.ledger.ledger_session import LedgerSession, SendReplica
-from ..._provision.ledger.ledger_store import read_ledger
+from ..._provision.ledger.ledger_store import find_unreadable, read_ledger
 from ..._provision.probe_ssh import SshProber, ssh_options
 from ..._provision.readiness import MachineRequirements
 from ..._provision.run_exit_ssh import ReadRunEnd
@@ -81,6 +82,8 @@ def ensure_present(options: Options, context: Context) -> ModuleResult:
     request = _parse_request(options, now)
     home = StateHome(options["state_home"], request.cluster)
     folder = home.folder
+    if blocked := find_unreadable(folder):
+        raise RefusedError(f"nothing is ordered: {blocked}")
     providers = open_providers(options["providers"], context.externals)
     terms = _parse_terms(options, context.base)
     _check_request(request, providers, terms)
@@ -88,7 +91,10 @@ def ensure_present(options: Options, context: Context) -> ModuleResult:
         content = read_ledger(folder)
         session = LedgerSession(content.events, ReadOnlyLedger())
         state = read_pool(request, providers, session, context.scheduler)
-        return {**_build_plan(state, now), "ledger_warnings": list(content.warnings)}
+        plan = _build_plan(state, now)
+        for line in _describe_plan(state, plan, describe_pool(state, providers, session, now)):
+            context.report(scrub(line))
+        return {**plan, "ledger_warnings": list(content.warnings)}
     readiness = validators.section(ReadinessOptions)(options["readiness"] or {}, "readiness")
     prober = context.prober or _build_prober(options, readiness, folder)
     with open_ledger(home) as writer:
@@ -241,6 +247,18 @@ def _build_plan(state: PoolState, now: float) -> ModuleResult:
         "problem": reason,
         "diff": {"before": {"nodes": sorted(before + surplus)}, "after": {"nodes": before + ordered}},
     }
+
+
+def _describe_plan(state: PoolState, plan: ModuleResult, kept: t.Iterable[str]) -> t.Iterator[str]:
+    """Yield what is there, what would be ordered and deleted, at what prices, and what is in the way."""
+    yield from kept
+    for item in t.cast("list[dict[str, t.Any]]", plan["planned"]):
+        place = f"{item['product']} in {item['region'] or 'any region'} of {item['provider']}"
+        yield f"would order {place}: {item['price_usd_per_hour']:.2f} USD per hour"
+    for deletion in state.deletions:
+        yield f"would delete {deletion.instance.name} ({format_price(deletion.price)}): {deletion.reason}"
+    if plan["problem"]:
+        yield f"warning: {plan['problem']}"
 
 
 def _build_result(outcome: CreateOutcome, request: PoolRequest, folder: pathlib.Path) -> ModuleResult:

@@ -31,7 +31,7 @@ from .present import Context
 
 _CLUSTER = ("kubeconfig", "context")
 _KNOWN = ("cluster", "state_home", "providers", "orphans", "release_timeout_s", "ssh_private_key_file", *_CLUSTER)
-_SHOWN = ("leases", "billing", "orphans", "within_lease", "residual_usd_per_hour", "reasons", "unwritten")
+_SHOWN = ("leases", "billing", "orphans", "within_lease", "residual_usd_per_hour", "reasons", "notes", "unwritten")
 
 
 def read_settings(path: pathlib.Path) -> ModuleResult:

@@ -13,11 +13,10 @@ import typing as t
 
 from ....module_utils._model import validators
 from ....module_utils._model.errors import InputError
+from ....module_utils._model.lease import Instance
 from ....module_utils._model.ledger import Lease
 from ....module_utils._model.run_record import release_outcome
 from ....module_utils._node.files import read_json
-from ..._provision.api import AccountApi, Scheduler
-from ..._provision.delete import list_account
 from ..._provision.due_rules import RunView
 from ..._provision.run_exit_ssh import ReadRunEnd, find_ended_runs, is_bound_to_open_run, run_nodes
 
@@ -60,22 +59,17 @@ def valid_run_id(run_id: str) -> str | None:
 def read_run_states(
     folder: pathlib.Path,
     leases: t.Collection[Lease],
-    accounts: t.Mapping[str, AccountApi],
+    listed: t.Mapping[str, tuple[Instance, ...]],
     read_end: ReadRunEnd,
-    scheduler: Scheduler,
     read_cluster_run: ReadClusterRun | None = None,
 ) -> dict[str, RunView]:
     """Return the state of every run; of a run without a recorded end the machines are asked, where it decides a lease.
 
+    :param listed: what the accounts list, by provider; those that could not be listed are not in it.
     :param read_cluster_run: reads a run in pods from its cluster; None without a cluster.
     """
     known = read_run_records(folder, leases)
     if read_cluster_run is not None:
         known |= _read_cluster_runs(leases, known, read_cluster_run)
     waiting = [lease for lease in leases if lease.open and run_nodes(lease)]
-    listed = {}
-    for name in {lease.provider for lease in waiting} & set(accounts):
-        listing = list_account(accounts[name], scheduler).listing
-        if not listing.problem:
-            listed[name] = listing.instances
     return {**known, **find_ended_runs(waiting, known, listed, read_end)}

@@ -82,7 +82,7 @@ def test_a_provider_without_credentials_is_an_error_before_anything() -> None:
 def test_machines_of_another_account_are_not_taken_for_gone() -> None:
     world = World()
     world.create(1)
-    world.lambda_.account = "acc2"
+    world.lambda_.account = world.lambda_.fingerprint = "acc2"
     world.lambda_.machines = {}
     with pytest.raises(ProviderError, match="account acc1"):
         world.create(1)

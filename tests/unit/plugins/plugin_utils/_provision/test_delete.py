@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.ledger impo
 from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time, parse_time
 from ansible_collections.muster.training.plugins.plugin_utils._provision import delete_plan
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import AccountListed
-from ansible_collections.muster.training.plugins.plugin_utils._provision.delete import preview_deletion
+from ansible_collections.muster.training.plugins.plugin_utils._provision.delete import list_accounts, preview_deletion
 from ansible_collections.muster.training.plugins.plugin_utils._provision.delete_state import (
     DeleteListing,
     DeleteRequest,
@@ -213,7 +213,7 @@ def test_a_settled_refusal_needs_no_wait() -> None:
 
 def test_absence_in_another_account_is_refused() -> None:
     world = rented()
-    world.lambda_.account = "acc2"
+    world.lambda_.account = world.lambda_.fingerprint = "acc2"
     world.lambda_.machines = {}
     proof = world.delete()
     assert not proof.clean
@@ -303,10 +303,13 @@ def test_a_preview_writes_and_deletes_nothing() -> None:
     world = rented(2)
     lines = len(world.lines.events)
     request = DeleteRequest("lab", world.clock.time() + 60)
-    state = preview_deletion(
-        request, lambda _lease: True, world.providers, world.session(), InlineScheduler(world.clock)
+    scheduler = InlineScheduler(world.clock)
+    listings = list_accounts(world.providers, scheduler, request.timeout_at)
+    session = world.session()
+    (first, second), proof = preview_deletion(
+        request, lambda _lease: True, world.providers, session, scheduler, listings, {}
     )
-    assert [len(claim.listed_instances) for claim in state.terminations.values()] == [1, 1]
+    assert (first.usd_per_hour, second.problem, proof.clean, proof.residual_usd_per_hour) == (2.0, "", True, 0.0)
     assert (len(world.lines.events), len(world.lambda_.machines), world.lambda_.deleted) == (lines, 2, [])
 
 

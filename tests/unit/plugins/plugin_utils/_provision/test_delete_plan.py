@@ -234,8 +234,12 @@ def test_an_unknown_id_of_a_new_machine_is_no_absence_until_the_lag_is_over() ->
 
 
 def test_another_account_proves_nothing() -> None:
-    (termination,) = begin(account="acc2").terminations.values()
+    state = begin(account="acc2")
+    assert delete_plan.decide(state, 100.0) == (ListAccount("lambda"),), "no id is deleted in another account"
+    (termination,) = listed(state, 100.0).terminations.values()
     assert termination.is_finished and not termination.is_verified and "acc2" in termination.problem
+    (termination,) = listed(begin(account="acc2"), 100.0, INSTANCE).terminations.values()
+    assert not termination.is_finished and termination.listed_instances, "what it shows is in it"
 
 
 def test_past_its_time_what_is_not_proved_stays_so() -> None:

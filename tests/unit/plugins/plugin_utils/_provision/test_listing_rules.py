@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import typing as t
 
 import pytest
 
@@ -13,10 +14,10 @@ from ansible_collections.muster.training.plugins.module_utils._model.lease impor
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import EventKind, Lease
 from ansible_collections.muster.training.plugins.plugin_utils._provision.listing_rules import (
     Standing,
+    find_account_problem,
     find_standing,
     index_leases,
-    is_known_account,
-    shows_ours,
+    list_shown,
 )
 
 TOKEN = "1f2e3d4c"
@@ -93,20 +94,59 @@ def test_a_device_goes_with_its_machine() -> None:
         assert find_standing(item, index) == standing
 
 
+A, B = "https://a.example/v1", "https://b.example/v1"
+OTHER = dataclasses.replace(LEASE, token="00000001", name="lab-h100-1-00000001", ids=("i-2",))
+
+
 @pytest.mark.parametrize(
-    ("account", "fingerprint", "is_known"),
-    [("acme", "aaaa", True), ("acme", "bbbb", False), ("bbbb", "bbbb", True), ("other", "aaaa", False)],
+    ("changes", "identity", "problem"),
+    [
+        ({}, ("acme", "aaaa"), ""),
+        ({}, ("acme", "bbbb"), "set account: aaaa"),
+        ({}, ("other", "aaaa"), ""),
+        ({}, ("bbbb", "bbbb"), "fingerprint bbbb"),
+        ({}, ("aaaa", "bbbb"), ""),
+        ({"fingerprints": (), "account": "bbbb"}, ("bbbb", "bbbb"), ""),
+        ({"fingerprints": (), "account": "acme"}, ("acme", "bbbb"), "an absence there proves nothing"),
+        ({"fingerprints": ("aaaa", "bbbb")}, ("acme", "bbbb"), ""),
+        ({"apis": (A,)}, ("acme", "aaaa", A), ""),
+        ({"apis": (A,)}, ("acme", "aaaa", B), f"set api_url to {A}"),
+        ({"apis": (A, B)}, ("acme", "aaaa", B), ""),
+        ({"apis": ()}, ("acme", "aaaa", B), ""),
+    ],
 )
-def test_a_named_account_is_known_by_the_credentials_that_made_something(
-    account: str, fingerprint: str, is_known: bool
+def test_an_absence_says_something_where_the_lease_was_made_or_seen(
+    changes: dict[str, t.Any], identity: tuple[str, ...], problem: str
 ) -> None:
-    assert is_known_account("lambda", AccountIdentity(account, fingerprint), [LEASE]) is is_known
+    lease = dataclasses.replace(LEASE, **changes)
+    found = find_account_problem(lease, AccountIdentity(*identity), [lease])
+    assert problem in found and bool(found) == bool(problem)
+    assert find_account_problem(lease, AccountIdentity(*identity), [lease], {TOKEN}) == "", "it is shown"
 
 
-def test_a_listing_that_shows_ours_is_of_the_right_account() -> None:
+@pytest.mark.parametrize("identity", [AccountIdentity("bbbb", "bbbb", A), AccountIdentity("acme", "aaaa", B)])
+def test_what_another_lease_shows_ties_the_account(identity: AccountIdentity) -> None:
+    lease, other = (dataclasses.replace(item, apis=(A,)) for item in (LEASE, OTHER))
+    assert find_account_problem(lease, identity, [lease, other]) != ""
+    assert find_account_problem(lease, identity, [lease, other], {other.token}) == ""
+    elsewhere = dataclasses.replace(other, apis=(B,), fingerprints=("cccc",))
+    assert find_account_problem(lease, identity, [lease, elsewhere], {elsewhere.token}) != "", "it is in another world"
+
+
+def test_without_credentials_nothing_is_known() -> None:
+    assert find_account_problem(LEASE, None, [LEASE]) == "no credentials for lambda"
+
+
+def test_a_listing_shows_the_tokens_of_leases_of_ours() -> None:
     index = index_leases("lab", [LEASE], lambda _lease: False)
-    identity = AccountIdentity("acme", "bbbb")
-    assert shows_ours("lambda", identity, [listed("x", None), listed()], index)
-    assert not shows_ours("lambda", identity, [listed("bobs-box", None)], index)
-    assert not shows_ours("lambda", AccountIdentity("other", "bbbb"), [listed()], index)
-    assert not shows_ours("runpod", identity, [listed()], index)
+    assert list_shown([listed("x", None), listed()], index) == {TOKEN}
+    assert list_shown([listed("bobs-box", None), listed("lab-h100-0-deadbeef", "deadbeef")], index) == set()
+
+
+@pytest.mark.parametrize(("seen", "standing"), [(("i-1",), "within_lease"), ((), "foreign"), (("i-9",), "foreign")])
+def test_an_id_without_a_name_is_ours_when_it_was_seen_with_our_token(
+    seen: tuple[str, ...], standing: Standing
+) -> None:
+    index = index_leases("lab", [dataclasses.replace(LEASE, seen_ids=seen)], lambda _lease: False)
+    assert find_standing(listed("i-1", None), index) == standing
+    assert find_standing(listed("bobs-box", None), index) == "foreign", "another name is somebody's"

@@ -41,6 +41,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._provision.delete_
     Termination,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger import ledger_events
+from ansible_collections.muster.training.plugins.plugin_utils._provision.listing_rules import index_leases
 
 AT = 1_795_255_200.0
 TOKEN = "1f2e3d4c"
@@ -87,7 +88,9 @@ def created(old: PoolState, event: CreateEvent, new: PoolState | None = None) ->
 
 def deletion(*terminations: Termination) -> DeleteState:
     found = {item.key: item for item in terminations}
-    return DeleteState(DeleteRequest("lab", AT + 900), found, {}, ACCOUNTS, frozenset(), frozenset())
+    return DeleteState(
+        DeleteRequest("lab", AT + 900), found, {}, ACCOUNTS, index_leases("lab", [], lambda _lease: False)
+    )
 
 
 def deleted(

@@ -159,6 +159,9 @@ def test_leftovers_fail_the_module(place: Place, lambda_api: FakeLambda) -> None
 def test_teardown_with_other_credentials_is_refused_loudly(place: Place, lambda_api: FakeLambda) -> None:
     place.pool(count=1)
     other = [{"name": "lambda", "api_token": f"{TOKEN}-of-another-account", "api_url": place.urls["lambda"]}]
+    lambda_api.rewrite = lambda name, answer: (
+        dataclasses.replace(answer, data={"data": []}) if name == "list" else answer
+    )
     result = place.pool(state="absent", pool=None, providers=other)
     assert result["failed"] and "account" in result["msg"]
     assert len(lambda_api.alive()) == 1
