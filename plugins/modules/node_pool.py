@@ -84,7 +84,10 @@ options:
     type: str
     choices: [success, always, never]
   max_cost_usd:
-    description: When the machines of O(run_id) have cost this much, they are due.
+    description:
+      - When the machines of O(run_id) have cost this much, they are due. The cost counts from the run's start. Without
+        O(run_id) it is that of the pool, from its orders on.
+      - Each machine counts at the highest price that it was offered or listed at.
     type: float
   ssh_public_key:
     description:
@@ -262,23 +265,51 @@ not_proved_gone:
 leases:
   description:
     - What is proved gone, with C(token), C(name), C(id), C(account) and the two times in C(absent_at).
+    - C(how) is C(ended) when the provider accepted a delete of it, C(never_seen_to_end) when it is not in its account
+      and no delete of it was ever accepted, C(never_made) for an order that never took effect.
   returned: when O(state=absent)
   type: list
   elements: dict
 billing:
-  description: Machines of this cluster that are not proved gone, with C(ids), C(usd_per_hour) and the C(problem).
-  returned: when O(state=absent), not in check mode
+  description:
+    - Machines of this cluster that are not proved gone, with C(ids), C(usd_per_hour) and the C(problem). In check mode
+      those that would not be.
+  returned: when O(state=absent)
   type: list
   elements: dict
 within_lease:
-  description: Machines of this cluster that are listed and may run on, with C(id), C(usd_per_hour) and C(deadline).
+  description:
+    - Machines of this cluster that may run on, with C(id), C(usd_per_hour) and C(deadline). One that is in the ledger
+      and is not listed has a C(problem) in place of a price, because it is gone, or hidden and bills.
   returned: when O(state=absent)
   type: list
   elements: dict
 within_lease_usd_per_hour:
   description: What they cost, null when a price is not known.
-  returned: when O(state=absent), not in check mode
+  returned: when O(state=absent)
   type: float
+would_end:
+  description:
+    - What would be terminated, with C(name), C(id), C(usd_per_hour), C(deadline) and with O(due_only) the C(reason).
+      One that is not listed has a C(problem).
+  returned: in check mode, when O(state=absent)
+  type: list
+  elements: dict
+would_end_usd_per_hour:
+  description: What it costs, null when a price is not known.
+  returned: in check mode, when O(state=absent)
+  type: float
+notes:
+  description:
+    - More about the bill, one line each. A machine that is listed far below its offer, a clock that is off, an order of
+      the future, machines of another cluster of this state home in the same account.
+  returned: when O(state=absent)
+  type: list
+  elements: str
+summary:
+  description: What ended, or would, what may run on and what bills beyond a lease, in one line with prices.
+  returned: when O(state=absent)
+  type: str
 unwritten:
   description: Lines that the disk of the ledger did not take. Add them to C(ledger.jsonl) when there is room.
   returned: not in check mode
@@ -291,12 +322,12 @@ orphans:
   elements: dict
 leftovers:
   description: Volumes and file systems with a name of this cluster.
-  returned: when O(state=absent), not in check mode
+  returned: when O(state=absent)
   type: list
   elements: dict
 unknown:
   description: Everything else in the accounts, never touched.
-  returned: when O(state=absent), not in check mode
+  returned: when O(state=absent)
   type: list
   elements: dict
 hygiene:
@@ -305,12 +336,12 @@ hygiene:
   type: list
   elements: dict
 residual_usd_per_hour:
-  description: What bills beyond a lease, null when a price is not known.
-  returned: when O(state=absent), not in check mode
+  description: What bills beyond a lease, null when a price is not known. In check mode what would.
+  returned: when O(state=absent)
   type: float
 clean:
-  description: Whether nothing of this cluster bills beyond its lease.
-  returned: when O(state=absent), not in check mode
+  description: Whether nothing of this cluster bills beyond its lease. In check mode whether nothing would.
+  returned: when O(state=absent)
   type: bool
 reasons:
   description: With O(due_only), why each lease is due.
@@ -319,7 +350,7 @@ reasons:
   elements: dict
 problem:
   description: What stands in the way, empty when nothing does.
-  returned: in check mode
+  returned: in check mode, when O(state=present)
   type: str
 ledger_warnings:
   description: Lines of the ledger that could not be read.

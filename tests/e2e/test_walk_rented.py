@@ -115,6 +115,6 @@ def test_from_rent_over_train_and_heal_to_teardown(walk: RentedWalk) -> None:
 
     ended = walk.play("teardown", inventory)
     assert walk.rent.alive == 0 and set(walk.rent.states) == {"verified"}
-    assert "2 proved gone, 0 within their lease (0 USD per hour)" in ended, ended
+    assert "2 proved gone, 0 within their lease (0.00 USD per hour)" in ended, ended
     proof = json.loads((walk.state / "lab" / "teardown.json").read_text())
     assert proof["residual_usd_per_hour"] == 0 and proof["leftovers"] == []

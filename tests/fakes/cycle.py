@@ -29,12 +29,12 @@ from ansible_collections.muster.training.plugins.plugin_utils._providers.tailsca
     TailscaleAccount,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._providers.vastai.provision import VastProvider
+from ansible_collections.muster.training.plugins.plugin_utils._provision.bill.due_rules import find_due_leases
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create import Terms, create_pool
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create_key import KeyRequest, create_key
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import PoolRequest
 from ansible_collections.muster.training.plugins.plugin_utils._provision.delete import delete_leases
 from ansible_collections.muster.training.plugins.plugin_utils._provision.delete_state import DeleteRequest
-from ansible_collections.muster.training.plugins.plugin_utils._provision.due_rules import find_due_leases
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger.ledger_session import LedgerSession
 
 from .api import STRANGERS, FakeApi, Thing, _server

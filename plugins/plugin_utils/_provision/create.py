@@ -14,12 +14,13 @@ import secrets
 import typing as t
 
 from ...module_utils._model.errors import MusterError, ProviderError
-from ...module_utils._model.lease import AccountIdentity, InstanceName, OrderUnsettled, TeardownProof
+from ...module_utils._model.lease import InstanceName, OrderUnsettled, TeardownProof
 from ...module_utils._model.ledger import EventKind, Lease
 from ...module_utils._model.offer import Offer, Order
-from ...module_utils._model.timestamps import format_time, parse_time
+from ...module_utils._model.timestamps import parse_time
 from .api import Prober, ProviderApi, Scheduler, await_answer, explain_failure, read_identities
-from .bill import Sight, describe_clock, format_price, read_bill, see
+from .bill.known_bill import describe_pool, use_server_time
+from .bill.listing_rules import find_account_problem, index_leases, list_shown
 from .create_adopt import Listings, find_strays, initial_state, pool_leases, rank_offers
 from .create_plan import decide
 from .create_reduce import advance, reduce
@@ -46,7 +47,6 @@ from .delete import AccountApis, delete_leases, list_account, list_accounts
 from .delete_state import DeleteRequest
 from .ledger.ledger_events import create_events, lease_event, pending_event
 from .ledger.ledger_session import LedgerSession
-from .listing_rules import find_account_problem, index_leases, list_shown
 from .readiness import ProbeReport
 from .reconcile import reconcile
 
@@ -220,7 +220,7 @@ def read_pool(request: PoolRequest, providers: ProviderApis, session: LedgerSess
     listings = {name: item.instances for name, item in listed.items()}
     _check_listings(request, providers, session, listings)
     traits = {name: item.traits for name, item in providers.items()}
-    request, clocks = _use_server_time(request, listed)
+    request, clocks = use_server_time(request, listed)
     state = initial_state(request, session.leases.values(), listings, traits, scheduler.now())
     _unrecorded, returned = find_strays(request, tuple(session.leases.values()), listings)
     state = dataclasses.replace(state, returned_at=frozenset(item.provider for item in returned), history=clocks)
@@ -240,18 +240,6 @@ def _check_accounts(request: PoolRequest, providers: ProviderApis, session: Ledg
             f"no credentials for {', '.join(missing)}",
             "Set its environment variable, add it to providers, or leave its candidates out",
         )
-
-
-def _use_server_time(
-    request: PoolRequest, listed: t.Mapping[str, AccountListed]
-) -> tuple[PoolRequest, tuple[str, ...]]:
-    """Return the request with its deadline by the clock of an API where this one is wrong, and a line that says so."""
-    for name, item in sorted(listed.items()):
-        offset = Sight(AccountIdentity("", ""), item).clock_offset_s
-        if offset:
-            deadline = request.deadline and format_time(parse_time(request.deadline) + offset)
-            return dataclasses.replace(request, deadline=deadline), (describe_clock(name, offset),)
-    return request, ()
 
 
 def _check_listings(request: PoolRequest, providers: ProviderApis, session: LedgerSession, listings: Listings) -> None:
@@ -329,7 +317,7 @@ def create_pool(
     state, end = reconcile(effects, state, scheduler)
     if not end.reason:
         _record_joined(request, providers, session, state, scheduler)
-        for line in describe_pool(state, providers, session, scheduler.now()):
+        for line in describe_pool(state, read_identities(providers), session.leases.values(), scheduler.now()):
             report(line)
     failure = end.reason or session.problem
     if session.is_overtaken:
@@ -350,26 +338,6 @@ def create_pool(
     apis = {name: providers[name] for name in used & set(providers)}
     proof = delete_leases(deletion, is_surplus, apis, session, scheduler, report)
     return CreateOutcome(state, failure, proof, effects.order_count, deadline)
-
-
-def describe_pool(state: PoolState, providers: ProviderApis, session: LedgerSession, now: float) -> t.Iterator[str]:
-    """Yield what each machine of a pool costs and when it ends, and what is odd about a price."""
-    instances = [slot.lease.instance for slot in state.slots if slot.lease and slot.lease.instance]
-    tokens = {slot.lease.token for slot in state.slots if slot.lease}
-    leases = {lease.token: lease for lease in session.leases.values() if lease.token in tokens and lease.machine}
-    index = index_leases(state.request.cluster, leases.values(), lambda _lease: False)
-    sights = {
-        name: see(identity, AccountListed(now, now, name, tuple(x for x in instances if x.provider == name)), index)
-        for name, identity in read_identities(providers).items()
-    }
-    bill = read_bill(index, sights, now)
-    for entry in bill.select("within_lease"):
-        lease = leases[entry.token or ""]
-        cost = "" if lease.max_cost_usd is None else f", or once it has cost {lease.max_cost_usd:.2f} USD"
-        end = f"due at {entry.deadline}" if entry.deadline else "no deadline"
-        bound = cost if entry.deadline or cost else ": it bills until teardown"
-        yield f"{entry.name}: {format_price(entry.usd_per_hour)}, {end}{bound}"
-    yield from (f"warning: {line}" for line in bill.notes)
 
 
 def _first_deadline(session: LedgerSession, tokens: t.Collection[str]) -> str | None:

@@ -17,9 +17,9 @@ import typing as t
 from ...module_utils._model.lease import Instance, ProviderTraits, parse_instance_name
 from ...module_utils._model.ledger import Lease, higher_price
 from ...module_utils._model.offer import Candidate, Offer, matches, sort_by_price
+from .bill.listing_rules import find_standing, index_leases
 from .create_reduce import advance, queue_deletion
 from .create_state import Choice, MachineSlot, PoolRequest, PoolState, SlotLease
-from .listing_rules import find_standing, index_leases
 
 Listings = t.Mapping[str, tuple[Instance, ...]]
 

@@ -13,6 +13,7 @@ import dataclasses
 from ...module_utils._model.lease import Instance, OrderAccepted, OrderRefused, OrderUnsettled
 from ...module_utils._model.ledger import higher_price
 from ...module_utils._model.offer import Hardware, sold_problems
+from .bill.listing_rules import disputed_id
 from .create_plan import (
     PROBE_INTERVAL_S,
     available_choices,
@@ -35,7 +36,6 @@ from .create_state import (
     SlotLease,
 )
 from .delete_state import DELETE_AGAIN_S, machine_absence_gap
-from .listing_rules import disputed_id
 
 CAPACITY_RETRY_S = 30.0
 THROTTLE_S = 15.0
@@ -114,10 +114,8 @@ def _apply_answer(state: PoolState, event: OrderAnswered) -> PoolState:
         return state
     if isinstance(answer, OrderAccepted):
         lease = dataclasses.replace(lease, id=answer.id, since=event.at)
-        throttles = {**state.throttles, lease.provider: 0}
-        state = dataclasses.replace(
-            state.with_slot(dataclasses.replace(slot, phase="booting", lease=lease)), throttles=throttles
-        )
+        slot = dataclasses.replace(slot, phase="booting", lease=lease)
+        state = dataclasses.replace(state.with_slot(slot), throttles={**state.throttles, lease.provider: 0})
         if answer.usable:
             return state.with_history(f"{lease.name}: {lease.provider} created {answer.id}")
         return replace_machine(state, state.slots[slot.index], f"created with an error: {answer.reason}")
@@ -155,16 +153,14 @@ def _apply_throttle(
     state: PoolState, slot: MachineSlot, lease: SlotLease, now: float, answer: OrderRefused
 ) -> PoolState:
     """Order again later: a 429 says that nothing was created. A listing has to say so too, and the wait grows."""
-    retry_after_s, reason = answer.retry_after_s, answer.reason
     count = state.throttles.get(lease.provider, 0)
     growing = 0.0 if count == 0 else THROTTLE_S * 2.0 ** min(count - 1, 10)
-    delay = max(THROTTLE_S if retry_after_s is None else retry_after_s, growing, 1.0)
+    delay = max(THROTTLE_S if answer.retry_after_s is None else answer.retry_after_s, growing, 1.0)
     until = now + min(delay, THROTTLE_CAP_S)
     next_order_at = {**state.next_order_at, lease.provider: until}
     throttles = {**state.throttles, lease.provider: count + 1}
-    problem = f"{lease.provider} refused orders for a while ({reason})"
-    if not count:
-        state = state.with_history(f"{lease.name}: {problem}; trying again")
+    problem = f"{lease.provider} refused orders for a while ({answer.reason})"
+    state = state if count else state.with_history(f"{lease.name}: {problem}; trying again")
     state = dataclasses.replace(state, next_order_at=next_order_at, throttles=throttles, last_problem=problem)
     return state.with_slot(MachineSlot(slot.index, "unsettled", lease, slot.choice, until, throttled=True))
 
@@ -299,8 +295,7 @@ def _update_missing_slot(state: PoolState, slot: MachineSlot, lease: SlotLease, 
             return state
         state = state.with_history(f"{lease.name}: was never created")
         return dataclasses.replace(state, replacements=state.replacements + 1)
-    reason = f"is no longer listed by {lease.provider}"
-    return _wait_for_machine(state, slot, lease, event, reason)
+    return _wait_for_machine(state, slot, lease, event, f"is no longer listed by {lease.provider}")
 
 
 def _wait_for_machine(

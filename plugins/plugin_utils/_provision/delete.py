@@ -13,12 +13,13 @@ import functools
 import typing as t
 
 from ...module_utils._model.errors import ApiError, TransportError
-from ...module_utils._model.lease import LeaseProof, Leftover, ProofKind, TeardownProof
-from ...module_utils._model.ledger import Lease, higher_price
-from ...module_utils._model.timestamps import format_time
+from ...module_utils._model.lease import Leftover, TeardownProof
+from ...module_utils._model.ledger import Lease
 from . import delete_plan
 from .api import AccountApi, Scheduler, await_answer, explain_failure, read_identities
-from .bill import BillEntry, KnownBill, Sight, read_bill, sum_prices
+from .bill.known_bill import BillEntry
+from .bill.listing_rules import LeaseKey
+from .bill.teardown_proof import build_proof, preview_end, proof_time
 from .create_state import AccountListed, Finish, ListAccount, QueuedDeletion, WaitUntil
 from .delete_state import (
     ABSENCE_GAP_S,
@@ -30,12 +31,9 @@ from .delete_state import (
     DeleteRequest,
     DeleteState,
     Termination,
-    machine_absence_gap,
 )
-from .due_rules import RunView
 from .ledger.ledger_events import delete_events, termination_event
 from .ledger.ledger_session import LedgerSession
-from .listing_rules import LeaseKey
 from .reconcile import reconcile
 
 AccountApis = t.Mapping[str, AccountApi]
@@ -145,22 +143,12 @@ def _join_names(items: t.Iterable[Termination]) -> str:
     return ", ".join(sorted(item.lease.name for item in items))
 
 
-def _proof_time(state: DeleteState, termination: Termination) -> float:
-    """Return how long the proof of a lease takes from the start: an order without an answer may still take effect."""
-    lease = termination.lease
-    gap_s = delete_plan.absence_gap(state, termination)
-    if lease.machine and not lease.settled:
-        # It may be found yet, and deleted by its id.
-        gap_s = machine_absence_gap(state.traits[lease.provider])
-    return gap_s + max(0.0, termination.absent_from - state.started_at)
-
-
 def _report_short_time(state: DeleteState, report: ReportLine) -> None:
     """Warn, before anything is deleted, where the time is too short for a proof: it is deleted all the same."""
     time_s = state.request.timeout_at - state.started_at
     open_terminations = [item for item in state.terminations.values() if not item.is_permanent]
     for name, items in _group_by_provider(open_terminations).items():
-        gap_s = max(_proof_time(state, item) for item in items)
+        gap_s = max(proof_time(state, item) for item in items)
         if time_s <= gap_s:
             unanswered = [item for item in items if not item.lease.settled]
             order = f" ({_join_names(unanswered)} is an order without an answer)" if unanswered else ""
@@ -259,26 +247,7 @@ def preview_deletion(
     leftovers = _list_leftovers(state, accounts, scheduler)
     stuck = [item for item in state.terminations.values() if item.problem]
     proof = build_proof(state, leftovers, scheduler.now(), stuck)
-    return tuple(_would_end(item, reasons.get(item.key, "")) for item in ending), proof
-
-
-def _would_end(termination: Termination, reason: str) -> BillEntry:
-    lease, listed = termination.lease, termination.listed_instances
-    price = higher_price(lease.price_usd_per_hour, listed[0].price_usd_per_hour if listed else None)
-    problem = "" if listed else "in the ledger, not listed: gone, or hidden and billing"
-    free = 0.0 if not lease.machine else price
-    return BillEntry(
-        "due",
-        lease.provider,
-        lease.name,
-        lease.resource,
-        termination.ids,
-        lease.token,
-        free,
-        lease.deadline,
-        reason,
-        problem,
-    )
+    return tuple(preview_end(item, reasons.get(item.key, "")) for item in ending), proof
 
 
 def _initial_state(
@@ -307,129 +276,3 @@ def _list_leftovers(state: DeleteState, accounts: AccountApis, scheduler: Schedu
         except Exception as error:
             leftovers.append(Leftover("listing", name, "unknown", explain_failure(error)))
     return tuple(leftovers)
-
-
-def known_bill(state: DeleteState, now: float, runs: t.Mapping[str, RunView] | None = None) -> KnownBill:
-    """Return what is known of the bill beside what is being deleted."""
-    ending = [item.lease for item in state.terminations.values()]
-    return read_bill(state.index, state_sights(state), now, runs, ending)
-
-
-def state_sights(state: DeleteState) -> dict[str, Sight]:
-    """Return what was seen of each account."""
-    return {
-        name: Sight(identity, state.listings.get(name), state.shown.get(name, frozenset()))
-        for name, identity in state.accounts.items()
-    }
-
-
-def build_proof(
-    state: DeleteState, leftovers: tuple[Leftover, ...], now: float, unproved: t.Sequence[Termination] | None = None
-) -> TeardownProof:
-    """Return the proof that a final state amounts to; ``unproved`` are those terminations that cannot come to an end.
-
-    Without it they are those that have come to none.
-    """
-    terminations = state.terminations.values()
-    bill = known_bill(state, now)
-    if unproved is None:
-        unproved = [item for item in terminations if not item.is_verified]
-    billing = [_billing_entry(termination, state) for termination in unproved]
-    billing += [_beyond_entry(item) for item in bill.select("returned")]
-    unlisted = sorted(_unlisted_accounts(state).items())
-    billing += [{"provider": name, "problem": problem, "usd_per_hour": None} for name, problem in unlisted]
-    within = [*bill.select("within_lease")]
-    if state.request.whole:
-        billing += [_beyond_entry(item) for item in bill.select("unseen")]
-        within += bill.select("unlisted")
-    orphans = [_orphan_entry(item) for item in bill.select("orphan")]
-    prices = [*(item.get("usd_per_hour") for item in (*billing, *orphans)), *(item.usd_per_hour for item in leftovers)]
-    return TeardownProof(
-        leases=tuple(_lease_proof(termination) for termination in terminations if termination.is_verified),
-        leftovers=leftovers,
-        residual_usd_per_hour=sum_prices(t.cast("list[float | None]", prices)),
-        unknown=tuple((item.ids[0], item.name) for item in bill.select("foreign")),
-        billing=tuple(billing),
-        orphans=tuple(orphans),
-        within_lease=tuple(item.to_dict() for item in within),
-        notes=(*bill.doubts, *bill.notes),
-    )
-
-
-def _lease_proof(termination: Termination) -> LeaseProof:
-    """Return the proof of one lease: ended only where a delete of it was accepted."""
-    lease = termination.lease
-    how: ProofKind = "ended" if termination.was_taken else "never_seen_to_end" if termination.ids else "never_made"
-    return LeaseProof(lease.token, lease.name, lease.id, lease.account, _absence_times(termination), how)
-
-
-def _unlisted_accounts(state: DeleteState) -> dict[str, str]:
-    """Return the providers whose account could not be listed, so that orphans there are unknown."""
-    unlisted = {
-        name: f"could not be listed in time ({state.listing_problems.get(name, 'no answer')})"
-        for name in state.traits
-        if name not in state.listings
-    }
-    return {**unlisted, **state.unlistable}
-
-
-def _absence_times(termination: Termination) -> tuple[str, str]:
-    first, second = termination.absent_at[:2]
-    return format_time(first), format_time(second)
-
-
-def _billing_entry(termination: Termination, state: DeleteState) -> dict[str, object]:
-    lease = termination.lease
-    listed = termination.listed_instances[0] if termination.listed_instances else None
-    price = higher_price(lease.price_usd_per_hour, listed.price_usd_per_hour if listed else None)
-    problem = f"still listed ({listed.detail or listed.state})" if listed else _explain_unproved(termination, state)
-    return {
-        "token": lease.token,
-        "resource": lease.resource,
-        "provider": lease.provider,
-        "ids": list(termination.ids),
-        "name": lease.name,
-        "usd_per_hour": price,
-        "problem": termination.problem or problem,
-        "delete_failed": bool(termination.problem and termination.listed_instances),
-    }
-
-
-def _explain_unproved(termination: Termination, state: DeleteState) -> str:
-    """Return why a lease that is not listed is not proved gone: the last listing, its age, or the time it needs."""
-    provider = termination.lease.provider
-    listing = state.listings.get(provider)
-    causes = [state.listing_problems[provider]] if provider in state.listing_problems else []
-    if listing and listing.age_s > ABSENCE_GAP_S:
-        causes.append(f"the listing of {provider} comes from a cache and is {listing.age_s:.0f} s old")
-    time_s = state.request.timeout_at - state.started_at
-    if provider in state.traits and time_s <= _proof_time(state, termination):
-        causes.append(f"the proof takes {_proof_time(state, termination):.0f} s")
-    return f"not proved gone in time{f' ({_join(causes)})' if causes else ''}"
-
-
-def _join(words: t.Iterable[str]) -> str:
-    return "; ".join(words)
-
-
-def _beyond_entry(item: BillEntry) -> dict[str, object]:
-    return {
-        "token": item.token,
-        "resource": item.resource,
-        "provider": item.provider,
-        "ids": list(item.ids),
-        "name": item.name,
-        "usd_per_hour": item.usd_per_hour,
-        "problem": item.problem,
-        "delete_failed": False,
-    }
-
-
-def _orphan_entry(item: BillEntry) -> dict[str, object]:
-    return {
-        "provider": item.provider,
-        "resource": item.resource,
-        "id": item.ids[0],
-        "name": item.name,
-        "usd_per_hour": item.usd_per_hour,
-    }

@@ -21,6 +21,7 @@ import typing as t
 
 from ...module_utils._model.lease import AccountIdentity, Instance, ProviderTraits, parse_instance_name
 from ...module_utils._model.ledger import Lease, higher_price
+from .bill.listing_rules import disputed_id, find_leases, find_standing, index_leases, list_shown
 from .create_state import AccountListed, DeleteInstance, Finish, ListAccount, QueuedDeletion, WaitUntil
 from .delete_state import (
     ABSENCE_GAP_S,
@@ -37,7 +38,6 @@ from .delete_state import (
     Termination,
     machine_absence_gap,
 )
-from .listing_rules import disputed_id, find_leases, find_standing, index_leases, list_shown
 
 
 def initial_state(

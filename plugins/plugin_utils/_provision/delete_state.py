@@ -13,8 +13,8 @@ import typing as t
 
 from ...module_utils._model.lease import AccountIdentity, Instance, ProviderTraits
 from ...module_utils._model.ledger import Lease
+from .bill.listing_rules import LeaseIndex, LeaseKey, find_account_problem
 from .create_state import AccountListed, DeleteInstance, ListAccount, QueuedDeletion
-from .listing_rules import LeaseIndex, LeaseKey, find_account_problem
 
 ABSENCE_GAP_S = 5.0
 DELETE_AGAIN_S = 30.0

@@ -22,7 +22,7 @@ import typing as t
 
 from ...module_utils._model.lease import Instance
 from ...module_utils._model.ledger import Lease
-from .due_rules import RunView
+from .bill.due_rules import RunView
 from .probe_ssh import RunCommand, checked_endpoint, ssh_argv
 
 # A controller that still follows the run needs this long for the last logs.

@@ -25,10 +25,10 @@ from ..._kube.api.kinds import KubeObject
 from ..._kube.nodes import out_of_service
 from ..._kube.placement import free_nodes
 from ..._provision.api import ThreadScheduler, read_identities
+from ..._provision.bill.listing_rules import find_account_problem, index_leases, list_shown
 from ..._provision.create_state import AccountListed
 from ..._provision.delete import list_account
 from ..._provision.ledger.ledger_store import read_ledger
-from ..._provision.listing_rules import find_account_problem, index_leases, list_shown
 from ..node_pool import present as node_pool_present
 from ..node_pool.accounts import open_providers
 from ..shared import cluster_identity, kube_connection

@@ -19,12 +19,12 @@ from ....module_utils._model.ledger import Lease, make_event
 from ....module_utils._node.files import write_json
 from ....module_utils._secrets.scrubber import scrub, scrub_value
 from ..._provision.api import AccountApi, Scheduler, ThreadScheduler, read_identities
-from ..._provision.bill import KnownBill, format_price, read_bill, see
+from ..._provision.bill.known_bill import KnownBill, format_price, read_bill, see
+from ..._provision.bill.listing_rules import LeaseKey, index_leases
 from ..._provision.delete import delete_leases, list_accounts, preview_deletion
 from ..._provision.delete_state import DeleteListing, DeleteRequest
 from ..._provision.ledger.ledger_session import LedgerSession
 from ..._provision.ledger.ledger_store import find_unreadable, list_other_clusters, read_ledger
-from ..._provision.listing_rules import LeaseKey, index_leases
 from ..._provision.run_exit_ssh import SshRunReader
 from ..k3s_node.tokens import is_of_server
 from ..shared.open_ledger import open_ledger

@@ -11,7 +11,7 @@ from __future__ import annotations
 import typing as t
 
 from ....module_utils._model.lease import TeardownProof
-from ..._provision.bill import BillEntry, format_price, sum_prices
+from ..._provision.bill.known_bill import BillEntry, format_price, sum_prices
 from .accounts import ModuleResult
 
 

@@ -22,9 +22,9 @@ from ....module_utils._secrets.scrubber import remember, scrub, scrub_value
 from ..._providers.base import MachineProvider
 from ..._providers.registry import find_providers
 from ..._providers.ssh_keys import public_key
-from ..._provision.api import Prober, Scheduler, ThreadScheduler
-from ..._provision.bill import format_price
-from ..._provision.create import CreateOutcome, Terms, create_pool, describe_pool, read_pool
+from ..._provision.api import Prober, Scheduler, ThreadScheduler, read_identities
+from ..._provision.bill.known_bill import describe_pool, format_price
+from ..._provision.create import CreateOutcome, Terms, create_pool, read_pool
 from ..._provision.create_plan import failure_reason, first_orders
 from ..._provision.create_state import PoolRequest, PoolState
 from ..._provision.ledger.ledger_session import LedgerSession, SendReplica
@@ -92,7 +92,9 @@ def ensure_present(options: Options, context: Context) -> ModuleResult:
         session = LedgerSession(content.events, ReadOnlyLedger())
         state = read_pool(request, providers, session, context.scheduler)
         plan = _build_plan(state, now)
-        for line in _describe_plan(state, plan, describe_pool(state, providers, session, now)):
+        for line in _describe_plan(
+            state, plan, describe_pool(state, read_identities(providers), session.leases.values(), now)
+        ):
             context.report(scrub(line))
         return {**plan, "ledger_warnings": list(content.warnings)}
     readiness = validators.section(ReadinessOptions)(options["readiness"] or {}, "readiness")

@@ -22,9 +22,9 @@ from ....module_utils._model.ledger import Lease, LedgerEvent, make_event
 from ....module_utils._model.node_report import NodeReport
 from ....module_utils._secrets.scrubber import scrub_value
 from ..._provision.api import AccountApi, Scheduler, ThreadScheduler
+from ..._provision.bill.due_rules import RunView, find_due_leases
 from ..._provision.delete import delete_leases
 from ..._provision.delete_state import DeleteRequest
-from ..._provision.due_rules import RunView, find_due_leases
 from ..._provision.ledger.ledger_session import LedgerSession, SendReplica
 from ..._provision.ledger.ledger_store import LEDGER, Appender, read_ledger
 from ..shared.open_ledger import open_ledger

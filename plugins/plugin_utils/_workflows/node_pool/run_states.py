@@ -17,7 +17,7 @@ from ....module_utils._model.lease import Instance
 from ....module_utils._model.ledger import Lease
 from ....module_utils._model.run_record import release_outcome
 from ....module_utils._node.files import read_json
-from ..._provision.due_rules import RunView
+from ..._provision.bill.due_rules import RunView
 from ..._provision.run_exit_ssh import ReadRunEnd, find_ended_runs, is_bound_to_open_run, run_nodes
 
 ReadClusterRun = t.Callable[[t.Mapping[str, object]], RunView | None]

@@ -13,7 +13,7 @@ import typing as t
 from ....module_utils._model.errors import MusterError
 from ..._kube.api.client import Client
 from ..._kube.objects import status
-from ..._provision.due_rules import RunView
+from ..._provision.bill.due_rules import RunView
 from ..shared import cluster_identity
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model.lease import Instance, SshEndpoint
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease
-from ansible_collections.muster.training.plugins.plugin_utils._provision.due_rules import RunView
+from ansible_collections.muster.training.plugins.plugin_utils._provision.bill.due_rules import RunView
 from ansible_collections.muster.training.plugins.plugin_utils._provision.run_exit_ssh import (
     GRACE_S,
     NodeEnd,

@@ -20,6 +20,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.lease impor
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease, LedgerEvent
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Candidate
 from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time
+from ansible_collections.muster.training.plugins.plugin_utils._provision.bill.listing_rules import index_leases
 from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import (
     AccountListed,
     CreateEvent,
@@ -41,7 +42,6 @@ from ansible_collections.muster.training.plugins.plugin_utils._provision.delete_
     Termination,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._provision.ledger import ledger_events
-from ansible_collections.muster.training.plugins.plugin_utils._provision.listing_rules import index_leases
 
 AT = 1_795_255_200.0
 TOKEN = "1f2e3d4c"

@@ -11,7 +11,7 @@ import types
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._provision.due_rules import RunView
+from ansible_collections.muster.training.plugins.plugin_utils._provision.bill.due_rules import RunView
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool import run_states
 
 

@@ -9,7 +9,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._provision.due_rules import RunView
+from ansible_collections.muster.training.plugins.plugin_utils._provision.bill.due_rules import RunView
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool import (
     run_status_kubernetes as subject,
 )

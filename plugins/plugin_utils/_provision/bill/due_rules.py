@@ -14,8 +14,8 @@ import dataclasses
 import types
 import typing as t
 
-from ...module_utils._model.ledger import Lease
-from ...module_utils._model.timestamps import parse_time
+from ....module_utils._model.ledger import Lease
+from ....module_utils._model.timestamps import parse_time
 
 _UNFINISHED = ("intent", "created", "adopted")
 _RELEASED = ("draining", "lost", "deleted", "failed", "orphan")

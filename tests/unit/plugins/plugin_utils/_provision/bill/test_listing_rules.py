@@ -12,7 +12,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.lease import AccountIdentity, Instance
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import EventKind, Lease
-from ansible_collections.muster.training.plugins.plugin_utils._provision.listing_rules import (
+from ansible_collections.muster.training.plugins.plugin_utils._provision.bill.listing_rules import (
     Standing,
     find_account_problem,
     find_standing,

@@ -12,7 +12,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import Lease
 from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time
-from ansible_collections.muster.training.plugins.plugin_utils._provision.due_rules import RunView, find_due_leases
+from ansible_collections.muster.training.plugins.plugin_utils._provision.bill.due_rules import RunView, find_due_leases
 
 NOW = 1_795_255_200.0
 LEASE = Lease(

@@ -30,8 +30,8 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...module_utils._model.lease import AccountIdentity, Instance, parse_instance_name
-from ...module_utils._model.ledger import Lease
+from ....module_utils._model.lease import AccountIdentity, Instance, parse_instance_name
+from ....module_utils._model.ledger import Lease
 
 Standing = t.Literal["foreign", "orphan", "due", "within_lease", "returned"]
 LeaseKey = tuple[str, str]

@@ -16,10 +16,10 @@ import dataclasses
 import types
 import typing as t
 
-from ...module_utils._model.lease import AccountIdentity, Instance, Resource
-from ...module_utils._model.ledger import Lease, higher_price
-from ...module_utils._model.timestamps import format_whole_seconds
-from .create_state import AccountListed
+from ....module_utils._model.lease import AccountIdentity, Instance, Resource
+from ....module_utils._model.ledger import Lease, higher_price
+from ....module_utils._model.timestamps import format_time, format_whole_seconds, parse_time
+from ..create_state import AccountListed, PoolRequest, PoolState
 from .due_rules import RunView, find_due_leases
 from .listing_rules import (
     LeaseIndex,
@@ -28,6 +28,7 @@ from .listing_rules import (
     find_account_problem,
     find_leases,
     find_standing,
+    index_leases,
     list_shown,
 )
 
@@ -285,3 +286,35 @@ def see(identity: AccountIdentity, listing: AccountListed, index: LeaseIndex) ->
     if listing.problem:
         return Sight(identity)
     return Sight(identity, listing, list_shown(listing.instances, index))
+
+
+def describe_pool(
+    state: PoolState, identities: t.Mapping[str, AccountIdentity], recorded: t.Collection[Lease], now: float
+) -> t.Iterator[str]:
+    """Yield what each machine of a pool costs and when it ends, and what is odd about a price."""
+    instances = [slot.lease.instance for slot in state.slots if slot.lease and slot.lease.instance]
+    tokens = {slot.lease.token for slot in state.slots if slot.lease}
+    leases = {lease.token: lease for lease in recorded if lease.token in tokens and lease.machine}
+    index = index_leases(state.request.cluster, leases.values(), lambda _lease: False)
+    sights = {
+        name: see(identity, AccountListed(now, now, name, tuple(x for x in instances if x.provider == name)), index)
+        for name, identity in identities.items()
+    }
+    bill = read_bill(index, sights, now)
+    for entry in bill.select("within_lease"):
+        lease = leases[entry.token or ""]
+        cost = "" if lease.max_cost_usd is None else f", or once it has cost {lease.max_cost_usd:.2f} USD"
+        end = f"due at {entry.deadline}" if entry.deadline else "no deadline"
+        bound = cost if entry.deadline or cost else ": it bills until teardown"
+        yield f"{entry.name}: {format_price(entry.usd_per_hour)}, {end}{bound}"
+    yield from (f"warning: {line}" for line in bill.notes)
+
+
+def use_server_time(request: PoolRequest, listed: t.Mapping[str, AccountListed]) -> tuple[PoolRequest, tuple[str, ...]]:
+    """Return the request with its deadline by the clock of an API where this one is wrong, and a line that says so."""
+    for name, item in sorted(listed.items()):
+        offset = Sight(AccountIdentity("", ""), item).clock_offset_s
+        if offset:
+            deadline = request.deadline and format_time(parse_time(request.deadline) + offset)
+            return dataclasses.replace(request, deadline=deadline), (describe_clock(name, offset),)
+    return request, ()
