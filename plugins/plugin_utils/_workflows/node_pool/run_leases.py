@@ -18,7 +18,7 @@ import typing as t
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.job import Job
 from ....module_utils._model.lease import parse_instance_name
-from ....module_utils._model.ledger import Lease, LedgerEvent, make_event
+from ....module_utils._model.ledger import Lease, LedgerEvent, higher_price, make_event
 from ....module_utils._model.node_report import NodeReport
 from ....module_utils._secrets.scrubber import scrub_value
 from ..._provision.api import AccountApi, Scheduler, ThreadScheduler
@@ -80,6 +80,15 @@ class RunLeases:
         reasons = find_due_leases((*self.leases, *self.others), {self.run_id: RunView("running")}, now)
         keys = {(lease.token, lease.resource) for lease in self.leases}
         return next((reason for key, reason in reasons.items() if key in keys), "")
+
+    def price_of(self, node: t.Mapping[str, t.Any], listed: float | None) -> float | None:
+        """Return what a machine counts for, by its node record: the higher one of its listed price and its lease's.
+
+        A lease of several machines has one price, so that what is listed counts.
+        """
+        token = _read_token(node)
+        leases = [item for item in self.leases if item.token == token and item.resource == "instance"]
+        return higher_price(listed, *(item.price_usd_per_hour for item in leases))
 
     def due(self, outcome: str, now: float) -> list[Lease]:
         """Return the leases that end when the run ends with ``outcome``, by the present ledger."""
@@ -226,14 +235,19 @@ def _match_leases(leases: t.Collection[Lease], hosts: t.Sequence[RunHost]) -> li
     """Return the leases that the hosts of a run belong to, each with its hosts."""
     bound: dict[str, tuple[Lease, list[RunHost]]] = {}
     for host in hosts:
-        owner = host.node.get("owner") or {}
-        parts = parse_instance_name(host.node.get("name"))
-        token = owner.get("token") or (parts.token if parts else None)
+        token = _read_token(host.node)
         for lease in leases:
             fits = lease.token == token and lease.provider == host.node.get("provider")
             if fits and lease.open and lease.machine:
                 bound.setdefault(lease.token, (lease, []))[1].append(host)
     return list(bound.values())
+
+
+def _read_token(node: t.Mapping[str, t.Any]) -> str | None:
+    """Return the token of the lease that a node record is of."""
+    owner = node.get("owner") or {}
+    parts = parse_instance_name(node.get("name"))
+    return owner.get("token") or (parts.token if parts else None)
 
 
 def _check_leases(job: Job, hosts: t.Sequence[RunHost], bound: t.Sequence[tuple[Lease, list[RunHost]]]) -> None:

@@ -22,6 +22,9 @@ class LeaseGuard(t.Protocol):
     def delete_due(self, result: Result, outcome: str) -> Result:
         """Delete the machines that are due after the run's end; return the result with what came of that."""
 
+    def price_of(self, node: t.Mapping[str, t.Any], listed: float | None) -> float | None:
+        """Return the dollars per hour of a host that an inventory lists at ``listed``; ``node`` is its record."""
+
 
 class NoLeases:
     """The guard of owned machines: the run may always continue, and nothing is deleted."""
@@ -34,3 +37,8 @@ class NoLeases:
         """Return the result as it is."""
         del outcome
         return result
+
+    def price_of(self, node: t.Mapping[str, t.Any], listed: float | None) -> float | None:
+        """Return the listed price."""
+        del node
+        return listed

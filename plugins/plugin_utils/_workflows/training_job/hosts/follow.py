@@ -51,7 +51,7 @@ def follow_run(
     by_name = {member.remote.name: member for member in members}
     claim = json.loads((folder / "claim.json").read_text())
     watch = TransportWatch(plan.job, plan.network.verdicts, request.progress)
-    prices = {host.name: host.price_usd_per_hour for host in plan.hosts}
+    prices = {host.name: guard.price_of(host.node, host.price_usd_per_hour) for host in plan.hosts}
 
     def restart(remote: NodeClient) -> None:
         bring_bound_data(request, plan, [by_name[remote.name]], fresh=False)

@@ -61,6 +61,10 @@ class HostsLeaseGuard:
         messages = [str(part["msg"]) for part in (result, deletion) if part.get("failed")]
         return {**result, **deletion, **({"msg": "; ".join(messages)} if messages else {})}
 
+    def price_of(self, node: t.Mapping[str, t.Any], listed: float | None) -> float | None:
+        """Return the higher one of the listed price and the ledger's, as the limit of the cost counts it."""
+        return self._leases.price_of(node, listed) if self._leases else listed
+
 
 def bind_run(request: RunRequest, home: StateHome, plan: HostsPlan) -> LeaseGuard:
     """Note in the ledger that a planned run begins or continues, when it uses leases; return the guard to follow with.

@@ -80,7 +80,7 @@ def start_or_join(
     with say_if_killed(commands.describe_left(current, commands.STARTING, cluster)):
         if missing:
             if not lives:
-                prices = {host.name: host.price_usd_per_hour for host in plan.hosts}
+                prices = {host.name: guard.price_of(host.node, host.price_usd_per_hour) for host in plan.hosts}
                 nodes = run_record.describe_nodes(current.hosts, prices, current.leases)
                 line = {"at": time.time(), "kind": "submitted", "attempt": attempt, "nodes": nodes}
                 files.append_json(folder / "events.jsonl", line)

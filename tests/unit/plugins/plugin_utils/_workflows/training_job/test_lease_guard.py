@@ -15,3 +15,4 @@ def test_owned_machines_end_no_run_and_are_not_deleted() -> None:
     guard: LeaseGuard = NoLeases()
     result: dict[str, object] = {"changed": True}
     assert guard.stop_reason() == "" and guard.delete_due(result, "failed") is result
+    assert guard.price_of({"name": "gpu-1"}, 0.0) == 0.0 and guard.price_of({}, None) is None

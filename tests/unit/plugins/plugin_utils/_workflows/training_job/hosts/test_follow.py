@@ -24,6 +24,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts.follower import (
     HostsFollower,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.lease_guard import NoLeases
 from ansible_collections.muster.training.tests.support.node_lab import eventually
 from ansible_collections.muster.training.tests.support.run_world import RunWorld, Said
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._workflows.training_job.hosts.test_run import (
@@ -38,14 +39,11 @@ CRASH = RunOutcome("failed", 7, "crash", "a rank on b exited with code 7", "b")
 JOB = parse_job({"name": "x", "nodes": 2, "script": "/t.py", "checkpoints": {"grace_s": 5}})
 
 
-class Guard:
+class Guard(NoLeases):
     """Deletes machines after the run's end; ``outcomes`` are the ends it was given."""
 
     def __init__(self) -> None:
         self.outcomes: list[str] = []
-
-    def stop_reason(self) -> str:
-        return ""
 
     def delete_due(self, result: Dict, outcome: str) -> Dict:
         self.outcomes.append(outcome)

@@ -30,7 +30,8 @@ def world(tmp_path: pathlib.Path) -> Iterator[World]:
 
 
 def test_a_follower_hears_when_the_run_costs_too_much(world: World) -> None:
-    tenancy = world.begin(job(max_cost_usd=2 * PRICE), world.rent())
+    rented = world.rent()
+    tenancy = world.begin(job(max_cost_usd=2 * PRICE), rented)
     renewed: list[str] = []
 
     def shell(command: str, _data: bytes) -> tuple[int, str, str]:
@@ -45,4 +46,7 @@ def test_a_follower_hears_when_the_run_costs_too_much(world: World) -> None:
     assert "has cost 5.98 USD" in guard.stop_reason()
     renewal.wait()
     assert len(renewed) == 2
+    node = rented[0].node
+    assert [guard.price_of(node, price) for price in (0.25, None, 9.0)] == [PRICE, PRICE, 9.0], "the higher price"
+    assert guard.price_of({"name": "gpu-1"}, 0.25) == 0.25
     assert HostsLeaseGuard(None, LeaseRenewal([], world.said.append), now=world.clock.time).stop_reason() == ""
