@@ -79,7 +79,7 @@ class Followed:
         remotes = [NodeClient(name, lambda _command, _data: (1, "", "no node is called")) for name in "ab"]
         meet = {"host": "127.0.0.1"}
         members = [gang.GangMember(remote, {}, {}, None, {}, {"x": 1}, 0, (), meet, meet) for remote in remotes]
-        hosts = [types.SimpleNamespace(name=name, price_usd_per_hour=2.0) for name in "ab"]
+        hosts = [types.SimpleNamespace(name=name, price_usd_per_hour=2.0, node={}) for name in "ab"]
         source = types.SimpleNamespace(placed=())
         plan: t.Any = types.SimpleNamespace(
             job=JOB,
