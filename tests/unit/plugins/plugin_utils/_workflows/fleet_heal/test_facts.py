@@ -20,10 +20,16 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     RefusedError,
     UnreachableError,
 )
+from ansible_collections.muster.training.plugins.module_utils._model.lease import (
+    AccountIdentity,
+    Instance,
+    ProviderTraits,
+)
 from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, fold_events
 from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
+from ansible_collections.muster.training.plugins.plugin_utils._provision.create_state import AccountListed
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import facts
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fleet_heal import run as subject
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool.present import Context
@@ -121,3 +127,27 @@ def test_hosts_beside_a_cluster_that_was_brought_up_from_here_are_healed_as_host
 def test_without_any_run_the_cluster_that_was_brought_up_from_here_is_the_fleet(world: World) -> None:
     with pytest.raises(MusterError, match="missing"):
         world.run(kubeconfig=str(world.root / "missing"), **{OWN_CLUSTER: True})
+
+
+@pytest.mark.parametrize(
+    ("identity", "listed", "usable"),
+    [
+        (AccountIdentity("aaaa", "aaaa", "https://a.example"), (), False),
+        (AccountIdentity("bbbb", "bbbb", "https://a.example"), (), None),
+        (AccountIdentity("aaaa", "aaaa", "https://b.example"), (), None),
+        (AccountIdentity("bbbb", "bbbb", "https://b.example"), ("lab-h100-0-1f2e3d4c",), True),
+        (AccountIdentity("aaaa", "aaaa", "https://a.example"), ("i-1",), True),
+        (AccountIdentity("aaaa", "aaaa", "https://a.example"), ("bobs-box",), True),
+    ],
+)
+def test_a_machine_is_lost_only_where_an_absence_proves_it(
+    identity: AccountIdentity, listed: tuple[str, ...], usable: bool | None
+) -> None:
+    event = {"cluster": "lab", "token": "1f2e3d4c", "resource": "instance", "provider": "lambda", "account": "aaaa"}
+    event |= {"pool": "h100", "name": "lab-h100-0-1f2e3d4c", "at": format_time(1000.0), "event": "joined", "id": "i-1"}
+    event |= {"schema": 1, "fingerprint": "aaaa", "api": "https://a.example"}
+    (lease,) = fold_events([LedgerEvent.from_dict(event)]).values()
+    token = {"lab-h100-0-1f2e3d4c": "1f2e3d4c"}
+    instances = tuple(Instance("lambda", "i-1", name, token.get(name), "running") for name in listed)
+    listing = AccountListed(5000.0, 5000.0, "lambda", instances)
+    assert facts._is_usable(lease, listing, identity, ProviderTraits(), [lease]) is usable
