@@ -489,7 +489,7 @@ def test_nobody(locked: Shop, api: FakeRunpod, check: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "advice"), [(errno.EACCES, "Run teardown as "), (errno.EROFS, "Mount it"), (errno.ENOSPC, "Free space")]
+    ("code", "advice"), [(errno.EACCES, "Run this as "), (errno.EROFS, "Mount it"), (errno.ENOSPC, "Free space")]
 )
 def test_ledger_ro2(shop: Shop, api: FakeRunpod, monkeypatch: pytest.MonkeyPatch, code: int, advice: str) -> None:
     shop.rent()

@@ -39,6 +39,12 @@ CLOCK_LIMIT_S = 120.0
 _LOW_SHARE = 0.8
 
 
+def find_clock_offset(listing: AccountListed) -> float:
+    """Return how far the API's clock is ahead of this one, 0 where the two agree or it is not known."""
+    offset = listing.clock_offset_s
+    return offset if offset is not None and abs(offset) > CLOCK_LIMIT_S else 0.0
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sight:
     """What was seen of one account: its last listing, None without one, and all tokens of ours that it has shown."""
@@ -50,8 +56,7 @@ class Sight:
     @property
     def clock_offset_s(self) -> float:
         """Return how far the API's clock is ahead of this one, 0 where the two agree or it is not known."""
-        offset = self.listing.clock_offset_s if self.listing else None
-        return offset if offset is not None and abs(offset) > CLOCK_LIMIT_S else 0.0
+        return find_clock_offset(self.listing) if self.listing else 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -313,7 +318,7 @@ def describe_pool(
 def use_server_time(request: PoolRequest, listed: t.Mapping[str, AccountListed]) -> tuple[PoolRequest, tuple[str, ...]]:
     """Return the request with its deadline by the clock of an API where this one is wrong, and a line that says so."""
     for name, item in sorted(listed.items()):
-        offset = Sight(AccountIdentity("", ""), item).clock_offset_s
+        offset = find_clock_offset(item)
         if offset:
             deadline = request.deadline and format_time(parse_time(request.deadline) + offset)
             return dataclasses.replace(request, deadline=deadline), (describe_clock(name, offset),)

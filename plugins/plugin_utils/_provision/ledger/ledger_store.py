@@ -29,6 +29,8 @@ from ....module_utils._model.timestamps import format_whole_seconds
 
 LEDGER = "ledger.jsonl"
 LOCK = "ledger.lock"
+# What is to be done once lines can be written that could not be.
+_THEN = ", then run teardown"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -123,16 +125,17 @@ def list_other_clusters(folder: pathlib.Path) -> list[Lease]:
     return leases
 
 
-def explain_write(path: pathlib.Path, error: OSError) -> MusterError:
-    """Return the error of a ledger that cannot be written, with what helps."""
+def explain_write(path: pathlib.Path, error: OSError, then: str = "") -> MusterError:
+    """Return the error of a ledger that cannot be written, with what helps, and what to do ``then``."""
     fixes = {
-        errno.ENOSPC: "Free space, then run teardown",
-        errno.EDQUOT: "Free space, then run teardown",
-        errno.EROFS: "Mount it for writing, then run teardown",
-        errno.EACCES: f"Run teardown as {_find_owner(path)}, its owner",
-        errno.EPERM: f"Run teardown as {_find_owner(path)}, its owner",
+        errno.ENOSPC: "Free space",
+        errno.EDQUOT: "Free space",
+        errno.EROFS: "Mount it for writing",
+        errno.EACCES: f"Run this as {_find_owner(path)}, its owner",
+        errno.EPERM: f"Run this as {_find_owner(path)}, its owner",
     }
-    return MusterError(f"{path} cannot be written ({error.strerror})", fixes.get(error.errno or 0, ""))
+    fix = fixes.get(error.errno or 0, "")
+    return MusterError(f"{path} cannot be written ({error.strerror})", f"{fix}{then}" if fix else "")
 
 
 def _sync_folder(folder: pathlib.Path) -> None:
@@ -188,7 +191,7 @@ class LedgerWriter:
             _sync_folder(self._folder)
         except OSError as error:
             self.__exit__(None, None, None)
-            self._problem = explain_write(self._folder / LEDGER, error)
+            self._problem = explain_write(self._folder / LEDGER, error, _THEN if self._for_deletion else "")
             if not self._for_deletion:
                 raise self._problem from None
             self._lock_unwritable()
@@ -250,7 +253,7 @@ class LedgerWriter:
                 raise OSError(0, "only a part was written")
             os.fsync(self._file)
         except OSError as error:
-            raise explain_write(self._folder / LEDGER, error) from None
+            raise explain_write(self._folder / LEDGER, error, _THEN) from None
 
 
 class Appender(t.Protocol):
