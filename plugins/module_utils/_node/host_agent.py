@@ -364,6 +364,7 @@ _MODULES = {
     "vxlan": ".host_vxlan",
     "notice": ".host_notice",
     "service": ".host_service",
+    "devices": ".facts_devices",
 }
 
 

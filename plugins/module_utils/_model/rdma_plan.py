@@ -1,0 +1,315 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a machine's RDMA is set up and which of its HCAs jobs get: a pure decision; the role rdma carries it out.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from . import device_tables as tables
+from .device_host import DeviceHost, Facts, Refusal, Repository, check_packages, parse_version, require_choice
+
+Action = t.Literal["none", "keep", "install", "refuse"]
+Kind = t.Literal["none", "infiniband", "roce", "efa"]
+SOURCES: t.Final = ("inbox", "doca", "none")
+_PACKAGES = r"(doca-|mlnx|ofed-|rdma-core|libibverbs|librdmacm|ibverbs)"
+_UNLIMITED = "unlimited"
+# Below it NCCL cannot register its buffers (NCCL's troubleshooting guide asks for unlimited).
+_LEAST_MEMLOCK = 1 << 30
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RdmaOptions:
+    """What is asked for; the options of the role ``rdma``. ``mtu`` 0: it is told and not changed."""
+
+    source: str = "inbox"
+    doca_version: str = tables.DOCA_VERSIONS[-1]
+    mtu: int = 0
+    exclude: tuple[str, ...] = ()
+    sharing: bool = True
+
+    def __post_init__(self) -> None:
+        require_choice("rdma_source", self.source, SOURCES)
+        require_choice("rdma_doca_version", self.doca_version, tables.DOCA_VERSIONS)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HcaUse:
+    """One port of an HCA: whether jobs get it, and if not, why not."""
+
+    name: str
+    port: int
+    netdev: str | None
+    used: bool
+    reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RdmaPlan:
+    """What is done to one machine, and why.
+
+    ``modules`` are loaded now and at each boot, all of them where one is missing. ``mtu``: interfaces that get the
+    asked MTU. ``memlock``: units whose limit is raised; ``reload``: whether systemd may read them again now, which takes
+    GPUs from running containers that got them without CDI. ``hcas``: each port, with the use that jobs have of it.
+    ``nccl_ib_hca``: the value of that variable where jobs get a part of the HCAs only. ``gpudirect``: by what NICs
+    reach GPU memory: ``dmabuf``, ``peermem``, empty for not at all, None for not known.
+    """
+
+    action: Action
+    reason: str
+    kind: Kind = "none"
+    refusals: tuple[Refusal, ...] = ()
+    manager: str | None = None
+    warnings: tuple[str, ...] = ()
+    repositories: tuple[Repository, ...] = ()
+    packages: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    mtu: tuple[str, ...] = ()
+    memlock: tuple[str, ...] = ()
+    reload: bool = True
+    hcas: tuple[HcaUse, ...] = ()
+    nccl_ib_hca: str = ""
+    gpudirect: str | None = None
+
+
+def plan_rdma(host: DeviceHost, options: RdmaOptions) -> RdmaPlan:
+    """Return the plan of one machine."""
+    rdma = host.facts.get("rdma") or {}
+    ports: t.Sequence[Facts] = rdma.get("ports") or ()
+    if not ports:
+        return RdmaPlan("none", "no RDMA device")
+    if host.is_container:
+        return _describe_ports(host, options, ports, RdmaPlan("none", "a container uses the RDMA of its host"))
+    refusals = _check_conflicts(host, options, rdma)
+    if refusals:
+        return RdmaPlan("refuse", refusals[0].problem, _find_kind(ports), tuple(refusals))
+    packages, repositories, refusals = _choose_packages(host, options, rdma)
+    if refusals:
+        return RdmaPlan("refuse", refusals[0].problem, _find_kind(ports), tuple(refusals))
+    modules = _list_modules(ports)
+    modules = () if set(modules) <= set(rdma.get("modules") or ()) else modules
+    mtu = _list_low_mtu(ports, options.mtu) if options.mtu else ()
+    memlock = tuple(sorted(_find_low_memlock(rdma)))
+    missing = [*packages, *modules, *mtu, *memlock]
+    plan = RdmaPlan(
+        "install" if missing else "keep",
+        f"missing: {', '.join(missing)}" if missing else "all is there",
+        manager=host.manager,
+        packages=packages,
+        repositories=repositories,
+        modules=modules,
+        mtu=mtu,
+        memlock=memlock,
+        reload=not host.driver.get("processes"),
+    )
+    return _describe_ports(host, options, ports, plan)
+
+
+def _describe_ports(host: DeviceHost, options: RdmaOptions, ports: t.Sequence[Facts], plan: RdmaPlan) -> RdmaPlan:
+    """Return the plan with the use of each port, and what is worth knowing of them."""
+    hcas = choose_hcas(host, ports, options.exclude)
+    used = sorted({item.name for item in hcas if item.used})
+    some = 0 < len(used) < len({item.name for item in hcas})
+    return dataclasses.replace(
+        plan,
+        kind=_find_kind(ports),
+        hcas=hcas,
+        # Without "=" mlx5_1 would match mlx5_10, too (NCCL's documentation of NCCL_IB_HCA).
+        nccl_ib_hca=f"={','.join(used)}" if some else "",
+        gpudirect=_judge_gpudirect(host),
+        warnings=(*plan.warnings, *_list_warnings(host, options, ports, hcas)),
+    )
+
+
+def _find_kind(ports: t.Sequence[Facts]) -> Kind:
+    if any(port.get("vendor") == tables.EFA_VENDOR for port in ports):
+        return "efa"
+    layers = [port.get("link_layer") for port in ports if port.get("state") == "active"] or [
+        port.get("link_layer") for port in ports
+    ]
+    return "infiniband" if "infiniband" in layers else "roce"
+
+
+def choose_hcas(host: DeviceHost, ports: t.Sequence[Facts], exclude: t.Collection[str] = ()) -> tuple[HcaUse, ...]:
+    """Return the use of each port by jobs: the fastest that are up, less switch management, bonds and exclusions."""
+    kind = _find_kind(ports)
+    layer = "infiniband" if kind == "infiniband" else "ethernet"
+    rates = [
+        port["rate_gbps"] or 0 for port in ports if port.get("state") == "active" and port.get("link_layer") == layer
+    ]
+    best = max(rates, default=0)
+    return tuple(
+        HcaUse(port["name"], int(port["port"]), port.get("netdev"), not reason, reason)
+        for port in ports
+        for reason in [_judge_port(host, port, kind, best, exclude)]
+    )
+
+
+def _judge_port(host: DeviceHost, port: Facts, kind: Kind, best: float, exclude: t.Collection[str]) -> str:
+    """Return why jobs do not get a port, empty where they do."""
+    rate = port.get("rate_gbps") or 0
+    switch = host.has_device(tables.NVLINK5_HGX) and (
+        "SW_MNG" in (port.get("board") or "")
+        or (port.get("netdev") is None and port.get("link_layer") == "infiniband" and rate < best)
+    )
+    reasons = {
+        "left out by rdma_exclude": bool({port["name"], port.get("netdev")} & set(exclude)),
+        "it manages the NVLink switches": switch,
+        f"its state is {port.get('state') or 'not known'}": port.get("state") != "active",
+        "it is Ethernet beside InfiniBand, as for storage": kind == "infiniband"
+        and port.get("link_layer") == "ethernet",
+        f"{rate:g} Gb/s, others have {best:g}": kind != "efa" and rate < best,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def _list_modules(ports: t.Sequence[Facts]) -> tuple[str, ...]:
+    """Return the modules that the ports' kind needs."""
+    return ("ib_uverbs",) if _find_kind(ports) == "efa" else tables.RDMA_MODULES
+
+
+def _check_conflicts(host: DeviceHost, options: RdmaOptions, rdma: Facts) -> list[Refusal]:
+    """Return what must not be changed as asked."""
+    found = []
+    if rdma.get("netns_exclusive") and options.sharing:
+        problem = (
+            "RDMA devices belong to one network namespace each (exclusive), and the shared device plugin needs shared"
+        )
+        found.append(
+            Refusal(problem, "Run rdma system set netns shared before pods run, or set rdma_stack_provider: sriov")
+        )
+    if options.source != "doca" or rdma.get("doca"):
+        return found
+    if host.facts.get("dgx_os"):
+        problem = "is DGX OS, whose RDMA packages are part of it (rdma_source: doca)"
+        found.append(Refusal(problem, "Set rdma_source: inbox, which leaves them as they are"))
+    if host.driver.get("peermem_in_use"):
+        problem = "nvidia_peermem is in use, and DOCA-OFED would replace the modules below it"
+        found.append(Refusal(problem, "Drain the machine first, and unload it (modprobe -r nvidia_peermem)"))
+    if rdma.get("other_ofed"):
+        problem = f"{', '.join(rdma['other_ofed'])} is installed, which DOCA-OFED conflicts with"
+        found.append(Refusal(problem, "Remove it first, or set rdma_source: none"))
+    return found
+
+
+def _choose_packages(
+    host: DeviceHost, options: RdmaOptions, rdma: Facts
+) -> tuple[tuple[str, ...], tuple[Repository, ...], list[Refusal]]:
+    """Return the packages that are missing, where they are, and why they cannot be had."""
+    if options.source == "none" or host.facts.get("dgx_os") or rdma.get("doca"):
+        return (), (), []
+    if options.source == "doca":
+        return _choose_doca(host, options)
+    if rdma.get("other_ofed"):
+        return (), (), []
+    if host.manager is None:
+        return (), (), [Refusal(f"runs {host.title}, of which neither apt nor dnf is known", "Set rdma_source: none")]
+    missing = tuple(name for name in tables.RDMA_PACKAGES[host.manager] if name not in host.versions)
+    return missing, (), check_packages(host, _PACKAGES) if missing else []
+
+
+def _choose_doca(
+    host: DeviceHost, options: RdmaOptions
+) -> tuple[tuple[str, ...], tuple[Repository, ...], list[Refusal]]:
+    machine = tables.DOCA_MACHINES.get(str(host.facts.get("machine")))
+    names = {"ubuntu": f"ubuntu{host.release}", "debian": f"debian{host.facts['os'].get('version')}"}
+    folder = names.get(host.system, f"rhel{host.release}" if host.system == "rhel" else "")
+    if not machine or not folder:
+        problem = f"runs {host.title} ({host.facts.get('machine')}), for which DOCA has no repository"
+        return (), (), [Refusal(problem, "Set rdma_source: inbox")]
+    url = f"{tables.DOCA_URL}/{options.doca_version}/{folder}/{machine}/"
+    repository = Repository("doca", url, tables.DOCA_KEY.url, tables.DOCA_KEY.fingerprint, suite="./")
+    return ("doca-ofed",), (repository,), check_packages(host, _PACKAGES)
+
+
+def _list_low_mtu(ports: t.Sequence[Facts], wanted: int) -> tuple[str, ...]:
+    return tuple(
+        sorted(
+            {
+                str(port["netdev"])
+                for port in ports
+                if port.get("link_layer") == "ethernet" and port.get("netdev") and (port.get("mtu") or 0) < wanted
+            }
+        )
+    )
+
+
+def _find_low_memlock(rdma: Facts) -> t.Iterator[str]:
+    """Yield the units whose containers may not lock the memory that RDMA needs."""
+    for unit, limit in (rdma.get("memlock") or {}).items():
+        if limit is None or (limit != _UNLIMITED and limit < _LEAST_MEMLOCK):
+            yield unit
+
+
+def _judge_gpudirect(host: DeviceHost) -> str | None:
+    """Return by what NICs reach GPU memory: dmabuf, peermem, empty for not at all; None where that is not known."""
+    rdma = host.facts.get("rdma") or {}
+    if not host.gpus or host.has_device(tables.SPARK):
+        return ""
+    if host.driver.get("flavour") == "open" and parse_version(host.kernel) >= (5, 12):
+        if rdma.get("p2pdma"):
+            return "dmabuf"
+        if rdma.get("p2pdma") is None and not rdma.get("peermem"):
+            return None
+    return "peermem" if rdma.get("peermem") else ""
+
+
+def _list_warnings(
+    host: DeviceHost, options: RdmaOptions, ports: t.Sequence[Facts], hcas: t.Sequence[HcaUse]
+) -> t.Iterator[str]:
+    """Yield what slows or hides RDMA and is not changed unasked."""
+    for port in ports:
+        yield from _warn_of_port(port)
+    if not any(item.used for item in hcas):
+        yield "no port of an HCA is up: jobs get no RDMA"
+    yield from _warn_of_mtu(ports, options, hcas)
+    if host.gpus:
+        yield from _warn_of_gpudirect(host)
+    rdma = host.facts.get("rdma") or {}
+    new = [port["name"] for port in ports if port.get("device") in tables.NEW_HCAS]
+    core = parse_version(rdma.get("rdma_core"))
+    if new and options.source == "inbox" and core and core[0] < tables.LEAST_RDMA_CORE_OF_NEW and not rdma.get("doca"):
+        yield f"{new[0]} is newer than rdma-core {core[0]} knows. Set rdma_source: doca"
+    for bond in rdma.get("bonds") or ():
+        yield f"{bond} bonds ports: its RDMA device stands for both, and NCCL sees one"
+
+
+def _warn_of_port(port: Facts) -> t.Iterator[str]:
+    state, layer = port.get("state"), port.get("link_layer")
+    if state == "init" and layer == "infiniband":
+        yield f"{port['name']} is INIT: no subnet manager answers. Start one (opensm, or the switch's)"
+    elif state == "down":
+        yield f"{port['name']} is DOWN: no link. Check its cable and the switch's port"
+    if state == "active" and layer == "ethernet" and "roce_v2" not in (port.get("gid_types") or ()):
+        yield f"{port['name']} has no GID of RoCE v2: give its interface an address"
+
+
+def _warn_of_gpudirect(host: DeviceHost) -> t.Iterator[str]:
+    rdma = host.facts.get("rdma") or {}
+    acs = (rdma.get("acs") or {}).get("enabled_on")
+    if acs:
+        yield f"ACS is on ({', '.join(acs)}): GPUDirect goes through the CPU. It is not changed"
+    if (rdma.get("iommu") or {}).get("mode") == "translated":
+        yield "the IOMMU translates: boot with iommu=pt, else GPUDirect is slow or hangs. It is not changed"
+    if rdma.get("p2pdma") is False and host.driver.get("flavour") == "open" and not rdma.get("peermem"):
+        yield "the kernel has no CONFIG_PCI_P2PDMA: no GPUDirect by DMA-BUF. Use the distribution's own kernel"
+    if _judge_gpudirect(host) is None:
+        yield "whether the kernel has CONFIG_PCI_P2PDMA cannot be read: GPUDirect by DMA-BUF is not known"
+
+
+def _warn_of_mtu(ports: t.Sequence[Facts], options: RdmaOptions, hcas: t.Sequence[HcaUse]) -> t.Iterator[str]:
+    used = {item.netdev for item in hcas if item.used and item.netdev}
+    sizes = {
+        str(port["netdev"]): port.get("mtu")
+        for port in ports
+        if port.get("link_layer") == "ethernet" and port.get("netdev") in used
+    }
+    low = sorted(name for name, mtu in sizes.items() if mtu and mtu < tables.RDMA_MTU)
+    if low and not options.mtu:
+        can = "set rdma_mtu where all machines and switches can"
+        yield f"the MTU of {', '.join(low)} is below {tables.RDMA_MTU}: {can}"

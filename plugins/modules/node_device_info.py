@@ -1,0 +1,84 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the node_device_info action; the work is done in plugins/action/node_device_info.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_device_info
+version_added: 0.1.0
+short_description: Decide how machines get their GPU driver, container runtime and RDMA
+description:
+  - Reads what is there of NVIDIA GPUs, their driver, the container toolkit, CDI and RDMA on all hosts at once, one
+    request each, and decides for each host what the roles M(muster.training.gpu_driver#role),
+    M(muster.training.container_runtime#role) and M(muster.training.rdma#role) would change. What works is kept,
+    whoever installed it.
+  - The options of those roles are taken from the variables of each host, such as C(gpu_driver_source).
+  - Changes nothing.
+options:
+  hosts:
+    description: The hosts to look at. The default is the host of the task.
+    type: list
+    elements: str
+  roles:
+    description: The roles whose plans are made, and whose refusals count.
+    type: list
+    elements: str
+    choices: [gpu_driver, container_runtime, rdma]
+    default: [gpu_driver, container_runtime, rdma]
+  refuse:
+    description:
+      - Whether the task fails where the plan of a host is a refusal. Every refusal of every host is in the message,
+        with what to do.
+    type: bool
+    default: true
+extends_documentation_fragment:
+  - muster.training._attributes
+  - muster.training._attributes.full
+seealso:
+  - module: muster.training.node_info
+author:
+  - muster.training contributors (@muster-training)
+"""
+
+EXAMPLES = r"""
+- name: Decide what the machines lack, all at once
+  muster.training.node_device_info:
+    hosts: "{{ ansible_play_hosts }}"
+  register: devices
+  run_once: true
+
+- name: Install the driver where it is missing
+  ansible.builtin.include_role:
+    name: muster.training.gpu_driver
+  when: inventory_hostname in devices.stale.gpu_driver
+
+- name: Only look, whatever refuses
+  muster.training.node_device_info:
+    roles: [gpu_driver]
+    refuse: false
+"""
+
+RETURN = r"""
+nodes:
+  description:
+    - For each host C(facts), and for each role its plan. A plan has C(action) (V(none), V(keep), V(install),
+      V(upgrade), V(reboot) or V(refuse)), C(reason), C(refusals) with C(problem) and C(fix), C(warnings), and what the
+      role carries out, such as C(packages), C(repositories), C(modules), C(units), and C(reboot), the reason for which
+      the machine has to boot again.
+    - The plan of C(rdma) has C(kind) (V(none), V(infiniband), V(roce) or V(efa)), C(hcas), of each port whether jobs
+      get it and why not, C(nccl_ib_hca), and C(gpudirect) (V(dmabuf), V(peermem), empty for none, null for not known).
+  returned: success
+  type: dict
+stale:
+  description: For each role the hosts on which it would change something.
+  returned: success
+  type: dict
+  sample: {"gpu_driver": ["gpu-1"], "container_runtime": ["gpu-1", "gpu-2"], "rdma": []}
+refusals:
+  description: What the hosts refuse, one line each, with what to do.
+  returned: success
+  type: list
+  elements: str
+"""
