@@ -10,10 +10,10 @@ module: node_device_info
 version_added: 0.1.0
 short_description: Decide how machines get their GPU driver, container runtime and RDMA
 description:
-  - Reads what is there of NVIDIA GPUs, their driver, the container toolkit, CDI and RDMA on all hosts at once, one
+  - Reads the state of NVIDIA GPUs, their driver, the container toolkit, CDI and RDMA on all hosts at once, one
     request each, and decides for each host what the roles M(muster.training.gpu_driver#role),
-    M(muster.training.container_runtime#role) and M(muster.training.rdma#role) would change. What works is kept,
-    whoever installed it.
+    M(muster.training.container_runtime#role) and M(muster.training.rdma#role) would change. A working driver, toolkit
+    or RDMA stack is kept, however it was installed.
   - The options of those roles are taken from the variables of each host, such as C(gpu_driver_source).
   - Changes nothing.
 options:

@@ -128,6 +128,16 @@ FIREWALLS: t.Final = Recipe(
     without=_NO_DOCUMENTATION,
 )
 
+# A bare machine that gets drivers: with what reads apt's lists and keys, as a cloud's image has it.
+DEVICES: t.Final = Recipe(
+    kind="devices",
+    suite="trixie",
+    packages=(*KUBE.packages, "python3-apt", "gpg"),
+    files=HOSTS.files,
+    commands=KUBE.commands,
+    without=_NO_DOCUMENTATION,
+)
+
 # What pods run: the Python that torch is mounted for, and what MPI needs of an image (an sshd that root may log in to).
 TRAINING: t.Final = Recipe(
     kind="training",

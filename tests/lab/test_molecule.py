@@ -127,8 +127,16 @@ def scenarios() -> t.Iterator[Scenarios]:
         yield made
 
 
-def go_through(scenarios: Scenarios, name: str, of: t.Collection[str] = (SERVER, AGENT)) -> None:
-    """Take the steps of a scenario; ``of``: the machines that it changes after its preparation."""
+def go_through(
+    scenarios: Scenarios,
+    name: str,
+    of: t.Collection[str] = (SERVER, AGENT),
+    then: t.Callable[[], object] = lambda: None,
+) -> None:
+    """Take the steps of a scenario; ``of``: the machines that it changes after its preparation.
+
+    :param then: what is done when it has been verified; it changes nothing.
+    """
 
     def differences(before: State, now: State) -> list[str]:
         return compare(before, {node: now[node] for node in of})
@@ -146,6 +154,7 @@ def go_through(scenarios: Scenarios, name: str, of: t.Collection[str] = (SERVER,
     assert differences(converged, scenarios.installed()) == [] and scenarios.started() == started
     scenarios.step(name, "side-effect")
     assert "failed" not in scenarios.step(name, "verify").partition("short test summary")[2]
+    then()
     scenarios.step(name, "cleanup")
     assert compare(bare, scenarios.state()) == []
 

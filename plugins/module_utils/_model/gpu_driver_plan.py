@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a machine gets its NVIDIA driver: a pure decision on what was read on it; the role gpu_driver carries it out.
+"""How a machine gets its NVIDIA driver: a pure decision on its facts; the role gpu_driver carries it out.
 
-What works is kept, whoever installed it. What is not known is not changed.
+A working driver is kept, however it was installed. The unknown is not changed.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -76,7 +76,7 @@ def plan_gpu_driver(host: DeviceHost, options: DriverOptions) -> DriverPlan:
     """Return the plan of one machine."""
     plan = _find_special(host) or _decide(host, options)
     if plan.action == "refuse" and options.source == "none":
-        # The machine is somebody's own matter: what would be refused is only told.
+        # The user takes care of the driver: refusals become warnings.
         return DriverPlan("none", plan.reason, warnings=(*plan.warnings, *(item.problem for item in plan.refusals)))
     return plan
 

@@ -25,7 +25,7 @@ _LEAST_MEMLOCK = 1 << 30
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RdmaOptions:
-    """What is asked for; the options of the role ``rdma``. ``mtu`` 0: it is told and not changed."""
+    """What is asked for; the options of the role ``rdma``. ``mtu`` 0: a low one is a warning."""
 
     source: str = "inbox"
     doca_version: str = tables.DOCA_VERSIONS[-1]
@@ -54,8 +54,8 @@ class RdmaPlan:
     """What is done to one machine, and why.
 
     ``modules`` are loaded now and at each boot, all of them where one is missing. ``mtu``: interfaces that get the
-    asked MTU. ``memlock``: units whose limit is raised; ``reload``: whether systemd may read them again now, which takes
-    GPUs from running containers that got them without CDI. ``hcas``: each port, with the use that jobs have of it.
+    asked MTU. ``memlock``: units whose limit is raised; ``reload``: whether systemd may read them again now, which
+    takes GPUs from running containers that got them without CDI. ``hcas``: each port, with its use by jobs.
     ``nccl_ib_hca``: the value of that variable where jobs get a part of the HCAs only. ``gpudirect``: by what NICs
     reach GPU memory: ``dmabuf``, ``peermem``, empty for not at all, None for not known.
     """

@@ -1,0 +1,57 @@
+#!/bin/sh
+# Two GPUs (H100) and two InfiniBand HCAs of folders: mounted over those of the machine, and taken away again.
+set -eu
+place=/run/hardware
+
+# A copy of a folder of sysfs in which more can be put: what is there stays what it is.
+open_folder() {
+  mkdir -p "$place$1"
+  for entry in "$1"/*; do
+    name=$(basename "$entry")
+    mkdir -p "$place$1/$name"
+    mount --rbind "$entry" "$place$1/$name" 2>/dev/null || true
+  done
+}
+
+write() { mkdir -p "$(dirname "$1")"; echo "$2" > "$1"; }
+
+plug() {
+  mkdir -p "$place"
+  # A machine, and not the container that it is here: a container's driver would be its host's.
+  for mark in /run/systemd/container /run/.containerenv; do [ ! -e "$mark" ] || mv "$mark" "$mark.hidden"; done
+  mount --bind /dev/null /proc/1/environ
+  mount -t tmpfs hardware "$place"
+  mount --make-rprivate "$place"
+  for number in 1 2; do
+    device="$place/sys/bus/pci/devices/0000:1$number:00.0"
+    write "$device/vendor" 0x10de; write "$device/device" 0x2330; write "$device/class" 0x030200
+  done
+  mkdir -p "$place/driver"
+  open_folder /sys/class
+  open_folder /sys/module
+  for number in 0 1; do
+    hca="$place/sys/class/infiniband/mlx5_$number"
+    write "$hca/device/vendor" 0x15b3; write "$hca/device/device" 0x1021; write "$hca/board_id" MT_0000000838
+    write "$hca/ports/1/link_layer" InfiniBand; write "$hca/ports/1/state" "4: ACTIVE"
+    write "$hca/ports/1/rate" "400 Gb/sec (4X NDR)"
+    write "$hca/ports/1/gids/0" fe80:0000:0000:0000:0000:0000:0000:0001
+    write "$hca/ports/1/gid_attrs/types/0" "IB/RoCE v1"
+  done
+  mount --bind "$place/sys/bus/pci/devices" /sys/bus/pci/devices
+  mount --bind "$place/driver" /proc/driver
+  mount --rbind "$place/sys/class" /sys/class
+  mount --rbind "$place/sys/module" /sys/module
+  # The machine's kernel has no modules: one that is asked for is there.
+  write /usr/local/sbin/modprobe '#!/bin/sh
+for name in "$@"; do case "$name" in -*) ;; *) mkdir -p "/sys/module/$name" ;; esac; done'
+  chmod 755 /usr/local/sbin/modprobe
+}
+
+unplug() {
+  umount /proc/1/environ
+  for mark in /run/systemd/container /run/.containerenv; do [ ! -e "$mark.hidden" ] || mv "$mark.hidden" "$mark"; done
+  umount -R /sys/module; umount -R /sys/class; umount /proc/driver; umount /sys/bus/pci/devices; umount -R "$place"
+  rm -r "$place" /usr/local/sbin/modprobe
+}
+
+"$1"

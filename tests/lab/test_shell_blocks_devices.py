@@ -1,0 +1,47 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The Molecule scenario ``devices`` on a machine of the lab, and a reader of ``guide_gpus`` who types its block there.
+
+Real: apt and its signatures, dpkg, systemd, gpg, SSH. Stand-ins: GPUs and HCAs (folders), NVIDIA's packages.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from ansible_collections.muster.training.tests.lab import device_packages, image
+from ansible_collections.muster.training.tests.lab.k3s.operator import SERVER
+from ansible_collections.muster.training.tests.lab.k3s.session import open_machines
+from ansible_collections.muster.training.tests.lab.test_molecule import Scenarios, go_through
+from ansible_collections.muster.training.tests.support.deb_repository import build_repository
+from ansible_collections.muster.training.tests.support.shell_blocks import Reader, own_environment
+
+BLOCKS = ("guide_gpus-0",)
+
+
+def test_a_machine_gets_driver_toolkit_and_rdma_and_is_as_before_without_them() -> None:
+    with open_machines(image.DEVICES, size=1) as lab:
+        scenarios = Scenarios(lab)
+        folder = lab.folder / "repositories"
+        fingerprint = build_repository(folder / "nvidia", device_packages.nvidia_packages())
+        build_repository(folder / "archive", device_packages.archive_packages())
+        mirror = {
+            "url": "file:/srv/repositories/nvidia/",
+            "suite": "./",
+            "key_file": str(folder / "nvidia/key.asc"),
+            "fingerprint": fingerprint,
+        }
+        mirrors = dict.fromkeys(("cuda", "nvidia-container-toolkit"), mirror)
+        scenarios.list_machines({SERVER: {}}, {"device_repository": str(folder), "muster_package_mirrors": mirrors})
+        home = lab.folder / "home"
+        home.mkdir()
+        reader = Reader(lab.folder, own_environment(home))
+
+        def type_block() -> None:
+            reader.write("inventory.yml", json.loads((scenarios.inventory / "machines.json").read_text()))
+            for said in reader.run(BLOCKS[0]):
+                assert re.search(rf"{SERVER} .*changed=0 .*failed=0", said), said
+
+        go_through(scenarios, "devices", (SERVER,), type_block)

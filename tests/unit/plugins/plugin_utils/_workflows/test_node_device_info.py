@@ -1,0 +1,94 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""All hosts are asked at once, one request each; every refusal of every host is in one message."""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.device_plans import ROLES
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
+from ansible_collections.muster.training.plugins.module_utils._node import facts_devices, host_agent
+from ansible_collections.muster.training.plugins.plugin_utils._workflows import node_device_info
+from ansible_collections.muster.training.tests.support import device_hosts
+
+RECORDED = {host["name"]: host for host in device_hosts.load_hosts()}
+
+
+class Machine:
+    """A recorded host that counts its requests."""
+
+    def __init__(self, name: str, root: pathlib.Path) -> None:
+        self.name = name
+        self.requests = 0
+        self._tree = device_hosts.write_host(root / name, RECORDED[name])
+
+    def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
+        self.requests += 1
+        return host_agent.answer_request({"op": op, **values, **self._tree})
+
+
+def read(root: pathlib.Path, *names: str, refuse: bool = True, **options: t.Any) -> tuple[dict[str, t.Any], int]:
+    machines = [Machine(name, root) for name in names]
+    remotes: t.Any = machines
+    asked = dict.fromkeys(names, options)
+    result = node_device_info.read_device_plans(remotes, asked, ROLES, refuse)
+    return result, max(machine.requests for machine in machines)
+
+
+def test_what_is_missing_is_told_by_role_and_each_host_is_asked_once(tmp_path: pathlib.Path) -> None:
+    names = ("all-there", "debian13-5090", "toolkit-missing-k3s-runs", "bare-roce")
+    result, requests = read(tmp_path, *names)
+    assert requests == 1 and not result["changed"] and result["refusals"] == []
+    assert result["stale"] == {
+        "gpu_driver": ["debian13-5090"],
+        "container_runtime": ["debian13-5090", "toolkit-missing-k3s-runs"],
+        "rdma": ["bare-roce"],
+    }
+    assert result["nodes"]["debian13-5090"]["gpu_driver"]["packages"] == (
+        "nvidia-driver-cuda",
+        "nvidia-kernel-open-dkms",
+    )
+
+
+def test_refusals_of_all_hosts_are_in_one_message(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(RefusedError) as caught:
+        read(tmp_path, "gpu-fell-off", "toolkit-1-17-3", "all-there")
+    text = str(caught.value)
+    assert "gpu-fell-off: 8 GPUs are on the PCI bus, nvidia-smi lists 7" in text
+    assert "toolkit-1-17-3: nvidia-container-toolkit 1.17.3 is below 1.17.8" in text
+    assert "Nothing was changed on any host" in text
+
+
+def test_refusals_can_be_read_without_failing(tmp_path: pathlib.Path) -> None:
+    result, _requests = read(tmp_path, "gpu-fell-off", refuse=False)
+    assert len(result["refusals"]) == 1 and result["stale"]["gpu_driver"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"gpu_driver": {"branch": "470"}}, "gpu_driver_branch"),
+        ({"gpu_driver": {"sourc": "cuda"}}, "Did you mean gpu_driver_source?"),
+        ({"container_runtime": {"version": "1.17.3"}}, "CVE-2025-23266"),
+        ({"rdma": {"source": "mofed"}}, "Use one of inbox, doca, none"),
+    ],
+)
+def test_options_are_refused_by_name(tmp_path: pathlib.Path, options: dict[str, t.Any], says: str) -> None:
+    with pytest.raises(InputError, match=says.replace("?", r"\?")):
+        read(tmp_path, "all-there", **options)
+
+
+def test_a_driver_that_is_nobodys_business_is_told_and_not_refused(tmp_path: pathlib.Path) -> None:
+    result, _requests = read(tmp_path, "nouveau-has-a-display", gpu_driver={"source": "none"})
+    plan = result["nodes"]["nouveau-has-a-display"]["gpu_driver"]
+    assert plan["action"] == "none" and result["refusals"] == []
+
+
+def test_this_machine_can_be_read() -> None:
+    facts = facts_devices.answer({})
+    assert facts["kernel"] and facts["os"]["id"] and isinstance(facts["gpus"], list)
