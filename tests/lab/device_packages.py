@@ -118,5 +118,5 @@ def archive_packages() -> list[Package]:
     headers = f"linux-headers-{platform.release()}"
     return [
         Package(headers, "1.0-1", files={f"usr/src/{headers}/Makefile": ("", 0o644)}),
-        *(Package(name, "50.0-1") for name in device_tables.RDMA_PACKAGES["apt"]),
+        *(Package(name, "99.0-1") for name in device_tables.RDMA_PACKAGES["apt"]),
     ]

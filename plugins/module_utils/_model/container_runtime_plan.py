@@ -149,6 +149,8 @@ def _describe_toolkit(packages: t.Mapping[str, str], unsafe: bool) -> str:
 def _needs_packages(host: DeviceHost, options: RuntimeOptions) -> str:
     """Return why packages are installed, empty where what is there stays."""
     packages: t.Mapping[str, str] = _runtime(host).get("packages") or {}
+    if host.was_cut_short("container-runtime"):
+        return "its installation was cut short"
     if not packages and not _runtime(host).get("program"):
         return "nvidia-container-toolkit is not installed"
     if not packages:

@@ -101,6 +101,10 @@ class DeviceHost:
         """Its package manager: apt, dnf, None where neither is known."""
         return (self.facts.get("packages") or {}).get("manager")
 
+    def was_cut_short(self, record: str) -> bool:
+        """Whether a role of this collection began to install packages here and did not come to its end."""
+        return (self.facts.get("records") or {}).get(record) is False
+
     def has_device(self, devices: t.Collection[str]) -> bool:
         """Whether one of its GPUs has a PCI device id of ``devices``."""
         return any(gpu.get("device") in devices for gpu in self.gpus)

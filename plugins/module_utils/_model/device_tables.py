@@ -102,12 +102,11 @@ TOOLKIT_VERSION: t.Final = "1.20.2"
 TOOLKIT_REFUSED_BELOW: t.Final = (1, 17, 8)
 TOOLKIT_ADVISED: t.Final = (1, 20, 1)
 
+# Without libraries: these bring them, and their names differ (librdmacm1, librdmacm1t64 from Ubuntu 24.04 on).
 RDMA_PACKAGES: t.Final = {
     "apt": (
         "rdma-core",
         "ibverbs-providers",
-        "libibverbs1",
-        "librdmacm1",
         "rdmacm-utils",
         "ibverbs-utils",
         "infiniband-diags",

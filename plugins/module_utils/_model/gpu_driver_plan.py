@@ -153,6 +153,9 @@ def _judge_driver(host: DeviceHost, options: DriverOptions) -> DriverPlan | None
     if driver.get("runfile") and driver.get("owner") in ("archive", "cuda"):
         problem = "has a driver of NVIDIA's .run file and one of packages"
         return _refuse(Refusal(problem, "Run nvidia-uninstall on it, then this again"))
+    if not host.has_working_driver and (host.facts.get("packages") or {}).get("broken"):
+        # Whatever else is seen of the driver is what half of it looks like.
+        return _refuse(*check_packages(host, _PACKAGES))
     if module and libraries and module != libraries:
         return _plan_reboot(options, f"the kernel module is {module} and the libraries are {libraries}")
     if host.has_working_driver:
@@ -183,6 +186,9 @@ def _judge_working(host: DeviceHost, options: DriverOptions, version: str) -> Dr
     if host.facts.get("nvswitches") and manager and manager != version:
         problem = f"the fabric manager is {manager} and the driver is {version}"
         return _refuse(Refusal(problem, "Install the fabric manager of the driver's version, and start it again"))
+    began = "gpu-driver" in (host.facts.get("records") or {})
+    if host.was_cut_short("gpu-driver") or (began and not host.facts.get("persistence")):
+        return dataclasses.replace(_plan_install(host, options), reason="its installation was cut short")
     if parse_version(version) >= least:
         return DriverPlan("keep", f"driver {version} lists all {host.driver['listed']} GPUs")
     old = f"driver {version} is older than {write_version(least)}"

@@ -209,7 +209,8 @@ def _choose_packages(
         return (), (), []
     if host.manager is None:
         return (), (), [Refusal(f"runs {host.title}, of which neither apt nor dnf is known", "Set rdma_source: none")]
-    missing = tuple(name for name in tables.RDMA_PACKAGES[host.manager] if name not in host.versions)
+    cut = host.was_cut_short("rdma")
+    missing = tuple(name for name in tables.RDMA_PACKAGES[host.manager] if cut or name not in host.versions)
     return missing, (), check_packages(host, _PACKAGES) if missing else []
 
 

@@ -64,6 +64,7 @@ def read_devices(source: FactsSource) -> dict[str, t.Any]:
         "k3s_unit": next((unit for name, unit in _K3S_UNITS.items() if name in running), ""),
         "persistence": "nvidia-persiste" in running,
         "packages": packages,
+        "records": source.guard("records", lambda: _read_records(source), {}),
         "lock": _find_lock_holder(source),
         "free_bytes": _free_bytes(source),
         "runtime": source.guard("runtime", lambda: _read_runtime(source, packages["versions"]), {}),
@@ -109,7 +110,9 @@ def _find_headers(source: FactsSource, kernel: str | None, packages: t.Mapping[s
     places = (f"lib/modules/{kernel}/build", f"usr/src/linux-headers-{kernel}", f"usr/src/kernels/{kernel}")
     if any(os.path.isdir(source.below(path)) for path in places):
         return "installed"
-    if packages["manager"] != "apt":
+    # A machine whose lists were never read knows of no package at all.
+    lists = any("_Packages" in name for name in source.names(source.below("var/lib/apt/lists")))
+    if packages["manager"] != "apt" or not lists:
         return None
     policy = source.run("apt-cache", "policy", f"linux-headers-{kernel}")
     found = re.search(r"Candidate: (\S+)", policy or "")
@@ -246,6 +249,16 @@ def _read_dpkg(path: str) -> dict[str, t.Any]:
             elif key == "Version" and state == "installed" and _PACKAGES.match(name):
                 versions[name] = value
     return {"versions": versions, "held": held, "broken": broken}
+
+
+def _read_records(source: FactsSource) -> dict[str, bool]:
+    """Return which of the collection's roles installed packages here, and whether each came to its end."""
+    base = source.below("var/lib/muster")
+    names = [name for name in source.names(base) if re.fullmatch(r"packages-[a-z-]+\.json", name)]
+    return {
+        name[len("packages-") : -len(".json")]: '"complete": true' in "".join(source.lines(f"{base}/{name}"))
+        for name in names
+    }
 
 
 def _version_of(versions: t.Mapping[str, str], prefix: str) -> str | None:

@@ -39,8 +39,11 @@ def read_device_plans(
         nodes[host] = {"facts": facts, **{role: dataclasses.asdict(plan) for role, plan in plans.items()}}
     if refusals and refuse:
         raise RefusedError("; ".join(refusals), "Nothing was changed on any host")
-    stale = {
-        role: [host for host, node in nodes.items() if node[role]["action"] in ("install", "upgrade", "reboot")]
-        for role in roles
-    }
+    stale = {role: [host for host, node in nodes.items() if _is_stale(node[role])] for role in roles}
     return {"changed": False, "nodes": nodes, "refusals": refusals, "stale": stale}
+
+
+def _is_stale(plan: t.Mapping[str, t.Any]) -> bool:
+    """Whether the role would change something: packages, or only what containers need beside those that are there."""
+    parts = ("cdi", "refresh_unit", "cdi_switch", "restart")
+    return plan["action"] in ("install", "upgrade", "reboot") or any(plan.get(part) for part in parts)
