@@ -18,6 +18,7 @@ class Cluster:
     """A client of the cluster with this id; a number is the status of its refusal."""
 
     server = "https://here"
+    authority: str | None = None
 
     def __init__(self, answer: str | int) -> None:
         self.answer = answer
