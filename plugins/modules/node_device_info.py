@@ -11,9 +11,8 @@ version_added: 0.1.0
 short_description: Decide how machines get their GPU driver, container runtime and RDMA
 description:
   - Reads the state of NVIDIA GPUs, their driver, the container toolkit, CDI and RDMA on all hosts at once, one
-    request each, and decides for each host what the roles M(muster.training.gpu_driver#role),
-    M(muster.training.container_runtime#role) and M(muster.training.rdma#role) would change. A working driver, toolkit
-    or RDMA stack is kept, however it was installed.
+    request each, and decides for each host what the roles C(gpu_driver), C(container_runtime) and C(rdma) would change.
+    A working driver, toolkit or RDMA stack is kept, however it was installed.
   - The options of those roles are taken from the variables of each host, such as C(gpu_driver_source).
   - Changes nothing.
 options:
@@ -63,7 +62,7 @@ EXAMPLES = r"""
 RETURN = r"""
 nodes:
   description:
-    - For each host C(facts), and for each role its plan. A plan has C(action) (V(none), V(keep), V(install),
+    - By host what was read (key V(facts)), and by role its plan. A plan has C(action) (V(none), V(keep), V(install),
       V(upgrade), V(reboot) or V(refuse)), C(reason), C(refusals) with C(problem) and C(fix), C(warnings), and what the
       role carries out, such as C(packages), C(repositories), C(modules), C(units), and C(reboot), the reason for which
       the machine has to boot again.
