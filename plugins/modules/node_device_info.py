@@ -62,7 +62,7 @@ EXAMPLES = r"""
 RETURN = r"""
 nodes:
   description:
-    - By host what was read (key V(facts)), and by role its plan. A plan has C(action) (V(none), V(keep), V(install),
+    - By host its facts, and by role its plan. A plan has C(action) (V(none), V(keep), V(install),
       V(upgrade), V(reboot) or V(refuse)), C(reason), C(refusals) with C(problem) and C(fix), C(warnings), and what the
       role carries out, such as C(packages), C(repositories), C(modules), C(units), and C(reboot), the reason for which
       the machine has to boot again.

@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILES = project_files(ROOT)
 FACES = ("action", "callback", "filter", "inventory", "lookup", "modules")
 DOCUMENTATION_NAMES = {"DOCUMENTATION", "EXAMPLES", "RETURN"}
-FACE_LINES, FUNCTION_LINES, FILE_LINES, TASK_LINES = 60, 60, 400, 100
+FACE_LINES, FUNCTION_LINES, FILE_LINES, TASK_LINES = 60, 60, 500, 100
 
 
 def text(name: str) -> str:
