@@ -527,6 +527,15 @@ def test_immortal_bad(shop: Shop, api: FakeRunpod, said: list[str]) -> None:
     assert result["failed"] and any("is still listed" in line and "300 s" in line for line in said), said
 
 
+def test_rent_says_what_it_ends_at_its_start(shop: Shop, cloud: FakeLambda, said: list[str]) -> None:
+    shop.rent("lambda")
+    (ours,) = cloud.alive()
+    cloud.make("copy of it", ssh_key_names=["bobs"], tags=list(ours.fields["tags"]), end="active")
+    result = shop.rent("lambda")
+    assert any(line.startswith("copy of it: is a second machine") for line in said), said
+    assert any("copy of it" in line for line in result["history"])
+
+
 def test_rent_says_price_and_deadline(shop: Shop, said: list[str]) -> None:
     result = shop.rent(count=2)
     names = [item["name"] for item in result["nodes"]]

@@ -223,7 +223,9 @@ def read_pool(request: PoolRequest, providers: ProviderApis, session: LedgerSess
     request, clocks = use_server_time(request, listed)
     state = initial_state(request, session.leases.values(), listings, traits, scheduler.now())
     _unrecorded, returned = find_strays(request, tuple(session.leases.values()), listings)
-    state = dataclasses.replace(state, returned_at=frozenset(item.provider for item in returned), history=clocks)
+    state = dataclasses.replace(
+        state, returned_at=frozenset(item.provider for item in returned), history=(*clocks, *state.history)
+    )
     if all(slot.phase == "ready" for slot in state.slots):
         return rank_offers(state, (), scheduler.now())
     # Also when every machine is ordered: an order may never take effect, or the machine may be unusable.
@@ -311,7 +313,7 @@ def create_pool(
     state = read_pool(request, providers, session, scheduler)
     request = state.request
     for line in state.history:
-        report(f"warning: {line}")
+        report(line)
     _record_awaited(request, providers, session, state, scheduler)
     effects = _CreateEffects(providers, prober, session, scheduler, terms, tokens, report, is_abandoned)
     state, end = reconcile(effects, state, scheduler)

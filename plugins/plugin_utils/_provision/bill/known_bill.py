@@ -321,5 +321,5 @@ def use_server_time(request: PoolRequest, listed: t.Mapping[str, AccountListed])
         offset = find_clock_offset(item)
         if offset:
             deadline = request.deadline and format_time(parse_time(request.deadline) + offset)
-            return dataclasses.replace(request, deadline=deadline), (describe_clock(name, offset),)
+            return dataclasses.replace(request, deadline=deadline), (f"warning: {describe_clock(name, offset)}",)
     return request, ()
