@@ -18,7 +18,7 @@ import typing as t
 
 from ....module_utils._model.run_attempt import Attempt
 from . import parsing
-from .load import Checkpoint, Line, RunFolder, Segment, StepRecord
+from .load import MAX_LOGS, Checkpoint, Line, Log, RunFolder, Segment, StepRecord
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -139,6 +139,7 @@ def read_attempts(run: RunFolder, clock: RunClock) -> tuple[AttemptView, ...]:
     if rows:
         by_number = {attempt.n: attempt for attempt in run.history.attempts}
         views = [_from_row(row, number, by_number) for number, row in enumerate(rows, start=1)]
+        views = views if len(run.logs) >= MAX_LOGS else [_with_kept_logs(view, run.logs) for view in views]
     elif run.history.attempts:
         views = [_from_history(attempt) for attempt in run.history.attempts]
     else:
@@ -150,6 +151,12 @@ def read_attempts(run: RunFolder, clock: RunClock) -> tuple[AttemptView, ...]:
         (_last_time(segment) if segment else None) or start for segment, start in zip(segments, following, strict=False)
     ]
     return tuple(_complete(*parts) for parts in zip(views, segments, [*ends, clock.end], strict=False))
+
+
+def _with_kept_logs(view: AttemptView, logs: t.Collection[Log]) -> AttemptView:
+    """Return an attempt with those of its logs that were kept: a node that prints nothing has none."""
+    kept = {log.path for log in logs}
+    return dataclasses.replace(view, logs=tuple(log for log in view.logs if log in kept))
 
 
 def _from_row(row: Line, number: int, history: t.Mapping[int, Attempt]) -> AttemptView:

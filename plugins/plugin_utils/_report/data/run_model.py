@@ -189,7 +189,7 @@ def build_run_model(run: RunFolder) -> RunModel:
         ranks_seen=ranks_seen,
         last_step=max(steps, default=None),
         first_loss=losses[0] if losses else None,
-        final_loss=losses[-1] if losses else None,
+        final_loss=_final_loss(curve),
         steps_per_s=_steps_per_second(counted, find_stalls(attempts)),
         throughput=_median_throughput(curve),
         steps_lost=_total_steps_lost(record, attempts, faults),
@@ -246,6 +246,12 @@ def _read_resume_options(run: RunFolder, attempts: t.Sequence[AttemptView]) -> t
     starts = {str(n) for n in run.history.starts} if never else set()
     anew = [index for index, attempt in enumerate(attempts) if attempt.label in starts]
     return parsing.read_integer(checkpoints.get("interval_steps")), anew
+
+
+def _final_loss(curve: t.Sequence[StepRecord]) -> float | None:
+    """Return the loss that was read last, None where that is not a number."""
+    read = [step for step in curve if step.loss is not None or step.has_bad_loss]
+    return read[-1].loss if read else None
 
 
 def _last_checkpoint(run: RunFolder) -> Checkpoint | None:

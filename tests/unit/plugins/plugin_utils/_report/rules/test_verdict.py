@@ -73,8 +73,10 @@ def test_a_loss_that_is_no_number_comes_first() -> None:
     assert (verdict.word, verdict.tone) == ("Loss is NaN", "bad")
     assert verdict.sentence.startswith("The loss is not a number since step 11; ")
     assert dict(build_figures(model))["Final loss"] == add_note("NaN", "since step 11")
+    assert model.final_loss is None
     recovered = case([*numbers, *broken, {"at": ZERO + 31, "step": 31, "loss": 1.0}], outcome="succeeded")
     assert recovered.nan_since is None
+    assert recovered.final_loss == 1.0
 
 
 def test_a_run_that_its_job_stopped_says_so() -> None:
