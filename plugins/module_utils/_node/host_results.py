@@ -17,7 +17,7 @@ import time
 import typing as t
 import zlib
 
-from . import checkpoints, dataset_stage, files, host_environment, host_log_follow, host_preflight
+from . import checkpoint_copies, checkpoints, dataset_stage, files, host_environment, host_log_follow, host_preflight
 
 _PIECE = 8 << 20
 # A blob without a second name that is younger may belong to a run that is being prepared.
@@ -35,7 +35,7 @@ def answer(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.A
 def _list_files(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Return ``{root, exists, files [{path, size, sha256, modified_at}]}`` below a folder of the run that match.
 
-    Where none does, ``there`` names the files of the folder.
+    Where none does, ``there`` names the files of the folder. ``copied``: another node saved this newest checkpoint.
 
     :param request: ``run_id``, ``folder`` (null: the run's own; relative: below it), ``patterns`` (globs; without any
         the newest complete checkpoint of ``format``).
@@ -45,6 +45,7 @@ def _list_files(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str
         places = sorted({place for glob in request["patterns"] for place in root.glob(glob)})
     else:
         places = checkpoints.list_complete(root, request["format"])[:1]
+    is_copy = not request["patterns"] and any(place.name in checkpoint_copies.read_ledger(root) for place in places)
     inner = [child for place in places if place.is_dir() for child in sorted(place.rglob("*"))]
     found = []
     for place in dict.fromkeys([*places, *inner]):
@@ -53,7 +54,7 @@ def _list_files(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str
             entry = {"path": str(place.relative_to(root)), "size": stat.st_size, "modified_at": stat.st_mtime}
             found.append({**entry, "sha256": files.sha256_of(place)})
     there = [] if found else _list_names(root)
-    return {"root": str(root), "exists": root.is_dir(), "files": found, "there": there}
+    return {"root": str(root), "exists": root.is_dir(), "files": found, "there": there, "copied": is_copy}
 
 
 def _list_names(root: pathlib.Path) -> list[str]:

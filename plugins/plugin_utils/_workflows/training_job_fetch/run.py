@@ -39,6 +39,7 @@ _SEEN_BY_POD = "what there is to fetch is seen by a pod; check mode starts none"
 Source = t.Literal["checkpoints", "run", "bucket"]
 Connect = t.Callable[[t.Sequence[str]], list[NodeClient]]
 # Opens the nodes of a run in pods.
+_Answer = t.Mapping[str, t.Any]
 OpenRunPods = t.Callable[[], contextlib.AbstractContextManager[list[NodeClient]]]
 OpenCluster = t.Callable[[RunRecord], "Client"]
 OpenPods = t.Callable[[RunRecord, Job], contextlib.AbstractContextManager[list[NodeClient]]]
@@ -265,8 +266,8 @@ def choose_files(
     """
     chosen: dict[str, RemoteFile] = {}
     there: set[str] = set()
-    for remote in remotes:
-        answer = remote.call("results", step="list", run_id=record.run_id, patterns=list(patterns), **place)
+    asked = {"step": "list", "run_id": record.run_id, "patterns": list(patterns), **place}
+    for remote, answer in _without_old_copies([(remote, remote.call("results", **asked)) for remote in remotes]):
         there.update(str(name) for name in answer["there"])
         for item in answer["files"]:
             path = check_path(str(item["path"]))
@@ -274,6 +275,16 @@ def choose_files(
             file = RemoteFile(remote.name, path, int(item["size"]), str(item["sha256"]), path, read)
             add_file(chosen, file, remote.name)
     return list(chosen.values()), sorted(there)
+
+
+def _without_old_copies(answers: t.Sequence[tuple[NodeClient, _Answer]]) -> list[tuple[NodeClient, _Answer]]:
+    """Return what nodes answered, without what was copied to a node for a restart when others have saved anew since."""
+    saved = {name for _remote, answer in answers if not answer.get("copied") for name in _list_tops(answer)}
+    return [item for item in answers if not saved or not item[1].get("copied") or _list_tops(item[1]) <= saved]
+
+
+def _list_tops(answer: _Answer) -> set[str]:
+    return {str(item["path"]).partition("/")[0] for item in answer["files"]}
 
 
 def _read_piece(remote: NodeClient, run_id: str, folder: str | None, path: str, offset: int) -> bytes:

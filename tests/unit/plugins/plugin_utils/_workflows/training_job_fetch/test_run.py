@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import pathlib
 import re
@@ -23,7 +24,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
 )
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
-from ansible_collections.muster.training.plugins.module_utils._node import files, host_results
+from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_copies, files, host_results
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import (
     kube_connection,
@@ -120,6 +121,18 @@ def test_the_newest_checkpoint_once_and_what_differs_under_its_node(home: StateH
     assert again["msg"] == run(home, gang, check=True)["msg"] == f"{dest} is up to date: b/, step-2/ of run net-1"
     copies = run_copies.read_copies(home.run_folder("net-1"))
     assert run_copies.has_copy(copies, "step-2", 0.0, None) and not run_copies.has_copy(copies, "step-1", 0.0, None)
+
+
+def test_a_copy_that_is_older_than_what_was_saved_since_is_left(home: StateHome, tmp_path: pathlib.Path) -> None:
+    """Node b got the checkpoint of node a for a restart; alone it is all that there is."""
+    record(home)
+    gang = nodes(tmp_path, a={"checkpoints/step-2": b"new"}, b={"checkpoints/step-1": b"old"})
+    ledger = gang[1].state / "runs" / "net-1" / "checkpoints" / checkpoint_copies.LEDGER
+    ledger.write_text(json.dumps({"step-1": {"whole": True, "files": {}}}))
+    assert run(home, gang)["files"] == ["step-2"]
+    assert run(home, gang[1:])["files"] == ["step-1"]
+    ledger.unlink()
+    assert run(home, gang)["files"] == ["step-1", "step-2"], "each node keeps a part"
 
 
 def test_a_file_that_is_not_the_reported_checkpoint_is_told_apart(home: StateHome, tmp_path: pathlib.Path) -> None:
