@@ -134,8 +134,10 @@ class HostsFollower(Follower):
         files.write_json(self.folder / "offsets.json", {**self.offsets, _KEPT: kept})
 
     def _is_seen(self) -> bool:
-        """Return whether all nodes answer and their agents run."""
-        return not self.lost_since and all(self._agent_of(node).alive for node in self.remotes)
+        """Return whether all nodes answer and their agents run, but for those that ended well before the others."""
+        agents = [self._agent_of(node) for node in self.remotes]
+        is_known = all(agent.alive or (agent.end is not None and agent.end.exit_code == 0) for agent in agents)
+        return not self.lost_since and is_known and any(agent.alive for agent in agents)
 
     def _agent_of(self, node: str) -> UnitReport:
         """Return the agent of a node; one that was not heard of is not alive and has no end."""

@@ -24,7 +24,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.errors impo
     UnreachableError,
 )
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
-from ansible_collections.muster.training.plugins.module_utils._model.node_report import UnitReport
+from ansible_collections.muster.training.plugins.module_utils._model.node_report import UnitEnd, UnitReport
 from ansible_collections.muster.training.plugins.module_utils._node import files
 from ansible_collections.muster.training.plugins.module_utils._secrets import scrubber
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import log_follow
@@ -406,6 +406,19 @@ def test_a_run_is_followed_on_from_its_folder(world: World) -> None:
     assert (
         follower.offsets == {"a": {"events": 77}} and follower.state()["step"] == 8 and follower.state()["ranks"] == 1
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "alive", "seen"), [(None, True, True), (0, True, True), (1, True, False), (0, False, False)]
+)
+def test_a_run_can_stand_when_a_node_has_ended_well(world: World, code: int | None, alive: bool, seen: bool) -> None:
+    follower = world.follower()
+    ended = UnitReport(end=UnitEnd("ended", exit_code=code)) if code is not None else UnitReport(alive=True)
+    follower.units = {
+        "a": {"agent": UnitReport(alive=alive, end=None if alive else UnitEnd("ended", exit_code=0))},
+        "b": {"agent": ended},
+    }
+    assert follower._is_seen() is seen
 
 
 @pytest.mark.parametrize("left", [0, 1, 40, -1, None])
