@@ -25,15 +25,15 @@ class ActionModule(WorkflowAction):
         """Return the result documented in the module."""
         own = str(variables["inventory_hostname"])
         hosts = options["hosts"] or [own]
-
-        def read(host: str, name: str) -> t.Any:
-            # The defaults of the role that calls are known of its own host only.
-            return self._templar.template(variables[name]) if host == own else variables["hostvars"][host][name]
-
+        # The defaults of the role that calls are known of its own host only.
         known = {host: variables if host == own else variables["hostvars"][host] for host in hosts}
         asked = {
             host: {
-                role: {key: read(host, f"{role}_{key}") for key in OPTION_NAMES[role] if f"{role}_{key}" in known[host]}
+                role: {
+                    key: self._templar.template(known[host][f"{role}_{key}"])
+                    for key in OPTION_NAMES[role]
+                    if f"{role}_{key}" in known[host]
+                }
                 for role in ROLES
             }
             for host in hosts

@@ -105,8 +105,8 @@ options:
             type: str
           share_machines:
             description:
-              - Whether pods of the job may be on one machine. By default each pod of a job is on a machine of its own,
-                so that O(job.nodes) are machines, and a job is refused where that is not possible.
+              - Whether pods may be on one machine, on Kubernetes. By default each pod of a job is on a machine of
+                its own, so that O(job.nodes) are machines, and a job is refused where that is not possible.
               - A queue of Kueue with a topology fills a machine before it takes the next one. Without this option a job
                 of which two pods fit on one machine is refused there.
               - Where pods share machines, the live line, the record and the report say so, and no network is proven.

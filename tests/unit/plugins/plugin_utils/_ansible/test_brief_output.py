@@ -1,0 +1,14 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How hosts are named in one line; the callback itself is tested in tests/unit/plugins/callback."""
+
+from __future__ import annotations
+
+from ansible_collections.muster.training.plugins.plugin_utils._ansible import brief_output
+
+
+def test_many_hosts_are_counted() -> None:
+    names = [f"n{number}" for number in range(10)]
+    assert brief_output._name_hosts(names) == "n0, n1, n2, n3, n4, n5, n6, n7 and 2 more"
+    assert brief_output._name_hosts(["b", "a"]) == "a, b"
