@@ -39,6 +39,16 @@ SYSTEMS: t.Final = {
     "arch": 'ID=arch\nPRETTY_NAME="Arch Linux"\n',
     "sles": 'ID="sles"\nID_LIKE="suse"\nVERSION_ID="15.6"\nPRETTY_NAME="SUSE Linux Enterprise Server 15 SP6"\n',
 }
+# Facts of a machine with one GPU and nothing installed.
+BARE: t.Final[dict[str, t.Any]] = {
+    "os": {"id": "debian", "version": "12", "name": "Debian GNU/Linux 12", "like": []},
+    "machine": "x86_64",
+    "kernel": "6.1.0-38-amd64",
+    "secure_boot": False,
+    "headers": "installed",
+    "packages": {"versions": {}, "held": [], "broken": [], "manager": "apt"},
+    "gpus": [{"pci": "0000:10:00.0", "device": "2330", "driver": None}],
+}
 _EFIVARS = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
 

@@ -8,16 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.muster.training.plugins.module_utils._model.device_plans import plan_devices
-
-BARE: t.Final[dict[str, t.Any]] = {
-    "os": {"id": "debian", "version": "12", "name": "Debian GNU/Linux 12", "like": []},
-    "machine": "x86_64",
-    "kernel": "6.1.0-38-amd64",
-    "secure_boot": False,
-    "headers": "installed",
-    "packages": {"versions": {}, "held": [], "broken": [], "manager": "apt"},
-    "gpus": [{"pci": "0000:10:00.0", "device": "2330", "driver": None}],
-}
+from ansible_collections.muster.training.tests.support.device_hosts import BARE
 
 
 def action(facts: dict[str, t.Any], **options: t.Any) -> tuple[str, str]:
