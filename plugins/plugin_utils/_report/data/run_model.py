@@ -100,6 +100,11 @@ class RunModel:
         return parsing.read_text(self.run.record.get("sharing"), 60)
 
     @property
+    def is_on_one_machine(self) -> bool:
+        """Whether all ranks of the newest attempt were on one machine, so that they used no network."""
+        return bool(self.attempts) and len({stay.name for stay in self.attempts[-1].nodes}) == 1
+
+    @property
     def stored_checkpoint(self) -> StoredCheckpoint | None:
         """The newest checkpoint that is in the run's object store, with its name there."""
         recorded = parsing.read_mapping(self.run.record.get("stored"))

@@ -40,7 +40,7 @@ def build_checks(model: RunModel) -> tuple[ReportCheck, ...]:
     checks = [_check_outcome(model), _check_ranks(model)]
     for fault in model.faults:
         checks += [_check_resume(fault), _check_steps(fault, model.interval)]
-    checks += [_check_fabric(verdict) for verdict in model.verdicts]
+    checks += [_check_fabric(model, verdict) for verdict in model.verdicts]
     if not model.verdicts:
         checks.append(ReportCheck("fabric", "Fabric", "skipped", "the network was not measured for this run"))
     if model.shared_machines:
@@ -152,7 +152,8 @@ def _check_software(model: RunModel) -> t.Iterator[ReportCheck]:
         yield ReportCheck("software", "Same image and versions", "failed", "; ".join(lines))
 
 
-def _check_fabric(verdict: dict[str, t.Any]) -> ReportCheck:
+def _check_fabric(model: RunModel, verdict: dict[str, t.Any]) -> ReportCheck:
+    """Return what the fabric test proved of the network that the run used: nothing of one that it did not use."""
     island = parsing.read_text(verdict.get("island"), 80) or "island"
     outcome = parsing.read_text(verdict.get("outcome"), 20) or "unproven"
     statuses: dict[str, Status] = {"pass": "passed", "warn": "passed", "fail": "failed"}
@@ -165,4 +166,8 @@ def _check_fabric(verdict: dict[str, t.Any]) -> ReportCheck:
     rate += f" of {fmt.format_figure(expected)} GB/s expected" if busbw is not None and expected is not None else ""
     transport = parsing.read_text(parsing.read_mapping(verdict.get("transport")).get("verdict"), 20) or "unproven"
     message = f"{outcome}: transport {transport}{rate}"
-    return ReportCheck(f"fabric-{island}", f"Fabric of {island}", statuses.get(outcome, "unproven"), message)
+    status = statuses.get(outcome, "unproven")
+    if model.is_on_one_machine:
+        status = "unproven" if model.shared_machines else "skipped"
+        message = f"the run was on one machine and used no network; the test of it said {message}"
+    return ReportCheck(f"fabric-{island}", f"Fabric of {island}", status, message)

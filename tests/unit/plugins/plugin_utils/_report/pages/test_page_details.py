@@ -11,7 +11,12 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.format import format_time
-from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import RunFolder, Usage, load_run
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import (
+    Log,
+    RunFolder,
+    Usage,
+    load_run,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import RunModel, build_run_model
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages import page_details
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import (
@@ -28,7 +33,8 @@ def model(name: str) -> RunModel:
 
 def with_attempts(count: int, **values: t.Any) -> RunModel:
     rows = [{"n": n, "started_at": 1795167000 + n, **values} for n in range(1, count + 1)]
-    return build_run_model(RunFolder("r", {"attempts": rows, "outcome": "failed"}))
+    logs = tuple(Log(path, 1, (), None) for path in values.get("logs", []))
+    return build_run_model(RunFolder("r", {"attempts": rows, "outcome": "failed"}, logs=logs))
 
 
 def test_of_many_checks_those_that_passed_are_folded() -> None:

@@ -74,3 +74,23 @@ def test_pods_that_shared_machines_are_named_and_prove_no_network() -> None:
         "in 2 pods on 1 machine trained to step" in verdict["sentence"] and " nodes trained" not in verdict["sentence"]
     )
     assert report["job"]["sharing"] == "2 pods on 1 machine"
+
+
+@pytest.mark.parametrize(
+    ("places", "sharing", "status"),
+    [
+        (["a"], "2 pods on 1 machine", "unproven"),
+        (["a"], None, "skipped"),
+        (["a", "b"], None, "passed"),
+        (["a", "b"], "4 pods on 2 machines", "passed"),
+        ([], None, "passed"),
+    ],
+)
+def test_a_tested_network_proves_nothing_of_a_run_that_did_not_use_it(
+    places: list[str], sharing: str | None, status: str
+) -> None:
+    record = {"attempts": [{"n": 1, "nodes": [{"name": name} for name in places]}], "sharing": sharing}
+    found = RunFolder("r", record, fabric={"islands": [{"island": "i", "outcome": "pass"}]})
+    assert statuses(found)["fabric-i"] == status
+    (message,) = [check["message"] for check in build_report(found)["checks"] if check["name"] == "fabric-i"]
+    assert ("used no network" in message) == (status != "passed")
