@@ -109,6 +109,9 @@ def world(tmp_path: pathlib.Path, api: ApiServer, namespace: str) -> Iterator[Re
 def test_a_run_that_has_ended_gives_its_machines_back(world: Rented) -> None:
     """Its rules are in the ledger while it runs, with its price; its nodes leave before the machines end."""
     custody = world.custody(release="success")
+    # Before the start: what its checkpoints would go with.
+    leases = subject.find_leases(world.home, {}, [*world.names, "own-node"])
+    assert subject.find_prices(leases) == dict.fromkeys(world.names, PRICE)
     custody.bind_nodes({*world.names, "own-node"}, world.ref)
     assert {lease.run_id for lease in world.leases()} == {"r1"}
     assert {lease.release for lease in world.leases()} == {"success"}

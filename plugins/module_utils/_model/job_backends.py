@@ -138,7 +138,7 @@ def backend_warnings(job: Job) -> tuple[str, ...]:
     """Return warnings about a job that is submitted to Kubernetes."""
     if not job.on_kubernetes:
         return ()
-    return (*_warn_decimal_sizes(job), *_warn_missing_requests(job), *_warn_ephemeral_checkpoints(job))
+    return (*_warn_decimal_sizes(job), *_warn_missing_requests(job))
 
 
 def _warn_decimal_sizes(job: Job) -> t.Iterator[str]:
@@ -156,14 +156,6 @@ def _warn_missing_requests(job: Job) -> t.Iterator[str]:
         names = " and ".join(f"job.resources.{key}" for key in missing)
         what = {"cpu": "other pods of the node may take its data loaders' cores", "memory": "it is evicted first"}
         yield f"{names} not set for a job with GPUs: {'; '.join(what[key] for key in missing)}. Set both"
-
-
-def _warn_ephemeral_checkpoints(job: Job) -> tuple[str, ...]:
-    if checkpoint_mount(job) is not None or job.checkpoints.binding is not None:
-        return ()
-    folder = job.checkpoints.path or "the checkpoint folder"
-    advice = "name a claim in mounts and a path below it in checkpoints.path"
-    return (f"{folder} is not on a mount: checkpoints do not survive a lost or replaced pod; {advice}",)
 
 
 def spreads_pods(job: Job) -> bool:

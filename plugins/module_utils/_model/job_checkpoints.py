@@ -98,23 +98,42 @@ def describe_folder(job: Job) -> str:
 
 
 def describe_vanishing(job: Job, rented: t.Mapping[str, float | None]) -> str:
-    """Return that the checkpoints of a job on hosts go with its rented machines, empty where they do not.
+    """Return that the checkpoints of a job go with its pods or rented machines, empty where they do not.
 
-    :param rented: dollars an hour of each of its rented machines, None where that is not known.
+    :param rented: dollars an hour of each rented machine that it may run on, None where that is not known.
     """
-    if job.checkpoints.binding or must_be_shared(job) or not rented:
+    if job.checkpoints.binding or must_be_shared(job):
         return ""
-    known = [price for price in rented.values() if price is not None]
-    price = f"${sum(known):.2f} an hour" if len(known) == len(rented) else f"at least ${sum(known):.2f} an hour"
-    most = f", up to ${sum(known) * job.timeout_s / 3600:.2f} until timeout_s" if known and job.timeout_s else ""
+    mount = job_backends.checkpoint_mount(job)
+    if job.on_kubernetes and mount is None:
+        price = f": training for {_describe_price(job, rented)} is lost with them" if rented else ""
+        return (
+            f"{job.checkpoints.path or 'the checkpoint folder'} is not on a mount: checkpoints do not survive a lost "
+            f"or replaced pod, and go with the pods after the run{price}. Name a claim in mounts and a path below it "
+            "in checkpoints.path, or an object store in checkpoints.binding"
+        )
+    if not rented or any(item.pvc for item in job.mounts if item.name == mount):
+        return ""
     names = sorted(rented)
     where = f"{names[0]} and {len(names) - 1} more" if len(names) > 2 else " and ".join(names)
     when = "are deleted" if job.release == "never" else f"are deleted after the run (release: {job.release})"
     folder = job.checkpoints.path or "the folder of the run"
     return (
         f"checkpoints are in {folder} on {where}, rented machines, and go with them when they {when}: training "
-        f"for {price}{most} is lost with them. Set checkpoints.binding, or fetch them before (playbook fetch)"
+        f"for {_describe_price(job, rented)} is lost with them. Set checkpoints.binding, or fetch them before "
+        "(playbook fetch)"
     )
+
+
+def _describe_price(job: Job, rented: t.Mapping[str, float | None]) -> str:
+    """Return what a run's rented machines cost; of more than it takes, the dearest ones."""
+    known = sorted((price for price in rented.values() if price is not None), reverse=True)
+    if not known:
+        return "a price that is not known"
+    total = sum(known[: job.nodes] if job.on_kubernetes else known)
+    about = "at least " if len(known) < len(rented) else "up to " if len(rented) > job.nodes else ""
+    most = f", up to ${total * job.timeout_s / 3600:.2f} until timeout_s" if job.timeout_s else ""
+    return f"{about}${total:.2f} an hour{most}"
 
 
 def check_checkpoints(job: Job) -> None:

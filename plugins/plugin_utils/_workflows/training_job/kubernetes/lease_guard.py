@@ -50,6 +50,20 @@ def find_lease(name: str, hostvars: t.Mapping[str, t.Any], leases: t.Iterable[Le
     return None
 
 
+def find_leases(home: StateHome, hostvars: t.Mapping[str, t.Any], names: t.Iterable[str]) -> dict[str, Lease]:
+    """Return the open leases of those nodes that are rented."""
+    if not (home.folder / LEDGER).exists():
+        return {}
+    leases = [item for item in read_ledger(home.folder).leases.values() if item.open and item.machine]
+    found = {name: find_lease(name, hostvars, leases) for name in names}
+    return {name: lease for name, lease in found.items() if lease is not None}
+
+
+def find_prices(leases: t.Mapping[str, Lease]) -> dict[str, float | None]:
+    """Return dollars an hour of each rented node, None where its lease tells none: one of several machines has one."""
+    return {name: item.price_usd_per_hour if item.resource == "instance" else None for name, item in leases.items()}
+
+
 class ClusterLeaseGuard:
     """The leases of the rented machines of one followed run."""
 
@@ -136,9 +150,7 @@ class ClusterLeaseGuard:
         return {**result, **found, **held, **({"failed": True, "msg": "; ".join(told)} if told else {})}
 
     def _note(self, names: list[str], ref: BackendRef) -> None:
-        if not (self._home.folder / LEDGER).exists():
-            return
-        mine = self._find_leases(names)
+        mine = find_leases(self._home, self._request.hostvars, names)
         if not mine:
             return
         places = [
@@ -157,15 +169,8 @@ class ClusterLeaseGuard:
             **more,
         )
         self.tokens |= {name: item.token for name, item in mine.items()}
-        # A lease of several machines has one price.
-        self._prices |= {name: item.price_usd_per_hour for name, item in mine.items() if item.resource == "instance"}
+        self._prices |= find_prices(mine)
         self._renew_from_now_on([name for name in mine if name in self._request.hostvars])
-
-    def _find_leases(self, names: t.Iterable[str]) -> dict[str, Lease]:
-        """Return the open leases of those nodes that are rented."""
-        leases = [item for item in read_ledger(self._home.folder).leases.values() if item.open and item.machine]
-        found = {name: find_lease(name, self._request.hostvars, leases) for name in names}
-        return {name: lease for name, lease in found.items() if lease is not None}
 
     def _renew_from_now_on(self, hosts: t.Sequence[str]) -> None:
         """Renew the leases of machines that are reached over SSH, at every turn of the follower."""

@@ -84,6 +84,13 @@ class ClusterRun:
                 return found
         return self.client.get(kubernetes_plan.build_objects(plan)[-1], plan.name, plan.namespace)
 
+    def describe_vanishing(self) -> t.Iterator[str]:
+        """Yield that the run's checkpoints go with its pods or nodes, with what that costs on rented ones."""
+        names = self.decision.placement.possible_nodes
+        leases = lease_guard.find_leases(self.asked.home, self.asked.request.hostvars, names)
+        if said := job_checkpoints.describe_vanishing(self.decision.job, lease_guard.find_prices(leases)):
+            yield said
+
     def plan(self, attempt: int) -> KubePlan:
         """Return the plan of a start whose first attempt has this number."""
         if attempt not in self._plans:
@@ -116,7 +123,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             submit.require_recorded_end(asked.run_id, before, live, bool(request.options.get("recreate")))
             if run.decision.problem:
                 raise run.decision.problem
-        for warning in run.decision.warnings:
+        for warning in (*run.decision.warnings, *run.describe_vanishing()):
             request.progress.say(f"warning: {warning}")
         if request.check:
             return _check(run)

@@ -177,12 +177,11 @@ def test_a_user_who_writes_gigabytes_is_told_what_they_are() -> None:
     assert not any("shm" in line for line in told)
 
 
-def test_a_user_is_told_that_checkpoints_in_a_pod_are_lost_with_it() -> None:
-    assert "do not survive a lost or replaced pod" in job_backends.backend_warnings(parse_job(PODS))[0]
-    elsewhere = parse_job({**PODS, "mounts": [CLAIM], "checkpoints": {"path": "/database/run"}})
-    assert job_backends.backend_warnings(elsewhere)
+def test_the_mount_of_the_checkpoints_is_the_one_that_holds_their_path() -> None:
     kept = parse_job({**PODS, "mounts": [CLAIM], "checkpoints": {"path": "/data/run"}})
-    assert job_backends.backend_warnings(kept) == () and job_backends.checkpoint_mount(kept) == "data"
+    assert job_backends.checkpoint_mount(kept) == "data"
+    elsewhere = parse_job({**PODS, "mounts": [CLAIM], "checkpoints": {"path": "/database/run"}})
+    assert job_backends.checkpoint_mount(elsewhere) is None
     assert job_backends.backend_warnings(parse_job(SCRIPT)) == ()
 
 

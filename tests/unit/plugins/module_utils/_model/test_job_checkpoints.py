@@ -86,3 +86,39 @@ def test_checkpoints_that_go_with_rented_machines_are_said_with_their_price(
 ) -> None:
     said = job_checkpoints.describe_vanishing(parse_job({"name": "x", "script": "/t.py", "nodes": 2, **job}), rented)
     assert bool(said) is bool(words) and all(word in said for word in words), said
+
+
+VOLUME = {"name": "data", "path": "/data", "pvc": "data"}
+DISK = {"name": "disk", "path": "/disk", "host_path": "/var/disk"}
+IN_POD = ("is not on a mount", "do not survive a lost or replaced pod, and go with the pods after the run")
+
+
+@pytest.mark.parametrize(
+    ("job", "rented", "words"),
+    [
+        ({}, {}, (*IN_POD, "after the run. Name a claim")),
+        ({"mounts": [VOLUME], "checkpoints": {"path": "/database/run"}}, {}, IN_POD),
+        # Of more rented nodes than the job takes, it may get the dearest ones.
+        ({}, {"a": 2.0, "b": 3.0, "c": 1.0}, (*IN_POD, "training for up to $5.00 an hour is lost with them")),
+        ({"timeout_s": 7200}, {"a": 2.0}, (*IN_POD, "for $2.00 an hour, up to $4.00 until timeout_s is lost")),
+        ({}, {"a": None}, (*IN_POD, "training for a price that is not known is lost")),
+        (
+            {"mounts": [DISK], "checkpoints": {"path": "/disk/run", "shared": False}},
+            {"a": 2.0},
+            ("are in /disk/run on a, rented machines, and go with them", "$2.00 an hour is lost"),
+        ),
+        ({"mounts": [DISK], "checkpoints": {"path": "/disk/run"}, "nodes": 1}, {"a": 2.0}, ("are in /disk/run on a",)),
+        # Nodes that are owned stay, and a claim is not of a node.
+        ({"mounts": [DISK], "checkpoints": {"path": "/disk/run", "shared": False}}, {}, ()),
+        ({"mounts": [DISK], "checkpoints": {"path": "/disk/run"}}, {"a": 2.0}, ()),
+        ({"mounts": [VOLUME], "checkpoints": {"path": "/data/run"}, "nodes": 1}, {"a": 2.0}, ()),
+        ({"checkpoints": {"binding": "store"}}, {"a": 2.0}, ()),
+    ],
+)
+def test_checkpoints_that_go_with_pods_or_rented_nodes_are_said(
+    job: dict[str, t.Any], rented: dict[str, float | None], words: tuple[str, ...]
+) -> None:
+    pods = {"name": "x", "script": "t.py", "code": {"ref": "/c"}, "nodes": 2, "image": "i:1"}
+    asked = parse_job({**pods, "placement": {"backend": "kubernetes"}, **job})
+    said = job_checkpoints.describe_vanishing(asked, rented)
+    assert bool(said) is bool(words) and all(word in said for word in words), said
