@@ -513,7 +513,8 @@ options:
                 before the first one. Leave room for the first step and for saving checkpoints.
               - Time in a queue, of a restart, and while a node or the cluster does not answer is not counted.
               - The program has to report its steps.
-              - Where each rank stood is kept in C(logs/NODE.stacks) before it is stopped, on plain hosts.
+              - Where each rank stood is kept in C(logs/NODE.stacks) before it is stopped; in pods by py-spy, where the
+                image has it, and by the kernel.
             type: int
       timeout_s:
         description: Seconds after which the job is stopped.

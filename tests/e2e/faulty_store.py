@@ -23,8 +23,9 @@ class FaultyStore:
     ``full_after`` and ``torn_after`` count the bytes of bodies that were written from the moment they are set.
     """
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, address: str = "127.0.0.1") -> None:
         store = urllib.parse.urlsplit(endpoint)
+        self.address = address
         self.place = (str(store.hostname), int(store.port or 80))
         self.written = 0
         self.full_after: int | None = None
@@ -38,7 +39,7 @@ class FaultyStore:
         self._lock = threading.Lock()
         self._server = self._listen(0)
         self.port = self._server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http://{address}:{self.port}"
 
     def fill(self, after_bytes: int = 0, status: int = 507) -> None:
         """Refuse what is written beyond so many more bytes: 507 as WebDAV's stores say it, 500 as SeaweedFS does."""
@@ -164,6 +165,6 @@ class FaultyStore:
             def handle_error(self, *args: t.Any) -> None:
                 """A client that goes away is no news."""
 
-        found = Server(("127.0.0.1", port), Handler)
+        found = Server((self.address, port), Handler)
         threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         return found

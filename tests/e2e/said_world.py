@@ -205,25 +205,7 @@ class Scene:
 
     def said(self) -> Said:
         """Return all that was said until now."""
-        folder = self.world.run_folder()
-        record = folder / "run.json"
-        report = folder / "report" / "report.json"
-        page = folder / "report" / "report.html"
-        model = self.world.root / "model"
-        files = {
-            str(path.relative_to(model)): hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in (model.rglob("*") if model.exists() else ())
-            if path.is_file()
-        }
-        return Said(
-            screens=dict(self.screens),
-            codes=dict(self.codes),
-            record=readable(record),
-            report=json.loads(report.read_text()) if report.exists() and "report" in self.screens else None,
-            page=plain(page.read_text()) if page.exists() and "report" in self.screens else "",
-            files=files,
-            folder=frozenset(str(path.relative_to(folder)) for path in folder.rglob("*")),
-        )
+        return gather(self.world.run_folder(), self.world.root / "model", self.screens, self.codes)
 
     @property
     def plan(self) -> dict[str, t.Any]:
@@ -256,17 +238,42 @@ class Scene:
     def in_bucket(self, digests: set[str]) -> frozenset[str]:
         """Return which saves are whole in the bucket: their bytes are in the parts of something with a manifest."""
         assert self.store
-        streams = [base64.b64decode(text) for text in json.loads(self.store.script(STORED, self.world.run_id))]
-        size = self.plan.get("size", 3000)
-        found = set()
-        for stream in streams:
-            at = stream.find(b"step ")
-            while at >= 0:
-                digest = hashlib.sha256(stream[at : at + size]).hexdigest()
-                if digest in digests:
-                    found.add(digest)
-                at = stream.find(b"step ", at + 1)
-        return frozenset(found)
+        return find_stored(self.store, self.world.run_id, digests, self.plan.get("size", 3000))
+
+
+def gather(folder: pathlib.Path, model: pathlib.Path, screens: t.Mapping[str, str], codes: t.Mapping[str, int]) -> Said:
+    """Return all that was said of the run of a folder; ``model``: where its files were fetched to."""
+    record = folder / "run.json"
+    report = folder / "report" / "report.json"
+    page = folder / "report" / "report.html"
+    files = {
+        str(path.relative_to(model)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in (model.rglob("*") if model.exists() else ())
+        if path.is_file()
+    }
+    return Said(
+        screens=dict(screens),
+        codes=dict(codes),
+        record=readable(record),
+        report=json.loads(report.read_text()) if report.exists() and "report" in screens else None,
+        page=plain(page.read_text()) if page.exists() and "report" in screens else "",
+        files=files,
+        folder=frozenset(str(path.relative_to(folder)) for path in folder.rglob("*")),
+    )
+
+
+def find_stored(store: Store, run_id: str, digests: set[str], size: int) -> frozenset[str]:
+    """Return which saves are whole in the bucket: their bytes are in the parts of something with a manifest."""
+    found = set()
+    for text in json.loads(store.script(STORED, run_id)):
+        stream = base64.b64decode(text)
+        at = stream.find(b"step ")
+        while at >= 0:
+            digest = hashlib.sha256(stream[at : at + size]).hexdigest()
+            if digest in digests:
+                found.add(digest)
+            at = stream.find(b"step ", at + 1)
+    return frozenset(found)
 
 
 def readable(place: pathlib.Path) -> dict[str, t.Any] | None:

@@ -75,6 +75,7 @@ class Controller:
         self.kubeconfig = kubeconfig or lab.kubeconfig
         # Another environment, for playbooks that need more than Ansible.
         self.programs = pathlib.Path(sys.executable).parent
+        self.env: dict[str, str] = {}
 
     def start(
         self,
@@ -85,7 +86,7 @@ class Controller:
         inventory: pathlib.Path | None = None,
         **extra: t.Any,
     ) -> Play:
-        """Start a playbook; ``inventory`` comes beside localhost."""
+        """Start a playbook, or several in one process; ``inventory`` comes beside localhost."""
         values: Dict = {
             "muster_state": {"path": str(self.folder / "state")},
             "muster_train_hosts": "localhost",
@@ -96,13 +97,15 @@ class Controller:
             placement = {"backend": "kubernetes", "namespace": self.team.namespace, **job.get("placement", {})}
             values["muster_job"] = {"image": self.lab.image, **job, "placement": placement}
         program = str(self.programs / "ansible-playbook")
-        argv = [program, "-i", "localhost,", "-c", "local", f"muster.training.{playbook}", "-e", json.dumps(values)]
+        books = [f"muster.training.{name}" for name in playbook.split()]
+        argv = [program, "-i", "localhost,", "-c", "local", *books, "-e", json.dumps(values)]
         argv += ["-i", str(inventory)] if inventory else []
         argv += ["--check"] if check else []
         home = self.folder / "ansible"
         # What a task says is to be seen at once whatever the environment is.
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
         environment = {**kept, "MUSTER_CANARY": CANARY, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_HOME": str(home)}
+        environment |= self.env
         number = len(list(self.folder.glob("play-*.log")))
         return Play(argv, environment, self.folder / f"play-{number}.log")
 

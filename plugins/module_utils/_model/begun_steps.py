@@ -71,8 +71,9 @@ class BegunSteps:
             self._starts.setdefault(node, {}).setdefault(gang, float(line["at"]))
         elif kind == EVENT and isinstance(line.get("step"), int):
             self._begun.setdefault(gang, {})[node] = line["step"]
-        elif kind == "checkpoints_seen":
-            self._seen[gang, node] = line
+        elif kind in ("checkpoints_seen", "pod_ready"):
+            # A pod has seen it before it knows its gang.
+            self._seen[str(line.get("gang") or ""), node] = line
 
     def step(self, node: str, line: Line) -> None:
         """Take in a line of a node's metrics."""
@@ -99,7 +100,8 @@ class BegunSteps:
         uneven = find_uneven(self._begun.get(gang, {}), before, self._spacing)
         if uneven is None:
             return None
-        seen = {node: self._seen.get((gang, node), {}) for node in (*uneven.ahead, *uneven.behind)}
+        nodes = (*uneven.ahead, *uneven.behind)
+        seen = {node: self._seen.get((gang, node)) or self._seen.get(("", node)) or {} for node in nodes}
         return describe_uneven(uneven, seen), next(iter(uneven.behind))
 
 

@@ -33,6 +33,7 @@ PROGRAM_FILES = (
     "dataset_digests.py",
     "dataset_parts.py",
     "dataset_stage.py",
+    "diag_stacks.py",
     "files.py",
     "host_blobs.py",
     "metric_lines.py",

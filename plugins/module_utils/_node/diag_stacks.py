@@ -20,7 +20,7 @@ import subprocess
 import time
 import typing as t
 
-from . import diag_ranks, files
+from . import files
 
 _PROC = pathlib.Path("/proc")
 _SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
@@ -33,18 +33,18 @@ _LARGEST = 64 << 10
 _MOST_THREADS = 64
 
 
-def take_stacks(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return ``{ranks [{rank, pid, how, text, kernel [text], problem}]}`` of the ranks that are running here.
+def take_stacks(ranks: t.Mapping[int, int], *, signals: bool, within_s: float = 3600.0) -> dict[str, t.Any]:
+    """Return ``{ranks [{rank, pid, how, text, kernel [text], problem}]}`` of ranks with their process ids.
 
     ``how`` is ``py-spy``, ``faulthandler`` or null, where ``kernel`` is all there is.
 
-    :param request: ``signals``: whether ranks may be sent a signal that they catch.
+    :param signals: whether ranks may be sent a signal that they catch.
+    :param within_s: so long py-spy may take for all of them.
     """
-    found = []
-    for rank, pid in sorted(diag_ranks.find_live_ranks(run).items()):
-        is_stopped_next = bool(request.get("signals"))
-        how, text, problem = _dump_with_py_spy(pid, pauses=is_stopped_next)
-        if not text and is_stopped_next:
+    found, end = [], time.monotonic() + within_s
+    for rank, pid in sorted(ranks.items()):
+        how, text, problem = _dump_with_py_spy(pid, min(_PY_SPY_S, end - time.monotonic()), pauses=signals)
+        if not text and signals:
             text = _dump_with_signal(pid)
             how = "faulthandler" if text else None
         kernel = _describe_waits(pid)
@@ -52,14 +52,14 @@ def take_stacks(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, 
     return {"ranks": found}
 
 
-def _dump_with_py_spy(pid: int, *, pauses: bool) -> tuple[str | None, str, str]:
+def _dump_with_py_spy(pid: int, within_s: float, *, pauses: bool) -> tuple[str | None, str, str]:
     """Return (``py-spy``, its dump, nothing), else (None, nothing, why there is none)."""
     tool = _find_py_spy(pid)
     if tool is None:
         return None, "", "py-spy is not installed in the job's environment"
     try:
         argv = [tool, "dump", "--pid", str(pid), *([] if pauses else ["--nonblocking"])]
-        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=_PY_SPY_S, check=False)
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=within_s, check=False)
     except (OSError, subprocess.TimeoutExpired) as exc:
         return None, "", f"py-spy: {type(exc).__name__}"
     if done.returncode == 0 and "Thread" in done.stdout:

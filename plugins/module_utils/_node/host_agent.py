@@ -230,9 +230,10 @@ def op_examine(request: NodeRequest) -> dict[str, t.Any]:
 
 def op_stacks(request: NodeRequest) -> dict[str, t.Any]:
     """Return where the ranks of a run stand here (see diag_stacks.py); ``signals``: they will be stopped anyway."""
-    from . import diag_stacks
+    from . import diag_ranks, diag_stacks
 
-    return diag_stacks.take_stacks(_run_dir(request), request)
+    ranks = diag_ranks.find_live_ranks(_run_dir(request))
+    return diag_stacks.take_stacks(ranks, signals=bool(request.get("signals")))
 
 
 def op_reach(request: NodeRequest) -> dict[str, t.Any]:

@@ -20,6 +20,8 @@ import typing as t
 
 from . import (
     checkpoint_care,
+    checkpoints,
+    diag_stacks,
     pod_discovery,
     pod_environment,
     pod_fence,
@@ -40,6 +42,9 @@ from .pod_log import Output, Tail
 
 _TICK_S = 0.2
 _REPORT_S = 30.0
+# Of the time that a program has to save, so much may go for where its ranks stand.
+_STACKS_S = 2.0
+_STACK_BYTES = 4096
 
 
 class PodRunner:
@@ -61,6 +66,8 @@ class PodRunner:
         self.secret_names: frozenset[str] = frozenset()
         self.exit_code = ExitCode(spec.get("fatal_exit_codes") or (), int(spec["nodes"]))
         self.stopping = ""
+        # Processes of the ranks here that are running.
+        self.ranks: dict[int, int] = {}
         self.wake, writer = os.pipe()
         for end in (self.wake, writer):
             os.set_blocking(end, False)
@@ -131,7 +138,9 @@ class PodRunner:
         found = pod_preflight.list_devices()
         for warning in pod_preflight.check_devices(self.spec, found):
             self.output.say(f"warning: {warning}")
-        self.output.mark("events", self._event("pod_ready", **found, versions=versions.read_versions()))
+        newest = next((path.name for path in checkpoints.list_complete(folder, str(self.rules.get("format")))), None)
+        seen = {"detail": newest, "folder": str(folder), "versions": versions.read_versions()}
+        self.output.mark("events", self._event("pod_ready", **found, **seen))
         return env
 
     def _use_store(self, folder: pathlib.Path) -> None:
@@ -272,7 +281,10 @@ class PodRunner:
         return time.monotonic()
 
     def _forward_stop(self) -> None:
-        """Forward the stop, so that the program can save."""
+        """Tell where the ranks stand, then forward the stop, so that the program can save."""
+        within_s = min(_STACKS_S, float(self.spec["grace_s"]) / 4)
+        for item in diag_stacks.take_stacks(self.ranks, signals=False, within_s=within_s)["ranks"]:
+            self.output.mark("events", self._event("rank_stack", **{**item, "text": item["text"][:_STACK_BYTES]}))
         child = t.cast("subprocess.Popen[bytes]", self.child)
         self.output.say(f"{self.stopping}: the program has {self.spec['grace_s']} s")
         if self.spec["policy"] == "torchrun":
@@ -341,7 +353,10 @@ class PodRunner:
                 started = stream == "events" and line.get("kind") == "worker_started"
                 if started and self.writer_guard and self.attendance and isinstance(line.get("attempt"), int):
                     self.writer_guard.begin(line["attempt"])
+                if started and isinstance(line.get("pid"), int):
+                    self.ranks[line["rank"]] = line["pid"]
                 if stream == "events" and line.get("kind") == "worker_exit":
+                    self.ranks.pop(line.get("rank", -1), None)
                     self._rank_ended(line.get("exit_code"))
 
     def _rank_ended(self, code: t.Any) -> None:

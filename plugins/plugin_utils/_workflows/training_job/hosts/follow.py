@@ -88,7 +88,7 @@ def follow_run(
 def _keep_stacks(plan: HostsPlan, folder: pathlib.Path, outcome: RunOutcome) -> RunOutcome:
     """Return the end of a run that stands with where its ranks stood, which is kept before they are stopped."""
     # Late: few runs stand.
-    from .stacks import describe_stacks, keep_stacks
+    from ..stacks import describe_stacks, keep_stacks
 
     stood = describe_stacks(keep_stacks(plan.remotes, plan.run_id, folder))
     return dataclasses.replace(outcome, detail=f"{outcome.detail}; {stood}") if stood else outcome

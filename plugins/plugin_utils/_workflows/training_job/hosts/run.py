@@ -156,7 +156,7 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
 def _keep_stacks(request: RunRequest, folder: pathlib.Path, remotes: t.Sequence[NodeClient], run_id: str) -> None:
     """Keep where the ranks of a run stand that makes no steps, before they are stopped; say it."""
     from ..movement import read_movement
-    from .stacks import describe_stacks, keep_stacks
+    from ..stacks import describe_stacks, keep_stacks
 
     movement, said = read_movement(folder, time.time())
     stood = describe_stacks(keep_stacks(remotes, run_id, folder)) if movement == "stalled" else ""

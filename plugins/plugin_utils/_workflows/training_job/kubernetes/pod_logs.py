@@ -120,7 +120,7 @@ class PodLogs:
         # Those of them that no waiting brings back.
         self._gone: set[str] = set()
         self._taken: dict[str, LogPosition] = {}
-        # Lines by stream and node, each with the time at which its kubelet read it; only logs are kept apart by node.
+        # Lines by stream and node, each with the time at which its kubelet read it; events have their own node.
         self._waiting: dict[tuple[str, str], list[tuple[str, float | None]]] = {}
         self.counts = LineCounts({})
 
@@ -149,7 +149,8 @@ class PodLogs:
         if data.get("kind") == "worker_started" and isinstance(whole.get("pod"), str):
             # Pods may share a node: who looks for a rank later needs its pod.
             data["pod"] = whole["pod"]
-        self._waiting.setdefault((stream, ""), []).append((json.dumps(data, separators=(",", ":")), None))
+        own = node if stream == "metrics" else ""
+        self._waiting.setdefault((stream, own), []).append((json.dumps(data, separators=(",", ":")), None))
 
     def flush(self) -> None:
         """Write what was taken in."""

@@ -404,10 +404,23 @@ def _conclude(
     log_recovery.recover_logs(client, plan, follower, told == "done")
     delete_secret(client, plan, plan.pull_secret, progress)
     external_secrets.delete(client, plan, progress)
+    outcome = _keep_stacks(follower, outcome)
     outcome = explain_end(folder, check_attendance(plan.job, follower, outcome), "kubernetes")
     ended = record_end(follower, outcome, record, guard.prices(follower.nodes.values()), follower.ended_at())
     result = add_drill(build_result(ended, folder, changed), follower, ended)
     return guard.delete_due(add_problem(result, problem), outcome.outcome)
+
+
+def _keep_stacks(follower: ClusterFollower, outcome: RunOutcome) -> RunOutcome:
+    """Return the end of a run that stood with where its ranks did, as their pods told before they stopped them."""
+    if follower.stalled_s is None and outcome.cause != "stalled":
+        return outcome
+    # Late: few runs stand.
+    from ..stacks import describe_stacks, keep_recorded_stacks
+
+    since = follower.story.attempts[-1].started_at if follower.story.attempts else 0.0
+    stood = describe_stacks(keep_recorded_stacks(follower.kept_events(), since, follower.folder))
+    return dataclasses.replace(outcome, detail=f"{outcome.detail}; {stood}") if stood else outcome
 
 
 def _derive(plan: KubePlan, planned: NetworkPlan) -> Result:

@@ -98,6 +98,18 @@ def test_the_first_step_of_the_second_node_says_it(a: str | None, b: str | None,
     assert run.begun.find_problem("1/y") == (f"a began at step 101, b at step 1: {words}", "b")
 
 
+def test_what_a_pod_saw_before_it_knew_its_gang_is_of_its_newest_start() -> None:
+    run = Run()
+    restarted(run)
+    for name in ("c_50.pt", "c_100.pt"):
+        run.begun.event({"kind": "pod_ready", "node": "a", "detail": name, "folder": "/local"})
+    run.begun.event({"kind": "pod_ready", "node": "b", "detail": None, "folder": "/local"})
+    run.step("a", 101)
+    run.step("b", 1)
+    words = "a began at step 101, b at step 1: b has no checkpoint in /local, a has c_100.pt"
+    assert run.begun.find_problem("1/y") == (words, "b")
+
+
 def test_steps_are_read_before_the_event_that_their_rank_started() -> None:
     run = Run()
     restarted(run)

@@ -15,7 +15,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node import diag_stacks, processes
+from ansible_collections.muster.training.plugins.module_utils._node import diag_ranks, diag_stacks, processes
 
 WAITS = "import os, sys, time\n{more}\ndef waits():\n    print('ready', flush=True)\n    time.sleep(600)\nwaits()\n"
 REGISTERS = "import faulthandler, signal; faulthandler.register(signal.SIGUSR2)"
@@ -48,18 +48,22 @@ def start(tmp_path: pathlib.Path) -> t.Iterator[t.Callable[[str], subprocess.Pop
         program.wait()
 
 
+def take(run: pathlib.Path, **options: t.Any) -> dict[str, t.Any]:
+    return diag_stacks.take_stacks(diag_ranks.find_live_ranks(run), **{"signals": False, **options})
+
+
 def test_faulthandler_names_the_line_where_a_signal_is_caught(tmp_path: pathlib.Path, start: t.Any) -> None:
     program = start(REGISTERS)
-    (quiet,) = diag_stacks.take_stacks(tmp_path, {})["ranks"]
+    (quiet,) = take(tmp_path)["ranks"]
     assert quiet["how"] is None and (tmp_path / "stderr.log").read_bytes() == b"", "asked for no signal, none is sent"
-    (found,) = diag_stacks.take_stacks(tmp_path, {"signals": True})["ranks"]
+    (found,) = take(tmp_path, signals=True)["ranks"]
     assert (found["rank"], found["how"]) == (0, "faulthandler") and "in waits" in found["text"]
     assert program.poll() is None and "py-spy is not installed" in found["problem"]
 
 
 def test_a_process_that_would_die_of_a_signal_gets_none(tmp_path: pathlib.Path, start: t.Any) -> None:
     program = start()
-    (found,) = diag_stacks.take_stacks(tmp_path, {"signals": True})["ranks"]
+    (found,) = take(tmp_path, signals=True)["ranks"]
     assert program.poll() is None and (found["how"], found["text"]) == (None, "")
     assert found["kernel"][0].startswith(f"process {program.pid}: python") and "sleeping" in found["kernel"][0]
 
@@ -68,7 +72,7 @@ def test_a_signal_handler_of_its_own_is_no_stack(tmp_path: pathlib.Path, start: 
     program = start(
         "import signal; signal.signal(signal.SIGUSR1, lambda *_: print('saved', file=sys.stderr, flush=True))"
     )
-    (found,) = diag_stacks.take_stacks(tmp_path, {"signals": True})["ranks"]
+    (found,) = take(tmp_path, signals=True)["ranks"]
     assert program.poll() is None and found["how"] is None
 
 
@@ -83,11 +87,11 @@ def test_py_spy_of_the_environment_comes_first(
     )
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
-    (found,) = diag_stacks.take_stacks(tmp_path, {"signals": True})["ranks"]
+    (found,) = take(tmp_path, signals=True)["ranks"]
     assert found["how"] == "py-spy" and "f (a.py:2)" in found["text"]
     assert (tmp_path / "argv").read_text().split() == ["dump", "--pid", str(program.pid)]
     tool.write_text("#!/bin/sh\necho 'Permission Denied: try sudo' >&2\nexit 1\n")
-    (found,) = diag_stacks.take_stacks(tmp_path, {"signals": True})["ranks"]
+    (found,) = take(tmp_path, signals=True)["ranks"]
     assert found["how"] == "faulthandler" and found["problem"] == "py-spy: Permission Denied: try sudo"
 
 
@@ -96,7 +100,7 @@ def test_children_and_threads_are_named(tmp_path: pathlib.Path, start: t.Any) ->
         "import subprocess, threading; subprocess.Popen(['sleep', '60']); "
         "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
     )
-    (found,) = diag_stacks.take_stacks(tmp_path, {})["ranks"]
+    (found,) = take(tmp_path)["ranks"]
     lines = "\n".join(found["kernel"])
     assert "1 thread: " in lines and ": sleep, S (sleeping)" in lines
     child = int(next(line for line in found["kernel"] if line.startswith("child"))[6:].split(":")[0])

@@ -10,6 +10,7 @@ import json
 import pathlib
 import signal
 import tarfile
+import time
 import typing as t
 
 import pytest
@@ -94,6 +95,22 @@ def test_a_wish_to_stop_reaches_the_program_which_may_save(lab: PodLab, policy: 
     # Nothing that was stopped has succeeded, whatever it says.
     assert end.code == 143 and end.lines[-1] == "saved"
     assert end.events("agent_exit")[0]["detail"] == "asked to stop"
+
+
+def test_where_its_ranks_stand_is_told_before_they_are_stopped(lab: PodLab) -> None:
+    program = "trap 'exit 0' TERM; touch up; while :; do sleep 0.05; done"
+    process = lab.start(lab.spec(0, recorded("sh", "-c", program)))
+    started(lab)
+    # What is recorded of a rank is passed on at the next turn.
+    eventually(lambda: "worker_started" in (lab.run_dir(0) / "events.jsonl").read_text(), "the rank is recorded")
+    time.sleep(1.0)
+    process.send_signal(signal.SIGTERM)
+    end = lab.end(process)
+    (stack,) = end.events("rank_stack")
+    (began,) = end.events("worker_started")
+    assert (stack["rank"], stack["pid"], stack["node"]) == (0, began["pid"], "n0")
+    assert stack["kernel"][0].startswith(f"process {began['pid']}: sh, ") and "py-spy" in stack["problem"]
+    assert end.events("pod_ready")[0]["detail"] is None
 
 
 def test_who_does_not_stop_in_time_is_killed_with_all_that_it_started(lab: PodLab) -> None:

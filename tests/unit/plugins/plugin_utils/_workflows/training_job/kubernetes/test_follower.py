@@ -61,6 +61,32 @@ def test_lines_of_pods_become_events_metrics_and_logs(tmp_path: pathlib.Path, to
     assert follower.image_ids == {"node-1": "sha256:1"} and follower.admitted_at is not None
 
 
+def test_ranks_that_begin_at_different_steps_end_the_run_with_what_each_pod_had(
+    tmp_path: pathlib.Path, told: Told
+) -> None:
+    """Each node has a folder of its own, and one that was replaced has none of the checkpoints."""
+    now = time.time()
+
+    def tell(uid: str, rank: int, gang: str, at: float, steps: t.Sequence[int], checkpoint: str | None) -> None:
+        node = f"node-{rank + 1}"
+        told.tell_pod(uid, node=node)
+        seen = {"detail": checkpoint, "folder": "/local", "gang": None}
+        told.tell_rank(uid, 1, rank, "pod_ready", at=at, node=node, **seen)
+        told.tell_rank(uid, 2, rank, at=at, node=node, gang=gang, world_size=2, attempt=int(gang[0]))
+        for number, step in enumerate(steps):
+            metric = json.dumps({"stream": "metrics", "data": {"at": at + 0.1 * (number + 1), "step": step}})
+            told.heard.put(("line", (uid, stamped(3 + number), (MARK + metric).encode())))
+
+    for rank in (0, 1):
+        tell(f"a{rank}", rank, "1/x", now - 20, range(1, 14), None)
+    tell("b0", 0, "2/y", now - 5, [11], "step-10.pt")
+    tell("b1", 1, "2/y", now - 5, [1], None)
+    outcome, _, _ = follow(tmp_path, told)
+    assert (outcome.outcome, outcome.cause, outcome.node) == ("failed", "uneven_resume", "node-2")
+    words = "node-1 began at step 11, node-2 at step 1: node-2 has no checkpoint in /local, node-1 has step-10.pt"
+    assert outcome.detail == words
+
+
 def test_a_log_that_was_never_read_leaves_its_last_lines(tmp_path: pathlib.Path, told: Told) -> None:
     """The pod's status keeps them; what is the recorder's among them is no text."""
     end = {"exitCode": 1, "message": "ValueError: no such thing\n\x1emuster\x1e{}\n"}

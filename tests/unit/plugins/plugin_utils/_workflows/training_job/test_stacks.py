@@ -8,7 +8,7 @@ from __future__ import annotations
 import pathlib
 import typing as t
 
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.hosts import stacks
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import stacks
 
 
 class Node:
@@ -25,6 +25,27 @@ def test_stacks_are_kept_and_told_in_one_line_a_rank(tmp_path: pathlib.Path) -> 
     assert stacks.keep_stacks([node], "r", tmp_path) == ["rank 3 on gpu-1: main (train.py:20)"]
     place = stacks.stack_file(tmp_path, "gpu-1")
     assert place.suffix == ".stacks" and "line 20 in main" in place.read_text()
+
+
+def test_what_pods_told_is_kept_of_the_newest_start(tmp_path: pathlib.Path) -> None:
+    def told(rank: int, at: float, **values: t.Any) -> dict[str, t.Any]:
+        about = {"kind": "rank_stack", "at": at, "rank": rank, "node": f"node-{rank % 2}", "pid": 7, "how": None}
+        return {**about, "text": "", "kernel": [f"process 7: python3, S (sleeping) {at}"], "problem": "", **values}
+
+    events = [
+        told(0, 1.0),
+        told(1, 1.0),
+        {"kind": "worker_started", "rank": 0},
+        told(0, 5.0),
+        told(2, 5.0),
+        told(0, 6.0),
+    ]
+    assert stacks.keep_recorded_stacks(events, 2.0, tmp_path) == [
+        "rank 0 on node-0: process 7: python3, S (sleeping) 6.0",
+        "rank 2 on node-0: process 7: python3, S (sleeping) 5.0",
+    ]
+    assert [place.name for place in (tmp_path / "logs").iterdir()] == ["node-0.stacks"]
+    assert stacks.keep_recorded_stacks(events, 9.0, tmp_path) == []
 
 
 def test_many_ranks_are_counted() -> None:
