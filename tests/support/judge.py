@@ -343,12 +343,12 @@ def steps_lost(match: re.Match[str], sentence: Sentence, truth: Truth) -> str:
 
 
 def stored(match: re.Match[str], sentence: Sentence, truth: Truth) -> str:
-    """The newest step that is said to be stored is whole in the bucket, and none is newer."""
+    """The newest step that is said to be stored, or there, is whole where it was promised, and none is newer."""
     if not sentence.final:
         return ""
     step = int(match["step"]) if match["step"] else None
-    newest = truth.stored_newest_at_end
-    return "" if step == newest else f"the newest step that is stored is {newest}"
+    newest = truth.available_at_end
+    return "" if step == newest else f"the newest step that is there is {newest}"
 
 
 def nothing_there(match: re.Match[str], sentence: Sentence, truth: Truth) -> str:
@@ -391,7 +391,9 @@ SENTENCES = (
         lambda m, s, tr: steps_lost(m, s, tr) if m["number"] else "",
     ),
     claim(
-        "stored", r"(?:\N{MIDDLE DOT} stored|the newest that is has step) (?P<step>\d+)|none of the run is\b", stored
+        "stored",
+        r"(?:\N{MIDDLE DOT} stored|the newest that is(?: there)? has step) (?P<step>\d+)|none of the run is\b",
+        stored,
     ),
     claim(
         "nothing there",

@@ -26,6 +26,7 @@ SSH_DIR = f"{ROOT}/ssh"
 PROGRAM_FILES = (
     "checkpoint_care.py",
     "checkpoint_choice.py",
+    "checkpoint_copies.py",
     "checkpoint_reports.py",
     "checkpoint_store.py",
     "checkpoint_sync.py",

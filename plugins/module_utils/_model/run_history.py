@@ -46,7 +46,8 @@ class RunHistory:
 
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []
-        self.checkpoint: tuple[int, str] | None = None
+        self._saved: tuple[int, str] | None = None
+        self._missing: Line | None = None
         self.last: dict[str, float] = {}
         self.nan_since: int | None = None
         self.faults: list[tuple[float, str, str | None]] = []
@@ -82,6 +83,8 @@ class RunHistory:
             self._add_deletion(line, at)
         elif kind in ("checkpoint_stored", "checkpoint_not_stored"):
             self.stored.take(line, at)
+        elif kind == "checkpoint_missing":
+            self._missing = line
         elif kind == "notice":
             self.notices.append(Notice(at, str(line.get("node")), str(line.get("detail"))))
             self._give_notices()
@@ -204,7 +207,7 @@ class RunHistory:
                 is_number = parse_finite(line["loss"]) is not None
                 self.nan_since = None if is_number else (step if self.nan_since is None else self.nan_since)
         if isinstance(saved, int):
-            self.checkpoint = (saved, str(line.get("path", "")))
+            self._saved = (saved, str(line.get("path", "")))
             known = attempt.saved_steps or (saved, saved)
             attempt.saved_steps = min(known[0], saved), max(known[1], saved)
         if isinstance(resumed, int):
@@ -328,6 +331,26 @@ class RunHistory:
             # Set back again before any rank began: it had no placement in between.
             spans.setdefault(until, at)
         return [(at, until) for until, at in spans.items()]
+
+    def _is_missing(self) -> bool:
+        """Return whether the checkpoint that was reported last was not there when its ranks had ended."""
+        return bool(self._missing and self._saved == (self._missing.get("checkpoint_step"), self._missing.get("path")))
+
+    @property
+    def checkpoint(self) -> tuple[int, str] | None:
+        """Return step and path of the newest checkpoint that was reported and, as far as is known, is there."""
+        there = self._missing.get("there") if self._missing and self._is_missing() else None
+        if isinstance(there, dict):
+            return there["step"], there["path"]
+        return None if self._is_missing() else self._saved
+
+    def describe_missing(self) -> str:
+        """Return that the checkpoint that was reported last is not there, empty where it is."""
+        if not self._missing or not self._is_missing():
+            return ""
+        newest = f"the newest that is there has step {self.checkpoint[0]}" if self.checkpoint else "none of the run is"
+        step, path, node = (self._missing.get(key) for key in ("checkpoint_step", "path", "node"))
+        return f"checkpoint {step} is not there, {newest} (the program reported {path} on {node}, which does not exist)"
 
     def newest_stored(self) -> StoredCheckpoint | None:
         """Return the newest checkpoint of the run that its nodes have stored in its object store."""

@@ -8,9 +8,11 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 Line = t.Mapping[str, object]
+_NUMBERS = re.compile("[0-9]+")
 
 
 class StoredCheckpoint(t.NamedTuple):
@@ -35,6 +37,8 @@ class StoredCheckpoints:
 
     def __init__(self) -> None:
         self._stored: dict[str, StoredCheckpoint] = {}
+        # By name, as the nodes know them whose ranks report.
+        self._steps: dict[str, int] = {}
         self._problems: dict[str, StoreProblem] = {}
 
     def take(self, line: Line, at: float) -> None:
@@ -43,6 +47,8 @@ class StoredCheckpoints:
         step, detail = value if isinstance(value, int) else None, str(line.get("detail") or "")
         if line.get("kind") == "checkpoint_stored":
             self._stored[node] = StoredCheckpoint(at, step, detail)
+            if step is not None:
+                self._steps[detail] = step
             self._problems.pop(node, None)
             return
         before = self._problems.get(node)
@@ -51,10 +57,21 @@ class StoredCheckpoints:
 
     def newest(self, nodes: t.Collection[str]) -> StoredCheckpoint | None:
         """Return the newest checkpoint that all of these nodes have stored that store any; else the newest of any."""
-        own = [item for node, item in self._stored.items() if node in nodes]
+        own = [item._replace(step=self._step_of(item)) for node, item in self._stored.items() if node in nodes]
         if own:
             return min(own, key=lambda item: (item.step is None, item.step or 0))
         return max(self._stored.values(), default=None)
+
+    def _step_of(self, item: StoredCheckpoint) -> int | None:
+        """Return the step of a checkpoint, by one of the same name, or of one that has other numbers, if need be."""
+        if item.step is not None or item.name in self._steps:
+            return self._steps.get(item.name, item.step)
+        for name, step in reversed(self._steps.items()):
+            pairs = zip(_NUMBERS.findall(name), _NUMBERS.findall(item.name), strict=False)
+            found = next((int(own) for number, own in pairs if int(number) == step), None)
+            if found is not None and _NUMBERS.sub("#", name) == _NUMBERS.sub("#", item.name):
+                return found
+        return None
 
     def problem(self) -> StoreProblem | None:
         """Return the first problem that is not over, None where all is stored that nodes have found."""

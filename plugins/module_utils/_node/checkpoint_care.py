@@ -8,11 +8,12 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import time
 import typing as t
 
-from . import checkpoints
+from . import checkpoint_reports, checkpoints, files
 
 if t.TYPE_CHECKING:
     from . import checkpoint_sync
@@ -54,6 +55,17 @@ class CheckpointCare:
                 break
         if self._pruning is not None:
             self._pruning.close()
+        if self._rules:
+            self._note_missing()
+
+    def _note_missing(self) -> None:
+        """Tell of a reported checkpoint that is not there: the program ended before it was written, or removed it."""
+        folder = pathlib.Path(self._rules["folder"]).expanduser()
+        missing = checkpoint_reports.find_missing(self._run / "metrics.jsonl", folder, self._rules["format"])
+        if missing:
+            line = {"at": time.time(), "kind": "checkpoint_missing", "node": self._node, **missing}
+            with contextlib.suppress(OSError):
+                files.append_json(self._run / "events.jsonl", line)
 
     def _name_in_transfer(self) -> str | None:
         return self._sync.holds if self._sync else None

@@ -31,6 +31,7 @@ _LOGS = re.compile(r"\.(?:log|jsonl|csv|out|err)$|tfevents")
 # A folder that has a file of the first name is whole with one of the second, which its library writes last.
 _MARKS = ((".distcp", ".metadata"), ("optimizer.pt", "trainer_state.json"), ("scheduler.pt", "trainer_state.json"))
 _SMALL = 64 << 10
+_ZIP = b"PK\x03\x04"
 _ZIP_TAIL = 66_000
 
 _T = t.TypeVar("_T")
@@ -42,6 +43,7 @@ class Entry(t.NamedTuple):
 
     :ivar files: path in it (empty for a file itself) -> size, and time of the file on the node that saved it.
     :ivar own: the paths that this node wrote itself. :ivar digest: of a small single file.
+    :ivar proven: its format shows that it is whole, as the directory at the end of an archive does.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Entry(t.NamedTuple):
     files: dict[str, list[int]]
     own: list[str]
     digest: str = ""
+    proven: bool = True
 
     @property
     def bytes(self) -> int:
@@ -84,24 +87,26 @@ def plan_copies(nodes: t.Mapping[str, t.Sequence[Entry]]) -> CopyPlan:
     for node, entries in nodes.items():
         for entry in entries:
             families.setdefault(family(entry.name), {}).setdefault(node, []).append(entry)
-    candidates = {name: found for name, held in families.items() if (found := _find_candidate(name, held))}
+    candidates = {name: found for name, held in families.items() if (found := _find_candidates(name, held))}
     if not candidates:
         return nothing
     # The largest are the checkpoints; beside them are settings, and files that name the newest one.
-    main = max(candidates, key=lambda name: (candidates[name].bytes, candidates[name].saved_at))
-    if len(_list_writers(families[main])) > 1 or _is_ranked(candidates[main]):
+    main = max(candidates, key=lambda name: (candidates[name][0].bytes, candidates[name][0].saved_at))
+    if len(_list_writers(families[main])) > 1 or any(map(_is_ranked, candidates[main])):
         return nothing._replace(in_parts=True)
     copies: dict[str, list[Copy]] = {}
     stale: dict[str, list[str]] = {}
-    for name, candidate in candidates.items():
+    for name, wanted in candidates.items():
         if len(_list_writers(families[name])) > 1:
             continue
+        kept = {candidate.name for candidate in wanted}
         for node in nodes:
-            _add_copy(copies.setdefault(node, []), candidate, families[name], node)
+            for candidate in wanted:
+                _add_copy(copies.setdefault(node, []), candidate, families[name], node)
             stale.setdefault(node, []).extend(
                 entry.name
                 for entry in families[name].get(node, [])
-                if entry.name != candidate.name and not entry.is_written_here and len(entry.own) < len(entry.files)
+                if entry.name not in kept and not entry.is_written_here and len(entry.own) < len(entry.files)
             )
     return CopyPlan(False, _without_empty(copies), _without_empty(stale))
 
@@ -113,13 +118,23 @@ def family(name: str) -> str:
     return re.sub("[0-9]+", "#", name)
 
 
-def _find_candidate(name: str, held: t.Mapping[str, t.Sequence[Entry]]) -> Entry | None:
-    """Return the newest whole one of a family: of the node that writes them, while it has any."""
-    if _LOGS.search(name) or _is_the_same(held):
-        return None
+def is_log(name: str) -> bool:
+    """Return whether a name is that of something that training appends to."""
+    return bool(_LOGS.search(name))
+
+
+def _find_candidates(name: str, held: t.Mapping[str, t.Sequence[Entry]]) -> list[Entry]:
+    """Return the newest whole one of a family: of the node that writes them, while it has any.
+
+    Where its format does not show that it is whole, the one before it comes along: what the program takes on the node
+    that wrote them, it finds on the others.
+    """
+    if is_log(name) or _is_the_same(held):
+        return []
     entries = [entry for found in held.values() for entry in found if entry.whole]
-    written = [entry for entry in entries if entry.is_written_here]
-    return max(written or entries, key=lambda entry: (entry.saved_at, entry.name), default=None)
+    written = [entry for entry in entries if entry.is_written_here] or entries
+    newest = sorted({entry.name: entry for entry in written}.values(), key=lambda entry: (entry.saved_at, entry.name))
+    return newest[-1:] if not newest or newest[-1].proven else newest[:-3:-1]
 
 
 def _is_the_same(held: t.Mapping[str, t.Sequence[Entry]]) -> bool:
@@ -199,7 +214,7 @@ def _describe(folder: pathlib.Path, name: str, form: str, copied: t.Mapping[str,
     mark = listed.get(".metadata") or max(listed.values(), key=lambda about: about[1])
     small = list(listed) == [""] and listed[""][0] <= _SMALL
     digest = hashlib.sha256(place.read_bytes()).hexdigest() if small else ""
-    return Entry(name, mark[1], whole, listed, own, digest)
+    return Entry(name, mark[1], whole, listed, own, digest, _is_proven(place, form, listed))
 
 
 def _list_files(place: pathlib.Path) -> list[str]:
@@ -229,11 +244,22 @@ def is_whole(place: pathlib.Path, form: str, listed: t.Mapping[str, t.Sequence[i
     return not any(_is_torn(place / path if path else place, listed[path][0]) for path in listed)
 
 
+def _is_proven(place: pathlib.Path, form: str, listed: t.Mapping[str, t.Sequence[int]]) -> bool:
+    """Return whether the end of an entry can be told: by a mark of its layout, or by the format of its largest file."""
+    names = [path or place.name for path in listed]
+    if form == "dcp" or any(name.endswith(ending) for ending, _mark in _MARKS for name in names):
+        return True
+    largest = max(listed, key=lambda path: listed[path][0])
+    file = place / largest if largest else place
+    with file.open("rb") as handle:
+        return file.name.endswith((".safetensors", ".json")) or handle.read(4) == _ZIP
+
+
 def _is_torn(place: pathlib.Path, size: int) -> bool:
     """Return whether a file lacks its end: an archive (torch.save) without its directory, safetensors, JSON."""
     with place.open("rb") as handle:
         head = handle.read(8)
-        if head.startswith(b"PK\x03\x04"):
+        if head.startswith(_ZIP):
             handle.seek(max(0, size - _ZIP_TAIL))
             return b"PK\x05\x06" not in handle.read()
         if place.name.endswith(".safetensors"):

@@ -4,7 +4,7 @@
 """What a program reports of its checkpoints, and which files in the checkpoint folder these are.
 
 A report in the file of metrics names a path. A printed one has a step alone: it is the new one of that name, else the
-largest.
+largest. Where rank 0 alone reports, other nodes may save parts of their own: what is new there is a checkpoint, too.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -18,7 +18,7 @@ import re
 import time
 import typing as t
 
-from . import checkpoint_store, checkpoints
+from . import checkpoint_copies, checkpoint_store, checkpoints, files
 from .pod_log import Tail
 
 # Beside the metrics of a pod: the printed lines that report a checkpoint.
@@ -44,11 +44,14 @@ class _Open(t.NamedTuple):
 
 
 class CheckpointReports:
-    """Reads reports from ``places``; ``steps`` are the steps of checkpoints by name, ``newest`` the one of all."""
+    """Reads reports from ``places``; ``steps`` are the steps of checkpoints by name, ``newest`` the one of all.
 
-    def __init__(self, folder: pathlib.Path, form: str, *places: pathlib.Path) -> None:
-        self.folder, self.form = folder, form
-        self.steps: dict[str, int] = {}
+    :param adopts: what this node saves is a checkpoint without a report; its step is None.
+    """
+
+    def __init__(self, folder: pathlib.Path, form: str, *places: pathlib.Path, adopts: bool = False) -> None:
+        self.folder, self.form, self._adopts = folder, form, adopts
+        self.steps: dict[str, int | None] = {}
         self.newest: int | None = None
         self._tails = [Tail(place) for place in places]
         self._began = time.time()
@@ -73,6 +76,8 @@ class CheckpointReports:
                 self._open = _Open(step, time.monotonic(), path if isinstance(path, str) else "", is_old)
         if self._open and not self._open.path:
             self._find_printed(self._open, last)
+        if self._adopts and self.newest is None and self.form != "dcp":
+            self._find_parts(last)
 
     def list_complete(self) -> list[tuple[pathlib.Path, int]]:
         """Return the complete checkpoints that were reported, and all of format ``dcp``; the newest first."""
@@ -86,7 +91,8 @@ class CheckpointReports:
         """Return why a checkpoint of the program cannot be stored, empty where each was found or may still come."""
         wanted = self._open
         if wanted is None:
-            return self._find_unreported(last) if self.newest is None and self.form != "dcp" else ""
+            is_silent = self.newest is None and not self.steps and self.form != "dcp"
+            return self._find_unreported(last) if is_silent else ""
         if wanted.path:
             return f"checkpoint {wanted.step}: {wanted.path} is not in {self.folder}. {_FIX}"
         if wanted.is_old or not (last or time.monotonic() - wanted.read_at > _LATE_S):
@@ -107,6 +113,23 @@ class CheckpointReports:
         self.steps[name], self._printed[name], self._open = wanted.step, saved_at, None
         self._known = set(found)
 
+    def _find_parts(self, last: bool) -> None:
+        """Take what this node wrote itself, and is written no more, for its part of the checkpoints."""
+        found = self._read_folder()
+        steady = {
+            name
+            for (name, at), size in found.items()
+            if (name, at) not in self._known and (last or self._last_seen.get((name, at)) == size)
+        }
+        self._last_seen = found
+        if not steady - set(self.steps):
+            return
+        entries = [entry for entry in checkpoint_copies.list_entries(self.folder, self.form) if entry.name in steady]
+        parts = [entry for entry in entries if entry.whole and entry.own and not checkpoint_copies.is_log(entry.name)]
+        # Beside the checkpoints lie settings, and files that name the newest one.
+        main = checkpoint_copies.family(max(parts, key=lambda entry: entry.bytes).name) if parts else ""
+        self.steps = {entry.name: None for entry in parts if checkpoint_copies.family(entry.name) == main}
+
     def _read_folder(self) -> dict[_Version, int]:
         """Return the sizes of the complete checkpoints, and of other files, that are in the folder."""
         found: dict[_Version, int] = {}
@@ -120,6 +143,33 @@ class CheckpointReports:
         before = time.time_ns() - (0 if last else int(_UNREPORTED_S * 1e9))
         names = [name for name, at in self._read_folder() if at < before and (name, at) not in self._known]
         return f"{names[0]} is in {self.folder}, and the program reports no checkpoint. {_FIX}" if names else ""
+
+
+def find_missing(metrics: pathlib.Path, folder: pathlib.Path, form: str) -> dict[str, t.Any] | None:
+    """Return ``{checkpoint_step, path, there}`` where the checkpoint that was reported last is not there.
+
+    ``there``: ``{step, path}`` of the newest reported one that is, else None. A path that is not absolute may be below
+    any folder, and nothing is said of it.
+    """
+    reported: dict[int, str] = {}
+    with contextlib.suppress(OSError), metrics.open(encoding="utf-8", errors="replace") as handle:
+        for text in handle:
+            line = next(files.parse_json_lines(text), {}) if '"checkpoint_step"' in text else {}
+            step, path = line.get("checkpoint_step"), line.get("path")
+            if isinstance(step, int) and isinstance(path, str):
+                reported.pop(step, None)
+                reported[step] = path
+    marked = {path.name for path in checkpoints.list_complete(folder, form)}
+
+    def exists(path: str) -> bool:
+        name = checkpoints.reported_name(folder, {"checkpoint_step": 0, "path": path})
+        return os.path.exists(path) and (form != "dcp" or not name or name in marked)
+
+    newest, *others = [*reversed(reported.items())] or [(0, "")]
+    if not os.path.isabs(newest[1]) or exists(newest[1]):
+        return None
+    found = next(({"step": step, "path": path} for step, path in others if exists(path)), None)
+    return {"checkpoint_step": newest[0], "path": newest[1], "there": found}
 
 
 def _size_of(path: pathlib.Path) -> int:

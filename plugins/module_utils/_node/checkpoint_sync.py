@@ -37,7 +37,8 @@ class CheckpointSync:
     def __init__(self, rules: t.Mapping[str, t.Any], run: pathlib.Path, node: str) -> None:
         self.folder, self.form = pathlib.Path(rules["folder"]).expanduser(), str(rules["format"])
         places = run / "metrics.jsonl", run / checkpoint_reports.PRINTED
-        self._reports = checkpoint_reports.CheckpointReports(self.folder, self.form, *places)
+        adopts = not rules.get("shared") and not rules["first"]
+        self._reports = checkpoint_reports.CheckpointReports(self.folder, self.form, *places, adopts=adopts)
         self._addresses = pathlib.Path(rules["store"])
         self._events, self._node = run / "events.jsonl", node
         # The problem of the last event: it makes another event only after a different one.

@@ -194,7 +194,7 @@ def build_run_model(run: RunFolder) -> RunModel:
         ranks_seen=ranks_seen,
         last_step=max(steps, default=None),
         first_loss=losses[0] if losses else None,
-        final_loss=_final_loss(curve),
+        final_loss=_final_loss(curve, max(steps, default=0)),
         steps_per_s=_steps_per_second(counted, find_stalls(attempts)),
         throughput=_median_throughput(curve),
         steps_lost=_total_steps_lost(record, attempts, faults),
@@ -253,8 +253,10 @@ def _read_resume_options(run: RunFolder, attempts: t.Sequence[AttemptView]) -> t
     return parsing.read_integer(checkpoints.get("interval_steps")), anew
 
 
-def _final_loss(curve: t.Sequence[StepRecord]) -> float | None:
-    """Return the loss that was read last, None where that is not a number."""
+def _final_loss(curve: t.Sequence[StepRecord], last_step: int) -> float | None:
+    """Return the loss that was read last, None where that is not a number, or the metrics lack the last steps."""
+    if curve and curve[-1].step < last_step:
+        return None
     read = [step for step in curve if step.loss is not None or step.has_bad_loss]
     return read[-1].loss if read else None
 

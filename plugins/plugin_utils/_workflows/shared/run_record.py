@@ -90,7 +90,7 @@ def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: flo
     steps, seconds = story.losses()
     resumes = judge_resumes(record.job, story)
     binding, stored = stored_in(record), story.newest_stored()
-    unstored = story.describe_unstored(binding, record.is_ended) if binding else ""
+    unstored = story.describe_unstored(binding, record.is_ended) if binding else story.describe_missing()
     sharing = story.find_sharing(_ranks_per_node(record.job))
     former = _former_prices(story)
     # A controller that does not know a node's price has not found out that there is none.

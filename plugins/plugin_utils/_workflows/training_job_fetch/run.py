@@ -203,6 +203,10 @@ class Fetch:
     def _add_warning(self, found: t.Sequence[RemoteFile], result: dict[str, object]) -> dict[str, object]:
         """Return the result with the step of what was fetched, and a warning where the run has saved a later one."""
         steps = [file.step for file in found if file.step is not None]
+        if not steps and not self.wanted.patterns and self.record.unstored:
+            words = self.record.unstored
+            msg = f"{result['msg']}. NOT the last checkpoint of the run: {words}"
+            return {**result, "msg": msg, "warnings": [f"run {self.record.run_id}: {words}"]}
         saved = self.record.checkpoint.step if self.record.checkpoint else None
         if not steps or self.wanted.patterns:
             return result

@@ -13,7 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.module_utils._model import run_history
-from ansible_collections.muster.training.plugins.module_utils._model.run_history import RunHistory, describe_sharing
+from ansible_collections.muster.training.plugins.module_utils._model.run_history import (
+    RunHistory,
+    describe_sharing,
+    fold,
+)
 
 Line = dict[str, t.Any]
 TIMES = st.floats(0, 2e9)
@@ -483,3 +487,25 @@ def test_a_run_that_is_extended_was_not_restarted() -> None:
     submit(5, "failed")
     start(5, 24)
     assert history.restarts == 3 and history.losses()[1] == lost[1] * 3
+
+
+@pytest.mark.parametrize(("there", "newest"), [({"step": 5, "path": "/c/5"}, (5, "/c/5")), (None, None)])
+def test_a_checkpoint_that_was_reported_and_is_not_there(there: object, newest: tuple[int, str] | None) -> None:
+    saved = [{"at": float(step), "checkpoint_step": step, "path": f"/c/{step}"} for step in (5, 10)]
+    began = {"at": 1.0, "kind": "worker_started", "rank": 0, "node": "a", "attempt": 1, "world_size": 1}
+    gone = {
+        "at": 11.0,
+        "kind": "checkpoint_missing",
+        "node": "a",
+        "checkpoint_step": 10,
+        "path": "/c/10",
+        "there": there,
+    }
+    history = fold([began, gone], saved)
+    assert history.checkpoint == newest
+    have = "the newest that is there has step 5" if newest else "none of the run is"
+    told = f"checkpoint 10 is not there, {have} (the program reported /c/10 on a, which does not exist)"
+    assert history.describe_missing() == told
+    # Another start has saved since.
+    history.metric({"at": 12.0, "checkpoint_step": 15, "path": "/c/15"})
+    assert history.checkpoint == (15, "/c/15") and history.describe_missing() == ""

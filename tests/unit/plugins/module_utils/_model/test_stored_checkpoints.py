@@ -81,3 +81,21 @@ def test_a_name_stands_for_a_step_that_is_not_known() -> None:
     problem = StoreProblem(1.0, None, "no answer")
     found = describe_unstored("s", 9, StoredCheckpoint(1.0, None, "last.pt"), problem)
     assert found == "checkpoints are not stored in s, the newest that is has the name last.pt (no answer)"
+
+
+@pytest.mark.parametrize(
+    ("names", "step"),
+    [
+        (("step-250.pt", "step-250.pt"), 250),
+        (("step-250.pt", "step-200.pt"), 200),
+        (("step-250-rank0.pt", "step-240-rank1.pt"), 240),
+        # Its name tells nothing.
+        (("step-250.pt", "part.pt"), 250),
+    ],
+)
+def test_the_part_of_a_node_that_reports_nothing_has_the_step_of_its_name(names: tuple[str, str], step: int) -> None:
+    own = {"at": 3.0, "kind": "checkpoint_stored", "node": "a", "checkpoint_step": 250, "detail": names[0]}
+    other = {"at": 4.0, "kind": "checkpoint_stored", "node": "b", "checkpoint_step": None, "detail": names[1]}
+    for events in ([own, other], [other, own]):
+        newest = fold([*STARTED, *events], []).newest_stored()
+        assert newest is not None and newest.step == step

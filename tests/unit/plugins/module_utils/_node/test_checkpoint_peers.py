@@ -18,6 +18,8 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_copies, checkpoint_peers
 
+EMPTY_TENSORS = "\2" + "\0" * 7 + "{}"
+
 
 def free_port() -> int:
     with socket.socket() as link:
@@ -95,9 +97,21 @@ def test_what_one_node_saved_is_on_all_before_their_ranks_begin(gang: Gang) -> N
     assert (gang["b"].folder / "step_1.pt").stat().st_mtime_ns == (gang["a"].folder / "step_1.pt").stat().st_mtime_ns
     gang["a"].save("step_2.pt", "two")
     assert gang.begin("1/y") == {}
-    assert gang["b"].has() == {"step_2.pt": "two", "best/model.json": "{}"}, "the former copy was replaced"
-    assert gang["a"].has() == {**expected, "step_2.pt": "two"}
-    assert len(gang["c"].events("checkpoint_copied")) == 3, "only what is missing is copied"
+    assert gang["b"].has() == {**expected, "step_2.pt": "two"}, "half of such a file cannot be told from the whole one"
+    gang["a"].save("step_3.pt", "three")
+    assert gang.begin("1/z") == {}
+    assert gang["b"].has() == {"step_2.pt": "two", "step_3.pt": "three", "best/model.json": "{}"}, (
+        "the oldest copy went"
+    )
+    assert gang["a"].has() == {**expected, "step_2.pt": "two", "step_3.pt": "three"}
+    assert len(gang["c"].events("checkpoint_copied")) == 4, "only what is missing is copied"
+
+
+def test_of_a_format_that_shows_its_end_the_newest_alone_is_copied(gang: Gang) -> None:
+    for step in (1, 2):
+        gang["a"].save(f"step_{step}.safetensors", EMPTY_TENSORS)
+    assert gang.begin("1/x") == {}
+    assert [*gang["b"].has()] == ["step_2.safetensors"]
 
 
 def test_a_file_of_one_name_that_was_saved_again_replaces_the_copy(gang: Gang) -> None:

@@ -12,7 +12,11 @@ import time
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node.checkpoint_reports import CheckpointReports
+from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_copies
+from ansible_collections.muster.training.plugins.module_utils._node.checkpoint_reports import (
+    CheckpointReports,
+    find_missing,
+)
 
 
 class Program:
@@ -94,3 +98,67 @@ def test_what_lay_there_before_is_no_answer_to_a_new_report(tmp_path: pathlib.Pa
     assert reports.find_problem() == "" and reports.find_problem(last=True).startswith(
         "checkpoint 10 was reported, and"
     )
+
+
+def test_a_node_whose_ranks_report_nothing_stores_what_it_wrote(tmp_path: pathlib.Path) -> None:
+    program = Program(tmp_path)
+    program.save("before-1.pt")
+    reports = CheckpointReports(program.folder, "files", program.printed, adopts=True)
+    program.save("step-5.pt", 100)
+    for name, size in (("settings.json", 5), ("train.log", 900), ("step-6.pt.tmp", 500), ("latest", 3)):
+        program.save(name, size)
+    reports.take()
+    assert reports.list_complete() == [], "it may still be written"
+    reports.take()
+    assert [path.name for path, _at in reports.list_complete()] == ["step-5.pt"]
+    assert reports.steps == {"step-5.pt": None} and reports.find_problem(last=True) == ""
+    program.save("step-10.pt", 100)
+    assert found(reports)[0] == "step-10.pt"
+
+
+def test_what_was_copied_from_another_node_is_not_its_part(tmp_path: pathlib.Path) -> None:
+    program = Program(tmp_path)
+    reports = CheckpointReports(program.folder, "files", program.printed, adopts=True)
+    program.save("step-5.pt", 100)
+    state = (program.folder / "step-5.pt").stat()
+    copied = {"step-5.pt": {"whole": True, "files": {"": [100, 1, state.st_mtime_ns]}}}
+    (program.folder / checkpoint_copies.LEDGER).write_text(json.dumps(copied))
+    assert found(reports) == []
+
+
+@pytest.mark.parametrize(
+    ("form", "saved", "reported", "missing"),
+    [
+        ("files", ["a-5", "a-10"], [(5, "{}/a-5"), (10, "{}/a-10")], None),
+        ("files", ["a-5"], [(5, "{}/a-5"), (10, "{}/a-10")], (10, 5)),
+        ("files", ["a-5"], [(10, "{}/a-10")], (10, None)),
+        # A step that was made again, and what may be below any folder.
+        ("files", ["b-10"], [(10, "{}/a-10"), (10, "{}/b-10")], None),
+        ("files", [], [(10, "a-10")], None),
+        ("files", [], [], None),
+        # Elsewhere it is as good.
+        ("files", ["a-5"], [(5, "{}/../elsewhere")], (5, None)),
+        ("dcp", ["a-5"], [(5, "{}/a-5")], None),
+        ("dcp", ["a-5"], [(5, "{}/a-5"), (10, "{}/unmarked")], (10, 5)),
+    ],
+)
+def test_a_reported_checkpoint_that_is_not_there(
+    tmp_path: pathlib.Path,
+    form: str,
+    saved: list[str],
+    reported: list[tuple[int, str]],
+    missing: tuple[int, int | None] | None,
+) -> None:
+    program = Program(tmp_path, form)
+    (program.folder / "unmarked").mkdir()
+    for name in saved:
+        program.save(name)
+    lines: list[dict[str, object]] = [{"at": 1.0, "step": 1}]
+    lines += [{"checkpoint_step": step, "path": path.format(program.folder)} for step, path in reported]
+    program.printed.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"checkpoint_step": 99, "pa')
+    found = find_missing(program.printed, program.folder, form)
+    assert (found and (found["checkpoint_step"], (found["there"] or {}).get("step"))) == missing
+
+
+def test_a_node_without_metrics_misses_nothing(tmp_path: pathlib.Path) -> None:
+    assert find_missing(tmp_path / "metrics.jsonl", tmp_path / "none", "files") is None
