@@ -21,8 +21,9 @@ description:
 options:
   services:
     description:
-      - The services, a list of mappings. Each needs C(name), C(kind) (V(object_store) or V(secrets)) and C(mode)
-        (V(none), V(bind) or V(deploy)); one of mode V(none) is left out. All keys are listed in the guide to services.
+      - The services, a list of mappings. Each needs C(name), C(kind) (V(object_store), V(secrets) or V(tracking)) and
+        C(mode) (V(none), V(bind) or V(deploy)); one of mode V(none) is left out. All keys are listed in the guide to
+        services.
       - C(state=absent) removes the binding.
     type: raw
     required: true

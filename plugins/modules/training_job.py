@@ -532,8 +532,13 @@ options:
           terminated.
         type: float
       tracking:
-        description: Reserved for service bindings and refused.
-        type: str
+        description:
+          - The tracker of the run, a mapping with C(binding), the name of a binding of the kind V(tracking), and
+            C(experiment), the experiment of MLflow or the project of Weights & Biases (default the job's name). The
+            name of the binding alone is enough.
+          - The program gets the variables that the tracker's own client reads (C(MLFLOW_TRACKING_URI),
+            C(WANDB_PROJECT) and others); credentials are delivered as secrets are.
+        type: raw
       metrics:
         description: How metrics are read from the program's output.
         type: dict

@@ -46,7 +46,8 @@ WRITTEN: dict[str, tuple[dict[str, t.Any], tuple[str, ...]]] = {
     ),
     "rank in env": ({"env": {"RANK": "0"}}, ("job.env.RANK", "is set by the launcher")),
     "bad step pattern": ({"metrics": {"step_pattern": "("}}, ("job.metrics.step_pattern", "regular expression")),
-    "later feature": ({"tracking": "mlflow"}, ("job.tracking", "is not available yet")),
+    "later feature": ({"code": {"from": "binding", "ref": "b"}}, ("job.code.from", "is not available yet")),
+    "no such tracker": ({"tracking": "mlflow"}, ("job.tracking.binding", "'mlflow' is not a binding")),
     "only on Kubernetes": ({"image": "x"}, ("job.image", "is not supported on plain hosts", "kubernetes")),
 }
 

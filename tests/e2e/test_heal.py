@@ -125,6 +125,8 @@ def heal(weekend: Weekend, *args: str, playbook: str = "heal", **extra: t.Any) -
         "ansible_connection": "local",
         "ansible_python_interpreter": sys.executable,
         "ansible_host": "127.0.0.77",
+        # That of its record is the fake provider's, and no interface here has it.
+        "muster_address": "127.0.0.77",
     }
     overlay.write_text(json.dumps({"all": {"children": {"muster_rented": {"vars": local}}}}))
     rented = {key: value for key, value in weekend.rent.values().items() if key.startswith("rented_nodes_")}

@@ -95,7 +95,8 @@ def test_the_file_of_values_is_for_its_owner_only(world: World) -> None:
     modes = [stat.S_IMODE(path.stat().st_mode) for folder in folders for path in (folder, *folder.iterdir())]
     world.finish()
     assert play.wait().code == 0
-    assert set(modes) <= {0o700, 0o600} and len(modes) == 4
+    # The values, and with what key the nodes ask each other for checkpoints.
+    assert set(modes) <= {0o700, 0o600} and len(modes) == 6
     assert not [folder for folder in folders if folder.exists()]
 
 

@@ -119,6 +119,10 @@ _TAILNET = "tests/e2e/test_renting_secrets.py::test_keys_of_a_tailnet_are_in_the
 _MODULES = "tests/kube_api/test_modules.py::test_the_life_of_a_secret"
 _CHOICES = "tests/kube_api/test_service_choices.py::test_a_choice_is_made_in_a_cluster_once"
 _VAULT = "tests/e2e/test_service_choices.py::test_vault_is_set_up_once_and_unsealed_after_each_start"
+_TRACKED = (
+    "tests/unit/plugins/plugin_utils/_workflows/training_job/test_tracking.py"
+    "::test_a_program_finds_its_tracker_and_the_record_has_no_secret"
+)
 HOLDERS: t.Final = {
     "module_utils/_secrets/auth.py": _RENT,
     "module_utils/_secrets/scrubber.py": _RENT,
@@ -150,6 +154,7 @@ HOLDERS: t.Final = {
     "plugin_utils/_workflows/services/deploy.py": _HOST,
     "plugin_utils/_workflows/services/deploy_cluster.py": _CLUSTER,
     "plugin_utils/_workflows/services/deploy_host.py": _HOST,
+    "plugin_utils/_workflows/shared/credentials.py": _TRACKED,
     "plugin_utils/_workflows/shared/deployed.py": _HOST,
     "plugin_utils/_workflows/tailscale.py": _TAILNET,
     "plugin_utils/_workflows/training_job/object_stores/store_stream.py": "tests/e2e/test_datasets.py",

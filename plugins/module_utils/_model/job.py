@@ -14,7 +14,16 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import job_backends, job_checkpoints, job_datasets, job_templates, launchers, parallel_sizes, stop_on
+from . import (
+    job_backends,
+    job_checkpoints,
+    job_datasets,
+    job_templates,
+    job_tracking,
+    launchers,
+    parallel_sizes,
+    stop_on,
+)
 from . import validators as f
 from .binding import SECRET_SERVICES
 from .errors import InputError
@@ -248,7 +257,7 @@ class Job:
     ttl_after_finished_s: int | None = f.field(f.integer(0), None)
     release: str = f.field(f.choice("never", "success", "always"), "never")
     max_cost_usd: float | None = f.field(f.decimal(0), None)
-    tracking: str | None = f.field(f.text, None)
+    tracking: job_tracking.Tracking | None = f.field(job_tracking.parse, None)
     metrics: Metrics = f.field(f.section(Metrics), Metrics())
     batch: Batch = f.field(f.section(Batch), Batch())
 
@@ -327,6 +336,7 @@ def _check_job(job: Job) -> None:
     _check_secret_names(job)
     job_datasets.check_datasets(job)
     _check_variables(job)
+    job_tracking.check_variables(job)
 
 
 def _check_program(job: Job) -> None:

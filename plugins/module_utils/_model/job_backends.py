@@ -100,7 +100,6 @@ _KUBERNETES_ONLY: tuple[tuple[str, t.Callable[[Job], bool]], ...] = (
 _NOT_YET_ANYWHERE: tuple[UnsupportedOption, ...] = (
     ("job.code.from", lambda j: j.code is not None and j.code.source == "binding", "service bindings"),
     ("job.mounts.binding", lambda j: any(m.binding for m in j.mounts), "service bindings"),
-    ("job.tracking", lambda j: j.tracking is not None, "service bindings"),
 )
 _NOT_YET_ON_HOSTS: tuple[UnsupportedOption, ...] = (("job.mounts", lambda j: bool(j.mounts), "service bindings"),)
 

@@ -16,15 +16,17 @@ import urllib.parse
 from . import validators as f
 from .binding import COMPONENTS, MODES, NAME_LIMIT, SECRET_PROVIDERS, Binding, BindingResource, SecretPointer
 from .errors import InputError, RefusedError
+from .job_tracking import PROVIDERS as TRACKERS
 from .service_deploy import Deploy, check_deploy
 
 # What this release binds; the other components have their names in the contract already.
-_BOUND: t.Final = ("object_store", "secrets")
+_BOUND: t.Final = ("object_store", "secrets", "tracking")
 # Amazon S3, "Bucket naming rules".
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
 _SECRET_KEYS: t.Final = {
     "object_store": ("access_key", "secret_key", "session_token"),
     "secrets": ("token", "client_id", "client_secret", "access_key", "secret_key", "session_token"),
+    "tracking": ("token", "username", "password", "api_key"),
 }
 
 
@@ -126,11 +128,15 @@ def _check_service(service: Service, where: str) -> None:
         raise InputError(f"{where}.provider", f"'{service.provider}' holds no secrets that are read from here", known)
     if service.kind == "object_store":
         _check_buckets(service, where)
+    if service.kind == "tracking":
+        _check_tracker(service, where)
     _check_secret_keys(service, where)
 
 
 def _check_deployed(service: Service, where: str) -> None:
     """Refuse what a service that is deployed says by itself: its address and its credentials."""
+    if service.kind == "tracking":
+        raise InputError(f"{where}.mode", "a tracker is not deployed yet", "Install it and use mode: bind")
     check_deploy(service.deploy, f"{where}.deploy")
     for key in ("endpoint", "secret_ref", "ca", "region"):
         if getattr(service, key) is not None:
@@ -139,6 +145,19 @@ def _check_deployed(service: Service, where: str) -> None:
         raise InputError(f"{where}.addressing", "must be path for a service that is deployed")
     if service.kind == "object_store":
         _check_buckets(service, where)
+
+
+def _check_tracker(service: Service, where: str) -> None:
+    if service.provider not in (None, *TRACKERS):
+        known = " or ".join(TRACKERS)
+        raise InputError(f"{where}.provider", f"'{service.provider}' is not a tracker that is known", f"Use {known}")
+    if service.resources:
+        raise InputError(f"{where}.resources", "has no effect for a tracker", "Leave it out")
+    if service.provider == "wandb" and service.ca:
+        fix = "Add it to the certificates that the nodes and images trust"
+        raise InputError(f"{where}.ca", "is not read by the W&B client", fix)
+    if service.provider == "wandb" and service.secret_ref is None:
+        raise InputError(f"{where}.secret_ref", "is required for wandb", "Name where api_key is: {from: env}")
 
 
 def _check_buckets(service: Service, where: str) -> None:

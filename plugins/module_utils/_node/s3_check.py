@@ -16,6 +16,7 @@ import threading
 import time
 import typing as t
 
+from . import http_check
 from .s3_client import S3Error, Store
 
 NodeRequest = t.Mapping[str, t.Any]
@@ -89,10 +90,12 @@ def visit(request: NodeRequest) -> dict[str, t.Any]:
     ``stores``: for each its ``ca``, the buckets to ``make`` first, and ``checks``: for each bucket a ``write`` and,
     where objects are written, a ``read`` of what another node writes. ``wait_s``: how long to wait for that one.
     An answer has ``wrote`` when an object was written, and ``unread`` when what another node writes did not come. A
-    store that takes too long, or whose address cannot be used at all, fails alone.
+    store that takes too long, or whose address cannot be used at all, fails alone. ``servers``: other services, each a
+    request of ``http_check.py``.
     """
     began = time.monotonic()
     stores: list[dict[str, t.Any]] = [{} for _store in request["stores"]]
+    servers: list[dict[str, t.Any]] = [{} for _server in request.get("servers", ())]
 
     def work(number: int, store: NodeRequest) -> None:
         try:
@@ -101,14 +104,21 @@ def visit(request: NodeRequest) -> dict[str, t.Any]:
             failure = S3Error(f"cannot be asked ({type(exc).__name__})", "Check endpoint and ca")
             stores[number] = _fail_store(store, failure)
 
+    def look(number: int, server: NodeRequest) -> None:
+        servers[number] = http_check.ask(server)
+
     threads = [threading.Thread(target=work, args=pair, daemon=True) for pair in enumerate(request["stores"])]
+    threads += [threading.Thread(target=look, args=pair, daemon=True) for pair in enumerate(request.get("servers", ()))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, began + _VISIT_S - time.monotonic()))
     late = S3Error(f"its check was not over after {_VISIT_S:.0f} s", "Check the network to it, or name fewer buckets")
     found = zip(list(stores), request["stores"], strict=True)
-    return {"stores": [answer or _fail_store(store, late, left=True) for answer, store in found]}
+    return {
+        "stores": [answer or _fail_store(store, late, left=True) for answer, store in found],
+        "servers": [answer or {"failed": late.problem, "fix": late.fix} for answer in list(servers)],
+    }
 
 
 def _fail_store(store: NodeRequest, exc: S3Error, *, left: bool = False) -> dict[str, t.Any]:

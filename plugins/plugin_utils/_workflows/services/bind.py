@@ -166,12 +166,17 @@ def _check(
     :raises RefusedError: when one is deployed in a cluster and nothing says how it is asked there.
     """
     results = {binding.name: store_check.StoreResult() for binding in wanted}
-    hosts, pods = [], []
+    hosts: list[store_check.ServiceOrder] = []
+    pods: list[store_check.ServiceOrder] = []
     for binding in wanted:
         option = f"muster_services.{binding.name}"
         if binding.component == "secrets":
             # From here alone: values are resolved on the controller, and nodes never talk to this service.
             credentials.check_secrets(binding, option)
+            continue
+        if binding.component == "tracking":
+            hosts.append(store_check.TrackerOrder(binding))
+            pods += [hosts[-1]] if order.pods is not None and not order.check else []
             continue
         is_deployed = binding.mode == "deploy"
         store = store_check.StoreOrder(
@@ -194,9 +199,23 @@ def _check(
         pods += [store] if order.pods is not None and not order.check else []
     found = store_check.check_from_hosts(hosts, remotes) if hosts else []
     found += store_check.check_from_pods(pods, order.pods) if pods and order.pods is not None else []
-    for store, result in zip([*hosts, *pods], found, strict=True):
-        results[store.binding.name].add(result)
+    for service, result in zip([*hosts, *pods], found, strict=True):
+        results[service.binding.name].add(result)
+    for binding in wanted:
+        if binding.component == "tracking" and any(row.ok for row in results[binding.name].rows):
+            _try_tracker(order, binding, f"muster_services.{binding.name}")
     return results
+
+
+def _try_tracker(order: BindOrder, binding: Binding, option: str) -> None:
+    """Refuse credentials that a tracker does not take. From here alone: nodes get them with a job, not for a check."""
+    # Late: it needs the HTTP client, for which every other run would wait.
+    from ..._services import tracker_access
+
+    keys = credentials.read_tracker_keys(binding, option, order.open_cluster)
+    untried = tracker_access.check_access(binding, keys, option)
+    if untried:
+        order.progress.say(f"service {binding.name}: its credentials were not tried, {untried}")
 
 
 def _require_usable(order: BindOrder, results: t.Mapping[str, store_check.StoreResult]) -> None:

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks of object stores from every node at once: one request a node asks for all stores, on hosts as in pods.
+"""Checks of services from every node at once: one request a node asks for all of them, on hosts as in pods.
 
-For each store it returns rows of the reachability matrix of its binding.
+For each service it returns rows of the reachability matrix of its binding.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -18,6 +18,7 @@ import uuid
 from ....module_utils._model.binding import Binding, Reachability, Vantage
 from ....module_utils._model.errors import MusterError, RefusedError
 from ..._hosts.node_client import NodeClient, on_each_node
+from ..._services import trackers
 from ..._services.s3_addresses import ObjectPlace, S3Signer
 from ..shared.pod_visits import PLACE, PodVisits
 
@@ -125,9 +126,36 @@ class StoreOrder:
         ]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class TrackerOrder:
+    """A tracker that is checked: whether such a one answers each node."""
+
+    binding: Binding
+
+    def build_request(self) -> dict[str, t.Any]:
+        """Return what a node is to ask."""
+        tracker = trackers.tracker_of(self.binding)
+        url = f"{self.binding.endpoint}{tracker.path}"
+        return {"url": url, "method": tracker.method, "body": tracker.body, "ca": self.binding.ca}
+
+    def build_row(self, vantage: Vantage, node: str, answer: t.Mapping[str, t.Any]) -> Reachability:
+        """Return what a node saw of it."""
+        wrong = answer.get("failed", "no answer"), answer.get("fix")
+        if answer.get("status"):
+            seen = trackers.Seen(int(answer["status"]), str(answer["kind"]), str(answer["text"]))
+            judged = trackers.judge(self.binding, seen)
+            if judged is None:
+                return Reachability(node, vantage, True, answer.get("latency_ms"))
+            wrong = judged
+        return Reachability(node, vantage, False, problem=str(wrong[0]), fix=str(wrong[1] or "") or None)
+
+
+ServiceOrder = StoreOrder | TrackerOrder
+
+
 @dataclasses.dataclass(slots=True)
 class StoreResult:
-    """What was seen of one store, and the buckets that were made."""
+    """What was seen of one service, and the buckets that were made."""
 
     rows: list[Reachability] = dataclasses.field(default_factory=list)
     made: list[str] = dataclasses.field(default_factory=list)
@@ -138,8 +166,8 @@ class StoreResult:
         self.made += other.made
 
 
-def check_from_hosts(orders: t.Sequence[StoreOrder], remotes: t.Sequence[NodeClient]) -> list[StoreResult]:
-    """Return what every host saw of each store."""
+def check_from_hosts(orders: t.Sequence[ServiceOrder], remotes: t.Sequence[NodeClient]) -> list[StoreResult]:
+    """Return what every host saw of each service."""
 
     def ask(requests: t.Mapping[str, t.Mapping[str, t.Any]]) -> tuple[Answers, Errors]:
         asked = [remote for remote in remotes if remote.name in requests]
@@ -148,7 +176,7 @@ def check_from_hosts(orders: t.Sequence[StoreOrder], remotes: t.Sequence[NodeCli
     return _check(orders, "host", [remote.name for remote in remotes], ask)
 
 
-def check_from_pods(orders: t.Sequence[StoreOrder], visits: PodVisits) -> list[StoreResult]:
+def check_from_pods(orders: t.Sequence[ServiceOrder], visits: PodVisits) -> list[StoreResult]:
     """Return what one short pod on every Node that takes pods of jobs saw of each store.
 
     Where Nodes may not be read, it is one pod where the scheduler places it, and its row has that node.
@@ -165,11 +193,44 @@ def check_from_pods(orders: t.Sequence[StoreOrder], visits: PodVisits) -> list[S
     return results
 
 
-def _check(orders: t.Sequence[StoreOrder], vantage: Vantage, nodes: t.Sequence[str], ask: Ask) -> list[StoreResult]:
+def _check(orders: t.Sequence[ServiceOrder], vantage: Vantage, nodes: t.Sequence[str], ask: Ask) -> list[StoreResult]:
     if not nodes or not orders:
         return [StoreResult() for _order in orders]
-    checks = [order.build_checks(nodes) for order in orders]
-    answers, errors = ask({node: _build_request(orders, checks, node, _WAIT_S[vantage]) for node in nodes})
+    stores = [order for order in orders if isinstance(order, StoreOrder)]
+    trackers_asked = [order for order in orders if isinstance(order, TrackerOrder)]
+    checks = [order.build_checks(nodes) for order in stores]
+    servers = [order.build_request() for order in trackers_asked]
+    answers, errors = ask(
+        {node: {**_build_request(stores, checks, node, _WAIT_S[vantage]), "servers": servers} for node in nodes}
+    )
+    of_stores = iter(_read_stores(stores, checks, vantage, nodes, answers, errors, ask))
+    of_trackers = iter(_read_trackers(trackers_asked, vantage, nodes, answers, errors))
+    return [next(of_stores if isinstance(order, StoreOrder) else of_trackers) for order in orders]
+
+
+def _read_trackers(
+    orders: t.Sequence[TrackerOrder], vantage: Vantage, nodes: t.Sequence[str], answers: Answers, errors: Errors
+) -> list[StoreResult]:
+    found = []
+    for number, order in enumerate(orders):
+        rows = []
+        for node in nodes:
+            answer, error = answers.get(node, {}), errors.get(node)
+            seen = {"failed": error.message, "fix": error.fix} if error else answer["servers"][number]
+            rows.append(order.build_row(vantage, str(answer.get(PLACE, node)), seen))
+        found.append(StoreResult(rows))
+    return found
+
+
+def _read_stores(
+    orders: t.Sequence[StoreOrder],
+    checks: t.Sequence[t.Sequence[BucketCheck]],
+    vantage: Vantage,
+    nodes: t.Sequence[str],
+    answers: Answers,
+    errors: Errors,
+    ask: Ask,
+) -> list[StoreResult]:
     results, left = [], []
     for number, (order, buckets) in enumerate(zip(orders, checks, strict=True)):
         seen = {node: _answers_of(answers.get(node, {}), number, len(buckets)) for node in nodes}

@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -18,7 +19,7 @@ from ....module_utils._model.binding import Binding, SecretPointer
 from ....module_utils._model.errors import InputError
 from ....module_utils._secrets.secret import Secret
 from ....module_utils._secrets.sources import SecretSource
-from ..._services import aws_secrets, s3_addresses, vault
+from ..._services import aws_secrets, s3_addresses, trackers, vault
 
 if t.TYPE_CHECKING:
     from ..._kube.api.client import Client
@@ -63,16 +64,50 @@ def read_s3_keys(
     return s3_addresses.S3Keys(values["access_key"], values["secret_key"], values.get("session_token"))
 
 
+def read_tracker_keys(binding: Binding, option: str, open_cluster: OpenCluster | None = None) -> dict[str, str]:
+    """Return the credentials of a tracker by what it calls them, none where nothing says that it asks for any.
+
+    All but a user's name are known to the scrubber.
+
+    :raises InputError: naming what is missing; never a value.
+    """
+    pointer, tracker = binding.secret_ref, trackers.tracker_of(binding)
+    if pointer is None:
+        return {}
+    named = [wanted for wanted in tracker.sets if set(wanted) & set(pointer.keys)]
+    *others, last = named or tracker.sets
+
+    def read(wanted: t.Sequence[str]) -> dict[str, str]:
+        secret = [name for name in wanted if name != "username"]
+        values = read_values(pointer, secret, option, open_cluster, tracker.names)
+        found = {name: value.reveal() for name, value in values.items()}
+        if len(secret) < len(wanted):
+            user = pointer.keys.get("username") or tracker.names["username"]
+            found["username"] = _find_values(pointer, [user], option, open_cluster)[user]
+            if not found["username"]:
+                raise InputError(f"{option}.secret_ref", f"{user} is not there", "Set it beside the password")
+        return found
+
+    for wanted in others:
+        with contextlib.suppress(InputError):
+            return read(wanted)
+    return read(last)
+
+
 def open_signer(binding: Binding, option: str, open_cluster: OpenCluster | None = None) -> s3_addresses.S3Signer:
     """Return what signs requests to the store of a binding."""
     return s3_addresses.S3Signer(binding, read_s3_keys(binding.secret_ref, option, open_cluster))
 
 
 def read_values(
-    pointer: SecretPointer, wanted: t.Sequence[str], option: str, open_cluster: OpenCluster | None = None
+    pointer: SecretPointer,
+    wanted: t.Sequence[str],
+    option: str,
+    open_cluster: OpenCluster | None = None,
+    own_names: t.Mapping[str, str] = _NAMES,
 ) -> dict[str, Secret]:
-    """Return the values of ``wanted`` that are where ``pointer`` says."""
-    names = {key: pointer.keys.get(key) or _NAMES[key] for key in wanted}
+    """Return the values of ``wanted`` that are where ``pointer`` says, which ``own_names`` holds where it says none."""
+    names = {key: pointer.keys.get(key) or own_names[key] for key in wanted}
     found = _find_values(pointer, list(names.values()), option, open_cluster)
     values = {key: Secret(found[name], f"{option}.secret_ref ({name})") for key, name in names.items() if found[name]}
     needed = [key for key in wanted if key in pointer.keys or key not in _OPTIONAL]

@@ -25,7 +25,7 @@ from ...._hosts import agent_package, gang
 from ...._hosts.node_client import NodeClient, find_answering, most_telling_error, on_each_node
 from ...shared.request import Result, RunRequest
 from ...shared.state_dir import StateHome
-from .. import fabric_file
+from .. import fabric_file, tracking
 from ..changes import describe_changes
 from ..job_secrets import leases as secret_leases
 from ..job_secrets import values as secrets
@@ -69,15 +69,18 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         nodes = JobNodes([host.name for host in found], open_cluster=open_cluster)
         bound = checkpoint_binding.open_bound(home, job, nodes, asked.run_id)
         datasets = dataset_binding.open_bound(home, job, nodes)
+        tracked = tracking.open_bound(home, job, nodes, asked.run_id)
         if request.check:
             plan = dataclasses.replace(_build_plan(asked, found), datasets=datasets)
             return _check(asked, plan, drilling)
         with asked.lock():
-            plan = dataclasses.replace(_build_plan(asked, found), bound=bound, datasets=datasets)
+            plan = dataclasses.replace(_build_plan(asked, found), bound=bound, datasets=datasets, tracked=tracked)
             _check_cut(plan, drilling)
             with secret_leases.hold(request, home, asked.run_id, resolved) as full:
                 streamed = stream_variables(dataset_binding.streams(datasets))
-                return start_or_join(request, home, plan, before, ({**streamed, **full.env}, full.files), drilling)
+                told = {**tracked.plain, **tracked.hidden} if tracked else {}
+                values = {**told, **streamed, **full.env}, full.files
+                return start_or_join(request, home, plan, before, values, drilling)
 
 
 def _open_cluster(request: RunRequest) -> Client:

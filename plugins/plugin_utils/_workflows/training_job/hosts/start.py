@@ -34,6 +34,7 @@ from ..changes import describe_changes
 from ..object_stores import checkpoint_binding, dataset_binding
 from ..object_stores.store_stream import find_own_ca
 from ..outcome import build_result
+from ..tracking import CA_FILE
 from . import lease_guard
 from . import plan as hosts_plan
 from .state import AGENTS_FILE, HostsPlan, build_owner_mark, has_unrecorded_end, is_alive, is_part_over, is_running
@@ -298,7 +299,10 @@ def _build_members(
         made = [_add_secret_file(member, PEERS_FILE, json.dumps(peers[member.remote.name]))[1] for member in made]
     ca = find_own_ca(dataset_binding.streams(plan.datasets))
     if ca is not None:
-        made = [_add_stream_ca(member, ca) for member in made]
+        made = [_add_ca(member, "stream-ca.pem", ca, "AWS_CA_BUNDLE") for member in made]
+    tracked = plan.tracked
+    if tracked is not None and tracked.ca_variable:
+        made = [_add_ca(member, CA_FILE, str(tracked.binding.ca), tracked.ca_variable) for member in made]
     if plan.bound is None:
         return made
     return [_store_checkpoints(member, plan.bound, rank) for rank, member in enumerate(made)]
@@ -315,10 +319,10 @@ def _store_checkpoints(
     return dataclasses.replace(member, spec=spec)
 
 
-def _add_stream_ca(member: gang.GangMember, ca: str) -> gang.GangMember:
-    """Return a member whose S3 clients trust the store's own CA."""
-    place, member = _add_secret_file(member, "stream-ca.pem", ca)
-    return dataclasses.replace(member, spec={**member.spec, "env": {"AWS_CA_BUNDLE": place, **member.spec["env"]}})
+def _add_ca(member: gang.GangMember, name: str, ca: str, variable: str) -> gang.GangMember:
+    """Return a member whose programs find a service's own CA by a variable."""
+    place, member = _add_secret_file(member, name, ca)
+    return dataclasses.replace(member, spec={**member.spec, "env": {variable: place, **member.spec["env"]}})
 
 
 def _add_secret_file(member: gang.GangMember, name: str, content: str) -> tuple[str, gang.GangMember]:

@@ -21,6 +21,7 @@ from ...shared.state_dir import StateHome
 from .. import source as code_source
 from ..object_stores.checkpoint_binding import BoundCheckpoints
 from ..object_stores.dataset_binding import BoundDataset
+from ..tracking import BoundTracking
 from . import plan as hosts_plan
 
 # Of the cluster's folder: where each host's agent was when it was last asked.
@@ -45,6 +46,7 @@ class HostsPlan:
     network: NetworkPlan
     bound: BoundCheckpoints | None = None
     datasets: tuple[BoundDataset, ...] = ()
+    tracked: BoundTracking | None = None
 
 
 def build_owner_mark(request: RunRequest, home: StateHome, job: Job) -> Dict:

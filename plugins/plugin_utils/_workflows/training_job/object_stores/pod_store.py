@@ -24,6 +24,8 @@ from ...shared import cluster_identity
 from ...shared.pod_visits import PodVisits
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
+from .. import tracking
+from ..tracking import BoundTracking
 from . import checkpoint_binding, dataset_binding
 from .checkpoint_binding import BoundCheckpoints
 from .dataset_binding import BoundDataset
@@ -33,6 +35,7 @@ from .store_stream import StoreStream, find_own_ca, require_one_store, stream_va
 # The key of the run's Secret, and the file in the pods.
 FILE: t.Final = "muster-store"
 _CA_FILE: t.Final = "muster-store-ca"
+_TRACKING_CA_FILE: t.Final = "muster-tracking-ca"
 # A Secret holds at most 1 MiB, with the job's own secrets.
 _LARGEST: t.Final = 900 << 10
 _CREDENTIALS: t.Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
@@ -40,7 +43,7 @@ _CREDENTIALS: t.Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESS
 
 @dataclasses.dataclass(frozen=True)
 class PodStore:
-    """The buckets of a job. ``env`` is for streaming; of it, what is a credential goes through the Secret.
+    """The buckets of a job, and its tracker. Of ``env``, what is a credential goes through the Secret.
 
     ``nodes``: those of which one lists the datasets.
     """
@@ -49,11 +52,27 @@ class PodStore:
     datasets: tuple[BoundDataset, ...]
     streams: tuple[StoreStream, ...]
     nodes: tuple[str, ...]
+    tracking: BoundTracking | None = None
 
     @property
     def env(self) -> dict[str, str]:
-        """The variables with which the program streams."""
-        return stream_variables(self.streams)
+        """The variables with which the program streams, and is tracked."""
+        told = {**self.tracking.plain, **self.tracking.hidden} if self.tracking else {}
+        return {**told, **stream_variables(self.streams)}
+
+    @property
+    def _secret_names(self) -> list[str]:
+        names = [*_CREDENTIALS, *(self.tracking.hidden if self.tracking else ())]
+        return [name for name in names if name in self.env]
+
+    @property
+    def _authorities(self) -> list[tuple[str, str, str]]:
+        """The own CAs of services: the key in the Secret, the variable that names the file, and the certificates."""
+        store, tracked = find_own_ca(self.streams), self.tracking
+        found = [(_CA_FILE, "AWS_CA_BUNDLE", store)] if store else []
+        if tracked and tracked.ca_variable:
+            found.append((_TRACKING_CA_FILE, tracked.ca_variable, str(tracked.binding.ca)))
+        return found
 
     @property
     def needs_file(self) -> bool:
@@ -62,13 +81,13 @@ class PodStore:
 
     def complete(self, plan: KubePlan) -> KubePlan:
         """Return the plan with what its pods find in the run's Secret."""
-        hidden = [name for name in _CREDENTIALS if name in self.env]
+        hidden = self._secret_names
         entries = [{"name": name, "file": f"{SECRETS_DIR}/{name}", "deliver": "env"} for name in hidden]
         plain = {name: value for name, value in self.env.items() if name not in hidden}
         keys = [*hidden, *([FILE] if self.needs_file else [])]
-        if find_own_ca(self.streams):
-            keys.append(_CA_FILE)
-            plain["AWS_CA_BUNDLE"] = f"{SECRETS_DIR}/{_CA_FILE}"
+        for key, variable, _ca in self._authorities:
+            keys.append(key)
+            plain[variable] = f"{SECRETS_DIR}/{key}"
         changed = {
             role: dataclasses.replace(
                 spec,
@@ -87,10 +106,8 @@ class PodStore:
 
         :raises InputError: when that does not fit into a Secret.
         """
-        found = {name: value.encode() for name, value in self.env.items() if name in _CREDENTIALS}
-        ca = find_own_ca(self.streams)
-        if ca:
-            found[_CA_FILE] = ca.encode()
+        found = {name: self.env[name].encode() for name in self._secret_names}
+        found |= {key: ca.encode() for key, _variable, ca in self._authorities}
         if not self.needs_file:
             return found
         datasets = [self._list(item, visits, progress) for item in self.datasets if item.dataset.mode == "stage"]
@@ -149,14 +166,14 @@ def open_store(
     run_id: str,
     client: Client | None = None,
 ) -> PodStore | None:
-    """Return the buckets of a job, None for a job without any.
+    """Return the buckets and the tracker of a job, None for a job without any.
 
     :param nodes: those that the job may run on, None where they may not be read.
     :param client: the cluster of the job, which may have the keys of a bucket in a Secret.
     :raises InputError: when a binding does not exist or does not fit.
     :raises RefusedError: when a node on which the job may run cannot reach it from its pods, with the matrix.
     """
-    if job.checkpoints.binding is None and not any(item.binding for item in job.datasets):
+    if not (job.checkpoints.binding or job.tracking or any(item.binding for item in job.datasets)):
         return None
     asked = (ANY_NODE,) if nodes is None else tuple(nodes)
     among = JobNodes(nodes, "pod")
@@ -168,9 +185,9 @@ def open_store(
         # Ray Train stores checkpoints, and finds them, by itself.
         streams = (*streams, *checkpoint_binding.open_stream(home, job, among, run_id))
         require_one_store(streams)
-        return PodStore(None, datasets, streams, asked)
+        return PodStore(None, datasets, streams, asked, tracking.open_bound(home, job, among, run_id))
     checkpoints = checkpoint_binding.open_bound(home, job, among, run_id)
-    return PodStore(checkpoints, datasets, streams, asked)
+    return PodStore(checkpoints, datasets, streams, asked, tracking.open_bound(home, job, among, run_id))
 
 
 def visits_for(client: Client, job: Job, namespace: str, pulls: tuple[str, ...]) -> PodVisits:

@@ -57,7 +57,6 @@ def test_what_only_kubernetes_does_is_refused_on_hosts_with_the_way_to_it(
 BINDINGS = [
     ({"code": {"from": "binding", "ref": "b"}}, "job.code.from"),
     ({"mounts": [{"name": "m", "path": "/m", "binding": "b"}]}, "job.mounts.binding"),
-    ({"tracking": "t"}, "job.tracking"),
 ]
 
 

@@ -1,0 +1,40 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a server answers to this node: who asked judges it, so that each kind of service has its rules in one place.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import time
+import typing as t
+
+from .s3_client import S3Error, Store
+
+NodeRequest = t.Mapping[str, t.Any]
+_SHOWN = 300
+
+
+def ask(request: NodeRequest) -> dict[str, t.Any]:
+    """Return ``{status, kind, text, latency_ms}`` of an answer, ``{failed, fix}`` where there was none.
+
+    :param request: ``url``, ``method``, ``body`` (text, of JSON), ``ca``; without a credential.
+    """
+    store = Store(request.get("ca"))
+    body = str(request.get("body") or "").encode()
+    try:
+        began = time.monotonic()
+        headers = {"Content-Type": "application/json"} if body else {}
+        answer = store.send(request["method"], request["url"], body, headers=headers, allow=range(100, 600))
+        return {
+            "status": answer.status,
+            "kind": answer.headers.get("content-type", ""),
+            "text": answer.body[:_SHOWN].decode(errors="replace"),
+            "latency_ms": (time.monotonic() - began) * 1000,
+        }
+    except S3Error as exc:
+        return {"failed": exc.problem, "fix": exc.fix}
+    finally:
+        store.close()

@@ -1,0 +1,79 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The credentials of a tracker, tried by the controller: nodes only look whether they reach it.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import base64
+import typing as t
+
+from ...module_utils._http.client import HttpClient
+from ...module_utils._http.connection_pool import ConnectionPool
+from ...module_utils._http.messages import HttpRequest, JsonResponse, json_request
+from ...module_utils._http.retry import Timeouts
+from ...module_utils._http.tls import TlsOptions
+from ...module_utils._http.urls import parse_base_url
+from ...module_utils._model.binding import Binding
+from ...module_utils._model.errors import ApiError, InputError, RefusedError, TransportError
+from ...module_utils._secrets.auth import StaticAuth, header
+from ...module_utils._secrets.secret import Secret
+from .trackers import tracker_of
+
+_TIMEOUTS: t.Final = Timeouts(total_s=20.0)
+Keys = t.Mapping[str, str]
+
+
+def check_access(binding: Binding, keys: Keys, option: str) -> str:
+    """Refuse credentials that the tracker does not take; return why they could not be tried, empty where they were.
+
+    :raises InputError: when it refuses them.
+    :raises RefusedError: when what answers is not the API of such a tracker.
+    """
+    tracker, where = tracker_of(binding), binding.endpoint
+    is_wandb = binding.provider == "wandb"
+    asked = (
+        json_request("POST", "/graphql", body={"query": "query Viewer {viewer {entity username}}"}, idempotent=True)
+        if is_wandb
+        else json_request("POST", "/api/2.0/mlflow/experiments/search", body={"max_results": 1}, idempotent=True)
+    )
+    try:
+        answer = _call(binding, keys, asked)
+    except ApiError as exc:
+        if exc.status in (401, 403):
+            problem = f"{tracker.title} at {where} refuses the credentials (HTTP {exc.status})"
+            raise InputError(f"{option}.secret_ref", problem, "Check them, and what they may do there") from None
+        raise RefusedError(
+            f"{option}: the API of {tracker.title} at {where} answered {exc.status}", "Check endpoint"
+        ) from None
+    except TransportError as exc:
+        return exc.message
+    if is_wandb and not ((answer.data or {}).get("data") or {}).get("viewer"):
+        problem = f"{tracker.title} at {where} does not know the key"
+        raise InputError(f"{option}.secret_ref", problem, "Check api_key, and that it is one of this server")
+    return ""
+
+
+def _call(binding: Binding, keys: Keys, request: HttpRequest) -> JsonResponse:
+    tls = TlsOptions(ca_pem=binding.ca) if binding.ca else None
+    # Addresses of a mesh or of loopback have no certificate; that such a one shows a credential is the user's choice.
+    base = parse_base_url(binding.endpoint, "endpoint", allow_http=True)
+    pool = ConnectionPool(timeouts=_TIMEOUTS, tls=tls)
+    try:
+        client = HttpClient(base, timeouts=_TIMEOUTS, exchange=pool, auth=_authorise(keys))
+        return client.call(request)
+    finally:
+        pool.close()
+
+
+def _authorise(keys: Keys) -> StaticAuth | None:
+    if "token" in keys:
+        return header("Authorization", Secret(f"Bearer {keys['token']}", "token"))
+    if not keys:
+        return None
+    user, password = ("api", keys["api_key"]) if "api_key" in keys else (keys["username"], keys["password"])
+    packed = base64.b64encode(f"{user}:{password}".encode()).decode()
+    return header("Authorization", Secret(f"Basic {packed}", "password"))

@@ -1,0 +1,56 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Credentials of trackers, tried against the fakes of their servers."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
+from ansible_collections.muster.training.plugins.plugin_utils._services.tracker_access import check_access
+from ansible_collections.muster.training.tests.fakes.trackers import API_KEY, TOKEN, FakeMlflow, FakeWandb
+
+
+def binding(endpoint: str, provider: str = "mlflow") -> Binding:
+    about = {"name": "t", "component": "tracking", "mode": "bind", "endpoint": endpoint, "provider": provider}
+    return Binding.from_dict(about)
+
+
+def test_an_open_server_and_one_that_takes_the_token() -> None:
+    with FakeMlflow() as open_to_all, FakeMlflow(TOKEN) as closed:
+        assert check_access(binding(open_to_all.url), {}, "o") == ""
+        assert check_access(binding(closed.url), {"token": TOKEN}, "o") == ""
+        assert closed.asked == [f"Bearer {TOKEN}"]
+
+
+@pytest.mark.parametrize("given", [{}, {"token": "another-token-0000"}, {"username": "me", "password": "pass-word-1"}])
+def test_credentials_that_are_refused(given: dict[str, str]) -> None:
+    with FakeMlflow(TOKEN) as closed, pytest.raises(InputError, match="refuses the credentials .HTTP 401") as caught:
+        check_access(binding(closed.url), given, "o")
+    assert caught.value.option == "o.secret_ref"
+    assert not any(value in str(caught.value) for key, value in given.items() if key != "username")
+
+
+def test_a_key_that_nobody_has() -> None:
+    with FakeWandb() as server:
+        assert check_access(binding(server.url, "wandb"), {"api_key": API_KEY}, "o") == ""
+        with pytest.raises(InputError, match="does not know the key"):
+            check_access(binding(server.url, "wandb"), {"api_key": "another-key-" + "1" * 28}, "o")
+
+
+def test_what_cannot_be_reached_from_here_was_not_tried() -> None:
+    with FakeMlflow() as server:
+        gone = server.url
+    assert check_access(binding(gone), {}, "o")
+
+
+def test_another_server() -> None:
+    with FakeWandb() as server, pytest.raises(RefusedError, match="the API of MLflow at .* answered 404"):
+        check_access(binding(server.url), {}, "o")
+
+
+def test_a_name_that_the_server_does_not_take() -> None:
+    with FakeMlflow(TOKEN, hosts=()) as server, pytest.raises(InputError, match="HTTP 403"):
+        check_access(binding(server.url), {"token": TOKEN}, "o")
