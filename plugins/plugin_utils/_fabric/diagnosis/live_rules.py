@@ -135,7 +135,7 @@ def _find_uneven_start(run: RunObservation, _progress: StepProgress) -> t.Iterat
     spacing = max((begun_steps.spacing_of(node.steps[-_RECENT_STEPS:]) for node in run.nodes), default=1)
     uneven = begun_steps.find_uneven(now, [before], spacing)
     if uneven:
-        yield build_live_cause("uneven_resume", begun_steps.describe_uneven(uneven, {}), next(iter(uneven.behind)))
+        yield build_live_cause("uneven_resume", begun_steps.describe_uneven(uneven, {}), [*uneven.behind][0])
 
 
 def _find_launcher_faults(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
