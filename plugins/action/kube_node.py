@@ -19,7 +19,11 @@ class ActionModule(WorkflowAction):
         **CONNECTION,
         **STATE_HOME,
         "names": {"type": "list", "elements": "str", "required": True},
-        "state": {"type": "str", "choices": ["absent", "cordoned", "schedulable", "tainted"], "default": "absent"},
+        "state": {
+            "type": "str",
+            "choices": ["absent", "cordoned", "drained", "schedulable", "tainted"],
+            "default": "absent",
+        },
         "taints": {"type": "dict", "default": {}},
         "ignore_environment": {"type": "bool", "default": False},
         "drain_timeout_s": {"type": "int", "default": 120},

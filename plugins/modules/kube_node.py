@@ -31,8 +31,10 @@ options:
     description:
       - V(cordoned) and V(schedulable) only cordon and uncordon the nodes. V(tainted) gives them the taints of O(taints)
         and removes those that it gave them before and that are not listed any more; taints of others stay.
+      - V(drained) cordons the nodes and evicts their pods, and leaves the Nodes. Pods that do not end within
+        O(drain_timeout_s) are named and left running, and the node is schedulable again if it was before.
     type: str
-    choices: [absent, cordoned, schedulable, tainted]
+    choices: [absent, cordoned, drained, schedulable, tainted]
     default: absent
   taints:
     description:
@@ -71,6 +73,11 @@ EXAMPLES = r"""
     names: [gpu-1]
     state: cordoned
 
+- name: Take the pods off a node that is to boot again
+  muster.training.kube_node:
+    names: [gpu-1]
+    state: drained
+
 - name: Keep pods that do not tolerate it off a node
   muster.training.kube_node:
     names: [gpu-1]
@@ -81,7 +88,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 nodes:
-  description: One entry for each node, for other states than V(absent) with RV(nodes[].node) and RV(nodes[].cordoned).
+  description:
+    - One entry for each node, for other states than V(absent) and V(drained) with RV(nodes[].node) and
+      RV(nodes[].cordoned).
   returned: always
   type: list
   elements: dict

@@ -19,6 +19,7 @@ import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.connect import connect
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.kube_objects import kube_node as subject
@@ -107,6 +108,32 @@ def test_a_node_leaves_in_order_and_is_not_there_the_second_time(
     assert pods(client, namespace) == ["agent", "ended"]
     again = ask(api, [name])
     assert again["changed"] is False and again["nodes"][0]["found"] is False
+
+
+def test_a_node_is_drained_for_a_boot_and_stays(api: ApiServer, client: Client, world: tuple[str, str]) -> None:
+    namespace, name = world
+    checked = ask(api, [name], state="drained", check=True)
+    assert checked["nodes"][0]["evicted"] == [f"{namespace}/web"] and checked["changed"]
+    assert pods(client, namespace) == ["agent", "ended", "web"]
+    with Kubelet(api, [name]):
+        found = ask(api, [name], state="drained")
+    left = found["nodes"][0]
+    assert found["changed"] and left["evicted"] == [f"{namespace}/web"] and not left["deleted"] and not left["forced"]
+    assert (client.get("v1/Node", name) or {})["spec"]["unschedulable"] is True
+    assert pods(client, namespace) == ["agent", "ended"]
+    assert not ask(api, [name], state="drained")["changed"]
+    assert not ask(api, [f"{name}-other"], state="drained")["changed"]
+
+
+def test_a_node_whose_pods_do_not_end_is_not_drained_and_is_schedulable_again(
+    api: ApiServer, client: Client, world: tuple[str, str]
+) -> None:
+    namespace, name = world
+    expected = f"{name}: 1 pods have not ended in 2 s, such as {namespace}/web"
+    with pytest.raises(RefusedError, match=expected):
+        ask(api, [name], state="drained", drain_timeout_s=2)
+    assert "unschedulable" not in (client.get("v1/Node", name) or {})["spec"]
+    assert "web" in pods(client, namespace)
 
 
 def test_what_does_not_end_in_time_is_forced_off_and_named(

@@ -1,9 +1,10 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Removes a node from a cluster: cordons it, evicts its pods, and deletes its Node and its K3s password.
+"""Drains a node: cordons it and evicts its pods. A removal also deletes its Node and its K3s password.
 
-The machine is taken away in any case, so pods that do not end in time are force-deleted and named.
+A machine that is removed is taken away in any case, so pods that do not end in time are force-deleted and named. One
+that only boots again is left to them.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 
+from ....module_utils._model.errors import RefusedError
 from ..api.client import Client
 from ..api.kinds import KubeObject
 from . import etcd_members, lost_pods, out_of_service
@@ -65,6 +67,31 @@ def set_cordon(client: Client, name: str, closed: bool, check: bool = False) -> 
     return True
 
 
+def drain_node(
+    client: Client, name: str, timeout_s: float, tell: Callable[[str], None], check: bool = False
+) -> NodeRemoval:
+    """Cordon a node and wait until its pods have ended; its Node stays. A missing node changes nothing.
+
+    :raises RefusedError: naming the pods that have not ended in time; what this cordoned is schedulable again.
+    """
+    removal = NodeRemoval(name, found=client.get("v1/Node", name) is not None)
+    if not removal.found:
+        return removal
+    removal.cordoned = set_cordon(client, name, True, check)
+    if check:
+        removal.evicted = [_pod_name(pod) for pod in filter_evictable(_list_pods(client, name))]
+        return removal
+    left = [_pod_name(pod) for pod in _evict_pods(client, removal, timeout_s, tell)]
+    if left:
+        if removal.cordoned:
+            set_cordon(client, name, False)
+        problem = (
+            f"{name}: {len(left)} pods have not ended in {timeout_s:g} s, such as {left[0]}{_refusal_text(removal)}"
+        )
+        raise RefusedError(problem, "Cancel their run, or give them more time (drain_timeout_s)")
+    return removal
+
+
 def remove_node(
     client: Client, name: str, timeout_s: float, tell: Callable[[str], None], check: bool = False
 ) -> NodeRemoval:
@@ -93,6 +120,16 @@ def remove_node(
 
 
 def _drain(client: Client, removal: NodeRemoval, timeout_s: float, tell: Callable[[str], None]) -> None:
+    for pod in _evict_pods(client, removal, timeout_s, tell):
+        meta = pod["metadata"]
+        if client.delete("v1/Pod", meta["name"], meta["namespace"], uid=str(meta["uid"]), grace_s=0):
+            removal.forced.append(_pod_name(pod))
+
+
+def _evict_pods(
+    client: Client, removal: NodeRemoval, timeout_s: float, tell: Callable[[str], None]
+) -> list[KubeObject]:
+    """Evict the pods of a node, and return those that have not ended in time."""
     # An outage does not count: during one, pods can neither be evicted nor be seen ending.
     up_s = client.transport.stats.up_s
     end = up_s() + timeout_s
@@ -112,11 +149,8 @@ def _drain(client: Client, removal: NodeRemoval, timeout_s: float, tell: Callabl
                 if pods:
                     tell(f"{removal.node}: {len(pods)} pods are still running{_refusal_text(removal)}")
             if listed and not pods:
-                return
-    for pod in filter_evictable(_list_pods(client, removal.node)):
-        meta = pod["metadata"]
-        if client.delete("v1/Pod", meta["name"], meta["namespace"], uid=str(meta["uid"]), grace_s=0):
-            removal.forced.append(_pod_name(pod))
+                return []
+    return filter_evictable(_list_pods(client, removal.node))
 
 
 def _track_pod(pods: dict[str, KubeObject], change: str, pod: KubeObject) -> None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Cordons, uncordons, taints or removes nodes of a cluster (``kube_node``).
+"""Cordons, uncordons, drains, taints or removes nodes of a cluster (``kube_node``).
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -24,6 +24,7 @@ from ..shared.state_dir import StateHome
 _AT_ONCE = 8
 
 NodeResult = dict[str, object]
+Way = Callable[[Client, str, float, Callable[[str], None], bool], drain.NodeRemoval]
 
 
 def run(
@@ -38,8 +39,9 @@ def run(
         # A cluster id among the options was checked by the client already.
         home = StateHome(options.get("state_home") or {}, options.get("cluster") or "default")
         cluster_identity.require_node_cluster(client, home, names)
-    if options["state"] == "absent":
-        work = functools.partial(_remove, client, float(options["drain_timeout_s"]), tell, check)
+    if options["state"] in ("absent", "drained"):
+        way: Way = drain.remove_node if options["state"] == "absent" else drain.drain_node
+        work = functools.partial(_drain, way, client, float(options["drain_timeout_s"]), tell, check)
     elif options["state"] == "tainted":
         work = functools.partial(_taint, client, _parse_taints(options["taints"]), check)
     else:
@@ -50,8 +52,10 @@ def run(
     return {"changed": any(node.pop("changed") for node in nodes), "nodes": nodes, "requests": client.requests}
 
 
-def _remove(client: Client, timeout_s: float, tell: Callable[[str], None], check: bool, name: str) -> NodeResult:
-    removal = drain.remove_node(client, name, timeout_s, tell, check)
+def _drain(
+    way: Way, client: Client, timeout_s: float, tell: Callable[[str], None], check: bool, name: str
+) -> NodeResult:
+    removal = way(client, name, timeout_s, tell, check)
     return {**dataclasses.asdict(removal), "changed": removal.changed}
 
 
