@@ -77,6 +77,11 @@ class DeviceHost:
         return bool((self.facts.get("virtualisation") or {}).get("kind") == "container")
 
     @property
+    def is_vm(self) -> bool:
+        """Whether it is a virtual machine."""
+        return bool((self.facts.get("virtualisation") or {}).get("kind") == "vm")
+
+    @property
     def driver(self) -> Facts:
         """What is there of NVIDIA's driver."""
         return self.facts.get("driver") or {}

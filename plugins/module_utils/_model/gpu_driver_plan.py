@@ -157,7 +157,7 @@ def _judge_driver(host: DeviceHost, options: DriverOptions) -> DriverPlan | None
         # Whatever else is seen of the driver is what half of it looks like.
         return _refuse(*check_packages(host, _PACKAGES))
     if module and libraries and module != libraries:
-        return _plan_reboot(options, f"the kernel module is {module} and the libraries are {libraries}")
+        return _plan_reboot(host, options, f"the kernel module is {module} and the libraries are {libraries}")
     if host.has_working_driver:
         return _judge_working(host, options, str(module or libraries))
     if module and driver.get("listed"):
@@ -211,18 +211,20 @@ def _judge_unloaded(host: DeviceHost, options: DriverOptions, libraries: str) ->
     """Return the plan for a driver that is installed and whose module is not loaded."""
     what = f"driver {libraries} is installed and its module is not loaded"
     if host.driver.get("nouveau"):
-        plan = _plan_reboot(options, f"{what}: nouveau has the GPUs")
+        plan = _plan_reboot(host, options, f"{what}: nouveau has the GPUs")
         return dataclasses.replace(plan, blacklist=("nouveau",))
     if host.facts.get("secure_boot") and host.driver.get("owner") == "cuda" and not host.facts.get("dkms_key"):
         problem = f"{what}: Secure Boot is on and refuses a module that dkms built"
         return _refuse(Refusal(problem, "Enrol dkms' key at the console (mokutil --import /var/lib/dkms/mok.pub)"))
-    return _plan_reboot(options, what)
+    return _plan_reboot(host, options, what)
 
 
-def _plan_reboot(options: DriverOptions, why: str) -> DriverPlan:
+def _plan_reboot(host: DeviceHost, options: DriverOptions, why: str) -> DriverPlan:
     if options.reboot == "never":
         return _refuse(Refusal(why, "Boot it again, or set gpu_driver_reboot: when_needed"))
-    return DriverPlan("reboot", why, reboot=why)
+    # Of a driver that this collection installed the units are started, too: a run may have ended before them.
+    units = _list_units(host) if "gpu-driver" in (host.facts.get("records") or {}) else ()
+    return DriverPlan("reboot", why, reboot=why, units=units)
 
 
 def _plan_install(host: DeviceHost, options: DriverOptions) -> DriverPlan:
@@ -386,7 +388,10 @@ def _check_signing(host: DeviceHost) -> Refusal | None:
     )
     if host.facts.get("secure_boot"):
         problem = "Secure Boot is on, and refuses modules that dkms builds"
-        return Refusal(problem, f"Enrol dkms' key at the console (mokutil --import /var/lib/dkms/mok.pub); {other}")
+        enrol = "Enrol dkms' key at the console (mokutil --import /var/lib/dkms/mok.pub)"
+        if host.is_vm:
+            enrol = "Switch Secure Boot off where the machine is made: few virtual machines have a console for a key"
+        return Refusal(problem, f"{enrol}; {other}")
     if host.facts.get("secure_boot") is None:
         problem = "whether Secure Boot is on cannot be read, and modules that dkms builds need it off"
         return Refusal(problem, "Mount efivarfs at /sys/firmware/efi/efivars, and manage the machine as root")

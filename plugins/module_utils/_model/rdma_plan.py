@@ -14,11 +14,13 @@ import typing as t
 from . import device_tables as tables
 from .device_host import DeviceHost, Facts, Refusal, Repository, check_packages, parse_version, require_choice
 
-Action = t.Literal["none", "keep", "install", "refuse"]
+Action = t.Literal["none", "keep", "install", "reboot", "refuse"]
 Kind = t.Literal["none", "infiniband", "roce", "efa"]
 SOURCES: t.Final = ("inbox", "doca", "none")
 _PACKAGES = r"(doca-|mlnx|ofed-|rdma-core|libibverbs|librdmacm|ibverbs)"
+_SLOWER = "it is slower than others"
 _UNLIMITED = "unlimited"
+_DOCA_REBOOT = "DOCA-OFED's modules take the place of those that are loaded"
 # Below it NCCL cannot register its buffers (NCCL's troubleshooting guide asks for unlimited).
 _LEAST_MEMLOCK = 1 << 30
 
@@ -57,7 +59,8 @@ class RdmaPlan:
     asked MTU. ``memlock``: units whose limit is raised; ``reload``: whether systemd may read them again now, which
     takes GPUs from running containers that got them without CDI. ``hcas``: each port, with its use by jobs.
     ``nccl_ib_hca``: the value of that variable where jobs get a part of the HCAs only. ``gpudirect``: by what NICs
-    reach GPU memory: ``dmabuf``, ``peermem``, empty for not at all, None for not known.
+    reach GPU memory: ``dmabuf``, ``peermem``, empty for not at all, None for not known. ``reboot``: why the machine has
+    to boot again, empty where it has not.
     """
 
     action: Action
@@ -75,6 +78,7 @@ class RdmaPlan:
     hcas: tuple[HcaUse, ...] = ()
     nccl_ib_hca: str = ""
     gpudirect: str | None = None
+    reboot: str = ""
 
 
 def plan_rdma(host: DeviceHost, options: RdmaOptions) -> RdmaPlan:
@@ -82,7 +86,7 @@ def plan_rdma(host: DeviceHost, options: RdmaOptions) -> RdmaPlan:
     rdma = host.facts.get("rdma") or {}
     ports: t.Sequence[Facts] = rdma.get("ports") or ()
     if not ports:
-        return RdmaPlan("none", "no RDMA device")
+        return RdmaPlan("none", "no RDMA device", warnings=tuple(_warn_of_silent(rdma)))
     if host.is_container:
         return _describe_ports(host, options, ports, RdmaPlan("none", "a container uses the RDMA of its host"))
     refusals = _check_conflicts(host, options, rdma)
@@ -96,9 +100,12 @@ def plan_rdma(host: DeviceHost, options: RdmaOptions) -> RdmaPlan:
     mtu = _list_low_mtu(ports, options.mtu) if options.mtu else ()
     memlock = tuple(sorted(_find_low_memlock(rdma)))
     missing = [*packages, *modules, *mtu, *memlock]
+    # The role notes it on the machine before it changes modules that are loaded.
+    reboot = _DOCA_REBOOT if "doca-ofed" in packages else str(host.facts.get("reboot") or "")
     plan = RdmaPlan(
-        "install" if missing else "keep",
-        f"missing: {', '.join(missing)}" if missing else "all is there",
+        "install" if missing else "reboot" if reboot else "keep",
+        f"missing: {', '.join(missing)}" if missing else reboot or "all is there",
+        reboot=reboot,
         manager=host.manager,
         packages=packages,
         repositories=repositories,
@@ -163,7 +170,7 @@ def _judge_port(host: DeviceHost, port: Facts, kind: Kind, best: float, exclude:
         f"its state is {port.get('state') or 'not known'}": port.get("state") != "active",
         "it is Ethernet beside InfiniBand, as for storage": kind == "infiniband"
         and port.get("link_layer") == "ethernet",
-        f"{rate:g} Gb/s, others have {best:g}": kind != "efa" and rate < best,
+        f"{_SLOWER} ({rate:g} Gb/s, {best:g})": kind != "efa" and rate < best,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
 
@@ -229,22 +236,26 @@ def _choose_doca(
 
 
 def _list_low_mtu(ports: t.Sequence[Facts], wanted: int) -> tuple[str, ...]:
-    return tuple(
-        sorted(
-            {
-                str(port["netdev"])
-                for port in ports
-                if port.get("link_layer") == "ethernet" and port.get("netdev") and (port.get("mtu") or 0) < wanted
-            }
-        )
-    )
+    """Return the interfaces that get an MTU: with those that have it already, none where no other is left."""
+    sizes = {
+        str(port["netdev"]): port.get("mtu") or 0
+        for port in ports
+        if port.get("link_layer") == "ethernet" and port.get("netdev")
+    }
+    low = any(size < wanted for size in sizes.values())
+    return tuple(sorted(name for name, size in sizes.items() if size <= wanted)) if low else ()
 
 
 def _find_low_memlock(rdma: Facts) -> t.Iterator[str]:
-    """Yield the units whose containers may not lock the memory that RDMA needs."""
+    """Yield the units whose containers may not lock the memory that RDMA needs, not even after their next start."""
+    declared = rdma.get("memlock_declared") or {}
     for unit, limit in (rdma.get("memlock") or {}).items():
-        if limit is None or (limit != _UNLIMITED and limit < _LEAST_MEMLOCK):
+        if _is_low(limit) and _is_low(declared.get(unit)):
             yield unit
+
+
+def _is_low(limit: int | str | None) -> bool:
+    return limit is None or (isinstance(limit, int) and limit < _LEAST_MEMLOCK)
 
 
 def _judge_gpudirect(host: DeviceHost) -> str | None:
@@ -266,6 +277,10 @@ def _list_warnings(
     """Yield what slows or hides RDMA and is not changed unasked."""
     for port in ports:
         yield from _warn_of_port(port)
+    for item in hcas:
+        if item.reason.startswith(_SLOWER):
+            fix = "Unless it is for storage, check its cable and the switch's port"
+            yield f"{item.name} is left out: {item.reason}. {fix}"
     if not any(item.used for item in hcas):
         yield "no port of an HCA is up: jobs get no RDMA"
     yield from _warn_of_mtu(ports, options, hcas)
@@ -276,6 +291,10 @@ def _list_warnings(
     core = parse_version(rdma.get("rdma_core"))
     if new and options.source == "inbox" and core and core[0] < tables.LEAST_RDMA_CORE_OF_NEW and not rdma.get("doca"):
         yield f"{new[0]} is newer than rdma-core {core[0]} knows. Set rdma_source: doca"
+    yield from _warn_of_silent(rdma)
+    for unit, limit in (rdma.get("memlock") or {}).items():
+        if _is_low(limit) and not _is_low((rdma.get("memlock_declared") or {}).get(unit)):
+            yield f"{unit} may lock {(limit or 0) // 1024} KiB until it starts again: RDMA in its containers fails"
     for bond in rdma.get("bonds") or ():
         yield f"{bond} bonds ports: its RDMA device stands for both, and NCCL sees one"
 
@@ -288,6 +307,12 @@ def _warn_of_port(port: Facts) -> t.Iterator[str]:
         yield f"{port['name']} is DOWN: no link. Check its cable and the switch's port"
     if state == "active" and layer == "ethernet" and "roce_v2" not in (port.get("gid_types") or ()):
         yield f"{port['name']} has no GID of RoCE v2: give its interface an address"
+
+
+def _warn_of_silent(rdma: Facts) -> t.Iterator[str]:
+    if rdma.get("silent"):
+        fix = "Load mlx5_ib, or install the modules of its kernel (linux-modules-extra)"
+        yield f"{', '.join(rdma['silent'])}: an HCA, or its virtual function, without an RDMA device. {fix}"
 
 
 def _warn_of_gpudirect(host: DeviceHost) -> t.Iterator[str]:

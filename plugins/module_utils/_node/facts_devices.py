@@ -28,12 +28,28 @@ _PACKAGES = re.compile(
 )
 _LOCKS = ("var/lib/dpkg/lock-frontend", "var/lib/dpkg/lock", "var/lib/apt/lists/lock", "var/lib/rpm/.rpm.lock")
 _LIBRARY_FOLDERS = ("usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib/wsl/lib")
+# The kernel cuts the names of processes at 15 characters.
+_PERSISTENCED = "nvidia-persiste"
+_MELLANOX = "15b3"
 _CDI_FOLDERS = ("etc/cdi", "var/run/cdi", "run/cdi")
 _K3S_CONTAINERD = "var/lib/rancher/k3s/agent/etc/containerd/config.toml"
 _CONTAINERD = "etc/containerd/config.toml"
 _K3S_UNITS = {"k3s-server": "k3s", "k3s-agent": "k3s-agent"}
 _RUNTIMES = ("usr/bin/nvidia-container-runtime", "usr/local/nvidia/toolkit/nvidia-container-runtime")
 _NO_PACKAGES: t.Mapping[str, t.Any] = {"versions": {}, "held": [], "broken": [], "manager": None}
+# What each role of the collection leaves beside the records of its packages.
+_OWN_FILES: t.Mapping[str, tuple[str, ...]] = {
+    "gpu_driver": ("etc/modprobe.d/muster-gpu-driver.conf", "etc/apt/apt.conf.d/52muster-gpu-driver"),
+    "container_runtime": ("etc/systemd/system/nvidia-cdi-refresh.service",),
+    "rdma": (
+        "etc/modules-load.d/muster-rdma.conf",
+        "etc/udev/rules.d/71-muster-rdma.rules",
+        *(f"etc/systemd/system/{unit}.service.d/50-muster-rdma.conf" for unit in ("k3s", "k3s-agent", "containerd")),
+    ),
+}
+# Gone with the next boot.
+_REBOOT_MARK = "run/muster-reboot"
+_DRAINED_MARK = "var/lib/muster/drained"
 _MIN_MEMLOCK_UNITS = ("k3s", "k3s-agent", "containerd")
 
 
@@ -62,9 +78,15 @@ def read_devices(source: FactsSource) -> dict[str, t.Any]:
             "imex": _version_of(packages["versions"], "nvidia-imex"),
         },
         "k3s_unit": next((unit for name, unit in _K3S_UNITS.items() if name in running), ""),
-        "persistence": "nvidia-persiste" in running,
+        "persistence": _PERSISTENCED in running,
         "packages": packages,
         "records": source.guard("records", lambda: _read_records(source), {}),
+        "own_files": {
+            role: [f"/{path}" for path in paths if os.path.exists(source.below(path))]
+            for role, paths in _OWN_FILES.items()
+        },
+        "reboot": source.text(source.below(_REBOOT_MARK)),
+        "drained": os.path.exists(source.below(_DRAINED_MARK)),
         "lock": _find_lock_holder(source),
         "free_bytes": _free_bytes(source),
         "runtime": source.guard("runtime", lambda: _read_runtime(source, packages["versions"]), {}),
@@ -156,7 +178,11 @@ def _read_driver(source: FactsSource, versions: t.Mapping[str, str]) -> dict[str
         "nouveau_in_use": references > 0,
         "loaded": os.path.isdir(f"{modules}/nvidia"),
         "peermem_in_use": bool(source.number(f"{modules}/nvidia_peermem/refcnt")),
-        "processes": _count_gpu_processes(source) if listed else 0,
+        "processes": _count_gpu_processes(source)
+        if listed
+        else _count_open_devices(source)
+        if module["version"]
+        else 0,
         **(_read_modes(source) if listed else {"mig": None, "vgpu": None}),
     }
 
@@ -184,6 +210,25 @@ def _read_modes(source: FactsSource) -> dict[str, bool | None]:
 def _count_gpu_processes(source: FactsSource) -> int | None:
     said = source.run("nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader")
     return None if said is None else len([line for line in said.splitlines() if line.strip().isdecimal()])
+
+
+def _count_open_devices(source: FactsSource) -> int:
+    """Return how many processes have a GPU open, of a driver whose ``nvidia-smi`` does not answer."""
+    found = 0
+    for pid in filter(str.isdecimal, source.names(source.proc)):
+        base = os.path.join(source.proc, pid)
+        if (source.text(f"{base}/comm") or "") == _PERSISTENCED:
+            continue
+        links = (f"{base}/fd/{name}" for name in source.names(f"{base}/fd"))
+        found += any(re.fullmatch(r"/dev/nvidia[0-9]+", _read_link(link)) for link in links)
+    return found
+
+
+def _read_link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
 
 
 def _find_libraries(source: FactsSource) -> str | None:
@@ -340,6 +385,7 @@ def _read_rdma(
     units = facts_host.read_unit_limits(source, running)
     return {
         "ports": ports,
+        "silent": _list_silent_hcas(source, bus),
         "modules": [name for name in wanted if os.path.isdir(f"{modules}/{name}")],
         "netns_exclusive": _read_netns_mode(source),
         "doca": _version_of(versions, "doca-ofed"),
@@ -351,8 +397,28 @@ def _read_rdma(
         "acs": facts_pci.read_acs(source, endpoints),
         "iommu": facts_pci.read_iommu(source, endpoints),
         "memlock": {name: units[name]["memlock"] for name in _MIN_MEMLOCK_UNITS if name in units},
+        # In force when the unit starts the next time, once systemd has read it.
+        "memlock_declared": {
+            name: facts_host.declared_memlock(source, name)
+            for name in _MIN_MEMLOCK_UNITS
+            if name in units and not _is_unread(source, name)
+        },
         "bonds": source.names(os.path.join(source.proc, "net/bonding")),
     }
+
+
+def _list_silent_hcas(source: FactsSource, bus: t.Mapping[str, tuple[str, str]]) -> list[str]:
+    """Return the addresses of HCAs on the bus, or of their virtual functions, that no driver made an RDMA device of."""
+    base = os.path.join(source.sys, "bus/pci/devices")
+    hcas = (bdf for bdf, (vendor, klass) in sorted(bus.items()) if vendor == _MELLANOX and klass.startswith("02"))
+    return [bdf for bdf in hcas if not os.path.isdir(f"{base}/{bdf}/infiniband")]
+
+
+def _is_unread(source: FactsSource, unit: str) -> bool:
+    """Return whether systemd has not read the drop-in that the role rdma wrote for a unit."""
+    if not os.path.exists(source.below(f"etc/systemd/system/{unit}.service.d/50-muster-rdma.conf")):
+        return False
+    return "=yes" in (source.run("systemctl", "show", unit, "--property=NeedDaemonReload") or "")
 
 
 def _read_hca(source: FactsSource, port: t.Mapping[str, t.Any]) -> dict[str, t.Any]:

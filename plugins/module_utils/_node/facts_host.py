@@ -78,7 +78,7 @@ def list_processes(source: FactsSource) -> dict[str, str]:
     return found
 
 
-def _unit_memlock(source: FactsSource, unit: str) -> int | str | None:
+def declared_memlock(source: FactsSource, unit: str) -> int | str | None:
     """LimitMEMLOCK that a unit and its drop-ins set; the last one read wins, as with systemd."""
     value: int | str | None = None
     for folder in ("usr/lib/systemd/system", "etc/systemd/system"):
@@ -98,7 +98,7 @@ def read_unit_limits(source: FactsSource, running: t.Mapping[str, str]) -> dict[
     found = {}
     for process, unit in CONTAINER_SERVICES.items():
         pid = running.get(process)
-        declared = _unit_memlock(source, unit)
+        declared = declared_memlock(source, unit)
         if pid:
             now = parse_limits(source.lines(os.path.join(source.proc, pid, "limits"))).get("memlock")
             found[unit] = {"memlock": now if now is not None else declared, "running": True}

@@ -29,3 +29,11 @@ def test_secure_boot_that_cannot_be_read_is_not_off() -> None:
 def test_a_mismatch_waits_for_a_boot_that_is_allowed() -> None:
     facts = {"driver": {"module": "595.71.05", "libraries": "595.91.07"}}
     assert action(facts)[0] == "refuse" and action(facts, reboot="when_needed")[0] == "reboot"
+
+
+def test_after_a_boot_the_units_of_a_driver_that_came_by_the_role_are_started() -> None:
+    facts = {**BARE, "driver": {"libraries": "595.91.07", "nouveau": True}}
+    asked = {"gpu_driver": {"reboot": "when_needed"}}
+    of_role = plan_devices("x", {**facts, "records": {"gpu-driver": True}}, asked).gpu_driver
+    assert (of_role.action, of_role.units, of_role.blacklist) == ("reboot", ("nvidia-persistenced",), ("nouveau",))
+    assert plan_devices("x", facts, asked).gpu_driver.units == ()

@@ -43,5 +43,29 @@ def test_limits_of_services_are_raised_where_they_are_low() -> None:
     assert found.memlock == ("k3s",) and found.reload
 
 
+def test_a_limit_that_waits_for_the_units_next_start_is_no_work_and_is_told() -> None:
+    found = plan(PORT, rdma={"memlock": {"k3s": 8 << 20}, "memlock_declared": {"k3s": "unlimited"}})
+    assert found.memlock == () and any("k3s may lock 8192 KiB until it starts again" in line for line in found.warnings)
+    unread = plan(PORT, rdma={"memlock": {"k3s": 8 << 20}, "memlock_declared": {}})
+    assert unread.memlock == ("k3s",)
+
+
+def test_an_mtu_is_written_for_all_interfaces_while_one_is_low() -> None:
+    ports = [{**PORT, "mtu": 1500}, {**PORT, "name": "mlx5_1", "netdev": "eth1"}, {**PORT, "name": "b", "netdev": "c"}]
+    ports[2]["mtu"] = 9216
+    assert plan(*ports, mtu=9000).mtu == ("eth0", "eth1") and plan(*ports[1:], mtu=9000).mtu == ()
+
+
+def test_doca_needs_a_boot_that_is_noted_on_the_machine() -> None:
+    rdma = {"modules": ["ib_uverbs", "rdma_cm", "rdma_ucm", "ib_umad"], "doca": "3.5.0"}
+    facts = {**BARE, "gpus": [], "rdma": {"ports": [PORT], **rdma}}
+    asked = plan_devices("x", {**facts, "rdma": {"ports": [PORT]}}, {"rdma": {"source": "doca"}}).rdma
+    assert asked.action == "install" and "take the place" in asked.reboot
+    waiting = plan_devices("x", {**facts, "reboot": asked.reboot}, {"rdma": {"source": "doca"}}).rdma
+    assert (waiting.action, waiting.reboot, waiting.packages) == ("reboot", asked.reboot, ())
+    booted = plan_devices("x", {**facts, "reboot": None}, {"rdma": {"source": "doca"}}).rdma
+    assert (booted.action, booted.reboot) == ("keep", "")
+
+
 def test_a_port_without_a_roce_gid_is_told() -> None:
     assert any("no GID of RoCE v2" in line for line in plan({**PORT, "gid_types": ["roce_v1"]}).warnings)

@@ -32,6 +32,61 @@ def test_records_say_whether_an_installation_came_to_its_end(tmp_path: pathlib.P
     assert facts["records"] == {"gpu-driver": True, "rdma": False}
 
 
+def test_what_the_roles_left_is_found(tmp_path: pathlib.Path) -> None:
+    for path, text in (
+        ("etc/modules-load.d/muster-rdma.conf", ""),
+        ("run/muster-reboot", "modules were replaced\n"),
+        ("var/lib/muster/drained", ""),
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    facts = facts_devices.read_devices(FactsSource({"root": str(tmp_path), "path": []}))
+    own = {"gpu_driver": [], "container_runtime": [], "rdma": ["/etc/modules-load.d/muster-rdma.conf"]}
+    assert (facts["own_files"], facts["reboot"], facts["drained"]) == (own, "modules were replaced", True)
+
+
+def test_processes_are_counted_by_their_files_where_nvidia_smi_does_not_answer(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
+    (tmp_path / "proc/driver/nvidia/version").write_text(
+        "NVRM version: NVIDIA UNIX Open Kernel Module  595.71.05  Release"
+    )
+    for pid, name, device in (
+        ("7", "python3", "/dev/nvidia0"),
+        ("8", "nvidia-persiste", "/dev/nvidia0"),
+        ("9", "a", "/x"),
+    ):
+        (tmp_path / "proc" / pid / "fd").mkdir(parents=True)
+        (tmp_path / "proc" / pid / "comm").write_text(name)
+        (tmp_path / "proc" / pid / "fd/3").symlink_to(device)
+    assert facts_devices.read_devices(FactsSource({"root": str(tmp_path), "path": []}))["driver"]["processes"] == 1
+
+
+def test_a_limit_counts_as_declared_once_systemd_has_read_it(tmp_path: pathlib.Path) -> None:
+    units = tmp_path / "etc/systemd/system"
+    (units / "k3s.service.d").mkdir(parents=True)
+    (units / "k3s.service").write_text("[Service]\n")
+    (units / "k3s.service.d/50-muster-rdma.conf").write_text("[Service]\nLimitMEMLOCK=infinity\n")
+    tool = tmp_path / "tools/systemctl"
+    tool.parent.mkdir()
+    for answer, declared in (("yes", {}), ("no", {"k3s": "unlimited"})):
+        tool.write_text(f"#!/bin/sh\necho NeedDaemonReload={answer}\n")
+        tool.chmod(0o755)
+        facts = facts_devices.read_devices(FactsSource({"root": str(tmp_path), "path": [str(tool.parent)]}))
+        assert facts["rdma"]["memlock_declared"] == declared
+
+
+def test_an_hca_without_an_rdma_device_is_named(tmp_path: pathlib.Path) -> None:
+    for at, has in (("0000:01:00.0", True), ("0000:01:00.2", False)):
+        device = tmp_path / "sys/bus/pci/devices" / at
+        device.mkdir(parents=True)
+        (device / "vendor").write_text("0x15b3")
+        (device / "class").write_text("0x020000")
+        if has:
+            (device / "infiniband").mkdir()
+    facts = facts_devices.read_devices(FactsSource({"root": str(tmp_path), "path": []}))
+    assert facts["rdma"]["silent"] == ["0000:01:00.2"]
+
+
 def test_containerd_says_whether_it_takes_devices_by_cdi() -> None:
     read = facts_devices._read_containerd
     assert read("version = 2\n") == {"cdi": None, "nvidia": False, "default": False}

@@ -92,3 +92,18 @@ def test_a_driver_that_is_nobodys_business_is_told_and_not_refused(tmp_path: pat
 def test_this_machine_can_be_read() -> None:
     facts = facts_devices.answer({})
     assert facts["kernel"] and facts["os"]["id"] and isinstance(facts["gpus"], list)
+
+
+def test_a_machine_without_such_hardware_is_asked_once_and_lacks_nothing(tmp_path: pathlib.Path) -> None:
+    class Plain:
+        name, requests = "cpu-1", 0
+
+        def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
+            self.requests += 1
+            return host_agent.answer_request({"op": op, **values, "root": str(tmp_path), "path": []})
+
+    machine: t.Any = Plain()
+    result = node_device_info.read_device_plans([machine], {"cpu-1": {}}, ROLES, True)
+    assert machine.requests == 1 and all(hosts == [] for hosts in result["stale"].values())
+    assert [result["nodes"]["cpu-1"][role]["action"] for role in ROLES] == ["none"] * 3
+    assert not result["nodes"]["cpu-1"]["facts"]["drained"]
