@@ -81,6 +81,8 @@ MEANINGS = {
     "muster_leave_mesh": "Whether owned machines that are removed leave the mesh that they joined here (true).",
     "muster_lost_nodes": "Nodes that are lost, although nothing says so.",
     "muster_container_runtime": "Whether devices installs the container toolkit (where a machine is in a cluster).",
+    "muster_devices": "Whether GPUs and RDMA are set up: in a cluster (true), by bootstrap on hosts (false).",
+    "muster_devices_absent": "Whether cluster_absent also removes what devices installed (false).",
     "muster_nodes_ready_s": "Seconds to wait until the nodes of a cluster are ready (180).",
     "muster_on_lost_node": "What heal does, instead of the job's restart.on_lost_node.",
     "muster_preempted_nodes": "Nodes with a preemption notice.",

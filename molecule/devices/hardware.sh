@@ -46,10 +46,21 @@ plug() {
   write /usr/local/sbin/modprobe '#!/bin/sh
 for name in "$@"; do case "$name" in -*) ;; *) mkdir -p "/sys/module/$name" ;; esac; done'
   chmod 755 /usr/local/sbin/modprobe
+  # A boot: another id of it, no nouveau where that is kept from being loaded, the module of a driver that was built.
+  cat /proc/sys/kernel/random/boot_id > "$place/boot_id"
+  mount --bind "$place/boot_id" /proc/sys/kernel/random/boot_id
+  mv /usr/sbin/shutdown /usr/sbin/shutdown.hidden
+  write /usr/sbin/shutdown '#!/bin/sh
+echo boot >> /run/hardware/boots
+cat /proc/sys/kernel/random/uuid > /run/hardware/boot_id
+[ ! -e /etc/modprobe.d/muster-gpu-driver.conf ] || rm -rf /sys/module/nouveau
+[ -e /sys/module/nouveau ] || [ ! -e /run/hardware/built ] || cp -r /run/hardware/built /run/hardware/driver/nvidia'
+  chmod 755 /usr/sbin/shutdown
 }
 
 unplug() {
-  umount /proc/1/environ
+  umount /proc/1/environ; umount /proc/sys/kernel/random/boot_id
+  mv /usr/sbin/shutdown.hidden /usr/sbin/shutdown
   for mark in /run/systemd/container /run/.containerenv; do [ ! -e "$mark.hidden" ] || mv "$mark.hidden" "$mark"; done
   umount -R /sys/module; umount -R /sys/class; umount /proc/driver; umount /sys/bus/pci/devices; umount -R "$place"
   rm -r "$place" /usr/local/sbin/modprobe

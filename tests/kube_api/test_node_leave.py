@@ -298,3 +298,44 @@ def test_a_cluster_that_is_away_keeps_no_machine_alive(api: ApiServer, tmp_path:
     done = leave_by_role(tmp_path, "a", "b", muster_kubeconfig=str(away))
     assert done.returncode == 0, done.stdout
     assert "the machines end" in done.stdout and "refused" in done.stdout
+
+
+CLOSING = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - ansible.builtin.include_role: {name: muster.training.devices, tasks_from: "{{ item }}"}
+      loop: "{{ steps }}"
+      vars: {__devices_mark: "{{ mark }}", __devices_node: "{{ inventory_hostname }}", devices_drain_timeout_s: 20}
+"""
+
+
+def test_the_role_devices_closes_a_node_for_a_boot_and_opens_what_it_closed_alone(
+    api: ApiServer, client: Client, world: tuple[str, str], tmp_path: pathlib.Path
+) -> None:
+    namespace, name = world
+    mark = tmp_path / "notes/drained"
+    local = {"ansible_connection": "local", "ansible_become": False, "ansible_python_interpreter": sys.executable}
+    (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": {name: local}}}))
+    (tmp_path / "play.yml").write_text(CLOSING)
+
+    def play(*steps: str) -> None:
+        program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
+        values = {"steps": steps, "mark": str(mark), "muster_state": {"path": str(tmp_path / "state")}}
+        argv = [program, "-i", str(tmp_path / "hosts.json"), str(tmp_path / "play.yml"), "-e", json.dumps(values)]
+        env = {**os.environ, "KUBECONFIG": str(api.kubeconfig), "ANSIBLE_NOCOLOR": "1"}
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path, env=env)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def is_closed() -> bool:
+        return bool((client.get("v1/Node", name) or {})["spec"].get("unschedulable"))
+
+    with Kubelet(api, [name]):
+        play("close_node")
+        assert is_closed() and mark.exists() and "web" not in pods(client, namespace)
+        # Cut here, the next run opens it.
+        play("close_node", "open_node")
+        assert not is_closed() and not mark.exists()
+        client.patch("v1/Node", name, {"spec": {"unschedulable": True}})
+        play("close_node", "open_node")
+        assert is_closed() and not mark.exists()

@@ -4,15 +4,17 @@
 """Packages with the names of NVIDIA's and of Debian's RDMA, for a machine whose GPUs and HCAs are folders.
 
 They do what the roles look at: a driver that is there once its module was built, ``nvidia-smi`` that lists the GPUs on
-the bus while it is, a toolkit that writes a CDI specification. /etc/fail-dkms makes the build of the module fail.
+the bus while it is (with nouveau from the next boot on), a toolkit that writes a CDI specification. /etc/fail-dkms makes the build of the module fail.
 """
 
 from __future__ import annotations
 
+import pathlib
 import platform
+import typing as t
 
 from ansible_collections.muster.training.plugins.module_utils._model import device_tables
-from ansible_collections.muster.training.tests.support.deb_repository import Package
+from ansible_collections.muster.training.tests.support.deb_repository import Package, build_repository
 
 DRIVER = "595.91.07"
 TOOLKIT = device_tables.TOOLKIT_VERSION
@@ -34,12 +36,12 @@ done
 _BUILD = f"""#!/bin/sh
 if [ "$1" = configure ]; then
   if [ -e /etc/fail-dkms ]; then echo "Error! Bad return status for module build on kernel: see make.log"; exit 10; fi
-  mkdir -p /run/hardware/driver/nvidia
-  echo "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {DRIVER}  Release Build" \\
-    > /run/hardware/driver/nvidia/version
+  mkdir -p /run/hardware/built
+  echo "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {DRIVER}  Release Build" > /run/hardware/built/version
+  [ -e /sys/module/nouveau ] || cp -r /run/hardware/built /run/hardware/driver/nvidia
 fi
 """
-_REMOVED = "#!/bin/sh\nrm -rf /run/hardware/driver/nvidia\n"
+_REMOVED = "#!/bin/sh\nrm -rf /run/hardware/driver/nvidia /run/hardware/built\n"
 _PERSISTENCED = """[Unit]
 Description=NVIDIA persistence daemon
 [Service]
@@ -120,3 +122,17 @@ def archive_packages() -> list[Package]:
         Package(headers, "1.0-1", files={f"usr/src/{headers}/Makefile": ("", 0o644)}),
         *(Package(name, "99.0-1") for name in device_tables.RDMA_PACKAGES["apt"]),
     ]
+
+
+def build_repositories(folder: pathlib.Path) -> dict[str, t.Any]:
+    """Build NVIDIA's repository and the distribution's, and return the variables by which a machine has them."""
+    fingerprint = build_repository(folder / "nvidia", nvidia_packages())
+    build_repository(folder / "archive", archive_packages())
+    mirror = {
+        "url": "file:/srv/repositories/nvidia/",
+        "suite": "./",
+        "key_file": str(folder / "nvidia/key.asc"),
+        "fingerprint": fingerprint,
+    }
+    mirrors = dict.fromkeys(("cuda", "nvidia-container-toolkit"), mirror)
+    return {"device_repository": str(folder), "muster_package_mirrors": mirrors}

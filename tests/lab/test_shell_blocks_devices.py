@@ -15,7 +15,6 @@ from ansible_collections.muster.training.tests.lab import device_packages, image
 from ansible_collections.muster.training.tests.lab.k3s.operator import SERVER
 from ansible_collections.muster.training.tests.lab.k3s.session import open_machines
 from ansible_collections.muster.training.tests.lab.test_molecule import Scenarios, go_through
-from ansible_collections.muster.training.tests.support.deb_repository import build_repository
 from ansible_collections.muster.training.tests.support.shell_blocks import Reader, own_environment
 
 BLOCKS = ("guide_gpus-0",)
@@ -24,24 +23,19 @@ BLOCKS = ("guide_gpus-0",)
 def test_a_machine_gets_driver_toolkit_and_rdma_and_is_as_before_without_them() -> None:
     with open_machines(image.DEVICES, size=1) as lab:
         scenarios = Scenarios(lab)
-        folder = lab.folder / "repositories"
-        fingerprint = build_repository(folder / "nvidia", device_packages.nvidia_packages())
-        build_repository(folder / "archive", device_packages.archive_packages())
-        mirror = {
-            "url": "file:/srv/repositories/nvidia/",
-            "suite": "./",
-            "key_file": str(folder / "nvidia/key.asc"),
-            "fingerprint": fingerprint,
-        }
-        mirrors = dict.fromkeys(("cuda", "nvidia-container-toolkit"), mirror)
-        scenarios.list_machines({SERVER: {}}, {"device_repository": str(folder), "muster_package_mirrors": mirrors})
+        scenarios.list_machines({SERVER: {}}, device_packages.build_repositories(lab.folder / "repositories"))
         home = lab.folder / "home"
         home.mkdir()
         reader = Reader(lab.folder, own_environment(home))
 
         def type_block() -> None:
             reader.write("inventory.yml", json.loads((scenarios.inventory / "machines.json").read_text()))
+            asked = lab.requests(SERVER)
             for said in reader.run(BLOCKS[0]):
                 assert re.search(rf"{SERVER} .*changed=0 .*failed=0", said), said
+            # Two runs where nothing is missing: one request each.
+            assert lab.requests(SERVER) - asked == 2
 
+        packages = lab.ask(SERVER, "dpkg-query", "--show")
         go_through(scenarios, "devices", (SERVER,), type_block)
+        assert lab.ask(SERVER, "dpkg-query", "--show") == packages

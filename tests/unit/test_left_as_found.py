@@ -15,8 +15,19 @@ import pytest
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-ROLES = ("firewall", "gang_scheduling", "join", "k3s", "mesh", "preflight", "storage_claim", "team")
-PLAYBOOKS = ("cluster", "cluster_absent", "cluster_jobs", "join", "mesh", "remove_nodes", "site", "site_phase")
+DEVICE_ROLES = ("container_runtime", "device_packages", "gpu_driver", "rdma")
+ROLES = (*DEVICE_ROLES, "firewall", "gang_scheduling", "join", "k3s", "mesh", "preflight", "storage_claim", "team")
+PLAYBOOKS = (
+    "cluster",
+    "cluster_absent",
+    "cluster_jobs",
+    "devices",
+    "join",
+    "mesh",
+    "remove_nodes",
+    "site",
+    "site_phase",
+)
 # Done by the controller alone.
 ON_THE_CONTROLLER = {
     *("add_host", "assert", "debug", "fail", "group_by", "meta", "pause", "set_fact"),
@@ -48,7 +59,9 @@ def tasks_of(entries: t.Iterable[Task], outer: t.Mapping[str, t.Any]) -> t.Itera
 
 def modules_on_machines(place: pathlib.Path) -> list[Task]:
     """Return the tasks of a file whose module Ansible sends to a machine."""
-    tasks = tasks_of(yaml.safe_load(place.read_text()) or [], {})
+    role = place.parents[1] / "vars/main.yml"
+    of_role = yaml.safe_load(role.read_text()) if role.is_file() else {}
+    tasks = tasks_of(yaml.safe_load(place.read_text()) or [], {"vars": of_role})
     return [
         task
         for task in tasks

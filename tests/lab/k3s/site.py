@@ -19,7 +19,7 @@ from ansible_collections.muster.training.tests.lab.kube.binaries import Binaries
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 IMAGE = manifests.image_name(images.TRAINING)
 INTERVAL = 10
-PHASES = ["preflight", "cluster", "jobs", "fabric", "train", "report"]
+PHASES = ["preflight", "devices", "cluster", "jobs", "fabric", "train", "report"]
 AUDIT = [f"audit-policy-file={machines.AUDIT_POLICY}", f"audit-log-path={machines.AUDIT_LOG}"]
 
 
