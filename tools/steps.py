@@ -74,7 +74,8 @@ ON_ANSIBLE = (
     "tests/unit/plugins/action/",
     "tests/unit/plugins/plugin_utils/_inventory/",
 )
-# What a cluster does every time: a gang, a kill and its resume, competing gangs, a member's rights, denied networks.
+# What a cluster does every time: a gang, a kill and its resume, competing gangs, a member's rights, denied networks,
+# GPUs by NVIDIA's plugin.
 # The last two go from bare machines to a trained job and back, and into a mesh and out of it.
 SHORT_PASS = (
     "tests/lab/test_kube_training.py::test_a_gang_runs_once_and_leaves_its_record",
@@ -83,6 +84,7 @@ SHORT_PASS = (
     "tests/lab/test_team.py::test_a_member_submits_follows_and_cancels",
     "tests/lab/test_shell_blocks_member.py",
     "tests/lab/test_kube_policy.py::test_a_gang_trains_to_its_end_where_all_is_denied",
+    "tests/lab/test_kube_gpu_stack.py::test_a_gang_gets_gpus_of_the_real_plugin_is_killed_and_resumes",
     "tests/lab/test_k3s_site.py",
     "tests/lab/test_mesh.py",
 )

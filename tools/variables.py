@@ -63,6 +63,7 @@ MEANINGS = {
     "diagnose_window_s": "Seconds for which the ranks are watched (1.0).",
     "muster_bundle": "Folder of the bundle from which a cluster without access to the internet is installed.",
     "muster_bundle_architectures": "Architectures that a bundle is for (amd64).",
+    "muster_bundle_programs": "Programs that a bundle holds only when they are named, such as nvidia-device-plugin.",
     "muster_bundle_images": "Images that a bundle holds. The default is that of muster_job.",
     "muster_bundle_mirror": "A mirror from which a bundle is read.",
     "muster_fabric_max_age_s": "Seconds for which a verdict on the same nodes is kept: a day on K3s, else 0.",

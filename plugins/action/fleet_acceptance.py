@@ -20,8 +20,8 @@ class ActionModule(WorkflowAction):
         "tests": {
             "type": "list",
             "elements": "str",
-            "choices": ["fabric", "scaling", "queue", "user", "resume"],
-            "default": ["fabric", "scaling", "queue", "user", "resume"],
+            "choices": ["gpus", "fabric", "scaling", "queue", "user", "resume"],
+            "default": ["gpus", "fabric", "scaling", "queue", "user", "resume"],
         },
         "job": {"type": "dict", "default": {}},
         "resume_job": {"type": "dict"},

@@ -20,6 +20,7 @@ class ActionModule(WorkflowAction):
         "architecture": {"type": "str", "default": "any"},
         "source": {"type": "str"},
         "lock_file": {"type": "path"},
+        "content": {"type": "bool", "default": False},
         **STATE_HOME,
     }
 

@@ -12,6 +12,8 @@ short_description: Accept a fleet of nodes, with proof for each claim
 description:
   - Runs the tests of an acceptance one after another, on hosts or on the nodes of a cluster, through the launchers and
     backends that training jobs use, and writes C(accept.json) and a page.
+  - C(gpus) has a short pod on every node of a cluster list the GPUs that it got, as M(muster.training.gpu_verify) does,
+    where jobs request some.
   - C(fabric) verifies the network as M(muster.training.fabric_verify) does.
   - C(scaling) times training steps with a fixed batch per rank on 1, 2, 4, 8 … nodes and splits what a step loses into
     compute, input, stragglers and communication.
@@ -32,8 +34,8 @@ options:
     description: The tests to run.
     type: list
     elements: str
-    choices: [fabric, scaling, queue, user, resume]
-    default: [fabric, scaling, queue, user, resume]
+    choices: [gpus, fabric, scaling, queue, user, resume]
+    default: [gpus, fabric, scaling, queue, user, resume]
   job:
     description:
       - A job whose C(image), C(placement), C(python), C(env), C(mounts), C(resources), C(gpu), C(gpus_per_node),

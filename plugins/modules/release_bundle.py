@@ -30,8 +30,9 @@ options:
     default: [amd64]
   versions:
     description: >-
-      Versions by program, such as C({k3s: v1.36.4+k3s1}). The others have the versions of the list. Programs that are
-      one choice of several (C(rustfs), C(minio), C(vault)) are fetched when they are named here.
+      Versions by program, such as C({k3s: v1.36.4+k3s1}). The others, and those that are named with an empty one, have
+      the versions of the list. Programs that are one choice of several (C(rustfs), C(minio), C(vault),
+      C(gpu-operator)), and the image of C(nvidia-device-plugin), are fetched when they are named here.
     type: dict
     default: {}
   images:

@@ -33,6 +33,10 @@ options:
   lock_file:
     description: The lock file. The default is C(muster-downloads.lock.json) beside the inventory.
     type: path
+  content:
+    description: Whether the bytes of the file are returned too, such as a chart for C(HelmChart).
+    type: bool
+    default: false
 extends_documentation_fragment:
   - muster.training._attributes
   - muster.training._state_home
@@ -63,6 +67,10 @@ path:
 sha256:
   description: The SHA-256 of the file, null in check mode where it is not known yet.
   returned: success
+  type: str
+content:
+  description: The file in base64. Null in check mode where it is not there yet.
+  returned: O(content=true)
   type: str
 version:
   description: The version of the file.

@@ -60,6 +60,17 @@ def image(name: str) -> Download:
     return Download("image", name, "any", "index", "", str(json.loads(_DATA.read_text())["images"].get(name, "")))
 
 
+@functools.cache
+def image_programs() -> frozenset[str]:
+    """Return the programs that are images and no files of a release; a bundle has those that it is asked for."""
+    return frozenset(json.loads(_DATA.read_text())["image_programs"])
+
+
+def image_of(program: str, version: str = "") -> str:
+    """Return the full name and tag of such a program's image, of the version that is installed when none is named."""
+    return f"{json.loads(_DATA.read_text())['image_programs'][program]}:{version or default_version(program)}"
+
+
 def find(name: str, version: str, architecture: str, file: str = "") -> Download:
     """Return the entry of a program; of a version that the data file does not have it is made from one that it has.
 

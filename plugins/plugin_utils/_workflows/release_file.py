@@ -8,6 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import base64
 import pathlib
 import typing as t
 import urllib.request
@@ -25,6 +26,16 @@ _LARGEST = 64 << 20
 
 def run(options: t.Mapping[str, t.Any], sources: t.Sequence[str], base: pathlib.Path, check: bool) -> dict[str, t.Any]:
     """Return the result of ``release_file``."""
+    result = _find_file(options, sources, base, check)
+    if options.get("content"):
+        path = result["path"]
+        result["content"] = base64.b64encode(pathlib.Path(path).read_bytes()).decode() if path else None
+    return result
+
+
+def _find_file(
+    options: t.Mapping[str, t.Any], sources: t.Sequence[str], base: pathlib.Path, check: bool
+) -> dict[str, t.Any]:
     name = str(options["name"])
     version = str(options.get("version") or downloads.default_version(name))
     download = downloads.find(name, version, str(options["architecture"]))

@@ -32,12 +32,13 @@ _BUILDING = threading.Lock()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Program:
-    """A program: the Go module that has it, its version, its main package."""
+    """A program: the Go module that has it, its version, its main package. ``cgo``: it loads a C library when it runs."""
 
     name: str
     module: str
     version: str
     package: str
+    cgo: bool = False
 
 
 PROGRAMS: t.Final = {
@@ -53,6 +54,20 @@ PROGRAMS: t.Final = {
         Program("headscale", "github.com/juanfont/headscale", "v0.29.2", "github.com/juanfont/headscale/cmd/headscale"),
         Program("tailscale", "tailscale.com", "v1.102.0", "tailscale.com/cmd/tailscale"),
         Program("tailscaled", "tailscale.com", "v1.102.0", "tailscale.com/cmd/tailscaled"),
+        Program(
+            "nvidia-device-plugin",
+            "github.com/NVIDIA/k8s-device-plugin",
+            "v0.19.3",
+            "github.com/NVIDIA/k8s-device-plugin/cmd/nvidia-device-plugin",
+            cgo=True,
+        ),
+        Program(
+            "nvidia-cdi-hook",
+            "github.com/NVIDIA/nvidia-container-toolkit",
+            "v1.20.2",
+            "github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook",
+            cgo=True,
+        ),
         Program(
             "mpi-operator",
             "github.com/kubeflow/mpi-operator",
@@ -151,7 +166,10 @@ def _build(program: Program, new: pathlib.Path) -> None:
         (folder / "go.mod").write_text(
             f"module lab/{program.name}\n\ngo 1.26\n\nrequire {program.module} {program.version}\n"
         )
-        _go(["build", "-trimpath", "-ldflags=-s -w", "-o", str(new), program.package], folder, _BUILD_S)
+        # Symbols of a library that is loaded when it runs are bound then.
+        flags = "-s -w -extldflags=-Wl,-z,lazy" if program.cgo else "-s -w"
+        words = ["build", "-trimpath", f"-ldflags={flags}", "-o", str(new), program.package]
+        _go(words, folder, _BUILD_S, cgo=program.cgo)
 
 
 def _build_kubernetes(program: Program, new: pathlib.Path) -> None:
@@ -183,11 +201,11 @@ def _build_netpol(program: Program, new: pathlib.Path) -> None:
 _OWN_BUILDS: t.Final = {"labk8s": _build_kubernetes, "netpol": _build_netpol}
 
 
-def _go(words: list[str], folder: pathlib.Path, limit_s: float) -> str:
+def _go(words: list[str], folder: pathlib.Path, limit_s: float, *, cgo: bool = False) -> str:
     go = shutil.which("go")
     if go is None:
         raise LabError(f"go is not installed, and {VARIABLE} names no folder with the lab's programs")
-    environment = {**os.environ, **_GO}
+    environment = {**os.environ, **_GO, **({"CGO_ENABLED": "1"} if cgo else {})}
     try:
         done = subprocess.run(
             [go, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=limit_s, check=False

@@ -187,7 +187,8 @@ def parse_text(value: object) -> object:
 
 def _parse_yaml(body: str, name: str) -> object:
     try:
-        return yaml.load(body, Loader=_LOADER)
+        # A lookup of Ansible returns a subclass of str, which the C parser refuses.
+        return yaml.load(str(body), Loader=_LOADER)
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
         line = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Builds a short Job of one pod on each of some nodes, each with a request of its own that no other pod reads.
+"""Builds a short Job of one pod on each of some nodes: visits, each with a request of its own, and tests of devices.
 
-They are in the network of pods, as those of a job are, and outside its queue, as its network test is. A member of a
+Visits are in the network of pods, as those of a job are, and outside its queue, as its network test is. A member of a
 team may make Jobs, and no pod of his own. Pure: the same values give the same objects.
 
 This is a private utility of the collection; it may change without notice.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from ....module_utils._model.gpu_stack_plan import GPU
 from ..api.kinds import JsonObject, KubeObject, ObjectMeta
 from ..objects.secrets import build_secret
 from ..objects.short_pod import build_short_pod_spec
@@ -23,6 +24,10 @@ CONTAINER: t.Final = "visit"
 LABEL: t.Final = "muster.training/visit"
 # The label by which Kubernetes says which Job a pod is of.
 JOB_LABEL: t.Final = "batch.kubernetes.io/job-name"
+# Jobs that test devices, and the containers of their pods.
+TEST_LABEL: t.Final = "muster.training/device-test"
+WITH_DEVICES: t.Final = "devices"
+WITHOUT: t.Final = "bare"
 # In place of a node's name: the scheduler chooses.
 ANY_NODE: t.Final = "any-node"
 _REQUEST: t.Final = "/muster/request"
@@ -100,3 +105,67 @@ def _build_job(visit: Visit, name: str, node: str) -> KubeObject:
         "template": {"metadata": {"labels": meta["labels"]}, "spec": spec},
     }
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": body}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceTest:
+    """Short Jobs that run ``script``, a shell program. ``runtime_class``: of the pods, empty for none."""
+
+    name: str
+    namespace: str
+    image: str
+    script: str
+    deadline_s: int
+    runtime_class: str = ""
+    pull_secrets: tuple[str, ...] = ()
+    ranges: tuple[KubeObject, ...] = ()
+
+    @property
+    def selector(self) -> str:
+        """Return the label selector of the Jobs and of their pods."""
+        return f"{TEST_LABEL}={self.name}"
+
+    def job_name(self, index: int) -> str:
+        """Return the name of the Job for the node with this index in the list."""
+        return f"{self.name}-{index}"
+
+
+def build_device_tests(test: DeviceTest, devices: t.Mapping[str, t.Mapping[str, int]]) -> list[KubeObject]:
+    """Return a Job for each node (name -> resource -> count).
+
+    Its pod lists what it got; a second container requests no device, and must see none.
+    """
+    return [_build_device_test(test, index, node, counts) for index, (node, counts) in enumerate(devices.items())]
+
+
+def _build_device_test(test: DeviceTest, index: int, node: str, counts: t.Mapping[str, int]) -> KubeObject:
+    container = _build_container(test, WITH_DEVICES, counts)
+    spec = build_short_pod_spec(container, [], test.pull_secrets, node=node, deadline_s=test.deadline_s)
+    spec["containers"] = [container, _build_container(test, WITHOUT, {})]
+    if test.runtime_class:
+        spec["runtimeClassName"] = test.runtime_class
+    labels = {TEST_LABEL: test.name}
+    body: JsonObject = {
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": test.deadline_s,
+        "ttlSecondsAfterFinished": _TTL_S,
+        "template": {"metadata": {"labels": labels}, "spec": spec},
+    }
+    meta: t.Any = {"name": test.job_name(index), "namespace": test.namespace, "labels": labels}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": body}
+
+
+def _build_container(test: DeviceTest, name: str, counts: t.Mapping[str, int]) -> JsonObject:
+    size = limit_range.apply_limits(_SIZE, test.ranges)
+    capabilities: JsonObject = {"drop": ["ALL"]}
+    if any(resource != GPU for resource in counts):
+        # Programs with RDMA lock memory.
+        capabilities["add"] = ["IPC_LOCK"]
+    devices = {resource: str(count) for resource, count in counts.items()}
+    return {
+        "name": name,
+        "image": test.image,
+        "command": ["sh", "-c", test.script],
+        "resources": {**size, "limits": {**(size.get("limits") or {}), **devices}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": capabilities},
+    }

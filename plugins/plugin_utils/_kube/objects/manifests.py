@@ -94,7 +94,8 @@ _Loader.yaml_implicit_resolvers = {
 def parse(text: str, source: str) -> list[KubeObject]:
     """Return the objects of a YAML text of one or more documents; empty documents are left out."""
     try:
-        values = list(yaml.load_all(text, Loader=_Loader))
+        # A lookup of Ansible returns a subclass of str, which the C parser refuses.
+        values = list(yaml.load_all(str(text), Loader=_Loader))
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""

@@ -14,6 +14,7 @@ import typing as t
 from decimal import Decimal
 from types import MappingProxyType
 
+from ....module_utils._model.gpu_stack_plan import REPLICAS, SHARING, describe_sharing
 from ....module_utils._model.job import Job
 from ....module_utils._model.quantity import parse_quantity
 from ..api.kinds import JsonObject, KubeObject
@@ -123,7 +124,7 @@ def find_rdma_resource(job: Job, fits: t.Iterable[NodeFit]) -> str | None:
     return name if job.resources.rdma or count == len(able) else None
 
 
-def node_expressions(job: Job, nodes: t.Iterable[KubeObject], *, fabric: bool = True) -> tuple[JsonObject, ...]:
+def node_expressions(job: Job, nodes: t.Sequence[KubeObject], *, fabric: bool = True) -> tuple[JsonObject, ...]:
     """Return the node selector expressions of the job's requirements, by labels that every fitting node has.
 
     A gang avoids nodes that failed verification and slow networks, unless it allows them. The job names part of a GPU's
@@ -148,7 +149,23 @@ def node_expressions(job: Job, nodes: t.Iterable[KubeObject], *, fabric: bool = 
         expressions.append({"key": _MEMORY, "operator": "Gt", "values": [str(limit - 1)]})
     if job.gpu.arch:
         expressions.append(_in_expression(_FAMILY, job.gpu.arch.lower()))
+    if is_gpu_gang(job):
+        expressions += _unshared_expressions(nodes)
     return tuple(expressions)
+
+
+def _unshared_expressions(nodes: t.Iterable[KubeObject]) -> t.Iterator[JsonObject]:
+    """Yield what keeps pods from nodes whose GPUs are shared; nothing where there are none."""
+    shared = [labels for node in nodes if describe_sharing(labels := _labels(node))]
+    for key in (SHARING, REPLICAS):
+        values = {labels.get(key, "") for labels in shared} - {"", "none", "0", "1"}
+        if values:
+            yield {"key": key, "operator": "NotIn", "values": sorted(values)}
+
+
+def is_gpu_gang(job: Job) -> bool:
+    """Return whether several processes of a job have a GPU each: two of them on one GPU cannot form a gang (NCCL)."""
+    return job.nodes * job.gpus_per_node > 1
 
 
 def takes_whole_node(job: Job, nodes: t.Iterable[KubeObject]) -> bool:
@@ -250,6 +267,8 @@ def _gpu_reasons(job: Job, node: KubeObject, gpu_resource: str) -> t.Iterator[st
         memory = labels.get(_MEMORY, "")
         if not memory.isdecimal() or int(memory) < int(job.gpu.memory_gib_min * 1024 * _MEMORY_SHARE):
             yield f"{int(memory) // 1024} GiB of GPU memory" if memory.isdecimal() else "GPU memory unknown"
+    if is_gpu_gang(job) and (sharing := describe_sharing(labels)):
+        yield f"GPUs shared between pods ({sharing})"
     if job.gpu.arch and labels.get(_FAMILY) != job.gpu.arch.lower():
         yield f"GPU family {labels.get(_FAMILY) or 'unknown'}"
 

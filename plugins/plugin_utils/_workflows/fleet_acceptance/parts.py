@@ -25,6 +25,7 @@ from ..._fabric.bench import scaling as rules
 from ..._fabric.verdict.scaling import judge_scaling
 from ..._hosts.node_client import most_telling_error, on_each_node
 from ..._kube.api.client import Client
+from .. import gpu_verify
 from ..fabric_verify import run as fabric_verify
 from ..fabric_verify.bench_group import SilentProgress
 from ..shared import kube_connection
@@ -51,6 +52,8 @@ _SHARED_KEYS = (
 )
 _STEPS, _INTERVAL, _KILL_AT = 160, 20, 50
 _GANG_S = 15
+# With the time in which the image is pulled.
+_GPU_S = 600
 _ENGINES_WITHOUT_TORCHRUN = tuple(
     engine for engine, launchers in ENGINE_LAUNCHERS.items() if "torchrun" not in launchers
 )
@@ -153,6 +156,26 @@ def _validate_job(user_job: dict[str, t.Any], resume_job: dict[str, t.Any], node
     if resume_job:
         shared = {key: value for key, value in user_job.items() if key in _SHARED_KEYS}
         parse_job({"nodes": nodes, **shared, **resume_job, "name": "acceptance"}, PRESETS)
+
+
+def verify_gpus(fleet: FleetUnderTest) -> AcceptancePart:
+    """Have a short pod on every node of a cluster list the GPUs that it got."""
+    if not fleet.on_kubernetes or not fleet.job.get("gpus_per_node"):
+        return AcceptancePart("gpus", "not_applicable", "no job of it gets GPUs from a cluster")
+    options = {
+        **{key: fleet.request.options.get(key) for key in ("kubeconfig", "context", "state_home", "cluster")},
+        "image": fleet.job.get("image"),
+        "namespace": fleet.job["placement"].get("namespace") or "kube-system",
+        "timeout_s": _GPU_S,
+        "allow_unproven": True,
+    }
+    result = gpu_verify.run(options, fleet.request.base, False, fleet.request.progress.say)
+    entries = result["nodes"]
+    proven = sum(item["outcome"] == "pass" for item in entries)
+    lines = [line for line, item in zip(result["table"], entries, strict=True) if item["outcome"] != "pass"]
+    outcome = worst_outcome([item["outcome"] for item in entries])
+    summary = f"pods got the GPUs of {proven} of {len(entries)} nodes"
+    return AcceptancePart("gpus", outcome, summary, tuple(lines), {"nodes": entries})
 
 
 def verify_fabric(fleet: FleetUnderTest) -> AcceptancePart:

@@ -27,8 +27,9 @@ from ..shared.state_dir import StateHome
 from . import parts as fleet_acceptance_parts
 from .parts import FleetUnderTest
 
-ORDER = ("fabric", "scaling", "queue", "user", "resume")
+ORDER = ("gpus", "fabric", "scaling", "queue", "user", "resume")
 _TESTS: t.Mapping[str, t.Callable[[FleetUnderTest], AcceptancePart]] = {
+    "gpus": fleet_acceptance_parts.verify_gpus,
     "fabric": fleet_acceptance_parts.verify_fabric,
     "scaling": fleet_acceptance_parts.measure_scaling,
     "queue": fleet_acceptance_parts.check_queue,

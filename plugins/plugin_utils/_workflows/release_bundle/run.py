@@ -50,7 +50,7 @@ def run(options: t.Mapping[str, t.Any], sources: t.Sequence[str], base: pathlib.
 
     :raises InputError: naming the option.
     """
-    names = {item.name for item in downloads.entries()}
+    names = {item.name for item in downloads.entries()} | downloads.image_programs()
     versions = {str(name): str(version) for name, version in (options.get("versions") or {}).items()}
     for name in versions:
         if name not in names:
@@ -150,6 +150,9 @@ def _list_images(order: BundleOrder, entries: t.Sequence[BundleEntry]) -> list[t
     for item in entries if order.controller_images else ():
         if item.name in _MANIFESTS:
             found |= dict.fromkeys(find_images((order.folder / item.path).read_text()), "cluster")
+    # What runs on the nodes of a cluster comes with it, as its controllers do.
+    for name in sorted(downloads.image_programs() & set(order.versions)):
+        found[downloads.image_of(name, order.versions[name])] = "cluster"
     found |= dict.fromkeys(order.images, "job")
     return list(found.items())
 
@@ -182,7 +185,9 @@ def _fetch(order: BundleOrder, download: Download, place: pathlib.Path) -> str:
 
 def _fetch_image(order: BundleOrder, entry: BundleEntry) -> BundleEntry:
     """Fetch an image by the digest of its manifest, which is held from the first time on."""
-    registry = registry_images.Registry(registry_images.ImageName.from_text(entry.name))
+    pinned = downloads.image(entry.name).sha256
+    source = f"{entry.name}@{pinned}" if pinned else entry.name
+    registry = registry_images.Registry(registry_images.ImageName.from_text(source))
     manifest = registry_images.find_manifest(registry, entry.architecture)
     digest = registry_images.digest_of(manifest[0])
     held = Download("image", entry.name, entry.architecture, pathlib.PurePath(entry.path).name, "", "")

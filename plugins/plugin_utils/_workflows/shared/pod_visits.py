@@ -36,6 +36,8 @@ _READ_S = 30.0
 # How often the events of a Job without a pod are read, and how long a cause that may pass is waited for.
 _LOOK_S = 2.0
 _PATIENCE_S = 60.0
+# A sandbox that fails once may come at the next try: a network plugin that has just started, for instance.
+_SANDBOX, _SANDBOX_S = "FailedCreatePodSandBox", 20.0
 _ENDED = ("Succeeded", "Failed")
 
 
@@ -75,69 +77,97 @@ class PodVisits:
         program = next(iter(texts.values())).partition(b"\n")[0].decode() + "\n"
         texts = {node: text.partition(b"\n")[2] for node, text in texts.items()}
         visit = visit_job.Visit(
-            name, self.namespace, self.image, command, program, self.pull_secrets, self._list_ranges()
+            name,
+            self.namespace,
+            self.image,
+            command,
+            program,
+            self.pull_secrets,
+            list_ranges(self.client, self.namespace),
         )
         objects = visit_job.build_objects(visit, texts)
-        starts = _Starts(self.client, self.namespace)
-        try:
-            apply(self.client, objects)
-            self._wait(visit, len(texts), starts)
-            return self._read(visit, list(texts), starts)
-        finally:
-            self._delete(objects)
+        jobs = {node: visit.job_name(index) for index, node in enumerate(texts)}
+        return run_jobs(self.client, self.namespace, objects, visit.selector, jobs, self._read_answer)
 
     @staticmethod
     def _complete(node: str, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         return {"node": node, "state_root": None, **request}
 
-    def _list_ranges(self) -> tuple[KubeObject, ...]:
-        try:
-            return tuple(self.client.list("v1/LimitRange", self.namespace).items)
-        except KubeError as error:
-            if not error.is_forbidden:
-                raise
-            return ()
-
-    def _wait(self, visit: visit_job.Visit, count: int, starts: _Starts) -> None:
-        jobs = wait.WaitTarget(
-            self.client.resource("batch/v1/Job"), visit.namespace, labels=visit.selector, count=count
-        )
-        # A Job that may not make its pod has none.
-        pods = wait.WaitTarget(self.client.resource("v1/Pod"), visit.namespace, labels=visit.selector, count=0)
-        wait.wait(self.client, [jobs, pods], rule=starts.rule, timeout_s=_LIMIT_S)
-
-    def _read(
-        self, visit: visit_job.Visit, nodes: t.Sequence[str], starts: _Starts
-    ) -> tuple[Answers, dict[str, MusterError]]:
-        answers: Answers = {}
-        errors: dict[str, MusterError] = {}
-        listed = self.client.list("v1/Pod", self.namespace, labels=visit.selector).items
-        pods = {_job_of(pod): pod for pod in listed}
-        for index, node in enumerate(nodes):
-            name = visit.job_name(index)
-            try:
-                answers[node] = self._read_one(node, pods.get(name), starts.causes.get(name))
-            except MusterError as exc:
-                errors[node] = exc
-        return answers, errors
-
-    def _read_one(self, node: str, pod: KubeObject | None, cause: events.StartProblem | None) -> dict[str, t.Any]:
-        if pod is None or _phase(pod) not in _ENDED:
-            problem = cause.text if cause is not None else f"its pod did not end within {_LIMIT_S:.0f} s"
-            raise NodeError(node, problem, f"Look with kubectl get events -n {self.namespace}")
-        name = str(pod["metadata"]["name"])
-        lines = self.client.stream_log(self.namespace, name, visit_job.CONTAINER, follow=False, timeout_s=_READ_S)
-        text = b"\n".join(lines).decode(errors="replace")
+    def _read_answer(self, node: str, pod: KubeObject) -> dict[str, t.Any]:
+        text = read_log(self.client, self.namespace, pod, visit_job.CONTAINER)
         answer = agent_package.parse_answer(node, 0 if _phase(pod) == "Succeeded" else 1, text, text)
         if answer.get("problem"):
             raise NodeError(node, str(answer["problem"]), str(answer.get("fix") or ""))
         return {**answer, PLACE: str((pod.get("spec") or {}).get("nodeName") or node)}
 
-    def _delete(self, objects: t.Sequence[KubeObject]) -> None:
+
+def list_ranges(client: Client, namespace: str) -> tuple[KubeObject, ...]:
+    """Return the LimitRanges of a namespace; none where this user may not read them."""
+    try:
+        return tuple(client.list("v1/LimitRange", namespace).items)
+    except KubeError as error:
+        if not error.is_forbidden:
+            raise
+        return ()
+
+
+def run_jobs[T](
+    client: Client,
+    namespace: str,
+    objects: t.Sequence[KubeObject],
+    selector: str,
+    jobs: t.Mapping[str, str],
+    read: t.Callable[[str, KubeObject], T],
+    limit_s: float = _LIMIT_S,
+) -> tuple[dict[str, T], dict[str, MusterError]]:
+    """Run short Jobs of one pod each to their ends; return what ``read`` makes of each pod, and errors.
+
+    :param objects: the Jobs and what they need; nothing of it is left.
+    :param selector: the labels of the Jobs and of their pods.
+    :param jobs: by node the name of its Job.
+    :param read: is called with the node and its pod, which has ended.
+    :param limit_s: how long they are waited for; what keeps a pod from starting ends the wait for it.
+    """
+    starts = _Starts(client, namespace)
+    try:
+        apply(client, objects)
+        wanted = wait.WaitTarget(client.resource("batch/v1/Job"), namespace, labels=selector, count=len(jobs))
+        # A Job that may not make its pod has none.
+        pods = wait.WaitTarget(client.resource("v1/Pod"), namespace, labels=selector, count=0)
+        wait.wait(client, [wanted, pods], rule=starts.rule, timeout_s=limit_s)
+        listed = {_job_of(pod): pod for pod in client.list("v1/Pod", namespace, labels=selector).items}
+        look = f"Look with kubectl get events -n {namespace}"
+        answers: dict[str, T] = {}
+        errors: dict[str, MusterError] = {}
+        for node, name in jobs.items():
+            try:
+                answers[node] = read(node, _require_end(node, listed.get(name), starts.causes.get(name), look, limit_s))
+            except MusterError as exc:
+                errors[node] = exc
+        return answers, errors
+    finally:
         for item in objects:
-            meta = item["metadata"]
             with contextlib.suppress(KubeError):
-                self.client.delete(item, str(meta["name"]), self.namespace)
+                client.delete(item, str(item["metadata"]["name"]), namespace)
+
+
+def read_log(client: Client, namespace: str, pod: KubeObject, container: str) -> str:
+    """Return what a container of a pod that has ended printed."""
+    lines = client.stream_log(namespace, str(pod["metadata"]["name"]), container, follow=False, timeout_s=_READ_S)
+    return b"\n".join(lines).decode(errors="replace")
+
+
+def _require_end(
+    node: str, pod: KubeObject | None, cause: events.StartProblem | None, fix: str, limit_s: float
+) -> KubeObject:
+    """Return the pod of a node, which has ended.
+
+    :raises NodeError: saying why it has not.
+    """
+    if pod is not None and _phase(pod) in _ENDED:
+        return pod
+    problem = cause.text if cause is not None else f"its pod did not end within {limit_s:.0f} s"
+    raise NodeError(node, problem, fix)
 
 
 class _Starts:
@@ -154,9 +184,14 @@ class _Starts:
         """Return whether there is nothing more to wait for, of a Job or of a pod. It is asked again and again."""
         if value.get("kind") == "Pod":
             name = _job_of(value)
-            self._take(name, events.find_pod_problem(value))
+            problem = events.find_pod_problem(value)
+            self._take(name, problem)
             if _phase(value) in _ENDED:
                 self._over.add(name)
+            elif problem is None and _phase(value) == "Pending":
+                # A sandbox that cannot be made is in the pod's events alone; its containers wait without a reason.
+                self._due.setdefault(name, time.monotonic() + _LOOK_S)
+                self._read_refusal(name, str(value["metadata"].get("uid")))
         else:
             name = str(value["metadata"]["name"])
             if status.read_state(value).phase != "waiting":
@@ -166,7 +201,7 @@ class _Starts:
         return status.State("done" if name in self._over or self._is_stuck(name) else "waiting", "")
 
     def _read_refusal(self, name: str, uid: str) -> None:
-        """Read why a Job has no pod: the pod is refused, by a quota or an admission policy."""
+        """Read the warnings about a Job without a pod, which a quota or an admission policy refuses, or about a pod."""
         now = time.monotonic()
         if now < self._due.get(name, 0.0):
             return
@@ -185,7 +220,8 @@ class _Starts:
         cause = self.causes.get(name)
         if cause is None or cause.transient:
             return False
-        return cause.code != "quota" or time.monotonic() - self._since[name] > _PATIENCE_S
+        patience = _PATIENCE_S if cause.code == "quota" else _SANDBOX_S if cause.line.startswith(_SANDBOX) else 0.0
+        return time.monotonic() - self._since[name] >= patience
 
 
 def _job_of(pod: KubeObject) -> str:

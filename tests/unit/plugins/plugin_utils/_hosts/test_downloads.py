@@ -57,3 +57,10 @@ def test_a_file_comes_from_upstream_another_url_a_folder_or_a_path(tmp_path: pat
     assert downloads.locate(found, str(tmp_path / "k3s"), tmp_path / "elsewhere") == tmp_path / "k3s"
     with pytest.raises(InputError, match="Place k3s there or name a URL"):
         downloads.locate(found, str(tmp_path / "none"), tmp_path)
+
+
+def test_programs_that_are_images_have_a_version_and_a_digest() -> None:
+    names = [downloads.image_of(program) for program in sorted(downloads.image_programs())]
+    assert names == ["nvcr.io/nvidia/k8s-device-plugin:v0.19.3"]
+    assert all(re.fullmatch("sha256:[0-9a-f]{64}", downloads.image(name).sha256) for name in names)
+    assert downloads.image_of("nvidia-device-plugin", "v0.20.0") == "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"

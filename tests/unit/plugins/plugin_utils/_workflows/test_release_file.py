@@ -30,8 +30,8 @@ def served(tmp_path: pathlib.Path) -> t.Iterator[tuple[pathlib.Path, str]]:
         server.shutdown()
 
 
-def fetch(base: pathlib.Path, source: str, check: bool = False) -> dict[str, t.Any]:
-    options = {"name": "jobset", "architecture": "any", "source": source, "cluster": "lab"}
+def fetch(base: pathlib.Path, source: str, check: bool = False, **more: t.Any) -> dict[str, t.Any]:
+    options = {"name": "jobset", "architecture": "any", "source": source, "cluster": "lab", **more}
     return release_file.run({**options, "state_home": {"path": str(base / "state")}}, [], base, check)
 
 
@@ -58,3 +58,11 @@ def test_a_download_is_kept_and_held(tmp_path: pathlib.Path, served: tuple[pathl
 def test_a_url_without_the_file_is_named(tmp_path: pathlib.Path, served: tuple[pathlib.Path, str]) -> None:
     with pytest.raises(TransportError, match="/none/manifests.yaml cannot be downloaded: HTTP Error 404"):
         fetch(tmp_path, f"{served[1]}/none")
+
+
+def test_the_bytes_are_returned_where_they_are_asked_for(
+    tmp_path: pathlib.Path, served: tuple[pathlib.Path, str]
+) -> None:
+    assert "content" not in fetch(tmp_path, str(served[0]))
+    assert fetch(tmp_path, str(served[0]), content=True)["content"] == "a2luZDogTmFtZXNwYWNlCg=="
+    assert fetch(tmp_path, served[1], check=True, content=True)["content"] is None

@@ -267,3 +267,15 @@ def test_what_is_neither_a_path_nor_a_kubeconfig_is_not_quoted(text: str) -> Non
 def test_a_user_of_whom_a_part_cannot_be_impersonated_is_refused() -> None:
     with pytest.raises(InputError, match="as-user-extra"):
         kubeconfig.load_access({"kubeconfig": config({"as": "x", "as-user-extra": {"scopes": ["a"]}})}, {})
+
+
+def test_the_text_of_a_lookup_is_a_kubeconfig_too() -> None:
+    """Ansible returns a subclass of str, which the C parser refuses."""
+
+    class Tagged(str):
+        """A text with tags."""
+
+        __slots__ = ()
+
+    text = "apiVersion: v1\nkind: Config\nclusters: []\n"
+    assert kubeconfig.parse_text(Tagged(text)) == kubeconfig.parse_text(text) != text

@@ -64,3 +64,33 @@ def test_the_command_of_the_pod_answers(tmp_path: pathlib.Path) -> None:
     command = words[2].replace("/muster/program/", f"{tmp_path}/").replace("/muster/request/", f"{tmp_path}/")
     done = subprocess.run([*words[:2], command], capture_output=True, text=True, check=False, timeout=60)
     assert agent_package.parse_answer("n", done.returncode, done.stdout, done.stderr) == {"left": 0}
+
+
+def build_tests(**options: t.Any) -> list[t.Any]:
+    test = visit_job.DeviceTest("muster-gpus-1", "kube-system", "train:1", "echo end", 120, **options)
+    devices = {"gpu-1": {"nvidia.com/gpu": 2}, "gpu-2": {"nvidia.com/gpu": 1, "rdma/ib": 1}}
+    return visit_job.build_device_tests(test, devices)
+
+
+def test_each_node_has_a_job_whose_first_container_has_its_devices() -> None:
+    first, second = build_tests()
+    assert [item["metadata"]["name"] for item in (first, second)] == ["muster-gpus-1-0", "muster-gpus-1-1"]
+    spec = first["spec"]["template"]["spec"]
+    with_devices, bare = spec["containers"]
+    assert with_devices["resources"]["limits"] == {"memory": "512Mi", "nvidia.com/gpu": "2"}
+    assert bare["resources"]["limits"] == {"memory": "512Mi"}
+    assert with_devices["command"] == bare["command"] == ["sh", "-c", "echo end"]
+    assert with_devices["securityContext"]["capabilities"] == {"drop": ["ALL"]} and "runtimeClassName" not in spec
+    assert first["spec"]["activeDeadlineSeconds"] == spec["activeDeadlineSeconds"] == 120
+    place = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert place[0]["matchFields"][0]["values"] == ["gpu-1"]
+    with_rdma, without = second["spec"]["template"]["spec"]["containers"]
+    assert with_rdma["resources"]["limits"]["rdma/ib"] == "1"
+    # RDMA programs lock memory.
+    assert with_rdma["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["IPC_LOCK"]}
+    assert without["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_a_runtime_class_and_secrets_are_those_of_the_order() -> None:
+    spec = build_tests(runtime_class="nvidia", pull_secrets=("registry",))[0]["spec"]["template"]["spec"]
+    assert spec["runtimeClassName"] == "nvidia" and spec["imagePullSecrets"] == [{"name": "registry"}]

@@ -168,3 +168,15 @@ def test_paths_of_built_in_kinds() -> None:
     assert shown["Endpoints"] == "/api/v1/namespaces/n/endpoints/x"
     assert shown["StorageClass"] == "/apis/storage.k8s.io/v1/storageclasses/x"
     assert shown["PriorityClass"] == "/apis/scheduling.k8s.io/v1/priorityclasses/x"
+
+
+def test_the_text_of_a_lookup_is_read() -> None:
+    """Ansible returns a subclass of str, which the C parser refuses."""
+
+    class Tagged(str):
+        """A text with tags."""
+
+        __slots__ = ()
+
+    text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
+    assert manifests.collect(Tagged(text), "objects") == manifests.collect(text, "objects")

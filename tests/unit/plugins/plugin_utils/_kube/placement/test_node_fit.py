@@ -155,3 +155,26 @@ def test_a_taint_of_gpu_nodes_is_borne_by_jobs_with_gpus_alone() -> None:
     assert [item.reasons for item in judge_nodes(plan().job, [tainted])] == [("taint nvidia.com/gpu",)]
     other = node("a", taints=[{"key": "nvidia.com/gpu", "effect": "NoExecute"}])
     assert [item.reasons for item in judge_nodes(plan(gpus_per_node=8).job, [other])] == [("taint nvidia.com/gpu",)]
+
+
+SHARED = {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "keys"),
+    [
+        (SHARED, ["nvidia.com/gpu.sharing-strategy", "nvidia.com/gpu.replicas"]),
+        ({"nvidia.com/gpu.replicas": "4"}, ["nvidia.com/gpu.replicas"]),
+        ({"nvidia.com/gpu.sharing-strategy": "mps"}, ["nvidia.com/gpu.sharing-strategy"]),
+    ],
+)
+def test_a_gang_is_not_placed_on_gpus_that_pods_share(labels: dict[str, str], keys: list[str]) -> None:
+    nodes = [node("a"), node("b", labels=labels)]
+    gang = plan(gpus_per_node=2).job
+    alone, shared = judge_nodes(gang, nodes)
+    assert alone.reasons == () and len(shared.reasons) == 1 and "GPUs shared between pods (" in shared.reasons[0]
+    assert [item["key"] for item in node_expressions(gang, nodes) if item["key"] in SHARED] == keys
+    assert not [item for item in node_expressions(gang, nodes[:1]) if item["key"] in SHARED]
+    single = plan(nodes=1, gpus_per_node=1).job
+    assert [item.reasons for item in judge_nodes(single, nodes)] == [(), ()]
+    assert not [item for item in node_expressions(single, nodes) if item["key"] in SHARED]

@@ -208,3 +208,20 @@ def test_the_users_kubeconfig_has_its_own_context(world: World, monkeypatch: pyt
     assert "cluster" not in world.trained[-1].options["job"]["placement"]
     parts.measure_scaling(found)
     assert world.trained[-1].options["job"]["placement"]["cluster"] == "rented"
+
+
+def test_the_gpus_of_a_cluster_are_proven_in_pods(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Dict] = []
+    nodes = [{"node": "a", "outcome": "pass"}, {"node": "b", "outcome": "fail"}]
+
+    def verify(options: Dict, *_words: t.Any) -> Dict:
+        asked.append(options)
+        return {"nodes": nodes, "table": ["a: PASS", "b: FAIL"]}
+
+    monkeypatch.setattr(parts.gpu_verify, "run", verify)
+    part = parts.verify_gpus(build(world, on_kubernetes(world, gpus_per_node=8)))
+    assert (part.outcome, part.summary, part.reasons) == ("fail", "pods got the GPUs of 1 of 2 nodes", ("b: FAIL",))
+    assert part.values == {"nodes": nodes} and asked[0]["image"] and asked[0]["allow_unproven"] is True
+    without = parts.verify_gpus(build(world, on_kubernetes(world)))
+    hosts = parts.verify_gpus(build(world, world.request()))
+    assert without.outcome == hosts.outcome == "not_applicable" and len(asked) == 1

@@ -110,7 +110,8 @@ def outcomes(result: Dict, world: World) -> Dict:
 def test_a_good_fleet_of_hosts(world: World) -> None:
     result = subject.accept_fleet(world.request())
     assert "failed" not in result and result["exit_code"] == 0 and not result["changed"]
-    expected = {"fabric": "pass", "scaling": "pass", "queue": "not_applicable", "user": "pass", "resume": "pass"}
+    expected = {"gpus": "not_applicable", "fabric": "pass", "scaling": "pass", "queue": "not_applicable"}
+    expected |= {"user": "pass", "resume": "pass"}
     assert outcomes(result, world) == expected
     runs = [(item.options["job"]["nodes"], list(item.hosts)) for item in world.trained]
     assert runs == [(1, ["a", "b"]), (2, ["a", "b"]), (2, ["a", "b"])]
@@ -161,7 +162,8 @@ def test_a_cluster(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kube_connection, "open_client", lambda options, base: None)
     options: Dict = {"nodes": 2, "job": KUBE, "kubeconfig": "admin", "context": "c", "user_kubeconfig": "plain"}
     result = subject.accept_fleet(world.request(**options))
-    assert set(outcomes(result, world).values()) == {"pass"}, result
+    # Its job asks for no GPUs.
+    assert {name for name, outcome in outcomes(result, world).items() if outcome != "pass"} == {"gpus"}, result
     assert result["changed"], "the nodes were labelled"
     by_run = {item.options["run_id"].split("-", 2)[2]: item.options for item in world.trained}
     assert sorted(by_run) == ["gang-a", "gang-b", "n1", "n2", "resume", "user-n1"]

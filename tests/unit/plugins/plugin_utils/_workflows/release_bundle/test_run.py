@@ -136,3 +136,18 @@ spec: {template: {spec: {initContainers: [{image: busybox}], containers: [{image
 ---
 """
     assert release_bundle.find_images(text) == ["docker.io/library/busybox:latest", "registry.k8s.io/a/b:v1"]
+
+
+def test_an_image_that_is_named_comes_for_the_nodes_by_its_pinned_digest(
+    tmp_path: pathlib.Path, host: ReleaseHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"{host.host}/team/train:1"
+    monkeypatch.setattr(downloads, "image_of", lambda _program, version: name if version == "" else "")
+    made = make(tmp_path, host, versions={"nvidia-device-plugin": ""})
+    (entry,) = [item for item in made["entries"] if item["name"] == name]
+    assert entry["use"] == "cluster"
+    other = "sha256:" + "0" * 64
+    pinned = downloads.Download("image", name, "any", "index", "", other)
+    monkeypatch.setattr(downloads, "image", lambda _name: pinned)
+    with pytest.raises((RefusedError, TransportError), match="0000"):
+        make(tmp_path / "b", host, versions={"nvidia-device-plugin": ""})

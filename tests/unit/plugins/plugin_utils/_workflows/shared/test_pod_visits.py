@@ -123,3 +123,36 @@ def test_a_quota_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert starts.rule(t.cast("t.Any", JOB)).phase == "waiting"
     monkeypatch.setattr(pod_visits, "time", types.SimpleNamespace(monotonic=lambda: 1e9))
     assert starts.rule(t.cast("t.Any", JOB)).phase == "done"
+
+
+def test_a_sandbox_that_cannot_be_made_is_read_from_the_events_of_the_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its containers wait without a reason, and would for ever."""
+    cluster = Cluster(warning='no runtime for "nvidia" is configured')
+    pod = {
+        "kind": "Pod",
+        "metadata": {"name": "x", "uid": "u", "labels": {JOB_LABEL: "j"}},
+        "status": {"phase": "Pending"},
+    }
+    sandbox = {"type": "Warning", "reason": "FailedCreatePodSandBox", "message": cluster.warning}
+    event = {**sandbox, "metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": "x"}}
+    monkeypatch.setattr(cluster, "list", lambda *_words, **_how: ListPage([event], "1"))
+    now = [0.0]
+    monkeypatch.setattr(pod_visits, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
+    starts = pod_visits._Starts(t.cast("t.Any", cluster), "team")
+    phases = []
+    for now[0] in (0.0, 1.0, 3.0, 15.0, 24.0):
+        phases.append(starts.rule(t.cast("t.Any", pod)).phase)
+    assert phases == ["waiting", "waiting", "waiting", "waiting", "done"]
+    assert 'no runtime for "nvidia"' in starts.causes["j"].text
+
+
+def test_what_is_read_of_each_pod_and_its_error_are_by_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster({"phase": "Succeeded"}, {"phase": "Pending"})
+    monkeypatch.setattr(pod_visits, "apply", lambda _client, objects: cluster.made.extend(objects))
+    monkeypatch.setattr(pod_visits.wait, "wait", lambda *_words, **_how: None)
+    objects: t.Any = [{"kind": "Job", "metadata": {"name": name}} for name in ("j-0", "j-1")]
+    jobs = {"a": "j-0", "b": "j-1"}
+    client = t.cast("t.Any", cluster)
+    answers, errors = pod_visits.run_jobs(client, "x", objects, "s=1", jobs, lambda node, _pod: node.upper(), 7)
+    assert answers == {"a": "A"} and errors["b"].message.endswith("its pod did not end within 7 s")
+    assert cluster.deleted == ["Job j-0", "Job j-1"]

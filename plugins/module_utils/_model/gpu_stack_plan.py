@@ -1,0 +1,215 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who offers the GPUs of a cluster to pods, and what is installed for it: a pure decision of the role gpu_stack.
+
+Exactly one program may offer ``nvidia.com/gpu`` on a node. Installations of other tools are bound: used, never changed.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing as t
+
+from .device_host import Refusal, require_choice
+from .node import Gpu
+
+GPU: t.Final = "nvidia.com/gpu"
+# Selects the nodes of the device plugin that this collection installs.
+OWN_LABEL, OWN_VALUE = "muster.training/gpu", "device-plugin"
+# Labels of GPU feature discovery, by which jobs choose GPUs.
+PRODUCT, MEMORY, FAMILY, COUNT = f"{GPU}.product", f"{GPU}.memory", f"{GPU}.family", f"{GPU}.count"
+REPLICAS, SHARING = f"{GPU}.replicas", f"{GPU}.sharing-strategy"
+# What it or Node Feature Discovery sets where a GPU is.
+_PRESENT: t.Final = (
+    f"{GPU}.present",
+    *(f"feature.node.kubernetes.io/pci-{name}.present" for name in ("10de", "0300_10de", "0302_10de")),
+)
+# What no DaemonSet, policy or class accounts for, such as a program on the machine itself.
+UNKNOWN: t.Final = "a program that no DaemonSet, ClusterPolicy or DeviceClass names"
+Provider = t.Literal["device_plugin", "gpu_operator", "bind"]
+PROVIDERS: t.Final[tuple[Provider, ...]] = t.get_args(Provider)
+Action = t.Literal["none", "bind", "install", "refuse"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GpuOwner:
+    """A program that offers GPUs. ``title``: its object in words; ``own``: this collection installed it."""
+
+    title: str
+    nodes: frozenset[str]
+    own: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GpuNode:
+    """A Node. ``facts``: its GPUs as they were read on the machine, None where none were; ``offered``: to pods.
+
+    ``own_labels``: those of its labels that this role applied. ``named``: the user says that it has GPUs.
+    """
+
+    name: str
+    facts: Gpu | None = None
+    offered: int = 0
+    labels: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    own_labels: frozenset[str] = frozenset()
+    named: bool = False
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether it has GPUs: by what was read on it, else by what the user, labels or its kubelet say."""
+        if self.facts is not None and self.facts.count is not None:
+            return self.facts.count > 0
+        marked = any(self.labels.get(key) == "true" for key in _PRESENT) or OWN_LABEL in self.own_labels
+        return self.named or marked or self.offered > 0
+
+    @property
+    def sharing_mode(self) -> str:
+        """How several pods share one of its GPUs, empty where none do."""
+        return describe_sharing(self.labels)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GpuCluster:
+    """What was read of a cluster. ``has_helm_charts``: it installs HelmChart objects; ``has_nfd``: it runs Node Feature
+    Discovery.
+    """
+
+    nodes: tuple[GpuNode, ...]
+    owners: tuple[GpuOwner, ...] = ()
+    has_helm_charts: bool = False
+    has_nfd: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GpuStackPlan:
+    """What the role does, and why.
+
+    ``nodes``: those whose GPUs the installed program offers; ``bound``: by owner of another tool the nodes that it has.
+    ``labels``: by Node all labels that this role applies, none to take away what it applied before.
+    """
+
+    action: Action
+    reason: str
+    nodes: tuple[str, ...] = ()
+    bound: t.Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    labels: t.Mapping[str, t.Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    refusals: tuple[Refusal, ...] = ()
+    warnings: tuple[str, ...] = ()
+    nfd: bool = False
+
+
+def plan_gpu_stack(provider: str, cluster: GpuCluster) -> GpuStackPlan:
+    """Return the plan for a cluster.
+
+    :raises InputError: for a provider that is none.
+    """
+    require_choice("gpu_stack_provider", provider, PROVIDERS)
+    refusals = tuple(_find_double_owners(cluster.owners))
+    bound = _find_bound(cluster)
+    covered = {name for names in bound.values() for name in names}
+    able = [node for node in cluster.nodes if node.has_gpus]
+    left = tuple(node.name for node in able if node.name not in covered)
+    plan = GpuStackPlan("install", "", bound=bound, warnings=tuple(_list_warnings(cluster)), nfd=cluster.has_nfd)
+    if not refusals and left:
+        refusals = tuple(_check_provider(provider, cluster, left))
+    if refusals:
+        return dataclasses.replace(plan, action="refuse", reason=refusals[0].problem, refusals=refusals)
+    plan = dataclasses.replace(plan, labels=_make_labels(provider, cluster, left))
+    if not able:
+        return dataclasses.replace(plan, action="none", reason="no Node has an NVIDIA GPU")
+    if not left:
+        return dataclasses.replace(plan, action="bind", reason=f"{GPU} is offered by {_join(bound)}")
+    return dataclasses.replace(plan, reason=f"{GPU} is to be offered on {_join(left)}", nodes=left)
+
+
+def describe_sharing(labels: t.Mapping[str, str]) -> str:
+    """Return how the GPUs of a Node with these labels are shared between pods, empty where they are not."""
+    strategy, replicas = labels.get(SHARING, "none"), labels.get(REPLICAS, "1")
+    if strategy != "none":
+        return f"{strategy}, {replicas} each" if replicas not in ("0", "1") else strategy
+    return f"time-slicing, {replicas} each" if replicas.isdecimal() and int(replicas) > 1 else ""
+
+
+def label_value(text: str) -> str:
+    """Return a text as the value of a label, as GPU feature discovery writes it: dashes for spaces."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:63].strip("-._")
+
+
+def _find_double_owners(owners: t.Sequence[GpuOwner]) -> t.Iterator[Refusal]:
+    """Yield one refusal for each pair of owners that offer the GPUs of the same nodes."""
+    for index, one in enumerate(owners):
+        for other in owners[index + 1 :]:
+            shared = sorted(one.nodes & other.nodes)
+            if shared:
+                problem = f"{GPU} of {_join(shared)} is offered by {one.title} and by {other.title}"
+                yield Refusal(problem, f"Remove one of them, {other.title} for instance")
+
+
+def _find_bound(cluster: GpuCluster) -> dict[str, tuple[str, ...]]:
+    """Return the nodes whose GPUs programs of others offer, by the title of the program."""
+    bound = {owner.title: tuple(sorted(owner.nodes)) for owner in cluster.owners if owner.nodes and not owner.own}
+    accounted = {name for owner in cluster.owners for name in owner.nodes}
+    # The kubelet offers for a moment what the plugin of this role registered before it was restarted.
+    unknown = tuple(
+        node.name
+        for node in cluster.nodes
+        if node.offered and node.name not in accounted and OWN_LABEL not in node.own_labels
+    )
+    return {**bound, **({UNKNOWN: unknown} if unknown else {})}
+
+
+def _check_provider(provider: str, cluster: GpuCluster, left: t.Sequence[str]) -> t.Iterator[Refusal]:
+    if provider == "bind":
+        yield Refusal(
+            f"nothing offers {GPU} of {_join(left)}",
+            "Set gpu_stack_provider: device_plugin, or install what offers it first",
+        )
+    if provider == "gpu_operator" and not cluster.has_helm_charts:
+        yield Refusal(
+            f"gpu_stack_provider: {provider} needs HelmChart (helm.cattle.io/v1), which K3s has and this cluster lacks",
+            "Install the chart with helm and set gpu_stack_provider: bind, or use device_plugin",
+        )
+
+
+def _make_labels(provider: str, cluster: GpuCluster, left: t.Collection[str]) -> dict[str, dict[str, str]]:
+    """Return by Node the labels to apply: of nodes with GPUs, and of those that had labels of this role."""
+    plugin = provider == "device_plugin"
+    found = {}
+    for node in cluster.nodes:
+        if plugin and node.name in left:
+            found[node.name] = {OWN_LABEL: OWN_VALUE, **_describe_gpus(node)}
+        elif node.own_labels:
+            found[node.name] = {}
+    return found
+
+
+def _describe_gpus(node: GpuNode) -> dict[str, str]:
+    """Return the labels that say which GPUs a node has; those that another program has set stay its own."""
+    gpu = node.facts or Gpu()
+    wanted = {
+        PRODUCT: label_value(gpu.model or ""),
+        MEMORY: str(round(gpu.memory_gib * 1024)) if gpu.memory_gib else "",
+        FAMILY: label_value((gpu.arch or "").lower()),
+        COUNT: str(gpu.count or ""),
+    }
+    # What is not known of a machine this time stays as it was.
+    known = {
+        key: value or (node.labels.get(key, "") if key in node.own_labels else "") for key, value in wanted.items()
+    }
+    return {key: value for key, value in known.items() if value and (key not in node.labels or key in node.own_labels)}
+
+
+def _list_warnings(cluster: GpuCluster) -> t.Iterator[str]:
+    for node in cluster.nodes:
+        if node.sharing_mode:
+            yield f"{node.name}: pods share its GPUs ({node.sharing_mode}): gangs are not placed on it"
+
+
+def _join(names: t.Iterable[str]) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - 8} more" if len(listed) > 8 else ""
+    return ", ".join(listed[:8]) + more

@@ -1,0 +1,102 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Decides what a cluster lacks so that pods get its GPUs (``gpu_stack_info``).
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+from collections.abc import Mapping, Sequence
+
+from ...module_utils._model import gpu_stack_plan as rules
+from ...module_utils._model.errors import InputError, RefusedError
+from ...module_utils._model.node import Gpu, Node
+from .._hosts import downloads
+from .._kube.api.kinds import KubeObject
+from .._kube.nodes import gpu_owners
+from .._kube.objects.apply_noop import applied_fields
+from .._kube.placement.node_fit import gpu_count
+from .shared.kube_connection import open_client
+
+MANAGER: t.Final = "muster-gpu"
+_PLUGIN: t.Final = "nvidia-device-plugin"
+
+
+def run(options: Mapping[str, t.Any], base: pathlib.Path) -> dict[str, object]:
+    """Return the result of ``gpu_stack_info``.
+
+    :raises RefusedError: with all refusals, where they count.
+    """
+    client = open_client(options, base)
+    nodes = client.list("v1/Node").items
+    daemon_sets = client.list("apps/v1/DaemonSet").items
+    facts = read_gpu_facts(options.get("records") or ())
+    named = [str(name) for name in options.get("nodes") or ()]
+    _require_nodes(named, nodes)
+    cluster = rules.GpuCluster(
+        tuple(_read_node(node, facts, named) for node in nodes),
+        gpu_owners.read_owners(client, daemon_sets),
+        client.catalog.serves("helm.cattle.io/v1"),
+        gpu_owners.has_nfd(daemon_sets),
+    )
+    plan = rules.plan_gpu_stack(str(options["provider"]), cluster)
+    refusals = [f"{item.problem}. {item.fix}" for item in plan.refusals]
+    if refusals and options.get("refuse"):
+        raise RefusedError("; ".join(refusals), "Nothing was changed")
+    return {
+        "changed": False,
+        "action": plan.action,
+        "reason": plan.reason,
+        "nodes": list(plan.nodes),
+        "bound": {title: list(names) for title, names in plan.bound.items()},
+        "labels": [_label_object(name, labels) for name, labels in plan.labels.items()],
+        "labelled": [_label_object(node.name, {}) for node in cluster.nodes if node.own_labels],
+        "refusals": refusals,
+        "warnings_of_nodes": list(plan.warnings),
+        "has_nfd": plan.nfd,
+        "image": find_image(bool(options.get("by_tag"))),
+        "expected": {node.name: node.facts.count for node in cluster.nodes if node.facts and node.facts.count},
+    }
+
+
+def read_gpu_facts(records: Sequence[Mapping[str, t.Any]]) -> dict[str, Gpu]:
+    """Return the GPUs of node records by the name of the Node, in lower case as Kubernetes has names."""
+    parsed = [Node.from_dict(dict(record), f"records[{number}]") for number, record in enumerate(records)]
+    return {str(node.name).lower(): node.gpu for node in parsed}
+
+
+def find_image(by_tag: bool) -> str:
+    """Return the image of NVIDIA's device plugin, by its digest, or as a bundle's archive has it: by its tag."""
+    name = downloads.image_of(_PLUGIN)
+    digest = downloads.image(name).sha256
+    return name if by_tag or not digest else f"{name}@{digest}"
+
+
+def _require_nodes(named: Sequence[str], nodes: Sequence[KubeObject]) -> None:
+    known = {str(node["metadata"]["name"]) for node in nodes}
+    for name in named:
+        if name not in known:
+            raise InputError("nodes", f"{name} is not a Node of the cluster", f"It has {', '.join(sorted(known))}")
+
+
+def _read_node(node: KubeObject, facts: Mapping[str, Gpu], named: Sequence[str]) -> rules.GpuNode:
+    name = str(node["metadata"]["name"])
+    owned = t.cast("dict[str, t.Any]", applied_fields(node, MANAGER) or {})
+    labels = (owned.get("f:metadata") or {}).get("f:labels") or {}
+    return rules.GpuNode(
+        name,
+        facts.get(name),
+        gpu_count(node),
+        node["metadata"].get("labels") or {},
+        frozenset(key.removeprefix("f:") for key in labels if key != "."),
+        name in named,
+    )
+
+
+def _label_object(name: str, labels: Mapping[str, str]) -> dict[str, t.Any]:
+    meta = {"name": name, **({"labels": dict(labels)} if labels else {})}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": meta}

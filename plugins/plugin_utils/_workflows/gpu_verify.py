@@ -1,0 +1,194 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Proves in a short pod on every node that pods get its GPUs (``gpu_verify``).
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import pathlib
+import secrets
+import typing as t
+from collections.abc import Mapping, Sequence
+
+from ...module_utils._model import gpu_proof
+from ...module_utils._model.checks import build_result
+from ...module_utils._model.errors import MusterError, RefusedError
+from ...module_utils._model.gpu_proof import PluginPod, ProvedNode
+from ...module_utils._model.gpu_stack_plan import GPU, describe_sharing
+from ...module_utils._model.node import to_plain
+from ...module_utils._node import files
+from .._kube.api.client import Client
+from .._kube.api.kinds import KubeObject
+from .._kube.jobs import visit_job
+from .._kube.nodes.capacity import takes_jobs
+from .._kube.nodes.gpu_owners import is_gpu_plugin
+from .._kube.objects import events
+from .._kube.placement.node_fit import gpu_count
+from .gpu_stack_info import read_gpu_facts
+from .shared.kube_connection import ReportLine, open_client
+from .shared.pod_visits import list_ranges, read_log, run_jobs
+from .shared.state_dir import StateHome
+
+FILE: t.Final = "gpus.json"
+_OVER: t.Final = ("Succeeded", "Failed")
+
+
+def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: ReportLine) -> dict[str, t.Any]:
+    """Return the result of ``gpu_verify``; a failed one where pods of a node do not get its GPUs."""
+    client = open_client(options, base, tell)
+    facts = {name: gpu.count for name, gpu in read_gpu_facts(options.get("records") or ()).items()}
+    nodes = [node for node in _read_nodes(client, facts) if node.has_gpus]
+    if check:
+        return {
+            "changed": False,
+            "nodes": [{"node": node.node} for node in nodes],
+            "checks": [],
+            "ok": None,
+            "file": None,
+        }
+    if nodes and not options.get("image"):
+        raise RefusedError(
+            "image: no image is named that a pod could run", "Name one with sh in it (muster_job.image, or image)"
+        )
+    proved = prove_nodes(client, nodes, options)
+    result = build_verdict(proved)
+    home = StateHome(options["state_home"], str(options["cluster"]))
+    place = files.private_dir(home.folder) / FILE
+    files.write_json(place, result)
+    return {"changed": False, "file": str(place), **result, **_describe_failure(result, options)}
+
+
+def prove_nodes(client: Client, nodes: Sequence[ProvedNode], options: Mapping[str, t.Any]) -> list[ProvedNode]:
+    """Run a pod on each node that has GPUs free; return the nodes with what it saw, or why it did not run."""
+    able = [node for node in nodes if node.free and not node.closed]
+    if not able:
+        return list(nodes)
+    namespace, limit_s = str(options["namespace"]), int(options["timeout_s"])
+    test = visit_job.DeviceTest(
+        f"muster-gpus-{secrets.token_hex(3)}",
+        namespace,
+        str(options["image"]),
+        gpu_proof.SCRIPT,
+        # The cluster ends them too, should nothing wait for them any more.
+        limit_s + 60,
+        str(options.get("runtime_class") or ""),
+        tuple(options.get("pull_secrets") or ()),
+        list_ranges(client, namespace),
+    )
+    devices = {node.node: {GPU: node.free, **({node.rdma: 1} if node.rdma else {})} for node in able}
+    jobs = {node.node: test.job_name(index) for index, node in enumerate(able)}
+
+    def read(_node: str, pod: KubeObject) -> dict[str, t.Any]:
+        refused = (pod.get("status") or {}).get("message")
+        if refused and not (pod.get("status") or {}).get("containerStatuses"):
+            return {"problem": f"{(pod.get('status') or {}).get('reason')}: {refused}"}
+        parts = {"seen": visit_job.WITH_DEVICES, "bare": visit_job.WITHOUT}
+        seen = {
+            key: gpu_proof.parse_seen(read_log(client, namespace, pod, container)) for key, container in parts.items()
+        }
+        cause = None if seen["seen"].complete else events.find_pod_problem(pod)
+        return {**seen, **({"problem": cause.text} if cause else {})}
+
+    objects = visit_job.build_device_tests(test, devices)
+    answers, errors = run_jobs(client, namespace, objects, test.selector, jobs, read, limit_s)
+    return [_add_answer(node, answers.get(node.node), errors.get(node.node)) for node in nodes]
+
+
+def build_verdict(nodes: Sequence[ProvedNode]) -> dict[str, t.Any]:
+    """Return the check result with one entry for each node; what is not proven does not pass."""
+    entries = []
+    for node in nodes:
+        findings = gpu_proof.judge_node(node)
+        entries.append(
+            {
+                "node": node.node,
+                "outcome": gpu_proof.find_outcome(findings),
+                "gpus": {"facts": node.expected, "offered": node.offered, "used": node.used, "tested": node.free},
+                "seen": to_plain(node.seen) if node.seen else None,
+                "problems": [dataclasses.asdict(item) for item in findings],
+            }
+        )
+    return {
+        "schema": 1,
+        "nodes": entries,
+        "table": [_describe_entry(entry) for entry in entries],
+        "warnings_of_nodes": [line for node in nodes for line in gpu_proof.list_warnings(node)],
+        **build_result(gpu_proof.build_checks(nodes)),
+    }
+
+
+def _describe_entry(entry: Mapping[str, t.Any]) -> str:
+    said = "; ".join(item["problem"] for item in entry["problems"]) or f"a pod got {entry['gpus']['tested']} GPUs"
+    return f"{entry['node']}: {str(entry['outcome']).upper()} · {said}"
+
+
+def _describe_failure(result: Mapping[str, t.Any], options: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    wrong = [
+        f"{entry['node']}: {item['problem']}. {item['fix']}"
+        for entry in result["nodes"]
+        for item in entry["problems"]
+        if item["outcome"] == "fail" or not options["allow_unproven"]
+    ]
+    return {"failed": True, "msg": f"pods do not get their GPUs: {'; '.join(wrong)}"} if wrong else {}
+
+
+def _add_answer(node: ProvedNode, answer: Mapping[str, t.Any] | None, error: MusterError | None) -> ProvedNode:
+    if error is not None:
+        return dataclasses.replace(node, problem=error.message)
+    return dataclasses.replace(node, **answer) if answer else node
+
+
+def _read_nodes(client: Client, facts: Mapping[str, int | None]) -> list[ProvedNode]:
+    """Return the nodes of the cluster as they are before a pod tests them."""
+    pods = client.list("v1/Pod").items
+    plugins = {
+        str(item["metadata"].get("uid")) for item in client.list("apps/v1/DaemonSet").items if is_gpu_plugin(item)
+    }
+    used: dict[str, int] = collections.Counter()
+    running: dict[str, list[PluginPod]] = collections.defaultdict(list)
+    for pod in pods:
+        node = str((pod.get("spec") or {}).get("nodeName") or "")
+        if (pod.get("status") or {}).get("phase") not in _OVER:
+            used[node] += _count_requested(pod)
+        if plugins & {str(item.get("uid")) for item in pod["metadata"].get("ownerReferences") or ()}:
+            running[node].append(_read_plugin(pod))
+    return [_read_node(node, facts, used, running) for node in client.list("v1/Node").items]
+
+
+def _read_node(
+    node: KubeObject,
+    facts: Mapping[str, int | None],
+    used: Mapping[str, int],
+    running: Mapping[str, Sequence[PluginPod]],
+) -> ProvedNode:
+    name, status = str(node["metadata"]["name"]), node.get("status") or {}
+    capacity = str((status.get("capacity") or {}).get(GPU) or "0")
+    offered = (status.get("allocatable") or {}).items()
+    return ProvedNode(
+        name,
+        facts.get(name),
+        int(capacity) if capacity.isdecimal() else 0,
+        gpu_count(node),
+        used.get(name, 0),
+        "" if takes_jobs(node) else "it is not ready, or cordoned",
+        describe_sharing(node["metadata"].get("labels") or {}),
+        tuple(running.get(name, ())),
+        next((key for key, count in sorted(offered) if "rdma/" in key and str(count) != "0"), ""),
+    )
+
+
+def _count_requested(pod: KubeObject) -> int:
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    return sum(int(((item.get("resources") or {}).get("limits") or {}).get(GPU) or 0) for item in containers)
+
+
+def _read_plugin(pod: KubeObject) -> PluginPod:
+    cause = events.find_pod_problem(pod)
+    ready = {item["type"]: item["status"] for item in (pod.get("status") or {}).get("conditions") or ()}.get("Ready")
+    problem = cause.line if cause else "" if ready == "True" else "it is not ready"
+    return PluginPod(str(pod["metadata"]["name"]), str(pod["metadata"].get("namespace")), problem)

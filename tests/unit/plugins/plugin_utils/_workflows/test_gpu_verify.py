@@ -1,0 +1,176 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A pod on every node with GPUs, and the verdict: what is counted, what is asked, what fails the task."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import types
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import NodeError, RefusedError
+from ansible_collections.muster.training.plugins.plugin_utils._workflows import gpu_verify
+
+GPU = "nvidia.com/gpu"
+SEEN = {"devices": "device /dev/nvidia0\ndevice /dev/nvidia1\nmemlock unlimited\nend\n", "bare": "end\n"}
+READY = [{"type": "Ready", "status": "True"}]
+PLUGIN = {
+    "metadata": {"name": "plugin", "uid": "ds"},
+    "spec": {
+        "template": {
+            "spec": {
+                "containers": [{"image": "nvcr.io/nvidia/k8s-device-plugin:v0.19.3"}],
+                "volumes": [{"hostPath": {"path": "/var/lib/kubelet/device-plugins"}}],
+            }
+        }
+    },
+}
+
+
+def node(name: str, offered: int, capacity: int | None = None, **more: t.Any) -> dict[str, t.Any]:
+    has = {GPU: str(offered), **more}
+    status = {
+        "conditions": READY,
+        "allocatable": has,
+        "capacity": {GPU: str(offered if capacity is None else capacity)},
+    }
+    return {"kind": "Node", "metadata": {"name": name, "labels": {}}, "status": status}
+
+
+def pod(name: str, on: str, gpus: int = 0, phase: str = "Running", **more: t.Any) -> dict[str, t.Any]:
+    containers = [{"resources": {"limits": {GPU: str(gpus)} if gpus else {}}}, {}]
+    meta = {"name": name, "namespace": "x", **more}
+    return {
+        "kind": "Pod",
+        "metadata": meta,
+        "spec": {"nodeName": on, "containers": containers},
+        "status": {"phase": phase},
+    }
+
+
+class Lab:
+    """A cluster whose pods print what a test says; ``asked``: the Jobs that were made."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, **kinds: t.Any) -> None:
+        self.kinds, self.state = kinds, tmp_path
+        self.asked: list[t.Any] = []
+        self.said: dict[str, t.Any] = {}
+        client = types.SimpleNamespace(list=self.list)
+        monkeypatch.setattr(gpu_verify, "open_client", lambda *_words: client)
+        monkeypatch.setattr(gpu_verify, "run_jobs", self.run_jobs)
+        monkeypatch.setattr(gpu_verify, "read_log", lambda _client, _space, pod, container: pod["said"][container])
+
+    def list(self, kind: str, *_words: t.Any, **_how: t.Any) -> t.Any:
+        return types.SimpleNamespace(items=self.kinds.get(kind.rpartition("/")[2], []))
+
+    def run_jobs(
+        self, _client: t.Any, _space: str, objects: t.Any, _selector: str, jobs: t.Any, read: t.Any, limit_s: int
+    ) -> t.Any:
+        assert limit_s == 60
+        self.asked = objects
+        answers, errors = {}, {}
+        for name in jobs:
+            said = self.said.get(name, SEEN)
+            if isinstance(said, Exception):
+                errors[name] = said
+            else:
+                answers[name] = read(name, said if "status" in said else {"metadata": {"name": "p"}, "said": said})
+        return answers, errors
+
+    def run(self, check: bool = False, **options: t.Any) -> dict[str, t.Any]:
+        given = {
+            "image": "train:1",
+            "namespace": "kube-system",
+            "timeout_s": 60,
+            "allow_unproven": False,
+            "cluster": "c",
+        }
+        given |= {"state_home": {"path": str(self.state)}, **options}
+        return gpu_verify.run(given, pathlib.Path(), check, lambda _line: None)
+
+
+def test_every_node_with_gpus_is_tested_with_those_that_are_free(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    pods = [pod("job", "b", 2), pod("old", "b", 1, "Succeeded"), pod("other", "cpu")]
+    lab = Lab(
+        monkeypatch, tmp_path, Node=[node("a", 2, None, **{"rdma/roce": "63"}), node("b", 4), node("cpu", 0)], Pod=pods
+    )
+    lab.said["a"] = {**SEEN, "devices": "verbs /dev/infiniband/uverbs0\n" + SEEN["devices"]}
+    result = lab.run(records=[{"name": "a", "gpu": {"count": 2}}, {"name": "cpu", "gpu": {"count": 0}}])
+    assert "failed" not in result and result["ok"] and [item["outcome"] for item in result["nodes"]] == ["pass", "pass"]
+    limits = [item["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] for item in lab.asked]
+    assert limits == [{"memory": "512Mi", GPU: "2", "rdma/roce": "1"}, {"memory": "512Mi", GPU: "2"}]
+    written = json.loads((tmp_path / "c" / "gpus.json").read_text())
+    assert written["nodes"] == result["nodes"] and written["schema"] == 1
+    assert result["table"] == ["a: PASS · a pod got 2 GPUs", "b: PASS · a pod got 2 GPUs"]
+
+
+def test_each_node_that_fails_is_in_the_message(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    sets = [{**PLUGIN}]
+    waiting = {
+        "phase": "Pending",
+        "containerStatuses": [{"name": "p", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}],
+    }
+    crashed = {**pod("plugin-b", "b", ownerReferences=[{"uid": "ds"}]), "status": waiting}
+    lab = Lab(
+        monkeypatch,
+        tmp_path,
+        Node=[node("a", 2), node("b", 0, 2), node("c", 2), node("d", 2)],
+        Pod=[crashed],
+        DaemonSet=sets,
+    )
+    lab.said = {
+        "a": {**SEEN, "devices": "end\n"},
+        "c": NodeError("c", 'FailedCreatePodSandBox: no runtime for "nvidia" is configured', ""),
+        "d": {"metadata": {}, "status": {"reason": "UnexpectedAdmissionError", "message": "Allocate failed due to x"}},
+    }
+    result = lab.run()
+    assert result["failed"] and result["failures"] == ["cdi_off", "plugin_failed", "runtime_missing", "plugin_stale"]
+    for words in (
+        "a: its pod got 2 GPUs and sees no device",
+        "b: offers no",
+        "plugin-b does not run",
+        "c: its pod did not",
+    ):
+        assert words in result["msg"]
+    assert [item["metadata"]["name"].rpartition("-")[2] for item in lab.asked] == ["0", "1", "2"], "b offers none"
+
+
+def test_what_could_not_be_tested_fails_unless_it_may_be(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    lab = Lab(monkeypatch, tmp_path, Node=[node("a", 2)], Pod=[pod("job", "a", 2)])
+    result = lab.run()
+    assert result["failed"] and "a: all 2 GPUs are used by pods" in result["msg"] and lab.asked == []
+    allowed = lab.run(allow_unproven=True)
+    assert "failed" not in allowed and not allowed["ok"] and allowed["nodes"][0]["outcome"] == "unproven"
+
+
+def test_without_gpus_nothing_is_run_and_a_check_runs_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    lab = Lab(monkeypatch, tmp_path, Node=[node("cpu", 0)])
+    assert lab.run(image=None)["ok"] and lab.asked == []
+    lab = Lab(monkeypatch, tmp_path / "b", Node=[node("a", 1)])
+    checked = lab.run(check=True)
+    assert (checked["ok"], checked["nodes"], lab.asked) == (None, [{"node": "a"}], []) and not (tmp_path / "b").exists()
+    with pytest.raises(RefusedError, match="no image is named"):
+        lab.run(image=None)
+
+
+def test_a_plugin_that_offers_nothing_is_told_from_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    runs = {
+        **pod("plugin-a", "a", ownerReferences=[{"uid": "ds"}]),
+        "status": {"phase": "Running", "conditions": READY},
+    }
+    lab = Lab(monkeypatch, tmp_path, Node=[node("a", 0, 0)], Pod=[runs], DaemonSet=[PLUGIN])
+    assert lab.run(records=[{"name": "a", "gpu": {"count": 1}}])["failures"] == ["plugin_stale"]
+    lab = Lab(monkeypatch, tmp_path, Node=[node("a", 0, 0)])
+    assert lab.run(records=[{"name": "a", "gpu": {"count": 1}}])["failures"] == ["plugin_missing"]
