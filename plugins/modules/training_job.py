@@ -535,7 +535,8 @@ options:
         description:
           - The tracker of the run, a mapping with C(binding), the name of a binding of the kind V(tracking), and
             C(experiment), the experiment of MLflow or the project of Weights & Biases (default the job's name). The
-            name of the binding alone is enough.
+            name of the binding alone is enough. With C(log=true) the steps that are read of the run are logged to
+            MLflow from the controller while it follows the run, for a program that logs nothing itself.
           - The program gets the variables that the tracker's own client reads (C(MLFLOW_TRACKING_URI),
             C(WANDB_PROJECT) and others); credentials are delivered as secrets are.
         type: raw

@@ -27,6 +27,12 @@ with mlflow.start_run(run_name="rank-" + os.environ["RANK"]):
     for step in range(1, 21):
         mlflow.log_metric("loss", 1.0 / step, step=step)
 """
+STEPS = """
+import json, os, time
+for step in range(1, 31):
+    with open(os.environ["MUSTER_METRICS_FILE"], "a") as out:
+        print(json.dumps({"at": time.time(), "step": step, "loss": 1 / step}), file=out)
+"""
 SHOWS = "import os; print(os.environ['MLFLOW_TRACKING_URI'], len(os.environ['MLFLOW_TRACKING_TOKEN']), flush=True)"
 
 
@@ -95,6 +101,13 @@ def test_an_unmodified_program_logs_to_mlflow_itself(world: World, mlflow: tuple
     (experiment,) = [item for item in ask(url, "experiments/search", max_results=10) if item["name"] == "llm"]
     runs = ask(url, "runs/search", experiment_ids=[experiment["experiment_id"]])
     assert {run["info"]["run_name"]: run["data"]["metrics"][0]["step"] for run in runs} == {"rank-0": 20, "rank-1": 20}
+    steps = world.job(command=[sys.executable, "-c", STEPS], tracking={**tracking, "log": True}, name="steps")
+    trained = world.play("train", job=steps, muster_run_id="steps-1")
+    assert trained.code == 0, trained.output
+    (run,) = [item for item in ask(url, "runs/search", experiment_ids=[experiment["experiment_id"]])
+              if item["info"]["run_name"] == "steps-1"]  # fmt: skip
+    assert (run["info"]["status"], run["data"]["metrics"][0]["step"]) == ("FINISHED", 30)
+    assert {"key": "muster.run_id", "value": "steps-1"} in run["data"]["tags"]
     refused = bind(world, endpoint=url.replace("127.0.0.1", "127.0.0.1.nip.invalid"))
     assert refused.code != 0 and "is not known here" in refused.output
 

@@ -23,7 +23,67 @@ class FakeMlflow(Api):
     def __init__(self, token: str = "", hosts: tuple[str, ...] = ("127.0.0.1",)) -> None:
         self._token, self._hosts = token, hosts
         self.asked: list[str] = []
-        super().__init__({"GET /health": self._health, "POST /api/2.0/mlflow/experiments/search": self._search})
+        self.experiments: dict[str, str] = {}
+        # By run: its tags, its rows (a set, as MLflow keeps them), and its status.
+        self.runs: dict[str, dict[str, t.Any]] = {}
+        # An answer that is lost: the batch is taken, and the client learns nothing.
+        self.lose = 0
+        # A status with which all of the API is refused, 0 for none.
+        self.refuse = 0
+        api = "/api/2.0/mlflow"
+        super().__init__(
+            {
+                "GET /health": self._health,
+                f"POST {api}/experiments/search": self._search,
+                f"GET {api}/experiments/get-by-name": self._guarded(self._get_experiment),
+                f"POST {api}/experiments/create": self._guarded(self._create_experiment),
+                f"POST {api}/runs/create": self._guarded(self._create_run),
+                f"POST {api}/runs/log-batch": self._guarded(self._log_batch),
+                f"POST {api}/runs/update": self._guarded(self._update_run),
+            }
+        )
+
+    def _guarded(self, handler: t.Callable[..., Handled]) -> t.Callable[..., Handled]:
+        def handle(query: t.Any, headers: Mapping[str, str], body: bytes) -> Handled:
+            if self.refuse:
+                return self.refuse, {}, {}
+            if self._token and headers.get("authorization") != f"Bearer {self._token}":
+                return 401, b"You are not authenticated", TEXT
+            return handler(dict(query), json.loads(body or b"{}"))
+
+        return handle
+
+    def _get_experiment(self, query: dict[str, str], _body: t.Any) -> Handled:
+        found = self.experiments.get(query["experiment_name"])
+        if found is None:
+            return 404, {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "no such experiment"}, {}
+        stage = "deleted" if found.startswith("-") else "active"
+        return 200, {"experiment": {"experiment_id": found, "lifecycle_stage": stage}}, {}
+
+    def _create_experiment(self, _query: t.Any, body: t.Any) -> Handled:
+        self.experiments[body["name"]] = str(len(self.experiments) + 1)
+        return 200, {"experiment_id": self.experiments[body["name"]]}, {}
+
+    def _create_run(self, _query: t.Any, body: t.Any) -> Handled:
+        run_id = f"{len(self.runs):032x}"
+        tags = {item["key"]: item["value"] for item in body["tags"]}
+        self.runs[run_id] = {"name": body["run_name"], "tags": tags, "rows": set(), "status": "RUNNING"}
+        return 200, {"run": {"info": {"run_id": run_id}}}, {}
+
+    def _log_batch(self, _query: t.Any, body: t.Any) -> Handled:
+        metrics = body["metrics"]
+        if len(metrics) > 1000:
+            return 400, {"error_code": "INVALID_PARAMETER_VALUE", "message": "at most 1000 metrics"}, {}
+        rows = {(item["key"], str(item["value"]), item["timestamp"], item["step"]) for item in metrics}
+        self.runs[body["run_id"]]["rows"] |= rows
+        if self.lose:
+            self.lose -= 1
+            return 400, {"error_code": "TEMPORARILY_UNAVAILABLE", "message": "lost"}, {}
+        return 200, {}, {}
+
+    def _update_run(self, _query: t.Any, body: t.Any) -> Handled:
+        self.runs[body["run_id"]]["status"] = body["status"]
+        return 200, {"run_info": {}}, {}
 
     def _refuse_host(self, headers: Mapping[str, str]) -> Handled | None:
         if headers.get("host", "").partition(":")[0] in self._hosts:

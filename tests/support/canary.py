@@ -120,7 +120,7 @@ _MODULES = "tests/kube_api/test_modules.py::test_the_life_of_a_secret"
 _CHOICES = "tests/kube_api/test_service_choices.py::test_a_choice_is_made_in_a_cluster_once"
 _VAULT = "tests/e2e/test_service_choices.py::test_vault_is_set_up_once_and_unsealed_after_each_start"
 _TRACKED = (
-    "tests/unit/plugins/plugin_utils/_workflows/training_job/test_tracking.py"
+    "tests/unit/plugins/plugin_utils/_workflows/training_job/trackers/test_tracking.py"
     "::test_a_program_finds_its_tracker_and_the_record_has_no_secret"
 )
 HOLDERS: t.Final = {

@@ -29,10 +29,14 @@ _SET: t.Final = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tracking:
-    """The tracker of a job. ``experiment``: MLflow's experiment or W&B's project; the job's name where it is null."""
+    """The tracker of a job. ``experiment``: MLflow's experiment or W&B's project; the job's name where it is null.
+
+    ``log``: the steps that are read of the run are logged by the controller, for programs that log none themselves.
+    """
 
     binding: str = f.field(f.name(NAME_LIMIT))
     experiment: str | None = f.field(f.text, None)
+    log: bool = f.field(f.boolean, False)
 
 
 def parse(value: t.Any, path: str) -> Tracking:

@@ -104,11 +104,11 @@ def visit(request: NodeRequest) -> dict[str, t.Any]:
             failure = S3Error(f"cannot be asked ({type(exc).__name__})", "Check endpoint and ca")
             stores[number] = _fail_store(store, failure)
 
-    def look(number: int, server: NodeRequest) -> None:
+    def ask(number: int, server: NodeRequest) -> None:
         servers[number] = http_check.ask(server)
 
     threads = [threading.Thread(target=work, args=pair, daemon=True) for pair in enumerate(request["stores"])]
-    threads += [threading.Thread(target=look, args=pair, daemon=True) for pair in enumerate(request.get("servers", ()))]
+    threads += [threading.Thread(target=ask, args=pair, daemon=True) for pair in enumerate(request.get("servers", ()))]
     for thread in threads:
         thread.start()
     for thread in threads:

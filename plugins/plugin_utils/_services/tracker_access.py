@@ -41,7 +41,7 @@ def check_access(binding: Binding, keys: Keys, option: str) -> str:
         else json_request("POST", "/api/2.0/mlflow/experiments/search", body={"max_results": 1}, idempotent=True)
     )
     try:
-        answer = _call(binding, keys, asked)
+        answer = call(binding, keys, asked)
     except ApiError as exc:
         if exc.status in (401, 403):
             problem = f"{tracker.title} at {where} refuses the credentials (HTTP {exc.status})"
@@ -57,14 +57,15 @@ def check_access(binding: Binding, keys: Keys, option: str) -> str:
     return ""
 
 
-def _call(binding: Binding, keys: Keys, request: HttpRequest) -> JsonResponse:
+def call(binding: Binding, keys: Keys, request: HttpRequest, allow: t.Collection[int] = ()) -> JsonResponse:
+    """Send a request to a tracker with its credentials. ApiError and TransportError show no credential."""
     tls = TlsOptions(ca_pem=binding.ca) if binding.ca else None
     # Addresses of a mesh or of loopback have no certificate; that such a one shows a credential is the user's choice.
     base = parse_base_url(binding.endpoint, "endpoint", allow_http=True)
     pool = ConnectionPool(timeouts=_TIMEOUTS, tls=tls)
     try:
         client = HttpClient(base, timeouts=_TIMEOUTS, exchange=pool, auth=_authorise(keys))
-        return client.call(request)
+        return client.call(request, allow=allow)
     finally:
         pool.close()
 

@@ -22,6 +22,7 @@ from ..shared.request import RunRequest
 from ..shared.state_dir import RUN_ID_LIMIT, StateHome, delete_unstarted, load_record
 from .load import find_drill_id
 from .source import CodeSource, derive_run_id, read_source
+from .trackers import step_log
 
 # Characters of a cluster's id in the name of the record of a run there.
 _SUFFIX: t.Final = 8
@@ -51,6 +52,8 @@ class RequestedRun:
     def say_succeeded(self) -> None:
         """Report that the run has ended well, so that nothing is started."""
         self.request.progress.say(f"run {self.run_id} has already succeeded; name another run_id to run it again")
+        if not self.request.check:
+            step_log.send_rest(self.home, self.job, self.folder, self.request.progress)
 
     def set_aside(self, former: str, current: str) -> RequestedRun:
         """Return it as a run that is new on another cluster. The former one's record stays, under a name of its own.

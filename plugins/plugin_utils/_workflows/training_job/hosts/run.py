@@ -25,7 +25,7 @@ from ...._hosts import agent_package, gang
 from ...._hosts.node_client import NodeClient, find_answering, most_telling_error, on_each_node
 from ...shared.request import Result, RunRequest
 from ...shared.state_dir import StateHome
-from .. import fabric_file, tracking
+from .. import fabric_file
 from ..changes import describe_changes
 from ..job_secrets import leases as secret_leases
 from ..job_secrets import values as secrets
@@ -35,6 +35,7 @@ from ..object_stores.store_stream import stream_variables
 from ..outcome import build_cancel_result, build_result, record_cancelled
 from ..requested import RequestedRun, open_run
 from ..source import CodeSource, read_code_texts
+from ..trackers import step_log, tracking
 from . import addresses, lease_guard
 from . import plan as hosts_plan
 from .environments import ensure_environments
@@ -76,7 +77,10 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         with asked.lock():
             plan = dataclasses.replace(_build_plan(asked, found), bound=bound, datasets=datasets, tracked=tracked)
             _check_cut(plan, drilling)
-            with secret_leases.hold(request, home, asked.run_id, resolved) as full:
+            with (
+                secret_leases.hold(request, home, asked.run_id, resolved) as full,
+                step_log.log_steps(tracked, asked.folder, request.progress),
+            ):
                 streamed = stream_variables(dataset_binding.streams(datasets))
                 told = {**tracked.plain, **tracked.hidden} if tracked else {}
                 values = {**told, **streamed, **full.env}, full.files

@@ -34,7 +34,7 @@ from ..changes import describe_changes
 from ..object_stores import checkpoint_binding, dataset_binding
 from ..object_stores.store_stream import find_own_ca
 from ..outcome import build_result
-from ..tracking import CA_FILE
+from ..trackers.tracking import CA_FILE
 from . import lease_guard
 from . import plan as hosts_plan
 from .state import AGENTS_FILE, HostsPlan, build_owner_mark, has_unrecorded_end, is_alive, is_part_over, is_running

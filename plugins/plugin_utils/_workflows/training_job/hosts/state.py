@@ -21,7 +21,7 @@ from ...shared.state_dir import StateHome
 from .. import source as code_source
 from ..object_stores.checkpoint_binding import BoundCheckpoints
 from ..object_stores.dataset_binding import BoundDataset
-from ..tracking import BoundTracking
+from ..trackers.tracking import BoundTracking
 from . import plan as hosts_plan
 
 # Of the cluster's folder: where each host's agent was when it was last asked.

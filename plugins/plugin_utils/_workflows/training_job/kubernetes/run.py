@@ -49,6 +49,7 @@ from ..outcome import (
 )
 from ..requested import RequestedRun, open_run
 from ..software import add_software
+from ..trackers import step_log
 from ..transport import TransportWatch
 from . import cluster_facts, leader_lease, lease_guard, log_recovery, submit
 from . import plan as kubernetes_plan
@@ -132,6 +133,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             asked.lock(),
             leader_lease.hold_lease(run.client, run.plan(1), home, request.progress, take_over) as claim,
             secret_leases.hold(request, home, asked.run_id, resolved) as full,
+            step_log.log_steps(run.store.tracking if run.store else None, asked.folder, request.progress),
         ):
             return _start_or_follow(run, full, drilling, claim)
 

@@ -24,8 +24,8 @@ from ...shared import cluster_identity
 from ...shared.pod_visits import PodVisits
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
-from .. import tracking
-from ..tracking import BoundTracking
+from ..trackers import tracking
+from ..trackers.tracking import BoundTracking
 from . import checkpoint_binding, dataset_binding
 from .checkpoint_binding import BoundCheckpoints
 from .dataset_binding import BoundDataset

@@ -21,6 +21,7 @@ JOB: dict[str, t.Any] = {"name": "x", "launcher": "command", "command": ["true"]
     [
         ("mlflow", Tracking("mlflow")),
         ({"binding": "mlflow", "experiment": "llm"}, Tracking("mlflow", "llm")),
+        ({"binding": "mlflow", "log": True}, Tracking("mlflow", None, log=True)),
         (None, None),
     ],
 )

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from ....module_utils._model.binding import Binding
-from ....module_utils._model.errors import InputError
-from ....module_utils._model.job import Job
-from ..._services import trackers
-from ..shared import bindings, credentials
-from ..shared.state_dir import StateHome
-from .object_stores.job_nodes import JobNodes
+from .....module_utils._model.binding import Binding
+from .....module_utils._model.errors import InputError
+from .....module_utils._model.job import Job
+from ...._services import trackers
+from ...shared import bindings, credentials
+from ...shared.state_dir import StateHome
+from ..object_stores.job_nodes import JobNodes
 
 _OPTION = "job.tracking.binding"
 CA_FILE = "tracking-ca.pem"
@@ -24,11 +24,16 @@ CA_FILE = "tracking-ca.pem"
 
 @dataclasses.dataclass(frozen=True)
 class BoundTracking:
-    """The tracker of a job. ``plain`` are variables without a secret, ``hidden`` the others."""
+    """The tracker of a job. ``plain`` are variables without a secret, ``hidden`` the others.
+
+    ``logs``: the controller logs the steps of the run there itself, in ``experiment``.
+    """
 
     binding: Binding
     plain: dict[str, str]
     hidden: dict[str, str] = dataclasses.field(repr=False)
+    experiment: str
+    logs: bool
 
     @property
     def ca_variable(self) -> str:
@@ -51,5 +56,9 @@ def open_bound(home: StateHome, job: Job, nodes: JobNodes, run_id: str) -> Bound
     tracker = trackers.tracker_of(binding)
     keys = credentials.read_tracker_keys(binding, _OPTION, nodes.open_cluster)
     hidden = {tracker.names[name]: value for name, value in keys.items()}
-    placed = tracker.place(binding.endpoint, job.tracking.experiment or job.name, run_id)
-    return BoundTracking(binding, {**placed, **binding.env}, hidden)
+    experiment = job.tracking.experiment or job.name
+    if job.tracking.log and binding.provider == "wandb":
+        fix = "Leave it out; the program logs with W&B's own client"
+        raise InputError("job.tracking.log", "is for MLflow", fix)
+    placed = tracker.place(binding.endpoint, experiment, run_id)
+    return BoundTracking(binding, {**placed, **binding.env}, hidden, experiment, job.tracking.log)

@@ -1,0 +1,167 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``job.tracking.log``: the steps that are read of a run are logged to MLflow beside following it.
+
+The run's own metrics file is the queue, and how far it was sent is kept beside it: while the tracker is away nothing is
+lost, the next command sends the rest, and what is sent twice after an answer was lost changes nothing there.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import pathlib
+import threading
+import typing as t
+
+from .....module_utils._model.errors import ApiError, MusterError, TransportError
+from .....module_utils._node import files
+from ...shared import bindings, credentials
+from ...shared.progress import Progress
+from ...shared.state_dir import StateHome, load_record
+
+if t.TYPE_CHECKING:
+    from .....module_utils._model.binding import Binding
+    from .....module_utils._model.job import Job
+    from ...._services.mlflow_runs import Metric, MlflowRuns
+    from .tracking import BoundTracking
+
+STATE_FILE: t.Final = "tracking.json"
+# MLflow takes 1000 metrics, params and tags together.
+BATCH: t.Final = 900
+_OPTION: t.Final = "job.tracking.binding"
+_EVERY_S: t.Final = 5.0
+# Keys of a line that are no figure of a step.
+_OWN: t.Final = ("at", "step", "rank", "checkpoint_step", "resumed_from_step", "world_size", "epoch_step")
+_ENDS: t.Final = {"succeeded": "FINISHED", "cancelled": "KILLED"}
+
+
+def read_metrics(data: bytes) -> list[Metric]:
+    """Return the figures of whole lines of metrics.jsonl as MLflow takes them: key, value, timestamp (ms), step."""
+    found = []
+    for line in files.parse_json_lines(data):
+        step, at = line.get("step"), line.get("at")
+        if isinstance(step, int) and isinstance(at, int | float):
+            found += [
+                {"key": key, "value": _plain(value), "timestamp": int(at * 1000), "step": step}
+                for key, value in line.items()
+                if key not in _OWN and isinstance(value, int | float) and not isinstance(value, bool)
+            ]
+    return found
+
+
+def _plain(value: float) -> float | str:
+    # JSON has no NaN; MLflow takes its name.
+    return value if math.isfinite(value) else str(value).replace("nan", "NaN").replace("inf", "Infinity")
+
+
+class StepLog:
+    """Sends what is new of a run's metrics; ``send`` returns the problem, empty without one."""
+
+    def __init__(self, runs: MlflowRuns, folder: pathlib.Path, experiment: str) -> None:
+        self._runs, self._folder, self._experiment = runs, folder, experiment
+        self._place = folder / STATE_FILE
+
+    def send(self) -> str:
+        """Send what is new, and how the run ended once it has."""
+        try:
+            state = self._begin()
+            self._send_lines(state)
+            record = load_record(self._folder)
+            outcome = record.outcome if record is not None and record.is_ended else None
+            if outcome and state.get("ended") != outcome:
+                self._runs.end_run(state["run_id"], _ENDS.get(outcome, "FAILED"))
+                self._keep(state, ended=outcome)
+        except (ApiError, TransportError, MusterError) as error:
+            return error.message
+        return ""
+
+    def _begin(self) -> dict[str, t.Any]:
+        """Return what is known of the run there, which is made the first time."""
+        state = files.read_json(self._place)
+        if isinstance(state, dict):
+            return state
+        experiment_id = self._runs.find_experiment(self._experiment)
+        name = self._folder.name
+        run_id = self._runs.create_run(experiment_id, name, {"muster.run_id": name})
+        return self._keep({}, run_id=run_id, experiment_id=experiment_id, sent=0)
+
+    def _send_lines(self, state: dict[str, t.Any]) -> None:
+        with contextlib.suppress(FileNotFoundError), (self._folder / "metrics.jsonl").open("rb") as handle:
+            handle.seek(state["sent"])
+            block = b""
+            for line in handle:
+                if not line.endswith(b"\n"):
+                    break
+                if len(read_metrics(block + line)) > BATCH:
+                    self._send_block(state, block)
+                    block = b""
+                block += line
+            self._send_block(state, block)
+
+    def _send_block(self, state: dict[str, t.Any], block: bytes) -> None:
+        metrics = read_metrics(block)
+        if metrics:
+            self._runs.log(state["run_id"], metrics)
+        if block:
+            self._keep(state, sent=state["sent"] + len(block))
+
+    def _keep(self, state: dict[str, t.Any], **values: t.Any) -> dict[str, t.Any]:
+        state.update(values)
+        files.write_json(self._place, state)
+        return state
+
+
+def _open(binding: Binding, folder: pathlib.Path, experiment: str) -> StepLog:
+    # Late: it needs the HTTP client, for which every other run would wait.
+    from ...._services.mlflow_runs import MlflowRuns
+
+    return StepLog(MlflowRuns(binding, credentials.read_tracker_keys(binding, _OPTION)), folder, experiment)
+
+
+def send_rest(home: StateHome, job: Job, folder: pathlib.Path, progress: Progress) -> None:
+    """Send what was left of the steps of a run that has ended."""
+    if job.tracking is None or not job.tracking.log:
+        return
+    binding = bindings.load_binding(home, job.tracking.binding, _OPTION)
+    problem = _open(binding, folder, job.tracking.experiment or job.name).send()
+    if problem:
+        progress.say(f"warning: steps are not logged to {binding.name}, and are kept: {problem}")
+
+
+@contextlib.contextmanager
+def log_steps(tracked: BoundTracking | None, folder: pathlib.Path, progress: Progress) -> t.Iterator[None]:
+    """Log the steps of a run while it is followed, and what is left of them at the end."""
+    if tracked is None or not tracked.logs:
+        yield
+        return
+    log, ended = _open(tracked.binding, folder, tracked.experiment), threading.Event()
+    said: list[str] = []
+
+    def send() -> None:
+        # A run that was not started has no folder.
+        problem = log.send() if (folder / "run.json").exists() else ""
+        if problem and not said:
+            said.append(problem)
+            progress.say(f"warning: steps are not logged to {tracked.binding.name}, and are kept: {problem}")
+        elif not problem and said:
+            said.clear()
+            progress.say(f"{tracked.binding.name} takes the steps again")
+
+    def work() -> None:
+        while not ended.wait(_EVERY_S):
+            send()
+
+    thread = threading.Thread(target=work, name="tracking", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        send()
+        if said:
+            progress.say(f"the same command sends the rest of the steps to {tracked.binding.name} when it answers")
