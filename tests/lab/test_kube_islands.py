@@ -69,6 +69,24 @@ def test_an_island_without_room_is_told_and_so_is_a_fleet_without_islands(contro
     assert code != 0 and "no island has room for 2 pods (no node has an island label)" in output, output
 
 
+def test_nodes_are_machines_where_kueue_places_pods(controller: Controller) -> None:
+    """Kueue fills a machine first: what fits on it twice is refused before the start, what does not is spread."""
+    lab = controller.lab
+    for node in lab.nodes:
+        lab.kubectl("label", "node", node, f"{ISLAND}=island-0", "--overwrite")
+    code, output = controller.play("train", command("true"))
+    assert code != 0 and "2 nodes are not certain to be 2 machines in the queue" in output, output
+    assert "Request more than half of a machine" in output and "share_machines: true" in output, output
+    assert lab.pods(controller.team.namespace) == []
+    mib = min(_mebibytes(item["status"]["allocatable"]["memory"]) for item in lab.items("/api/v1/nodes"))
+    wide = command("true", resources={"cpu": 0.1, "memory": f"{int(mib * 0.6)}Mi"})
+    code, output = controller.play("train", wide)
+    assert code == 0 and "on 1 machine" not in output, output
+    assert controller.run()[0]["sharing"] is None
+    pods = [pod for pod in lab.pods(controller.team.namespace) if "-probe-" not in pod["metadata"]["name"]]
+    assert len({pod["spec"]["nodeName"] for pod in pods}) == len(pods) == 2
+
+
 def _mebibytes(text: str) -> float:
     assert text.endswith("Ki"), text
     return int(text[:-2]) / 1024

@@ -43,7 +43,9 @@ class StoredCheckpoints:
 
     def take(self, line: Line, at: float) -> None:
         """Take in the event that a checkpoint was stored, or that it was not."""
-        node, value = str(line.get("node")), line.get("checkpoint_step")
+        rank, value = line.get("rank"), line.get("checkpoint_step")
+        # Another pod of the rank may be on another node.
+        node = f"rank {rank}" if isinstance(rank, int) else str(line.get("node"))
         step, detail = value if isinstance(value, int) else None, str(line.get("detail") or "")
         if line.get("kind") == "checkpoint_stored":
             self._stored[node] = StoredCheckpoint(at, step, detail)
@@ -57,7 +59,11 @@ class StoredCheckpoints:
 
     def newest(self, nodes: t.Collection[str]) -> StoredCheckpoint | None:
         """Return the newest checkpoint that all of these nodes have stored that store any; else the newest of any."""
-        own = [item._replace(step=self._step_of(item)) for node, item in self._stored.items() if node in nodes]
+        own = [
+            item._replace(step=self._step_of(item))
+            for node, item in self._stored.items()
+            if node in nodes or node.startswith("rank ")
+        ]
         if own:
             return min(own, key=lambda item: (item.step is None, item.step or 0))
         return max(self._stored.values(), default=None)

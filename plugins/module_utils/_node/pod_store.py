@@ -135,7 +135,8 @@ def _fetch_newest(bucket: Given, rank: int, folder: pathlib.Path, form: str, run
         alone = len(nodes) == 1
         me = str(rank)
         nodes[me] = NodeCheckpoints(tuple(local) if alone else (), tuple(stored[me]))
-        choice = choose_checkpoints(nodes, excluded)[me]
+        source = _find_source(stored, me, form)
+        choice = choose_checkpoints(nodes, excluded)[source]
         kept = [row["name"] for row in local if row["ok"]]
         aside = list(choice.aside)
         if not alone and choice.fetch:
@@ -143,7 +144,7 @@ def _fetch_newest(bucket: Given, rank: int, folder: pathlib.Path, form: str, run
         checkpoint_store.set_aside(folder, aside)
         if choice.fetch is None or choice.fetch["name"] in kept:
             return
-        slot = bucket["ranks"][me][choice.fetch["slot"]]
+        slot = bucket["ranks"][source][choice.fetch["slot"]]
         damaged = _fetch_one(bucket["ca"], slot, choice.fetch, folder, form)
         if not damaged:
             size = choice.fetch["bytes"] / 2**20
@@ -154,6 +155,12 @@ def _fetch_newest(bucket: Given, rank: int, folder: pathlib.Path, form: str, run
             _forget(bucket["ca"], slot)
             raise pod_preflight.PodRefusal(f"stored checkpoint {choice.fetch['name']} is damaged", _UNREACHABLE)
         excluded.add((choice.fetch["name"], choice.fetch["saved_at"]))
+
+
+def _find_source(stored: t.Mapping[str, t.Sequence[t.Any]], me: str, form: str) -> str:
+    """Return the pod whose checkpoints this one takes: its own, or those of the only one that has any, for all."""
+    having = [number for number, rows in stored.items() if rows]
+    return having[0] if form == "files" and len(having) == 1 else me
 
 
 def _is_newer(row: t.Mapping[str, t.Any], chosen: t.Mapping[str, t.Any]) -> bool:

@@ -33,6 +33,9 @@ _SAVE_INTERVAL_S = 1.0
 _STORE_INTERVAL_S = 3600.0
 _RECENT_LINES = 10_000
 _TAIL = 64 * 1024
+# The key in offsets.json, which no node has as its name, of how long the files were that the offsets belong to.
+_KEPT = ""
+_READ_AGAIN = ("events", "metrics")
 _LARGEST_LOG = 64 << 20
 # What is older is shown with its age.
 _FRESH_S = 15.0
@@ -118,6 +121,25 @@ class Follower:
     def kept_events(self) -> t.Iterator[dict[str, t.Any]]:
         """Yield the lines of events.jsonl."""
         yield from files.parse_json_lines(files.read_text(self.folder / "events.jsonl"))
+
+    def take_cut(self) -> list[str]:
+        """Return which files of the run are shorter than they were, as after a loss of power: they are read again."""
+        kept, cut = self.offsets.pop(_KEPT, {}), []
+        for stream in _READ_AGAIN:
+            place = self.folder / f"{stream}.jsonl"
+            if size_of(place) >= kept.get(stream, 0):
+                continue
+            if size_of(place):
+                # What comes next begins a line of its own.
+                files.append_text(place, "\n")
+            self.progress.say(f"warning: {place.name} of run {self.run_id} was cut: reading it again from the nodes")
+            cut.append(stream)
+        return cut
+
+    def write_offsets(self) -> None:
+        """Write how far the nodes were read, with how long the files are to which that belongs."""
+        kept = {stream: size_of(self.folder / f"{stream}.jsonl") for stream in _READ_AGAIN}
+        files.write_json(self.folder / "offsets.json", {**self.offsets, _KEPT: kept})
 
     def run(self) -> RunOutcome:
         """Follow until the run has ended, and return how."""
@@ -222,9 +244,16 @@ class Follower:
             self.progress.say(f"drill: resumed in {figures}, proven; the run continues to its end")
 
     def take_text(self, node: str, stream: str, text: str, times: t.Sequence[float | None] = ()) -> None:
-        """Keep text of a node. ``times``: when each of its lines was printed, as far as that is known."""
+        """Keep text of a node. ``times``: when each of its lines was printed, as far as that is known.
+
+        The stream ``again`` are lines of a log that is kept, whose metrics may not be.
+        """
         # A program may print what it was given.
         text = scrub(text)
+        if stream == "again":
+            # Lines of a log that is there.
+            self._parse_log(node, text, times)
+            return
         if stream == "metrics":
             for line in files.parse_json_lines(text):
                 self.begun.step(node, line)
@@ -281,7 +310,8 @@ class Follower:
         for raw, at in itertools.zip_longest(text.split("\n"), times):
             now = log_follow.now() if at is None else at
             for line in metric_lines.parse_lines(self.patterns, raw or "", now, state):
-                if self._is_new(node, line):
+                is_kept = files.json_line(line).rstrip() in self._kept["metrics"]
+                if self._is_new(node, line) and not is_kept:
                     files.append_json(self.folder / "metrics.jsonl", line)
                     self.story.metric(line)
 

@@ -26,16 +26,13 @@ from ...._hosts.node_client import NodeClient, on_each_node
 from ...shared import run_record
 from ...shared.parent_process import watch_parent
 from ...shared.progress import Progress
-from ..follower import Follower, RunOutcome, error_file, read_tail, size_of
+from ..follower import Follower, RunOutcome, error_file, read_tail
 
 _IDLE_S = 1.0
 # With on_lost_node: fail, a node that is silent for so long is lost; shorter is a hiccup of the connection.
 _SILENT_S = 10
 _LINE_LIMIT = 160
 _ERROR_BYTES = 64 << 10
-# The key in offsets.json, which no host has as its name, of how long the files were that the offsets belong to.
-_KEPT = ""
-_READ_AGAIN = ("events", "metrics")
 # So long after its last rank ended a gang that does start again has begun to.
 _UNEVEN_S = 10.0
 
@@ -63,22 +60,11 @@ class HostsFollower(Follower):
         self.revived_at: dict[str, float] = {}
         self.lost = 0
         self.behind: dict[str, int] = {}
-        self._forget_cut(self.offsets.pop(_KEPT, {}))
+        for stream in self.take_cut():
+            self.offsets = {node: {**known, stream: 0} for node, known in self.offsets.items()}
         self._owner = str((files.read_json(folder / "claim.json") or {}).get("owner", ""))
         # The nodes turn printed lines into metrics themselves, however much is printed.
         self.patterns = {}
-
-    def _forget_cut(self, kept: t.Mapping[str, int]) -> None:
-        """Read a file of the run again from the nodes when it is shorter than it was, as after a loss of power."""
-        for stream in _READ_AGAIN:
-            place = self.folder / f"{stream}.jsonl"
-            if size_of(place) >= kept.get(stream, 0):
-                continue
-            if size_of(place):
-                # What comes next begins a line of its own.
-                files.append_text(place, "\n")
-            self.offsets = {node: {**known, stream: 0} for node, known in self.offsets.items()}
-            self.progress.say(f"warning: {place.name} of run {self.run_id} was cut: reading it again from the nodes")
 
     def run(self) -> RunOutcome:
         """Follow until the run has ended; the caller stops what is left on the nodes."""
@@ -130,8 +116,7 @@ class HostsFollower(Follower):
             self.take_text(update.node, stream, text)
         self.behind[update.node] = update.behind
         self.offsets[update.node] = dict(update.offsets)
-        kept = {stream: size_of(self.folder / f"{stream}.jsonl") for stream in _READ_AGAIN}
-        files.write_json(self.folder / "offsets.json", {**self.offsets, _KEPT: kept})
+        self.write_offsets()
 
     def _is_seen(self) -> bool:
         """Return whether all nodes answer and their agents run, but for those that ended well before the others."""

@@ -20,7 +20,6 @@ import typing as t
 from .....module_utils._model.drill import Drill
 from .....module_utils._model.errors import MusterError
 from .....module_utils._model.job import Job
-from .....module_utils._node import files
 from ...._kube.api.kinds import Fields, KubeObject, ObjectMeta
 from ...._kube.api.logs import LogPosition
 from ...._kube.api.watch import WatchEvent
@@ -64,6 +63,7 @@ class ClusterFollower(Follower):
         stop_reason: t.Callable[[], str] = lambda: "",
     ) -> None:
         super().__init__(job, run_id, folder, progress, save, drill, stop_reason)
+        was_cut = self.take_cut()
         self.sources = sources
         self.forced = ForcedDeletions(sources.client, progress)
         self.pods: dict[str, KubeObject] = {}
@@ -73,6 +73,10 @@ class ClusterFollower(Follower):
         }
         self.logs = PodLogs(self.nodes, self.read, self.take_text, self._record_refusal, self._read_log, progress)
         self.logs.counts = LineCounts({uid: place.get("counts") for uid, place in self.offsets.items()})
+        if was_cut:
+            # A pod has one log for all: of what is read again, its printed lines are kept already.
+            self.logs.printed = dict(self.read)
+            self.read.clear()
         self.main: KubeObject = sources.main
         self._main_seen = False
         self.image_ids: dict[str, str] = {}
@@ -421,4 +425,4 @@ class ClusterFollower(Follower):
             }
             for uid, (stamp, same) in self.read.items()
         }
-        files.write_json(self.folder / "offsets.json", self.offsets)
+        self.write_offsets()

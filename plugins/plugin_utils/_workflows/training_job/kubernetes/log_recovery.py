@@ -107,7 +107,7 @@ def complete_record(client: Client, record: RunRecord, follower: Follower) -> Ru
 
 def _read_rest(client: Client, space: str, follower: Follower, before: t.Sequence[LogGap]) -> list[LogGap]:
     """Read on in the logs of the pods that are still there; return what was still not read."""
-    known = follower.offsets
+    known = {uid: place for uid, place in follower.offsets.items() if uid}
     read = {uid: (str(place["stamp"]), int(place["same"])) for uid, place in known.items() if "stamp" in place}
     nodes = {uid: str(place.get("node") or uid) for uid, place in known.items()}
     logs = PodLogs(nodes, read, follower.take_text, lambda *_unused: None, lambda _node: "", follower.progress)
@@ -153,6 +153,8 @@ def merge_lines(follower: Follower, lines: t.Iterable[Dict]) -> None:
     for stream, items in news.items():
         _merge_file(follower.folder / f"{stream}.jsonl", items)
     follower.story = _rebuild_history(follower.folder)
+    # The files are in another order now, and maybe shorter.
+    files.write_json(follower.folder / "offsets.json", {uid: place for uid, place in follower.offsets.items() if uid})
 
 
 def _read_volume(client: Client, made: t.Sequence[KubeObject]) -> list[Dict]:

@@ -23,7 +23,7 @@ from ...shared.progress import Progress
 from .watches import ClusterWatches
 
 # In this order: a metric belongs to the newest attempt, which events tell.
-_STREAMS = ("events", "metrics", "usage", "log")
+_STREAMS = ("events", "metrics", "usage", "log", "again")
 # So long after a log could not be read it is opened again; the last one is for all that follow.
 _RETRY_S = (5.0, 15.0, 60.0)
 # Answers about a log that no waiting changes: the container or the pod is gone, or may not be read.
@@ -123,6 +123,8 @@ class PodLogs:
         # Lines by stream and node, each with the time at which its kubelet read it; events have their own node.
         self._waiting: dict[tuple[str, str], list[tuple[str, float | None]]] = {}
         self.counts = LineCounts({})
+        # The places up to which what pods printed was written by an earlier follower, where a log is read again.
+        self.printed: dict[str, LogPosition] = {}
 
     def take(self, uid: str, place: LogPosition, raw: bytes) -> None:
         """Take in one line of the pod ``uid``."""
@@ -134,7 +136,8 @@ class PodLogs:
         node = self.nodes.get(uid, uid)
         if not text.startswith(MARK):
             self.counts.take_line(uid)
-            self._waiting.setdefault(("log", node), []).append((text, parse_time(place[0])))
+            stream = "again" if self._is_printed(uid, place) else "log"
+            self._waiting.setdefault((stream, node), []).append((text, parse_time(place[0])))
             return
         found = _parse_marked(text[len(MARK) :])
         if found is None:
@@ -149,8 +152,14 @@ class PodLogs:
         if data.get("kind") == "worker_started" and isinstance(whole.get("pod"), str):
             # Pods may share a node: who looks for a rank later needs its pod.
             data["pod"] = whole["pod"]
+        if data.get("kind") in ("checkpoint_stored", "checkpoint_not_stored"):
+            data["rank"] = whole.get("rank")
         own = node if stream == "metrics" else ""
         self._waiting.setdefault((stream, own), []).append((json.dumps(data, separators=(",", ":")), None))
+
+    def _is_printed(self, uid: str, place: LogPosition) -> bool:
+        known = self.printed.get(uid)
+        return known is not None and (parse_time(place[0]) or 0.0, place[1]) <= (parse_time(known[0]) or 0.0, known[1])
 
     def flush(self) -> None:
         """Write what was taken in."""

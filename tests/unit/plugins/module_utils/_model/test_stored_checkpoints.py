@@ -71,6 +71,14 @@ def test_what_is_said_of_a_run(events: list[Line], live: t.Any, ended: t.Any) ->
             assert said(*events, ended=is_over) == expected
 
 
+def test_a_rank_whose_next_pod_is_on_another_node_stores_on() -> None:
+    first = {**stored(3, 10, "a"), "rank": 0}
+    assert said(first, {**stored(9, 250, "b"), "rank": 0}) == ""
+    # By nodes alone, both have to have it.
+    assert said(stored(3, 10, "a"), stored(9, 250, "b")).endswith("the newest that is has step 10")
+    assert said({**stored(9, 250), "rank": 0}, {**stored(9, 30), "rank": 1}) == FULL
+
+
 def test_a_run_that_saved_nothing_has_nothing_to_store() -> None:
     assert said(saved=None) == ""
     lost = said({**failed(3, 1), "checkpoint_step": None}, saved=None)

@@ -106,6 +106,25 @@ def test_pods_take_what_all_have(tmp_path: pathlib.Path, server: object_store.Ob
     assert [item.name for item in pods[0].folder.iterdir() if not item.name.startswith(".")] == ["step-10.pt"]
 
 
+def test_pods_that_save_nothing_take_what_the_only_one_saved(
+    tmp_path: pathlib.Path, server: object_store.ObjectStore
+) -> None:
+    """A program that saves on rank 0 alone begins at one step on all ranks; parts of one checkpoint are no copies."""
+    given = addresses(server, 3)
+    first = Pod(tmp_path / "old", 0)
+    rules = first.restore(given)
+    first.save(rules, "step-10.pt", b"ten")
+    first.save(rules, "step-20.pt", b"twenty")
+    for rank in range(3):
+        pod = Pod(tmp_path / f"new-{rank}", rank)
+        own = pod.restore(given)
+        assert [(item.name, item.read_bytes()) for item in pod.folder.iterdir()] == [("step-20.pt", b"twenty")]
+        assert checkpoint_sync.CheckpointSync(own, pod.run, "n").step() is False, "it is stored already"
+    parts = Pod(tmp_path / "parts", 1)
+    parts.restore(given, format="dcp")
+    assert list(parts.folder.iterdir()) == []
+
+
 def test_a_damaged_copy_is_passed_over(tmp_path: pathlib.Path, server: object_store.ObjectStore) -> None:
     given = addresses(server, 1)
     pod = Pod(tmp_path / "first", 0)

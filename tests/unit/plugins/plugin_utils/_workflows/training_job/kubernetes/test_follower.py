@@ -57,8 +57,47 @@ def test_lines_of_pods_become_events_metrics_and_logs(tmp_path: pathlib.Path, to
     assert follower.story.ranks_seen() == 2 and follower.story.last["step"] == 7
     assert (tmp_path / "logs" / "node-1.log").read_text() == "hello \ufffd\n"
     place = {"stamp": "2026-11-21T10:00:05Z", "same": 1, "node": "node-1", "counts": [0, 1]}
-    assert json.loads((tmp_path / "offsets.json").read_text()) == {"a": place}
+    known = json.loads((tmp_path / "offsets.json").read_text())
+    sizes = {stream: (tmp_path / f"{stream}.jsonl").stat().st_size for stream in ("events", "metrics")}
+    assert known == {"a": place, "": sizes}
     assert follower.image_ids == {"node-1": "sha256:1"} and follower.admitted_at is not None
+
+
+@pytest.mark.parametrize("cut", ["events", "metrics"])
+def test_a_file_that_was_cut_is_read_again_from_the_pods(tmp_path: pathlib.Path, told: Told, cut: str) -> None:
+    """Its lines come once more from the logs of the pods; what those printed is not kept twice."""
+    metrics = {"step_pattern": r"step (?P<step>\d+)"}
+    now = time.time()
+
+    def tell(news: Told) -> None:
+        news.tell_pod("a")
+        news.tell_rank("a", 1, 0, at=now - 9, world_size=2)
+        news.tell_rank("a", 2, 1, at=now - 9, world_size=2)
+        for number in range(3, 7):
+            news.heard.put(("line", ("a", stamped(number), f"step {number}".encode())))
+
+    tell(told)
+    first, _ = follower_of(tmp_path, told, metrics=metrics)
+    first.sources = told  # type: ignore[assignment]
+    while not told.heard.empty():
+        first._take_news()
+    place = tmp_path / f"{cut}.jsonl"
+    whole = place.read_bytes()
+    place.write_bytes(whole[: len(whole) // 3])
+    again = Told()
+    tell(again)
+    for number in (1, 2):
+        again.tell_rank("a", 5 + 2 * number, number - 1, "worker_exit", exit_code=0)
+    again.tell_main("Completed")
+    outcome, follower, progress = follow(tmp_path, again, metrics=metrics)
+    assert outcome.outcome == "succeeded" and again.threads == {"log-a": None}
+    assert f"warning: {cut}.jsonl of run r was cut: reading it again from the nodes" in progress.lines
+    assert (tmp_path / "logs" / "node-1.log").read_text() == "step 3\nstep 4\nstep 5\nstep 6\n"
+    assert len(follower.story.attempts) == 1 and follower.story.ranks_seen() == 2
+    steps = [
+        json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines() if line[-1:] == "}"
+    ]
+    assert sorted(steps) == [3, 4, 5, 6]
 
 
 def test_ranks_that_begin_at_different_steps_end_the_run_with_what_each_pod_had(

@@ -33,7 +33,7 @@ def test_what_was_not_heard_of_is_missing() -> None:
 def test_lines_of_an_attempt_come_before_those_of_the_next(tmp_path: pathlib.Path) -> None:
     (tmp_path / "events.jsonl").write_text(json.dumps(started(100.0, 0, 2)) + "\n")
     (tmp_path / "metrics.jsonl").write_text('{"at": 101.0, "resumed_from_step": 20}\n{"at": 102.0, "step": 21}\ntorn')
-    follower = types.SimpleNamespace(folder=tmp_path, story=RunHistory())
+    follower = types.SimpleNamespace(folder=tmp_path, story=RunHistory(), offsets={})
     lines: list[Dict] = [
         {"stream": "metrics", "attempt": 1, "data": {"at": 12.0, "step": 25}},
         {"stream": "events", "attempt": 1, "data": started(10.0, 0, 1)},
@@ -64,7 +64,7 @@ def test_a_job_that_was_done_unheard_is_read_from_what_it_kept(
     story.event(started(1.0, 0, 2))
     said: list[str] = []
     progress = types.SimpleNamespace(say=said.append)
-    follower = types.SimpleNamespace(folder=tmp_path, story=story, progress=progress)
+    follower = types.SimpleNamespace(folder=tmp_path, story=story, progress=progress, offsets={})
     plan = types.SimpleNamespace(pods={"launcher": types.SimpleNamespace(attempt=3)})
     lines: list[Dict] = [{"stream": "events", "attempt": 3, "data": started(10.0, 0, 3)}]
     monkeypatch.setattr(log_recovery.log_reader_job, "build", lambda _plan: [{}])
