@@ -13,6 +13,7 @@ import typing as t
 
 from . import device_tables as tables
 from .device_host import DeviceHost, Facts, Refusal, Repository, check_packages, parse_version, require_choice
+from .rdma_plugin_config import build_entry
 
 Action = t.Literal["none", "keep", "install", "reboot", "refuse"]
 Kind = t.Literal["none", "infiniband", "roce", "efa"]
@@ -60,7 +61,8 @@ class RdmaPlan:
     takes GPUs from running containers that got them without CDI. ``hcas``: each port, with its use by jobs.
     ``nccl_ib_hca``: the value of that variable where jobs get a part of the HCAs only. ``gpudirect``: by what NICs
     reach GPU memory: ``dmabuf``, ``peermem``, empty for not at all, None for not known. ``reboot``: why the machine has
-    to boot again, empty where it has not.
+    to boot again, empty where it has not. ``plugin_entry``: of the configuration of k8s-rdma-shared-dev-plugin, None
+    where jobs get no HCA by it.
     """
 
     action: Action
@@ -79,6 +81,7 @@ class RdmaPlan:
     nccl_ib_hca: str = ""
     gpudirect: str | None = None
     reboot: str = ""
+    plugin_entry: t.Mapping[str, t.Any] | None = None
 
 
 def plan_rdma(host: DeviceHost, options: RdmaOptions) -> RdmaPlan:
@@ -121,6 +124,7 @@ def _describe_ports(host: DeviceHost, options: RdmaOptions, ports: t.Sequence[Fa
     """Return the plan with the use of each port, and what is worth knowing of them."""
     hcas = choose_hcas(host, ports, options.exclude)
     used = sorted({item.name for item in hcas if item.used})
+    entry = build_entry(_find_kind(ports), ports, {(item.name, item.port) for item in hcas if item.used})
     some = 0 < len(used) < len({item.name for item in hcas})
     return dataclasses.replace(
         plan,
@@ -129,7 +133,8 @@ def _describe_ports(host: DeviceHost, options: RdmaOptions, ports: t.Sequence[Fa
         # Without "=" mlx5_1 would match mlx5_10, too (NCCL's documentation of NCCL_IB_HCA).
         nccl_ib_hca=f"={','.join(used)}" if some else "",
         gpudirect=_judge_gpudirect(host),
-        warnings=(*plan.warnings, *_list_warnings(host, options, ports, hcas)),
+        plugin_entry=entry.entry,
+        warnings=(*plan.warnings, *_list_warnings(host, options, ports, hcas), *filter(None, (entry.warning,))),
     )
 
 
