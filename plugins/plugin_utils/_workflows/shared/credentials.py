@@ -104,10 +104,13 @@ def read_values(
     wanted: t.Sequence[str],
     option: str,
     open_cluster: OpenCluster | None = None,
-    own_names: t.Mapping[str, str] = _NAMES,
+    own_names: t.Mapping[str, str] | None = None,
 ) -> dict[str, Secret]:
-    """Return the values of ``wanted`` that are where ``pointer`` says, which ``own_names`` holds where it says none."""
-    names = {key: pointer.keys.get(key) or own_names[key] for key in wanted}
+    """Return the values of ``wanted`` that are where ``pointer`` says.
+
+    :param own_names: the names of a kind of service, which hold where the pointer says none.
+    """
+    names = {key: pointer.keys.get(key) or (own_names or _NAMES)[key] for key in wanted}
     found = _find_values(pointer, list(names.values()), option, open_cluster)
     values = {key: Secret(found[name], f"{option}.secret_ref ({name})") for key, name in names.items() if found[name]}
     needed = [key for key in wanted if key in pointer.keys or key not in _OPTIONAL]
