@@ -55,7 +55,7 @@ class CheckpointCare:
                 break
         if self._pruning is not None:
             self._pruning.close()
-        if self._rules:
+        if "format" in self._rules:
             self._note_missing()
 
     def _note_missing(self) -> None:
