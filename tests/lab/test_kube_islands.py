@@ -82,7 +82,7 @@ def test_nodes_are_machines_where_kueue_places_pods(controller: Controller) -> N
     wide = command("true", resources={"cpu": 0.1, "memory": f"{int(mib * 0.6)}Mi"})
     code, output = controller.play("train", wide)
     assert code == 0 and "on 1 machine" not in output, output
-    assert controller.run()[0]["sharing"] is None
+    assert controller.run()[0].get("sharing") is None
     pods = [pod for pod in lab.pods(controller.team.namespace) if "-probe-" not in pod["metadata"]["name"]]
     assert len({pod["spec"]["nodeName"] for pod in pods}) == len(pods) == 2
 

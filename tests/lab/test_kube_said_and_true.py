@@ -90,7 +90,7 @@ def test_what_is_said_is_true(case: kube_said.Case, scene: kube_said.PodScene) -
     heard = scene.look()
     untrue = judge.untrue(heard, truth)
     assert not untrue, "\n".join([f"{len(untrue)} untrue words:", *untrue])
-    assert judge.judged(heard) >= _CLAIMS
+    assert judge.judged(heard) >= (_CLAIMS if heard.record else 0)
 
 
 def test_the_table_is_wide() -> None:
