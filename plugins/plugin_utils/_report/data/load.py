@@ -128,6 +128,7 @@ class RunFolder:
     unit: str | None = None
     usage: tuple[Usage, ...] = ()
     fabric: Line | None = None
+    tracking: Line | None = None
     logs: tuple[Log, ...] = ()
     notes: tuple[str, ...] = ()
     history: RunHistory = dataclasses.field(default_factory=RunHistory)
@@ -149,6 +150,7 @@ def load_run(folder: pathlib.Path) -> RunFolder:
         run,
         usage=parse_usage(_read_lines(folder / "usage.jsonl", notes)),
         fabric=_read_document(folder / "fabric.json", notes),
+        tracking=_read_document(folder / "tracking.json", notes),
         site=parse_site(_read_document(folder / "site.json", notes) or {}),
         logs=_read_logs(folder, notes, stopped=_was_stopped(record or {})),
         notes=tuple(notes),
@@ -299,7 +301,7 @@ def _build_segment(lines: t.Sequence[Line], unit: str | None) -> Segment:
 def _read_document(path: pathlib.Path, notes: list[str]) -> Line | None:
     data = _read_file(path)
     if data is None:
-        if path.name not in ("fabric.json", "site.json"):
+        if path.name not in ("fabric.json", "site.json", "tracking.json"):
             notes.append(f"{path.name} cannot be read")
         return None
     value = parse_json(data)

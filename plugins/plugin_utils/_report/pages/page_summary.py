@@ -113,9 +113,17 @@ def build_job_terms(model: RunModel) -> list[tuple[str, Cell]]:
         ("Code", _digest(parsing.read_text(figures["code_sha256"]))),
         ("Image", texts["image_digest"]),
         ("Submitted by", texts["submitted_by"]),
+        ("Tracked in", _tracking_link(model)),
         ("Versions", ", ".join(f"{name} {version}" for name, version in versions if version)),
     ]
     return [(term, value) for term, value in terms if value and value != fmt.UNKNOWN]
+
+
+def _tracking_link(model: RunModel) -> Markup | None:
+    """Return a link to the run in its tracker, None where the controller logs none there."""
+    url = parsing.read_text((model.run.tracking or {}).get("url"), 500) or ""
+    is_web = url.startswith(("http://", "https://"))
+    return Markup('<a href="{0}">{1}</a>').format(url, url.partition("/#/")[0]) if is_web else None
 
 
 def _program(job: dict[str, object]) -> str | None:

@@ -59,10 +59,13 @@ def _plain(value: float) -> float | str:
 
 
 class StepLog:
-    """Sends what is new of a run's metrics; ``send`` returns the problem, empty without one."""
+    """Sends what is new of a run's metrics; ``send`` returns the problem, empty without one.
 
-    def __init__(self, runs: MlflowRuns, folder: pathlib.Path, experiment: str) -> None:
-        self._runs, self._folder, self._experiment = runs, folder, experiment
+    :param endpoint: the address of the server, for the address of the run's page there.
+    """
+
+    def __init__(self, runs: MlflowRuns, folder: pathlib.Path, experiment: str, endpoint: str) -> None:
+        self._runs, self._folder, self._experiment, self._endpoint = runs, folder, experiment, endpoint
         self._place = folder / STATE_FILE
 
     def send(self) -> str:
@@ -87,7 +90,8 @@ class StepLog:
         experiment_id = self._runs.find_experiment(self._experiment)
         name = self._folder.name
         run_id = self._runs.create_run(experiment_id, name, {"muster.run_id": name})
-        return self._keep({}, run_id=run_id, experiment_id=experiment_id, sent=0)
+        url = f"{self._endpoint}/#/experiments/{experiment_id}/runs/{run_id}"
+        return self._keep({}, run_id=run_id, experiment_id=experiment_id, url=url, sent=0)
 
     def _send_lines(self, state: dict[str, t.Any]) -> None:
         with contextlib.suppress(FileNotFoundError), (self._folder / "metrics.jsonl").open("rb") as handle:
@@ -119,7 +123,8 @@ def _open(binding: Binding, folder: pathlib.Path, experiment: str) -> StepLog:
     # Late: it needs the HTTP client, for which every other run would wait.
     from ...._services.mlflow_runs import MlflowRuns
 
-    return StepLog(MlflowRuns(binding, credentials.read_tracker_keys(binding, _OPTION)), folder, experiment)
+    runs = MlflowRuns(binding, credentials.read_tracker_keys(binding, _OPTION))
+    return StepLog(runs, folder, experiment, binding.endpoint)
 
 
 def send_rest(home: StateHome, job: Job, folder: pathlib.Path, progress: Progress) -> None:

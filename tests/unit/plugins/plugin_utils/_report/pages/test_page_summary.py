@@ -94,3 +94,21 @@ def test_figures_that_say_nothing_about_a_network_have_a_caveat(connection: str,
         page_summary.describe_caveat(model(job={"gpus_per_node": gpus}, derived={"connection": connection})) or ""
     )
     assert page_summary.describe_caveat(model(job={"gpus_per_node": 8}, derived={"connection": "ssh"})) is None
+
+
+@pytest.mark.parametrize(
+    ("tracking", "cell"),
+    [
+        (
+            {"url": 'https://m:5000/#/experiments/1/runs/a"b'},
+            '<a href="https://m:5000/#/experiments/1/runs/a&#34;b">https://m:5000</a>',
+        ),
+        ({"url": "javascript:alert(1)"}, None),
+        ({"sent": 0}, None),
+        (None, None),
+    ],
+)
+def test_a_run_that_is_logged_elsewhere_links_to_it(tracking: dict[str, t.Any] | None, cell: str | None) -> None:
+    run = RunFolder("r", {"job": {"launcher": "torchrun"}}, tracking=tracking)
+    terms = dict(page_summary.build_job_terms(build_run_model(run)))
+    assert (str(terms["Tracked in"]) if cell else terms.get("Tracked in")) == cell

@@ -38,7 +38,7 @@ def line(step: int, **values: t.Any) -> bytes:
 
 def opened(server: FakeMlflow, folder: pathlib.Path) -> StepLog:
     about = {"name": "m", "component": "tracking", "mode": "bind", "endpoint": server.url}
-    return StepLog(MlflowRuns(Binding.from_dict(about), {}), folder, "llm")
+    return StepLog(MlflowRuns(Binding.from_dict(about), {}), folder, "llm", server.url)
 
 
 def finish(folder: pathlib.Path, outcome: str) -> None:
@@ -120,5 +120,7 @@ def test_the_steps_of_a_run_are_logged_and_the_rest_by_the_same_command(
         server.refuse = 0
         world.play(job)
         (run,) = server.runs.values()
+        kept = json.loads((world.folder() / "tracking.json").read_text())
+        assert kept["url"] == f"{server.url}/#/experiments/1/runs/{kept['run_id']}"
         assert run["status"] == "FINISHED" and {row[3] for row in run["rows"] if row[0] == "loss"} == set(range(1, 31))
     world.close()
