@@ -40,7 +40,7 @@ class CheckpointSync:
         adopts = not rules.get("shared") and not rules["first"]
         self._reports = checkpoint_reports.CheckpointReports(self.folder, self.form, *places, adopts=adopts)
         self._addresses = pathlib.Path(rules["store"])
-        self._events, self._node = run / "events.jsonl", node
+        self._events, self._node, self._attempt = run / "events.jsonl", node, rules.get("attempt")
         # The problem of the last event: it makes another event only after a different one.
         self._told = ""
         self._slots: dict[int, int] | None = None
@@ -122,6 +122,7 @@ class CheckpointSync:
                 "step": self._reports.steps.get(path.name),
                 "format": self.form,
                 "node": self._node,
+                "attempt": self._attempt,
             }
             manifest = checkpoint_store.upload(store, given["slots"][number], path, about)
             self._slots[number], self._stored = saved_at, (path.name, saved_at)
@@ -230,5 +231,5 @@ def renew(request: t.Mapping[str, t.Any], run: pathlib.Path) -> dict[str, t.Any]
 
 def _summary(slot: int, manifest: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     parts = -(-manifest["bytes"] // manifest["part_bytes"])
-    chosen = {key: manifest.get(key) for key in ("name", "saved_at", "step", "bytes", "node")}
+    chosen = {key: manifest.get(key) for key in ("name", "saved_at", "step", "bytes", "node", "attempt")}
     return {"slot": slot, "parts": parts, **chosen}

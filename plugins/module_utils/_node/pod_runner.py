@@ -147,9 +147,8 @@ class PodRunner:
         """Stage datasets and fetch checkpoints, where the job has any in object stores."""
         given = pod_store.read(self.spec)
         pod_store.stage(given, self.run_dir, self.output.say)
-        self.rules = pod_store.restore(
-            given, self.identity.rank, folder, self.run_dir, self.spec["checkpoints"], self.output.say
-        )
+        rank, attempt, rules = self.identity.rank, self.identity.attempt, self.spec["checkpoints"]
+        self.rules = pod_store.restore(given, rank, attempt, folder, self.run_dir, rules, self.output.say)
         if self.rules.get("store") and self.rules.get("pattern"):
             self.output.hear = pod_store.note_printed(str(self.rules["pattern"]), self.run_dir)
 

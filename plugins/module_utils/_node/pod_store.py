@@ -93,9 +93,17 @@ def _stage_one(item: t.Mapping[str, t.Any], run_dir: pathlib.Path, say: Say) -> 
 
 
 def restore(
-    given: Given, rank: int, folder: pathlib.Path, run_dir: pathlib.Path, rules: t.Mapping[str, t.Any], say: Say
+    given: Given,
+    rank: int,
+    attempt: int,
+    folder: pathlib.Path,
+    run_dir: pathlib.Path,
+    rules: t.Mapping[str, t.Any],
+    say: Say,
 ) -> dict[str, t.Any]:
     """Bring this pod to the newest checkpoint that all pods have that have any; return its rules for storing more.
+
+    :param attempt: this one's number: of other pods, what this attempt stored already does not count.
 
     :raises PodRefusal: when the store cannot be read, or a copy is damaged that other pods count on: its manifest is
         deleted then, so that all pods take the one before when they start again.
@@ -105,11 +113,11 @@ def restore(
         return dict(rules)
     own = bucket["ranks"][str(rank)]
     if rules.get("resume") != "never":
-        _fetch_newest(bucket, rank, folder, str(rules["format"]), run_dir, say)
+        _fetch_newest(bucket, rank, attempt, folder, str(rules["format"]), run_dir, say)
     addresses = {"ca": bucket["ca"], "expires_at": bucket["expires_at"], "slots": own}
     place = run_dir / ADDRESSES
     files.write_atomic(place, json.dumps(addresses).encode())
-    return {**rules, "store": str(place), "folder": str(folder), "first": rank == 0}
+    return {**rules, "store": str(place), "folder": str(folder), "first": rank == 0, "attempt": attempt}
 
 
 def note_printed(pattern: str, run_dir: pathlib.Path) -> t.Callable[[bytes], None]:
@@ -125,7 +133,9 @@ def note_printed(pattern: str, run_dir: pathlib.Path) -> t.Callable[[bytes], Non
     return hear
 
 
-def _fetch_newest(bucket: Given, rank: int, folder: pathlib.Path, form: str, run_dir: pathlib.Path, say: Say) -> None:
+def _fetch_newest(
+    bucket: Given, rank: int, attempt: int, folder: pathlib.Path, form: str, run_dir: pathlib.Path, say: Say
+) -> None:
     excluded: set[tuple[str, int]] = set()
     while True:
         stored = {number: _list_stored(bucket, number) for number in bucket["ranks"]}
@@ -135,7 +145,9 @@ def _fetch_newest(bucket: Given, rank: int, folder: pathlib.Path, form: str, run
         alone = len(nodes) == 1
         me = str(rank)
         nodes[me] = NodeCheckpoints(tuple(local) if alone else (), tuple(stored[me]))
-        source = _find_source(stored, me, form)
+        source = _find_source(stored, me, form, attempt)
+        if source != me:
+            nodes[source] = NodeCheckpoints((), tuple(_earlier(stored[source], attempt)))
         choice = choose_checkpoints(nodes, excluded)[source]
         kept = [row["name"] for row in local if row["ok"]]
         aside = list(choice.aside)
@@ -157,10 +169,19 @@ def _fetch_newest(bucket: Given, rank: int, folder: pathlib.Path, form: str, run
         excluded.add((choice.fetch["name"], choice.fetch["saved_at"]))
 
 
-def _find_source(stored: t.Mapping[str, t.Sequence[t.Any]], me: str, form: str) -> str:
-    """Return the pod whose checkpoints this one takes: its own, or those of the only one that has any, for all."""
+def _find_source(stored: t.Mapping[str, t.Sequence[Given]], me: str, form: str, attempt: int) -> str:
+    """Return the pod whose checkpoints this one takes: its own, or those of the only one that has any, for all.
+
+    A pod that began sooner may have stored already what it saved since: nothing of this attempt is a reason.
+    """
     having = [number for number, rows in stored.items() if rows]
-    return having[0] if form == "files" and len(having) == 1 else me
+    is_source = form == "files" and len(having) == 1 and bool(_earlier(stored[having[0]], attempt))
+    return having[0] if is_source else me
+
+
+def _earlier(rows: t.Sequence[Given], attempt: int) -> list[Given]:
+    """Return what attempts before this one stored."""
+    return [row for row in rows if isinstance(row.get("attempt"), int) and row["attempt"] < attempt]
 
 
 def _is_newer(row: t.Mapping[str, t.Any], chosen: t.Mapping[str, t.Any]) -> bool:

@@ -57,8 +57,9 @@ class Pod:
         self.run.mkdir()
         self.said: list[str] = []
 
-    def restore(self, given: Dict, **rules: t.Any) -> Dict:
-        return pod_store.restore(given, self.rank, self.folder, self.run, {**RULES, **rules}, self.said.append)
+    def restore(self, given: Dict, attempt: int = 1, **rules: t.Any) -> Dict:
+        given_rules = {**RULES, **rules}
+        return pod_store.restore(given, self.rank, attempt, self.folder, self.run, given_rules, self.said.append)
 
     def save(self, rules: Dict, name: str, content: bytes, stored: bool = True) -> None:
         (self.folder / name).write_bytes(content)
@@ -117,12 +118,29 @@ def test_pods_that_save_nothing_take_what_the_only_one_saved(
     first.save(rules, "step-20.pt", b"twenty")
     for rank in range(3):
         pod = Pod(tmp_path / f"new-{rank}", rank)
-        own = pod.restore(given)
+        own = pod.restore(given, attempt=2)
         assert [(item.name, item.read_bytes()) for item in pod.folder.iterdir()] == [("step-20.pt", b"twenty")]
         assert checkpoint_sync.CheckpointSync(own, pod.run, "n").step() is False, "it is stored already"
     parts = Pod(tmp_path / "parts", 1)
-    parts.restore(given, format="dcp")
+    parts.restore(given, attempt=2, format="dcp")
     assert list(parts.folder.iterdir()) == []
+
+
+def test_what_a_pod_stored_in_the_same_attempt_is_nothing_to_begin_from(
+    tmp_path: pathlib.Path, server: object_store.ObjectStore
+) -> None:
+    """A pod may have saved before another one of its gang begins, which would begin at another step."""
+    given = addresses(server, 2)
+    first, late = Pod(tmp_path / "first", 0), Pod(tmp_path / "late", 1)
+    first.save(first.restore(given), "step-10.pt", b"ten")
+    late.restore(given)
+    assert list(late.folder.iterdir()) == [] and late.said == []
+    # In the next attempt, too: what was there before it counts, and what it has stored itself does not.
+    again, later = Pod(tmp_path / "again", 0), Pod(tmp_path / "later", 1)
+    rules = again.restore(given, attempt=2)
+    again.save(rules, "step-20.pt", b"twenty")
+    later.restore(given, attempt=2)
+    assert [item.name for item in later.folder.iterdir()] == ["step-10.pt"]
 
 
 def test_a_damaged_copy_is_passed_over(tmp_path: pathlib.Path, server: object_store.ObjectStore) -> None:
@@ -204,8 +222,8 @@ def test_never_fetches_nothing_and_pods_without_a_place_store_nothing(
     pod.save(pod.restore(given), "step-10.pt", b"ten")
     fresh = Pod(tmp_path / "second", 0)
     assert "store" in fresh.restore(given, resume="never") and list(fresh.folder.iterdir()) == []
-    assert pod_store.restore(given, 1, fresh.folder, fresh.run, RULES, print) == RULES
-    assert pod_store.restore({}, 0, fresh.folder, fresh.run, RULES, print) == RULES
+    assert pod_store.restore(given, 1, 1, fresh.folder, fresh.run, RULES, print) == RULES
+    assert pod_store.restore({}, 0, 1, fresh.folder, fresh.run, RULES, print) == RULES
 
 
 def test_a_dataset_is_staged_into_the_pod_once(tmp_path: pathlib.Path, server: object_store.ObjectStore) -> None:
