@@ -128,11 +128,11 @@ class RunFolder:
     unit: str | None = None
     usage: tuple[Usage, ...] = ()
     fabric: Line | None = None
-    tracking: Line | None = None
     logs: tuple[Log, ...] = ()
     notes: tuple[str, ...] = ()
     history: RunHistory = dataclasses.field(default_factory=RunHistory)
     site: tuple[SitePhase, ...] = ()
+    tracking: Line | None = None
 
 
 def load_run(folder: pathlib.Path) -> RunFolder:

@@ -64,7 +64,9 @@ def test_a_program_finds_its_tracker_and_the_record_has_no_secret(
         for node in "ab":
             text = (world.folder() / "logs" / f"{node}.log").read_text()
             assert f"('MLFLOW_TRACKING_TOKEN', {len(TOKEN)})" in text
-            assert "('MLFLOW_EXPERIMENT_NAME', 'llm')" in text and f"('MLFLOW_TRACKING_URI', '{server.url}')" in text
+            # Logs show no address that some test of this process has given as a secret.
+            port = server.url.rpartition(":")[2]
+            assert "('MLFLOW_EXPERIMENT_NAME', 'llm')" in text and f":{port}')" in text.partition("TRACKING_URI")[2]
     kept = [path for path in world.root.rglob("*") if path.is_file() and TOKEN in path.read_text(errors="replace")]
     assert kept == [], "nothing keeps the token"
 
