@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import base64
+import json
 import typing as t
 
 from ...module_utils._http.client import HttpClient
@@ -36,7 +37,7 @@ def check_access(binding: Binding, keys: Keys, option: str) -> str:
     tracker, where = tracker_of(binding), binding.endpoint
     is_wandb = binding.provider == "wandb"
     asked = (
-        json_request("POST", "/graphql", body={"query": "query Viewer {viewer {entity username}}"}, idempotent=True)
+        json_request("POST", tracker.path, body=json.loads(tracker.body), idempotent=True)
         if is_wandb
         else json_request("POST", "/api/2.0/mlflow/experiments/search", body={"max_results": 1}, idempotent=True)
     )

@@ -17,7 +17,7 @@ import pathlib
 import threading
 import typing as t
 
-from .....module_utils._model.errors import ApiError, MusterError, TransportError
+from .....module_utils._model.errors import MusterError
 from .....module_utils._node import files
 from ...shared import bindings, credentials
 from ...shared.progress import Progress
@@ -78,7 +78,7 @@ class StepLog:
             if outcome and state.get("ended") != outcome:
                 self._runs.end_run(state["run_id"], _ENDS.get(outcome, "FAILED"))
                 self._keep(state, ended=outcome)
-        except (ApiError, TransportError, MusterError) as error:
+        except MusterError as error:
             return error.message
         return ""
 
@@ -96,22 +96,25 @@ class StepLog:
     def _send_lines(self, state: dict[str, t.Any]) -> None:
         with contextlib.suppress(FileNotFoundError), (self._folder / "metrics.jsonl").open("rb") as handle:
             handle.seek(state["sent"])
-            block = b""
+            size = 0
+            batch: list[Metric] = []
             for line in handle:
                 if not line.endswith(b"\n"):
                     break
-                if len(read_metrics(block + line)) > BATCH:
-                    self._send_block(state, block)
-                    block = b""
-                block += line
-            self._send_block(state, block)
+                metrics = read_metrics(line)
+                if len(batch) + len(metrics) > BATCH:
+                    self._send_batch(state, batch, size)
+                    size, batch = 0, []
+                size += len(line)
+                batch += metrics
+            self._send_batch(state, batch, size)
 
-    def _send_block(self, state: dict[str, t.Any], block: bytes) -> None:
-        metrics = read_metrics(block)
-        if metrics:
-            self._runs.log(state["run_id"], metrics)
-        if block:
-            self._keep(state, sent=state["sent"] + len(block))
+    def _send_batch(self, state: dict[str, t.Any], batch: t.Sequence[Metric], size: int) -> None:
+        """Send what ``size`` bytes of the file hold."""
+        if batch:
+            self._runs.log(state["run_id"], batch)
+        if size:
+            self._keep(state, sent=state["sent"] + size)
 
     def _keep(self, state: dict[str, t.Any], **values: t.Any) -> dict[str, t.Any]:
         state.update(values)
