@@ -47,7 +47,7 @@ from ansible_collections.muster.training.plugins.module_utils._node import check
 given, root = json.loads(pathlib.Path(sys.argv[1]).read_text()), pathlib.Path(sys.argv[2])
 folder, run = root / "checkpoints", root / "run"
 folder.mkdir(parents=True, exist_ok=True); run.mkdir(exist_ok=True)
-rules = pod_store.restore(given, 0, folder, run, json.loads(sys.argv[6]), print)
+rules = pod_store.restore(given, 0, 0, folder, run, json.loads(sys.argv[6]), print)
 (folder / sys.argv[3]).write_bytes(random.Random(sys.argv[4]).randbytes(int(sys.argv[5]) << 20))
 with (run / "metrics.jsonl").open("a") as report:
     line = {"checkpoint_step": int(sys.argv[3].partition("-")[2]), "path": str(folder / sys.argv[3])}
@@ -110,7 +110,7 @@ def test_an_uploader_that_is_killed_anywhere_leaves_the_last_complete_one(servic
         folder, run = services.root / f"new-{number}", services.root / f"run-{number}"
         folder.mkdir()
         run.mkdir()
-        pod_store.restore(json.loads(place.read_text()), 0, folder, run, RULES, print)
+        pod_store.restore(json.loads(place.read_text()), 0, 0, folder, run, RULES, print)
         (found,) = folder.iterdir()
         seed = "one" if found.name == "step-1" else str(int(found.name.partition("-")[2]) - 2)
         assert found.read_bytes() == random.Random(seed).randbytes(KILLED_MIB << 20)
