@@ -50,7 +50,7 @@ print(json.dumps({"answers": answers, "mesh": peers}))
 # Gradients of 4 bytes, 2(n-1)/n of them over an assumed uplink of 1 Gb/s.
 PARAMETERS, SECONDS = 750_000_000, "about 32 s per step at an assumed 1 Gb/s"
 WAYS = (
-    "train each island as a job of its own and average their models (federated)",
+    "train on each island with a job of its own (placement.island)",
     "set job.placement.allow_slow_network: true",
 )
 

@@ -12,7 +12,7 @@ import functools
 
 import pytest
 
-from ansible_collections.muster.training.tools import words
+from ansible_collections.muster.training.tools import cited_names, words
 
 
 @functools.cache
@@ -85,3 +85,30 @@ def test_lines_of_strings_and_comments_are_counted() -> None:
         for offset, name in words.find_phrases(text)
     ]
     assert found == [(2, "nobody"), (5, "goes on")]
+
+
+def test_what_a_text_names_exists() -> None:
+    """A fix that names a playbook, a role, a variable or a key of the job leads to one that is there."""
+    places = [str(hit) for hit in cited_names.find_places()]
+    assert not places, "\n" + "\n".join(places)
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("Run the playbook verify_fabric", []),
+        ("Run the playbook verify" + "_fabrics", ["playbook verify" + "_fabrics"]),
+        ("(muster.training." + "clean removes them)", ["muster.training." + "clean"]),
+        ("with muster.training.prune.", []),
+        ("the role gpu_driver, the role " + "gpu_drivers", ["role " + "gpu_drivers"]),
+        ("the playbook passes it", []),
+        ("Set job.placement.island", []),
+        ("Set job.placement." + "isle", ["job.placement." + "isle"]),
+        ("Set muster_job." + "nodez", ["muster_job." + "nodez"]),
+        ("add -e muster_prune_keep=3", []),
+        ("add -e muster_prune" + "_all", ["muster_prune" + "_all"]),
+        ("job.env.NAME", []),
+    ],
+)
+def test_a_name_that_does_not_exist_is_found(text: str, missing: list[str]) -> None:
+    assert [match[0] for match in cited_names.find_missing_names(text, cited_names.read_known())] == missing

@@ -22,7 +22,7 @@ _VERIFY = "Run the verify_fabric playbook"
 # Links flap and nodes are re-cabled: an older verdict should be renewed before a long run.
 STALE_DAYS = 7.0
 # The way that keeps all nodes in use without a gang between them.
-FEDERATED = "train each island as a job of its own and average their models (federated)"
+PER_ISLAND = "train on each island with a job of its own (placement.island)"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def judge_fabric(
     if lane == "D":
         wait = advice.describe_slow_step(job, bandwidth_of(verdict))
         problem = f"island {name} is a mesh or the open network (lane D): {wait}"
-        _refuse_unless_allowed(slow, problem, f"Choose hosts of one LAN, {FEDERATED}")
+        _refuse_unless_allowed(slow, problem, f"Choose hosts of one LAN, {PER_ISLAND}")
     if outcome == "fail":
         _refuse_unless_allowed(
             slow,
@@ -114,7 +114,7 @@ def _warn_unverified_nodes(job: Job, hosts: t.Sequence[str], verdicts: t.Sequenc
     names = ", ".join(str(entry["island"]) for entry in islands)
     if len(islands) > 1:
         problem = f"the nodes are on different islands ({names}): {advice.describe_slow_step(job)}"
-        _refuse_unless_allowed(job.placement.allow_slow_network, problem, f"Choose hosts of one island, {FEDERATED}")
+        _refuse_unless_allowed(job.placement.allow_slow_network, problem, f"Choose hosts of one island, {PER_ISLAND}")
         return f"the nodes are on different islands: {names}"
     missing = [host for host in hosts if not any(host in (entry.get("nodes") or []) for entry in verdicts)]
     if islands and missing:

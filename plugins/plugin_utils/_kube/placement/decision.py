@@ -15,7 +15,7 @@ import typing as t
 
 from ....module_utils._model import advice, job_backends
 from ....module_utils._model.errors import RefusedError
-from ....module_utils._model.fabric_gate import FEDERATED
+from ....module_utils._model.fabric_gate import PER_ISLAND
 from ....module_utils._model.job import Job
 from ..api.kinds import KubeObject
 from ..jobs.spec import EligibleNodes
@@ -189,7 +189,7 @@ def find_island_problem(job: Job, rooms: t.Mapping[str, int], *, by_queue: bool)
         )
     if not fitting and rooms:
         table = ", ".join(f"{name} has room for {room}" for name, room in rooms.items())
-        fix = f"Ask for fewer nodes so that one island has room, {'or ' if by_queue else ''}{FEDERATED}"
+        fix = f"Ask for fewer nodes so that one island has room, {'or ' if by_queue else ''}{PER_ISLAND}"
         more = "" if by_queue else ", or set job.placement.allow_slow_network: true"
         problem = f"job.nodes: no island has room for {_pod_count(job)} pods ({table}); on several islands: "
         return RefusedError(problem + advice.describe_slow_step(job), fix + more)
