@@ -21,7 +21,7 @@ from . import variables, words
 from .tree import ROOT, project_files
 
 _QUALIFIED = re.compile(r"\bmuster\.training\.(?P<name>_?[a-z][a-z0-9_]*)(?![\w/*{}-]|\.[a-z])")
-# Without quotes only a name with an underscore is told from the next word of the sentence, and Kubernetes, Vault and
+# Without quotes only a name with an underscore differs from the next word of the sentence, and Kubernetes, Vault and
 # MPI have roles, too.
 _NAMED = re.compile(
     r"\bplaybook (?:(?:``|C\(|V\()(?P<quoted>[a-z]\w*)(?:``|\))|(?P<name>[a-z]+_\w+))|\brole (?P<role>[a-z0-9]+_\w+)"

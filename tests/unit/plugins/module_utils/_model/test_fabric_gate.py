@@ -103,7 +103,7 @@ def test_a_gang_over_a_mesh_is_refused_with_its_seconds_per_step_and_three_ways_
     assert f"about {seconds} s per step at {said}" in str(caught.value)
     ways = (
         "Choose hosts of one",
-        "train each island as a job of its own",
+        "train on each island with a job of its own (placement.island)",
         "set job.placement.allow_slow_network: true",
     )
     assert all(way in str(caught.value) for way in ways)
