@@ -425,6 +425,13 @@ options:
               - With the engine V(rayjob) Ray Train stores them by itself, below the address in
                 E(MUSTER_RAY_STORAGE_PATH).
             type: str
+          copy_every_s:
+            description:
+              - How often, in seconds, a node of a gang on hosts without a shared folder looks whether the node before
+                it has saved a checkpoint alone, and copies the newest one. The machine that saves can then be lost.
+              - V(0) copies before a restart only. With O(job.checkpoints.binding) the store has them.
+            type: int
+            default: 30
       deepspeed_config:
         description: Content of DeepSpeed's JSON file. Needs O(job.launcher=deepspeed) or O(job.launcher=accelerate).
         type: dict

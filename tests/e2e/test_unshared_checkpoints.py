@@ -155,6 +155,20 @@ def test_a_node_whose_disk_was_lost_gets_what_another_one_has(nano: Nano) -> Non
     assert ("node-1", had[0], "node-2") in nano.copied()
 
 
+def test_the_machine_that_saves_is_lost_before_any_restart(nano: Nano) -> None:
+    """The next node has a copy of what it saved; the run continues from there on an empty disk."""
+    world = nano.world
+    job = nano.job(120, checkpoints={"grace_s": 2, "copy_every_s": 1})
+    play = world.start("train", job, muster_training_python=nano.python)
+    until(lambda: nano.reached(25) and nano.checkpoints("node-2"), "the copy", LIMIT_S)
+    kill_node(world, "node-1")
+    result = play.wait(LIMIT_S)
+    assert result.code == 0, result.output
+    began = nano.resumed()
+    assert began["node-1"][-1] == began["node-2"][-1] >= 10, began
+    assert "node-2 has a copy of node-1's checkpoint ckpt_it" in result.output
+
+
 def test_the_same_command_after_a_cancel_and_an_extended_run(nano: Nano) -> None:
     world = nano.world
     play = world.start("train", nano.job(60), muster_training_python=nano.python)

@@ -52,10 +52,10 @@ def test_a_node_that_is_off_gives_its_pods_away(controller: Controller) -> None:
     checked = heal(check=True, muster_lost_nodes=[lost])
     assert f"release {lost}: named in lost_nodes" in checked and where(controller) == before
     output = heal(muster_lost_nodes=[lost], muster_heal_wait=False)
-    assert f"Node {lost} is out of service" in output and "was forced off" in output, output
+    assert f"Node {lost} is out of service" in output and "was force-deleted" in output, output
     assert until(lambda: len(where(controller)) == 2 and lost not in where(controller).values(), 90), where(controller)
     again = heal(muster_lost_nodes=[lost], muster_heal_wait=False)
-    assert "was forced off" not in again and "changed=0" in again.partition("PLAY RECAP")[2], again
+    assert "was force-deleted" not in again and "changed=0" in again.partition("PLAY RECAP")[2], again
     ready = "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
     assert until(lambda: lab.kubectl("get", "node", lost, "-o", ready) != "True", 120)
     lab.fault("start", lost)
@@ -112,7 +112,9 @@ def test_a_rented_node_is_replaced_by_one_that_joins(controller: Controller) -> 
         before = cluster.joined()
         code, output = controller.play("heal", inventory=cluster.inventory, **cluster.values)
         assert code == 0 and f"Node {lost} was deleted" in output, output
-        (added,) = cluster.joined() - before
+        joined = cluster.joined() - before
+        assert len(joined) == 1, output
+        (added,) = joined
         assert until(lambda: set(where(controller).values()) == {kept, added}, 120), where(controller)
         _, folder = controller.run()
         code, output = controller.play("train", muster_run_id=folder.name)

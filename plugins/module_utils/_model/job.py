@@ -147,6 +147,7 @@ class Checkpoints:
     """Where checkpoints go (``path`` on the nodes; default inside the run's folder) and how long saving may take.
 
     ``shared``: all nodes must see one folder. ``keep``: complete checkpoints that are kept, None for all of them.
+    ``copy_every_s``: how often a node looks for what another one alone has saved, 0 for only before a restart.
     """
 
     path: str | None = f.field(f.text, None)
@@ -157,6 +158,7 @@ class Checkpoints:
     grace_s: int = f.field(f.integer(1, 3600), 30)
     interval_steps: int | None = f.field(f.integer(1), None)
     binding: str | None = f.field(f.text, None)
+    copy_every_s: int = f.field(f.integer(0, 86400), 30)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -87,6 +87,8 @@ def describe_folder(job: Job) -> str:
     if job.nodes < 2:
         return ""
     copied = "what one node alone saved is copied to the others before a restart"
+    if are_copied(job) and job.checkpoints.copy_every_s and not job.checkpoints.binding:
+        copied += f", and to the next node every {job.checkpoints.copy_every_s} s"
     if job.checkpoints.path is None:
         return "" if job.on_kubernetes else f"checkpoints in each node's own run folder; {copied}"
     if not job.checkpoints.shared:

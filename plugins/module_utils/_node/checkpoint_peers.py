@@ -209,12 +209,79 @@ class _Peer:
         return answer
 
 
-class _Gate:
+class NodeCopies:
+    """What one node copies from the others of its gang."""
+
+    def __init__(self, run: pathlib.Path, spec: Row) -> None:
+        self.run, self.spec = run, spec
+        self.folder = _folder_of(spec)
+
+    def list_own(self) -> list[checkpoint_copies.Entry]:
+        """Return what lies in this node's checkpoint folder."""
+        return checkpoint_copies.list_entries(self.folder, self.spec["format"])
+
+    def list_of(self, node: str, gang: str) -> list[checkpoint_copies.Entry]:
+        """Return what another node has, or had when the ranks of ``gang`` began there.
+
+        :raises PeerError: when it does not answer.
+        """
+        answer = _Peer(self.spec, node).ask({"op": "list", "gang": gang})
+        return [checkpoint_copies.Entry(*row) for row in answer["entries"]]
+
+    def copy(self, wanted: t.Sequence[checkpoint_copies.Copy], kind: str) -> None:
+        """Copy what is missing here, and record an event of ``kind`` for each entry.
+
+        :raises PeerError: when there is no room, or no node has it.
+        """
+        needed = sum(size for copy in wanted for size, _at in copy.missing.values())
+        self.folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(self.folder).free
+        if free < needed + _ROOM:
+            raise PeerError(f"copying checkpoints needs {needed:,} bytes, and {self.folder} has {free:,} free")
+        for copy in wanted:
+            began = time.monotonic()
+            source = self._copy_entry(copy)
+            size = sum(size for size, _at in copy.missing.values())
+            seconds = round(time.monotonic() - began, 3)
+            self.note(kind, detail=copy.entry.name, source=source, bytes=size, seconds=seconds)
+
+    def remove(self, names: t.Sequence[str]) -> None:
+        """Remove former copies that a newer checkpoint has replaced."""
+        _remove_copies(self.folder, names)
+
+    def _copy_entry(self, copy: checkpoint_copies.Copy) -> str:
+        """Fetch what is missing of one entry, put it in its place when all is there, and return from where it came."""
+        name, problem = copy.entry.name, PeerError(f"no node has {copy.entry.name}")
+        staged = self.folder / f".{name}.copying"
+        for node in copy.sources:
+            shutil.rmtree(staged, ignore_errors=True)
+            try:
+                for path, about in copy.missing.items():
+                    place = staged / (path or name)
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    request = {"op": "read", "name": name, "path": path, "about": about}
+                    _Peer(self.spec, node).fetch(request, place)
+                    os.utime(place, ns=(about[1], about[1]))
+                _put_in_place(self.folder, staged, copy)
+                return node
+            except PeerError as exc:
+                problem = exc
+            finally:
+                shutil.rmtree(staged, ignore_errors=True)
+        raise problem
+
+    def note(self, kind: str, **values: t.Any) -> None:
+        line = {"at": time.time(), "kind": kind, "node": self.spec["node"], **values}
+        with contextlib.suppress(OSError):
+            files.append_json(self.run / "events.jsonl", line)
+
+
+class _Gate(NodeCopies):
     """What one node does before the ranks of a gang begin on it."""
 
     def __init__(self, run: pathlib.Path, spec: Row, gang: str) -> None:
-        self.run, self.spec, self.gang = run, spec, gang
-        self.folder = _folder_of(spec)
+        super().__init__(run, spec)
+        self.gang = gang
         self.peers = [_Peer(spec, node) for node in spec["nodes"] if node != spec["node"]]
         self.in_parts = False
 
@@ -222,7 +289,7 @@ class _Gate:
         """Copy until every node has what it needs; return the problem, empty when there is none."""
         end = time.monotonic() + _REACH_S
         while True:
-            own = checkpoint_copies.list_entries(self.folder, self.spec["format"])
+            own = self.list_own()
             answers, problems = self._ask_all()
             if problems:
                 known = [*own, *(entry for answer in answers.values() for entry in answer["entries"])]
@@ -238,10 +305,10 @@ class _Gate:
             plan = checkpoint_copies.plan_copies(nodes)
             mine = plan.copies.pop(self.spec["node"], [])
             if mine:
-                self._copy(mine)
+                self.copy(mine, "checkpoint_copied")
                 end = time.monotonic() + _REACH_S
                 continue
-            _remove_copies(self.folder, plan.stale.get(self.spec["node"], []))
+            self.remove(plan.stale.get(self.spec["node"], []))
             if all(answers[node]["begun"] for node in plan.copies):
                 self.in_parts = plan.in_parts
                 return ""
@@ -273,46 +340,6 @@ class _Gate:
         for thread in threads:
             thread.join()
         return answers, problems
-
-    def _copy(self, wanted: t.Sequence[checkpoint_copies.Copy]) -> None:
-        needed = sum(size for copy in wanted for size, _at in copy.missing.values())
-        self.folder.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(self.folder).free
-        if free < needed + _ROOM:
-            raise PeerError(f"copying checkpoints needs {needed:,} bytes, and {self.folder} has {free:,} free")
-        for copy in wanted:
-            began = time.monotonic()
-            source = self._copy_entry(copy)
-            size = sum(size for size, _at in copy.missing.values())
-            seconds = round(time.monotonic() - began, 3)
-            name = copy.entry.name
-            self.note("checkpoint_copied", detail=name, source=source, bytes=size, seconds=seconds)
-
-    def _copy_entry(self, copy: checkpoint_copies.Copy) -> str:
-        """Fetch what is missing of one entry, put it in its place when all is there, and return from where it came."""
-        name, problem = copy.entry.name, PeerError(f"no node has {copy.entry.name}")
-        staged = self.folder / f".{name}.copying"
-        for node in copy.sources:
-            shutil.rmtree(staged, ignore_errors=True)
-            try:
-                for path, about in copy.missing.items():
-                    place = staged / (path or name)
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    request = {"op": "read", "name": name, "path": path, "about": about}
-                    _Peer(self.spec, node).fetch(request, place)
-                    os.utime(place, ns=(about[1], about[1]))
-                _put_in_place(self.folder, staged, copy)
-                return node
-            except PeerError as exc:
-                problem = exc
-            finally:
-                shutil.rmtree(staged, ignore_errors=True)
-        raise problem
-
-    def note(self, kind: str, **values: t.Any) -> None:
-        line = {"at": time.time(), "kind": kind, "node": self.spec["node"], **values}
-        with contextlib.suppress(OSError):
-            files.append_json(self.run / "events.jsonl", line)
 
 
 def _put_in_place(folder: pathlib.Path, staged: pathlib.Path, copy: checkpoint_copies.Copy) -> None:
@@ -373,7 +400,7 @@ def pass_gate(run: pathlib.Path, gang: str, *, first: bool) -> str:
             problem = f"checkpoints cannot be copied: {exc}"
         if problem:
             return problem
-        entries = checkpoint_copies.list_entries(gate.folder, spec["format"])
+        entries = gate.list_own()
         files.write_json(run / _BEGUN, {"gang": gang, "entries": entries})
         newest = next((entry.name for entry in entries if entry.whole), None)
         gate.note("checkpoints_seen", gang=gang, detail=newest, folder=str(gate.folder), in_parts=gate.in_parts)

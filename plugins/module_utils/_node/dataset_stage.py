@@ -77,7 +77,7 @@ def plan(request: NodeRequest, state: pathlib.Path) -> dict[str, t.Any]:
     if missing and need + _ROOM > free:
         return {
             "problem": f"dataset {request['name']} needs {need:,} bytes more, and {staged.folder} has {free:,} free",
-            "fix": "Free some space (muster.training.prune removes old runs and datasets that no run uses), or use fewer objects",
+            "fix": "Free some space (playbook prune: old runs, datasets that no run uses), or use fewer objects",
         }
     return {"missing": missing, "bytes": size, "needed": need}
 

@@ -13,7 +13,7 @@ import pathlib
 import time
 import typing as t
 
-from . import checkpoint_care, checkpoint_peers, files, rank_transport, usage
+from . import checkpoint_care, checkpoint_peers, checkpoint_replica, files, rank_transport, usage
 
 
 class UnitCare:
@@ -29,6 +29,7 @@ class UnitCare:
         self._transport = rank_transport.TransportRecorder(run, self._node, since)
         self._checkpoints = checkpoint_care.CheckpointCare(spec.get("checkpoints") or {}, run, self._node)
         self._events, self._peers = run / "events.jsonl", checkpoint_peers.PeerServer(run)
+        self._replica = checkpoint_replica.ReplicaThread(run)
 
     def begin(self) -> None:
         """Begin to care for checkpoints, unless that has begun before."""
@@ -38,6 +39,7 @@ class UnitCare:
             problem = f"this node cannot serve its checkpoints to others: {exc.strerror or exc}"
             line = {"at": time.time(), "kind": "checkpoints_not_compared", "node": self._node, "detail": problem}
             files.append_json(self._events, line)
+        self._replica.start()
         self._checkpoints.start()
 
     def record(self) -> None:
@@ -53,6 +55,7 @@ class UnitCare:
 
     def close(self, within_s: float | None, beat: t.Callable[[], None]) -> None:
         """Serve the nodes that have not asked yet, and store the last checkpoint (see ``CheckpointCare.close``)."""
+        self._replica.close()
         if within_s is None:
             self._peers.linger(beat)
         self._checkpoints.close(within_s, beat)

@@ -22,7 +22,7 @@ from ....module_utils._model.job import Job
 from ....module_utils._model.run_attempt import Notice
 from ....module_utils._model.run_history import RunHistory, describe_sharing
 from ....module_utils._model.run_record import RunEnd
-from ....module_utils._node import files, metric_lines
+from ....module_utils._node import checkpoint_replica, files, metric_lines
 from ....module_utils._secrets.scrubber import scrub
 from ..._hosts import log_follow
 from ..shared import run_record
@@ -111,6 +111,7 @@ class Follower:
         self.begun = begun_steps.BegunSteps()
         # The first notice of preemption that has come while this follower was there.
         self.noticed: Notice | None = None
+        self._said_of_replicas: set[str] = set()
         self._events_read = size_of(folder / "events.jsonl")
         for name, feed in (("events", self._take_event), ("metrics", self.story.metric)):
             kept = files.read_text(folder / f"{name}.jsonl")
@@ -181,6 +182,11 @@ class Follower:
             self.progress.say(f"{node}: copied checkpoint {detail} from {line['source']} ({size})")
         elif line.get("kind") == "checkpoints_not_compared":
             self.progress.say(f"warning: {node}: checkpoints of other nodes would not be copied here: {detail}")
+        elif (said := checkpoint_replica.describe(line)) and (
+            key := f"{node} {line['kind']}"
+        ) not in self._said_of_replicas:
+            self._said_of_replicas.add(key)
+            self.progress.say(said)
 
     def _take_notices(self) -> None:
         """Take in and say what heal has written into the run's events meanwhile: that a machine will be taken away."""

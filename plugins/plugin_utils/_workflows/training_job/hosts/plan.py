@@ -13,7 +13,7 @@ import typing as t
 
 from .....module_utils._model import interpreters, job_checkpoints, job_datasets
 from .....module_utils._model.errors import InputError, RefusedError
-from .....module_utils._model.job import Job
+from .....module_utils._model.job import Checkpoints, Job
 from .....module_utils._model.node import Node
 from .....module_utils._model.node_address import choose_address, is_loopback
 from .....module_utils._model.node_environment import TOPOLOGY_FILE, Environment
@@ -223,10 +223,13 @@ def _build_store_spec(job: Job, slot: NodeSlot, plan: Launch, context: RunContex
     )
 
 
-def build_peers(nodes: tuple[NodeSlot, ...], context: RunContext, form: str, key: str) -> dict[str, dict[str, t.Any]]:
+def build_peers(
+    nodes: tuple[NodeSlot, ...], context: RunContext, rules: Checkpoints, key: str
+) -> dict[str, dict[str, t.Any]]:
     """Return by node what it needs to copy checkpoints from the others (``_node/checkpoint_peers.py``)."""
     places = {slot.name: [slot.address, code_source.peer_port(context.run_id)] for slot in nodes}
-    common = {"key": key, "format": form, "nodes": places}
+    every = 0 if rules.binding else rules.copy_every_s
+    common = {"key": key, "format": rules.format, "nodes": places, "copy_every_s": every}
     return {slot.name: {**common, "node": slot.name, "folder": context.checkpoints_in(slot.run_dir)} for slot in nodes}
 
 

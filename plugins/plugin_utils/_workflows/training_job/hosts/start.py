@@ -295,7 +295,7 @@ def _build_members(
         files = {**files, **mpi_keys.generate_files(home.run_folder(plan.run_id), nodes, context)}
     made = hosts_plan.build_members(plan.job, plan.remotes, nodes, launched, context, plan.reports, (env, files))
     if job_checkpoints.are_copied(plan.job):
-        peers = hosts_plan.build_peers(nodes, context, plan.job.checkpoints.format, secrets.token_hex(32))
+        peers = hosts_plan.build_peers(nodes, context, plan.job.checkpoints, secrets.token_hex(32))
         made = [_add_secret_file(member, PEERS_FILE, json.dumps(peers[member.remote.name]))[1] for member in made]
     ca = find_own_ca(dataset_binding.streams(plan.datasets))
     if ca is not None:

@@ -27,7 +27,7 @@ def test_what_is_unknown_is_null() -> None:
         "learning_rate_advice": None,
         "predicted_allreduce_s": None,
         "checkpoints": "checkpoints in each node's own run folder; what one node alone saved is copied to the others "
-        "before a restart",
+        "before a restart, and to the next node every 30 s",
         "price_usd_per_hour": None,
     }
 

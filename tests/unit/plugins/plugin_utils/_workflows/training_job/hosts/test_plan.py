@@ -11,7 +11,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
-from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
+from ansible_collections.muster.training.plugins.module_utils._model.job import Checkpoints, Job, parse_job
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
 from ansible_collections.muster.training.plugins.module_utils._model.node_report import NodeReport
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import gang
@@ -113,7 +113,7 @@ def test_nodes_without_a_shared_folder_know_how_to_copy_from_each_other() -> Non
     found = hosts_plan.select_hosts(["a", "b"], VARS, job())
     nodes = hosts_plan.build_slots(found, answers(), "x-1", {})
     _plan, context = hosts_plan.build_launch(job(), nodes, "x-1", 4)
-    peers = hosts_plan.build_peers(nodes, context, "dcp", "geheim")
+    peers = hosts_plan.build_peers(nodes, context, Checkpoints(format="dcp"), "geheim")
     port = code_source.peer_port("x-1")
     assert 16_000 <= port < 20_000 and port != code_source.peer_port("x-2")
     assert peers["b"] == {
@@ -122,7 +122,10 @@ def test_nodes_without_a_shared_folder_know_how_to_copy_from_each_other() -> Non
         "nodes": {"a": ["10.0.0.1", port], "b": ["10.0.0.2", port]},
         "node": "b",
         "folder": f"{nodes[1].run_dir}/checkpoints",
+        "copy_every_s": 30,
     }
+    stored = hosts_plan.build_peers(nodes, context, Checkpoints(binding="store"), "geheim")
+    assert stored["a"]["copy_every_s"] == 0, "the store has them"
 
 
 def made(wanted: Job, secrets: tuple[dict[str, str], dict[str, bytes]] = ({}, {})) -> list[gang.GangMember]:
