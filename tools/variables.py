@@ -39,6 +39,7 @@ MEANINGS = {
     "muster_training_python": "The interpreter of jobs (a host variable).",
     "muster_training_env": "Folder of the environment that bootstrap makes (~/.local/share/muster/env).",
     "muster_compare": "Runs to compare on one page.",
+    "muster_report_all": "Whether to write the page of all runs (``runs.html``) instead of the report of one.",
     "muster_report_path": "Folder of the report. The default is report in the run's folder.",
     "muster_status_limit": "How many of the newest runs are shown (20).",
     "muster_status_json": "Whether to show the fields of the runs instead of the table.",

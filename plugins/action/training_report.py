@@ -18,6 +18,8 @@ class ActionModule(WorkflowAction):
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
         "run_id": {"type": "str"},
         "compare": {"type": "list", "elements": "str", "default": []},
+        "all": {"type": "bool", "default": False},
+        "limit": {"type": "int", "default": 200},
         "path": {"type": "path"},
         **STATE_HOME,
     }
@@ -25,6 +27,9 @@ class ActionModule(WorkflowAction):
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, object]:
         """Return the result documented in the module."""
         home = StateHome(options["state_home"], options["cluster"])
+        if options["all"]:
+            others = [name for name in ("run_id", "compare") if options[name]]
+            return training_report.write_run_overview(home, others, options["limit"], options["path"], self.check)
         return training_report.write_run_report(
             home, options["run_id"], options["compare"], options["path"], self.check
         )

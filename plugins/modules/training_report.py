@@ -22,8 +22,18 @@ options:
     type: list
     elements: str
     default: []
+  all:
+    description:
+      - Writes the page of all runs (C(runs.html)) instead, a line each with outcome, steps, newest checkpoint, loss and
+        cost, and a link to the page of each run that has one. The newest is the first.
+    type: bool
+    default: false
+  limit:
+    description: How many of the newest runs O(all) shows. The page says how many are left out.
+    type: int
+    default: 200
   path:
-    description: Folder to write to; the default is C(report) in the run's folder.
+    description: Folder to write to; the default is C(report) in the run's folder, of O(all) the cluster's folder.
     type: path
 extends_documentation_fragment:
   - muster.training._attributes
@@ -48,6 +58,10 @@ EXAMPLES = r"""
 - name: Compare two runs
   muster.training.training_report:
     compare: [char-lm-1a2b3c4d, char-lm-5e6f7a8b]
+
+- name: Write the page of all runs
+  muster.training.training_report:
+    all: true
 """
 
 RETURN = r"""

@@ -12,9 +12,11 @@ import pathlib
 import tempfile
 import typing as t
 
+from ...module_utils._model.errors import InputError
 from ...module_utils._node import files
 from .._report.pages import plots
-from .._report.pages.files import write_comparison, write_report
+from .._report.pages.files import write_comparison, write_overview, write_report
+from .._report.pages.overview import render_overview
 from .shared.state_dir import StateHome, find_run_folder
 
 
@@ -43,6 +45,29 @@ def write_run_report(
     paths = write_report(folder, target)
     changed = _read_digests(target) != before
     return {"changed": changed, **{name: str(path) for name, path in paths.items()}, **_warn_without_plots()}
+
+
+def write_run_overview(
+    home: StateHome, others: t.Sequence[str], limit: int, out: str | None, check: bool
+) -> dict[str, object]:
+    """Write the page of the newest ``limit`` runs and return ``{changed, html}``.
+
+    :param others: options that were given and that name single runs.
+    :param out: the folder. The default is the cluster's.
+    :raises InputError: for other options, and a limit below 1.
+    """
+    if others:
+        raise InputError("all", f"goes without {' and '.join(others)}", "Leave out all for the page of single runs")
+    if limit < 1:
+        raise InputError("limit", "must be 1 or more")
+    folders = home.runs()
+    target = (pathlib.Path(out).expanduser() if out else home.folder) / "runs.html"
+    before = target.read_bytes() if target.is_file() else b""
+    if check:
+        text = render_overview(folders[:limit], target.parent, max(0, len(folders) - limit))
+        return {"changed": text.encode() != before, "html": str(target)}
+    write_overview(folders[:limit], target.parent, max(0, len(folders) - limit))
+    return {"changed": target.read_bytes() != before, "html": str(target)}
 
 
 def _read_digests(folder: pathlib.Path) -> dict[str, str]:

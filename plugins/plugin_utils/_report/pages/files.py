@@ -19,6 +19,7 @@ from ..data.load import RunFolder, load_run
 from ..rules.summary import build_report
 from .compare import compare_runs, render_compare
 from .junit import render_junit
+from .overview import render_overview
 from .page import render_html
 
 
@@ -49,6 +50,15 @@ def write_comparison(folders: t.Sequence[pathlib.Path], out: pathlib.Path) -> di
         "json": write_text(out / "compare.json", to_json_text(compare_runs(runs))),
         "html": write_text(out / "compare.html", render_compare(runs)),
     }
+
+
+def write_overview(folders: t.Sequence[pathlib.Path], out: pathlib.Path, left_out: int) -> pathlib.Path:
+    """Write runs.html, the page of all runs in ``folders``, into ``out`` and return its path.
+
+    :param left_out: how many older runs are not among them.
+    :raises InputError: when it cannot be written.
+    """
+    return write_text(out / "runs.html", render_overview(folders, out, left_out))
 
 
 def to_json_text(value: object) -> str:

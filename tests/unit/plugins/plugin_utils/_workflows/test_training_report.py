@@ -12,9 +12,12 @@ import shutil
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_report import write_run_report
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_report import (
+    write_run_overview,
+    write_run_report,
+)
 
 FIXTURES = pathlib.Path(__file__).parents[4] / "fixtures" / "report"
 
@@ -70,6 +73,24 @@ def test_several_runs_are_compared_on_one_page(home: StateHome) -> None:
     page = pathlib.Path(str(result["html"]))
     assert page == home.folder / "compare" / "compare.html" and "2 runs compared" in page.read_text(encoding="utf-8")
     assert page.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_page_of_all_runs_is_in_the_folder_of_the_cluster(home: StateHome) -> None:
+    place = home.folder / "runs.html"
+    assert write_run_overview(home, [], 1, None, True) == {"changed": True, "html": str(place)} and not place.exists()
+    assert write_run_overview(home, [], 1, None, False)["changed"] is True
+    page = place.read_text(encoding="utf-8")
+    assert "1 older run left out" in page and page.count("<tr") == 2
+    assert write_run_overview(home, [], 1, None, False)["changed"] is False
+    assert write_run_overview(home, [], 1, None, True)["changed"] is False
+    write_run_report(home, "resumed", [], None, False)
+    assert write_run_overview(home, [], 1, None, True)["changed"] is True, "its report can be opened now"
+
+
+@pytest.mark.parametrize(("others", "limit"), [(["run_id"], 5), (["compare"], 5), ([], 0)])
+def test_the_page_of_all_runs_names_no_single_run(home: StateHome, others: list[str], limit: int) -> None:
+    with pytest.raises(InputError, match="goes without" if others else "must be 1 or more"):
+        write_run_overview(home, others, limit, None, False)
 
 
 def test_a_run_that_does_not_exist_is_refused_with_those_that_do(home: StateHome, tmp_path: pathlib.Path) -> None:
