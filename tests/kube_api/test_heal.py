@@ -216,6 +216,22 @@ def test_what_the_provider_took_leaves_the_cluster(
     assert again["done"] == [] and healer.events() == ["joined", "lost", "verified"]
 
 
+def test_a_run_that_was_left_before_its_ranks_began_is_known_by_its_pods(
+    healer: Healer, client: Client, namespace: str, pair: tuple[str, str]
+) -> None:
+    """The record has no node: its follower had ended. The lost machine is replaced all the same."""
+    place = healer.root / "lab" / "runs" / "r" / "run.json"
+    value = json.loads(place.read_text())
+    files.write_json(place, {**value, "hosts": [], "backend_ref": {**REF, "namespace": namespace}})
+    assert "rent" not in [item["kind"] for item in healer.run(check=True)["actions"]], "no pod of it is on that node"
+    label = {**OURS, "muster.training/run-id": "r"}
+    pod(client, namespace, "r-0-1", pair[1], label)
+    pod(client, namespace, "r-test", pair[0], {**label, "muster.training/role": "network-test"})
+    assert [item["kind"] for item in healer.run(check=True)["actions"]] == [
+        *("mark_lost", "give_back", "release", "rent", "join"),
+    ]
+
+
 def test_a_machine_that_may_still_run_is_ended_first(
     healer: Healer, client: Client, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

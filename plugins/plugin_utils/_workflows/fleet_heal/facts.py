@@ -22,6 +22,7 @@ from ..._hosts.node_client import on_each_node
 from ..._kube.api.client import Client
 from ..._kube.api.errors import KubeError
 from ..._kube.api.kinds import KubeObject
+from ..._kube.jobs.spec import gang_selector
 from ..._kube.nodes import out_of_service
 from ..._kube.placement import free_nodes
 from ..._provision.api import ThreadScheduler, read_identities
@@ -97,6 +98,8 @@ def read_facts(request: RunRequest, home: StateHome, context: node_pool_present.
     on_kubernetes = _is_on_kubernetes(home, record, options)
     client = _open_client(request, record) if on_kubernetes else None
     run = _build_run(record, job, on_kubernetes, options.get("on_lost_node"))
+    if run is not None and client is not None and not run.ended:
+        run = dataclasses.replace(run, names=_find_pod_nodes(client, record, run))
     members = run.names if run else ()
     reported = _read_reported(options)
     states, unfit, now = _read_states(request, home, client, run, job, members, reported)
@@ -199,6 +202,17 @@ def _build_run(
     return FleetRun(
         str(record["run_id"]), int(job.get("nodes") or 1), policy, min_nodes, record["state"] == "ended", names
     )
+
+
+def _find_pod_nodes(client: Client, record: t.Mapping[str, t.Any], run: FleetRun) -> tuple[str, ...]:
+    """Return the nodes of a run that is not over: the record's, and those its pods are on.
+
+    The record has what a follower saw: nothing of a run that was left before its ranks began.
+    """
+    namespace = (record.get("backend_ref") or {}).get("namespace") or client.namespace
+    pods = client.list("v1/Pod", namespace, labels=gang_selector(run.run_id)).items
+    found = sorted({str(node) for pod in pods if (node := (pod.get("spec") or {}).get("nodeName"))})
+    return tuple(dict.fromkeys((*run.names, *found)))
 
 
 def _open_client(request: RunRequest, record: t.Mapping[str, t.Any]) -> Client:
