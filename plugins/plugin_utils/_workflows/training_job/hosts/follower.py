@@ -250,7 +250,7 @@ class HostsFollower(Follower):
         where = failure[2] if failure else node
         code = failure[1] if failure and end.cause == "crash" else end.exit_code
         outcome: RunEnd = "lost" if end.cause in ("node_lost", "rendezvous_unreachable") else "failed"
-        detail = _describe_cause(end.cause, where, code, self.job.launcher)
+        detail = _describe_cause(end.cause, where, code, self.job)
         if end.cause == "timeout":
             detail = f"timeout_s ({self.job.timeout_s} s) has passed {self._where_it_stood(where)}"
         return RunOutcome(outcome, code, end.cause, detail, where)
@@ -291,13 +291,11 @@ class HostsFollower(Follower):
             )
         dead = [node for node, units in self.units.items() if any(unit.is_lost for unit in units.values())]
         if dead and self.lost >= self.job.lost_budget:
-            return RunOutcome(
-                "lost", 1, "node_lost", f"{dead[0]} was lost, restart.max_lost_nodes is exceeded", dead[0]
-            )
+            return RunOutcome("lost", 1, "node_lost", _describe_loss(self.job, dead[0]), dead[0])
         if self.story.crashes > allowed.max_crashes and self.job.launcher in TORCHRUN_FAMILY:
             failure = next(item.first_failure for item in reversed(self.story.attempts) if item.first_failure)
             return RunOutcome(
-                "failed", failure[1], "crash", _describe_cause("crash", failure[2], failure[1]), failure[2]
+                "failed", failure[1], "crash", _describe_cause("crash", failure[2], failure[1], self.job), failure[2]
             )
         return None
 
@@ -334,13 +332,24 @@ class HostsFollower(Follower):
         }
 
 
-def _describe_cause(cause: str, node: str, code: int, launcher: str = "torchrun") -> str:
-    limit = "the launcher 'command' starts it once" if launcher == "command" else "restart.max_crashes is exceeded"
+def _describe_loss(job: Job, node: str) -> str:
+    """Return why a run ends with the loss of a node: which of its rules does not let it begin again."""
+    if job.launcher == "command":
+        return f"{node} was lost, and the launcher 'command' starts it once"
+    if job.restart.on_lost_node == "fail":
+        return f"{node} was lost, and restart.on_lost_node is fail"
+    return f"{node} was lost, restart.max_lost_nodes ({job.restart.max_lost_nodes}) is exceeded"
+
+
+def _describe_cause(cause: str, node: str, code: int, job: Job) -> str:
+    is_command = job.launcher == "command"
+    budget = f"restart.max_crashes ({job.restart.max_crashes}) is exceeded"
+    limit = "the launcher 'command' starts it once" if is_command else budget
     texts = {
         "crash": f"a rank on {node} exited with code {code} and {limit}",
         "fatal_exit_code": f"a rank on {node} exited with code {code}, which restart.fatal_exit_codes names",
         "timeout": "timeout_s has passed",
-        "node_lost": f"{node} was lost, restart.max_lost_nodes is exceeded",
+        "node_lost": _describe_loss(job, node),
         "port_taken": f"the rendezvous port on {node} is already in use",
         "rendezvous_unreachable": f"{node} could not reach the rendezvous store",
     }

@@ -79,7 +79,7 @@ class EndRules:
 
     def own_end(self, main: KubeObject, story: RunHistory, admitted_at: float | None) -> RunOutcome | None:
         """Return the end by a rule that not every engine knows, None where the run may go on."""
-        found = self._fatal_exit(story) or self._timeout(admitted_at) or self._refused_worker(main, story)
+        found = self._fatal_exit(story) or self._timeout(admitted_at, story) or self._refused_worker(main, story)
         found = found or self._lost_budget(main, story) or self._crash_budget(main, story)
         return found or self._start_failure(story)
 
@@ -116,12 +116,12 @@ class EndRules:
         last = max((item.started_at for item in story.attempts), default=0.0)
         return self._refusal if self._refusal is not None and self._refusal.at > last else None
 
-    def _timeout(self, since: float | None) -> RunOutcome | None:
+    def _timeout(self, since: float | None, story: RunHistory) -> RunOutcome | None:
         """Return the end of a run that exceeded timeout_s. An engine's own deadline starts again with every restart."""
         limit = self.job.timeout_s
         if limit is None or since is None or time.time() <= since + limit + _OWN_DEADLINE_S:
             return None
-        return RunOutcome("failed", 124, "timeout", f"timeout_s ({limit} s) has passed")
+        return RunOutcome("failed", 124, "timeout", f"timeout_s ({limit} s) has passed {_where_it_stood(story)}")
 
     def _lost_budget(self, main: KubeObject, story: RunHistory) -> RunOutcome | None:
         """Return the end of a run that lost too many nodes, by its engine's word or by the cluster's."""
@@ -130,7 +130,9 @@ class EndRules:
         lost = max(by_engine, story.lost_nodes)
         if not self.job.lost_budget or lost <= self.job.lost_budget:
             return None
-        return RunOutcome("lost", 1, "node_lost", f"restart.max_lost_nodes is exceeded after {lost} lost nodes")
+        node = next((item.failed_node for item in reversed(story.attempts) if item.failed_node), None)
+        budget = f"restart.max_lost_nodes ({self.job.restart.max_lost_nodes}) is exceeded after {lost} lost nodes"
+        return RunOutcome("lost", 1, "node_lost", f"{budget}{f', the last is {node}' if node else ''}", node)
 
     def _crash_budget(self, main: KubeObject, story: RunHistory) -> RunOutcome | None:
         """Return the end of a run that crashed too often, which its engine does not count alone."""
@@ -161,7 +163,8 @@ class EndRules:
             return outcome
         if late:
             # Ranks that were told to end for it say so as they end.
-            return RunOutcome("failed", 124, "timeout", f"timeout_s ({self.job.timeout_s} s) has passed ({reason})")
+            passed = f"timeout_s ({self.job.timeout_s} s) has passed {_where_it_stood(story)} ({reason})"
+            return RunOutcome("failed", 124, "timeout", passed)
         lost = attempt.failed_node if attempt and attempt.cause != "crash" else None
         if lost and (failure is None or (attempt and attempt.cause == "node_lost")):
             return RunOutcome("lost", 1, "node_lost", f"{lost} was lost: {reason}", lost)
@@ -188,6 +191,11 @@ class EndRules:
         code, node = failure.exit_code, failure.node
         cause = "fatal_exit_code" if code in self.job.restart.fatal_exit_codes else "crash"
         return RunOutcome("failed", code, cause, f"a rank on {node} exited with code {code} ({reason})", node)
+
+
+def _where_it_stood(story: RunHistory) -> str:
+    step = story.last.get("step")
+    return "before the first step" if step is None else f"at step {int(step)}"
 
 
 def _with_problem(reason: str, problem: events.StartProblem | None) -> str:

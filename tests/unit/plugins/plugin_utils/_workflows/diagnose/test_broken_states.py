@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import UnreachableError
+from ansible_collections.muster.training.plugins.module_utils._model.job import Job
 from ansible_collections.muster.training.plugins.plugin_utils._ansible import connections
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live import (
     NodeObservation,
@@ -120,7 +121,7 @@ def on_hosts(state: Dict) -> Told:
     place, code = next(iter(state["exits"].values()))
     if code == 0:
         return told(diagnosis, "")
-    end = RunOutcome("failed", code, "crash", _describe_cause("crash", place, code), place)
+    end = RunOutcome("failed", code, "crash", _describe_cause("crash", place, code, Job("x")), place)
     return told(diagnosis, end_line(end, logs, "hosts"))
 
 

@@ -165,7 +165,7 @@ def test_mpi_has_ended_with_its_first_node(world: World) -> None:
 @pytest.mark.parametrize(
     ("cause", "code", "outcome", "detail"),
     [
-        ("crash", 1, ("failed", 9), "a rank on b exited with code 9 and restart.max_crashes is exceeded"),
+        ("crash", 1, ("failed", 9), "a rank on b exited with code 9 and restart.max_crashes (3) is exceeded"),
         (
             "fatal_exit_code",
             65,
@@ -173,7 +173,7 @@ def test_mpi_has_ended_with_its_first_node(world: World) -> None:
             "a rank on b exited with code 65, which restart.fatal_exit_codes names",
         ),
         ("timeout", 124, ("failed", 124), "timeout_s (None s) has passed before the first step"),
-        ("node_lost", 137, ("lost", 137), "b was lost, restart.max_lost_nodes is exceeded"),
+        ("node_lost", 137, ("lost", 137), "b was lost, restart.max_lost_nodes (3) is exceeded"),
         ("rendezvous_unreachable", 111, ("lost", 111), "b could not reach the rendezvous store"),
         ("odd", 4, ("failed", 4), "b: odd (exit code 4)"),
     ],
@@ -182,6 +182,18 @@ def test_how_a_run_ends_badly(world: World, cause: str, code: int, outcome: tupl
     failing = [started("a", 0), started("b", 1), ended("b", 1, 9), ended("a", 0, 143)]
     found = world.run(news("a", events=failing), news("a", unit(exit_code=code, cause=cause)))
     assert (found.outcome, found.exit_code, found.detail, found.node) == (*outcome, detail, "b")
+
+
+@pytest.mark.parametrize(
+    ("job", "rule"),
+    [
+        ({"launcher": "command", "script": None, "command": ["sleep", "1"]}, "the launcher 'command' starts it once"),
+        ({"restart": {"on_lost_node": "fail"}}, "restart.on_lost_node is fail"),
+    ],
+)
+def test_the_rule_that_ends_a_run_with_a_lost_node_is_named(world: World, job: Dict, rule: str) -> None:
+    found = world.run(news("b", unit(alive=False)), **job)
+    assert (found.outcome, found.detail) == ("lost", f"b was lost, and {rule}")
 
 
 def test_a_run_that_another_controller_has_taken_over_is_left_to_it(world: World) -> None:
@@ -340,7 +352,7 @@ def test_a_restart_that_fails_is_told_and_tried_within_the_budget(world: World) 
     world.problem = NodeError("b", "disk full")
     gone = news("b", unit(alive=False))
     found = world.run(gone, gone, gone, restart={"max_lost_nodes": 2})
-    assert (found.outcome, found.detail) == ("lost", "b was lost, restart.max_lost_nodes is exceeded")
+    assert (found.outcome, found.detail) == ("lost", "b was lost, restart.max_lost_nodes (2) is exceeded")
     assert world.restarted == ["b", "b"] and "b: the run could not be started again: b: disk full" in world.said
 
 

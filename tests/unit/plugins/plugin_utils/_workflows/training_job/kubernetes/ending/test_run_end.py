@@ -95,9 +95,12 @@ def test_lost_nodes_count_by_the_clusters_word_and_by_the_engines() -> None:
     judge = rules(restart={"max_lost_nodes": 1})
     lost = [crashed(n, fault=("node_lost", "node-2"), followed=True) for n in (1, 2)]
     found = judge.own_end(main(), story(*lost), None)
-    assert found is not None and found.cause == "node_lost" and "after 2 lost nodes" in found.detail
+    words = "restart.max_lost_nodes (1) is exceeded after 2 lost nodes"
+    assert found is not None and (found.cause, found.node) == ("node_lost", "node-2")
+    assert found.detail == f"{words}, the last is node-2"
     counted = {**main(), "status": {"restarts": 3, "restartsCountTowardsMax": 1}}
-    assert judge.own_end(counted, story(), None) == found
+    other = judge.own_end(counted, story(), None)
+    assert other is not None and (other.cause, other.detail, other.node) == ("node_lost", words, None)
     assert judge.own_end(main(), story(lost[0], crashed(2)), None) is None
 
 
