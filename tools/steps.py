@@ -75,7 +75,7 @@ ON_ANSIBLE = (
     "tests/unit/plugins/plugin_utils/_inventory/",
 )
 # What a cluster does every time: a gang, a kill and its resume, competing gangs, a member's rights, denied networks,
-# GPUs by NVIDIA's plugin.
+# lost nodes that are replaced, GPUs by NVIDIA's plugin.
 # The last two go from bare machines to a trained job and back, and into a mesh and out of it.
 SHORT_PASS = (
     "tests/lab/test_kube_training.py::test_a_gang_runs_once_and_leaves_its_record",
@@ -84,6 +84,8 @@ SHORT_PASS = (
     "tests/lab/test_team.py::test_a_member_submits_follows_and_cancels",
     "tests/lab/test_shell_blocks_member.py",
     "tests/lab/test_kube_policy.py::test_a_gang_trains_to_its_end_where_all_is_denied",
+    "tests/lab/test_kube_heal.py::test_a_node_that_is_off_gives_its_pods_away",
+    "tests/lab/test_kube_heal.py::test_a_rented_node_is_replaced_by_one_that_joins",
     "tests/lab/test_kube_gpu_stack.py::test_a_gang_gets_gpus_of_the_real_plugin_is_killed_and_resumes",
     "tests/lab/test_k3s_site.py",
     "tests/lab/test_mesh.py",
