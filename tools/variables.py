@@ -51,6 +51,8 @@ MEANINGS = {
     "muster_log_grep": "Only the lines in which this regular expression is found.",
     "muster_fetch_source": "Where muster_fetch_paths is: checkpoints, the bucket (bucket), or the run's (run).",
     "muster_fetch_paths": "Files to fetch, as shell patterns. The default is the newest complete checkpoint.",
+    "muster_fetch_model": "A registered model (``NAME`` or ``NAME@ALIAS``) whose checkpoint is fetched.",
+    "muster_fetch_tracker": "The binding of the tracker that has the model. The default is the only one.",
     "muster_fetch_dest": "Folder on the controller. The default is files in the run's folder.",
     "muster_prune_keep": "How many of the newest runs stay (20).",
     "muster_prune_days": "Only runs that ended at least this many days ago.",

@@ -8,9 +8,10 @@ from __future__ import annotations
 import pathlib
 import typing as t
 
+from ..module_utils._model.errors import InputError
 from ..plugin_utils._ansible.base import STATE_HOME, WorkflowAction
 from ..plugin_utils._workflows.shared.state_dir import StateHome
-from ..plugin_utils._workflows.training_job_fetch import run
+from ..plugin_utils._workflows.training_job_fetch import models, run
 
 
 class ActionModule(WorkflowAction):
@@ -20,6 +21,8 @@ class ActionModule(WorkflowAction):
         "run_id": {"type": "str"},
         "source": {"type": "str", "choices": ["checkpoints", "run", "bucket"], "default": "checkpoints"},
         "paths": {"type": "list", "elements": "str", "default": []},
+        "model": {"type": "str"},
+        "tracker": {"type": "str"},
         "dest": {"type": "path"},
         "kubeconfig": {"type": "raw"},
         "context": {"type": "str"},
@@ -30,7 +33,14 @@ class ActionModule(WorkflowAction):
         """Return the result documented in the module."""
         home = StateHome(options["state_home"], options["cluster"])
         dest = pathlib.Path(self.base, options["dest"]) if options["dest"] else None
-        wanted = run.FetchRequest(options["run_id"], options["source"], tuple(options["paths"]), dest, self.check)
+        run_id, paths = options["run_id"], tuple(options["paths"])
+        if options["model"]:
+            if run_id or paths:
+                raise InputError("model", "goes without run_id and paths", "A version names its run and its checkpoint")
+            found = models.find_model_files(home, options["model"], options["tracker"])
+            self.reporter().say(f"{options['model']} is version {found.version}, of run {found.run_id}")
+            run_id, paths = found.run_id, (found.pattern,)
+        wanted = run.FetchRequest(run_id, options["source"], paths, dest, self.check)
         open_pods = run.build_pod_opener(options, self.base, self.reporter())
         open_cluster = run.build_cluster_opener(options, self.base, self.reporter())
         nodes = run.Nodes(variables["hostvars"], self.connect(variables), open_pods, open_cluster)

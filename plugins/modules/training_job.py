@@ -544,6 +544,9 @@ options:
             C(experiment), the experiment of MLflow or the project of Weights & Biases (default the job's name). The
             name of the binding alone is enough. With C(log=true) the steps that are read of the run are logged to
             MLflow from the controller while it follows the run, for a program that logs nothing itself.
+          - With C(model), the name of a registered model, and C(log=true) the last checkpoint of a run that succeeded
+            becomes a version of it with the alias C(alias) (default C(trained)). With O(job.checkpoints.binding) that
+            is the stored one. Its bytes stay where they are; M(muster.training.training_job_fetch) fetches it by name.
           - The program gets the variables that the tracker's own client reads (C(MLFLOW_TRACKING_URI),
             C(WANDB_PROJECT) and others); credentials are delivered as secrets are.
         type: raw

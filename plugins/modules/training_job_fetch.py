@@ -38,6 +38,14 @@ options:
     type: list
     elements: str
     default: []
+  model:
+    description:
+      - A registered model of the tracker, as C(NAME) or C(NAME@ALIAS) (default alias C(trained)), instead of O(run_id)
+        and O(paths). The checkpoint that is its version is fetched, as a job with C(tracking.model) registered it.
+    type: str
+  tracker:
+    description: The binding of the tracker of O(model). The default is the only one.
+    type: str
   dest:
     description: Folder on the controller. The default is C(files) in the run's folder.
     type: path
@@ -69,6 +77,11 @@ EXAMPLES = r"""
     source: run
     paths: [out/*.json]
   run_once: true
+
+- name: Fetch what the alias of a registered model stands for
+  muster.training.training_job_fetch:
+    model: char-lm@trained
+    dest: ./model
 
 - name: Fetch the newest checkpoint from the bucket of the job, whose machines are gone
   muster.training.training_job_fetch:

@@ -33,6 +33,17 @@ for step in range(1, 31):
     with open(os.environ["MUSTER_METRICS_FILE"], "a") as out:
         print(json.dumps({"at": time.time(), "step": step, "loss": 1 / step}), file=out)
 """
+SAVES = """
+import json, os, pathlib, time
+for step in range(1, 31):
+    line = {"at": time.time(), "step": step, "loss": 1 / step}
+    if step % 10 == 0:
+        place = pathlib.Path(os.environ["MUSTER_CHECKPOINT_DIR"], f"step_{step}.pt")
+        place.write_text(f"weights {step}")
+        line |= {"checkpoint_step": step, "path": str(place)}
+    with open(os.environ["MUSTER_METRICS_FILE"], "a") as out:
+        print(json.dumps(line), file=out)
+"""
 SHOWS = "import os; print(os.environ['MLFLOW_TRACKING_URI'], len(os.environ['MLFLOW_TRACKING_TOKEN']), flush=True)"
 
 
@@ -108,6 +119,16 @@ def test_an_unmodified_program_logs_to_mlflow_itself(world: World, mlflow: tuple
               if item["info"]["run_name"] == "steps-1"]  # fmt: skip
     assert (run["info"]["status"], run["data"]["metrics"][0]["step"]) == ("FINISHED", 30)
     assert {"key": "muster.run_id", "value": "steps-1"} in run["data"]["tags"]
+    model = {**tracking, "log": True, "model": "net", "alias": "best"}
+    saves = world.job(command=[sys.executable, "-c", SAVES], tracking=model, name="saves", nodes=1)
+    trained = world.play("train", job=saves, muster_run_id="saves-1")
+    assert trained.code == 0, trained.output
+    with urllib.request.urlopen(f"{url}/api/2.0/mlflow/registered-models/alias?name=net&alias=best", timeout=30) as got:
+        version = json.loads(got.read())["model_version"]
+    assert version["source"] == "muster://local/saves-1/step_30.pt" and version["status"] == "READY"
+    fetched = world.play("fetch", muster_fetch_model="net@best", muster_fetch_dest=str(world.root / "model"))
+    assert fetched.code == 0, fetched.output
+    assert (world.root / "model" / "step_30.pt").read_text() == "weights 30"
     refused = bind(world, endpoint=url.replace("127.0.0.1", "127.0.0.1.nip.invalid"))
     assert refused.code != 0 and "is not known here" in refused.output
 

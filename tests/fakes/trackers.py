@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import typing as t
 from collections.abc import Mapping
 
@@ -26,6 +27,9 @@ class FakeMlflow(Api):
         self.experiments: dict[str, str] = {}
         # By run: its tags, its rows (a set, as MLflow keeps them), and its status.
         self.runs: dict[str, dict[str, t.Any]] = {}
+        # By model: its versions, and the number of the one that has an alias.
+        self.models: dict[str, list[dict[str, t.Any]]] = {}
+        self.aliases: dict[tuple[str, str], str] = {}
         # An answer that is lost: the batch is taken, and the client learns nothing.
         self.lose = 0
         # A status with which all of the API is refused, 0 for none.
@@ -40,6 +44,11 @@ class FakeMlflow(Api):
                 f"POST {api}/runs/create": self._guarded(self._create_run),
                 f"POST {api}/runs/log-batch": self._guarded(self._log_batch),
                 f"POST {api}/runs/update": self._guarded(self._update_run),
+                f"POST {api}/registered-models/create": self._guarded(self._create_model),
+                f"GET {api}/registered-models/alias": self._guarded(self._get_alias),
+                f"POST {api}/registered-models/alias": self._guarded(self._set_alias),
+                f"GET {api}/model-versions/search": self._guarded(self._search_versions),
+                f"POST {api}/model-versions/create": self._guarded(self._create_version),
             }
         )
 
@@ -84,6 +93,39 @@ class FakeMlflow(Api):
     def _update_run(self, _query: t.Any, body: t.Any) -> Handled:
         self.runs[body["run_id"]]["status"] = body["status"]
         return 200, {"run_info": {}}, {}
+
+    def _create_model(self, _query: t.Any, body: t.Any) -> Handled:
+        if body["name"] in self.models:
+            return 400, {"error_code": "RESOURCE_ALREADY_EXISTS", "message": "Registered Model already exists."}, {}
+        self.models[body["name"]] = []
+        return 200, {"registered_model": {"name": body["name"]}}, {}
+
+    def _create_version(self, _query: t.Any, body: t.Any) -> Handled:
+        assert body["run_id"] in self.runs and body["source"]
+        versions = self.models[body["name"]]
+        versions.append({**body, "version": str(len(versions) + 1), "status": "READY"})
+        if self.lose:
+            self.lose -= 1
+            return 400, {"error_code": "TEMPORARILY_UNAVAILABLE", "message": "lost"}, {}
+        return 200, {"model_version": versions[-1]}, {}
+
+    def _search_versions(self, query: dict[str, str], _body: t.Any) -> Handled:
+        wanted = re.fullmatch(r"name='([^']+)' and run_id='([0-9a-f]+)'", query["filter"])
+        assert wanted
+        found = [item for item in self.models.get(wanted[1], []) if item["run_id"] == wanted[2]]
+        return 200, {"model_versions": found} if found else {}, {}
+
+    def _set_alias(self, _query: t.Any, body: t.Any) -> Handled:
+        self.aliases[body["name"], body["alias"]] = body["version"]
+        return 200, {}, {}
+
+    def _get_alias(self, query: dict[str, str], _body: t.Any) -> Handled:
+        if query["name"] not in self.models:
+            return 404, {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "Registered Model not found"}, {}
+        number = self.aliases.get((query["name"], query["alias"]))
+        if number is None:
+            return 400, {"error_code": "INVALID_PARAMETER_VALUE", "message": "Registered model alias not found."}, {}
+        return 200, {"model_version": self.models[query["name"]][int(number) - 1]}, {}
 
     def _refuse_host(self, headers: Mapping[str, str]) -> Handled | None:
         if headers.get("host", "").partition(":")[0] in self._hosts:

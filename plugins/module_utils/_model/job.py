@@ -339,6 +339,7 @@ def _check_job(job: Job) -> None:
     job_datasets.check_datasets(job)
     _check_variables(job)
     job_tracking.check_variables(job)
+    job_tracking.check_model(job)
 
 
 def _check_program(job: Job) -> None:

@@ -9,6 +9,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing as t
 
 from . import validators as f
@@ -19,6 +20,12 @@ if t.TYPE_CHECKING:
     from .job import Job
 
 PROVIDERS: t.Final = ("mlflow", "wandb")
+# MLflow keeps "latest" and "v1" for itself.
+ALIAS: t.Final = "trained"
+_ALIAS_LIMIT: t.Final = 40
+_MODEL: t.Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_MODEL_SHOWN: t.Final = 60
+_RESERVED: t.Final = re.compile(r"latest|v[0-9]+")
 # What programs read; of W&B also what makes all attempts one run.
 _SET: t.Final = (
     *("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME"),
@@ -27,21 +34,51 @@ _SET: t.Final = (
 )
 
 
+def _read_model(value: t.Any, path: str) -> str:
+    """Return the name of a registered model: it becomes a part of addresses and filters of MLflow."""
+    text = f.text(value, path)
+    if not _MODEL.fullmatch(text):
+        raise InputError(
+            path, f"'{text[:_MODEL_SHOWN]}' is no name of a model", "Use letters, digits, '.', '_' and '-'"
+        )
+    return text
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tracking:
     """The tracker of a job. ``experiment``: MLflow's experiment or W&B's project; the job's name where it is null.
 
     ``log``: the steps that are read of the run are logged by the controller, for programs that log none themselves.
+    ``model``: the registered model of which a successful run's last checkpoint becomes a version, with ``alias``.
     """
 
     binding: str = f.field(f.name(NAME_LIMIT))
     experiment: str | None = f.field(f.text, None)
     log: bool = f.field(f.boolean, False)
+    model: str | None = f.field(_read_model, None)
+    alias: str = f.field(f.name(_ALIAS_LIMIT), ALIAS)
 
 
 def parse(value: t.Any, path: str) -> Tracking:
     """Return the tracker that a mapping describes, or that a name alone is the binding of."""
     return f.section(Tracking)({"binding": value} if isinstance(value, str) else value, path)
+
+
+def check_model(job: Job) -> None:
+    """Refuse a model that could not be registered: MLflow ties a version to the run that the controller logs."""
+    tracking = job.tracking
+    if tracking is None:
+        return
+    if tracking.model and not tracking.log:
+        raise InputError("job.tracking.model", "needs log: true", "A version is of the run that has the steps")
+    if _RESERVED.fullmatch(tracking.alias):
+        raise InputError("job.tracking.alias", f"'{tracking.alias}' is MLflow's own", f"Choose another, as {ALIAS}")
+
+
+def split_model(text: str, option: str) -> tuple[str, str]:
+    """Return name and alias of ``NAME`` or ``NAME@ALIAS``."""
+    name, _at, alias = text.partition("@")
+    return _read_model(name, option), alias or ALIAS
 
 
 def check_variables(job: Job) -> None:

@@ -13,7 +13,7 @@ import typing as t
 
 from ...module_utils._http.messages import json_request
 from ...module_utils._model.binding import Binding
-from ...module_utils._model.errors import MusterError, RefusedError
+from ...module_utils._model.errors import InputError, MusterError, RefusedError
 from .tracker_access import Keys, call
 
 _API: t.Final = "/api/2.0/mlflow"
@@ -55,6 +55,41 @@ class MlflowRuns:
     def end_run(self, run_id: str, status: str) -> None:
         """Set how a run ended: ``FINISHED``, ``FAILED`` or ``KILLED``."""
         self._post("runs/update", {"run_id": run_id, "status": status, "end_time": _now()}, idempotent=True)
+
+    def register_model(self, model: str, alias: str, run_id: str, source: str, tags: t.Mapping[str, str]) -> str:
+        """Make what ``source`` leads to a version of a registered model, and give it the alias; return its number.
+
+        A version of this run with the same source is used again: an answer may have been lost.
+        """
+        body = json_request("POST", f"{_API}/registered-models/create", body={"name": model})
+        answer = call(self._binding, self._keys, body, allow=(400,))
+        if answer.status == 400 and (answer.data or {}).get("error_code") != "RESOURCE_ALREADY_EXISTS":
+            raise MusterError(f"MLflow refuses the model {model}: {(answer.data or {}).get('message')}")
+        query = [("filter", f"name='{model}' and run_id='{run_id}'")]
+        found = call(self._binding, self._keys, json_request("GET", f"{_API}/model-versions/search", query=query)).data
+        same = [item for item in (found or {}).get("model_versions") or [] if item.get("source") == source]
+        if same:
+            version = str(same[0]["version"])
+        else:
+            listed = [{"key": key, "value": value} for key, value in tags.items()]
+            made = {"name": model, "source": source, "run_id": run_id, "tags": listed}
+            version = str(self._post("model-versions/create", made)["model_version"]["version"])
+        self._post("registered-models/alias", {"name": model, "alias": alias, "version": version}, idempotent=True)
+        return version
+
+    def find_model(self, model: str, alias: str, option: str) -> dict[str, t.Any]:
+        """Return ``{version, source, tags {key: value}}`` of the version that has an alias.
+
+        :raises InputError: when there is no such model, or no version of it has the alias.
+        """
+        request = json_request("GET", f"{_API}/registered-models/alias", query=[("name", model), ("alias", alias)])
+        answer = call(self._binding, self._keys, request, allow=(400, 404))
+        if answer.status != 200:
+            what = f"no model {model}" if answer.status == 404 else f"no version of {model} with the alias {alias}"
+            raise InputError(option, f"{self._binding.name} has {what}", "Look at the models of the tracker")
+        found = answer.data["model_version"]
+        tags = {str(item["key"]): str(item["value"]) for item in found.get("tags") or []}
+        return {"version": str(found["version"]), "source": str(found.get("source") or ""), "tags": tags}
 
     def _post(self, path: str, body: t.Mapping[str, t.Any], *, idempotent: bool = False) -> dict[str, t.Any]:
         answer = call(

@@ -175,7 +175,7 @@ class Fetch:
         run_id = self.record.run_id
         if self.job.launcher == "ray":
             problem = f"run {run_id}: Ray Train has stored its checkpoints by itself, in a layout of its own"
-            address = checkpoint_binding.ray_storage(self.home, self.job, run_id)
+            address = checkpoint_binding.stored_address(self.home, self.job, run_id)
             raise RefusedError(problem, f"Copy {address} with an S3 client")
         opener = functools.partial(self.open_cluster, self.record) if self.open_cluster else None
         bound = checkpoint_binding.open_for_reading(self.home, self.job, run_id, opener)

@@ -150,8 +150,8 @@ def open_for_reading(
     return BoundCheckpoints(job, run_id, binding, credentials.open_signer(binding, _OPTION, open_cluster), ref)
 
 
-def ray_storage(home: StateHome, job: Job, run_id: str) -> str:
-    """Return the address below which Ray Train stores a job's checkpoints by itself."""
+def stored_address(home: StateHome, job: Job, run_id: str) -> str:
+    """Return the address below which a run's checkpoints are stored, by its nodes or by Ray Train itself."""
     _binding, ref = _load_bucket(home, str(job.checkpoints.binding))
     return _ray_address(ref, run_id)
 

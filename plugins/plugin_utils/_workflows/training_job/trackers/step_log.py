@@ -17,15 +17,17 @@ import pathlib
 import threading
 import typing as t
 
-from .....module_utils._model.errors import MusterError
+from .....module_utils._model.errors import MusterError, RefusedError
 from .....module_utils._node import files
 from ...shared import bindings, credentials
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome, load_record
+from .tracking import experiment_of, find_stored_address
 
 if t.TYPE_CHECKING:
     from .....module_utils._model.binding import Binding
     from .....module_utils._model.job import Job
+    from .....module_utils._model.run_record import RunRecord
     from ...._services.mlflow_runs import Metric, MlflowRuns
     from .tracking import BoundTracking
 
@@ -62,10 +64,22 @@ class StepLog:
     """Sends what is new of a run's metrics; ``send`` returns the problem, empty without one.
 
     :param endpoint: the address of the server, for the address of the run's page there.
+    :param model: the registered model of which the last checkpoint becomes a version, with the alias of that.
+    :param stored_at: the address below which the run's checkpoints are stored, empty without a store.
     """
 
-    def __init__(self, runs: MlflowRuns, folder: pathlib.Path, experiment: str, endpoint: str) -> None:
+    def __init__(
+        self,
+        runs: MlflowRuns,
+        folder: pathlib.Path,
+        experiment: str,
+        endpoint: str,
+        *,
+        model: tuple[str, str] | None = None,
+        stored_at: str = "",
+    ) -> None:
         self._runs, self._folder, self._experiment, self._endpoint = runs, folder, experiment, endpoint
+        self._model, self._stored_at = model, stored_at
         self._place = folder / STATE_FILE
 
     def send(self) -> str:
@@ -77,10 +91,28 @@ class StepLog:
             outcome = record.outcome if record is not None and record.is_ended else None
             if outcome and state.get("ended") != outcome:
                 self._runs.end_run(state["run_id"], _ENDS.get(outcome, "FAILED"))
+                if record is not None and outcome == "succeeded":
+                    self._register(state, record)
                 self._keep(state, ended=outcome)
         except MusterError as error:
             return error.message
         return ""
+
+    def _register(self, state: dict[str, t.Any], record: RunRecord) -> None:
+        """Make the newest checkpoint a version of the model: the stored one where the job has a store.
+
+        The bytes stay where they are; the version has a link, and what ``fetch`` finds them by.
+        """
+        saved = record.stored if self._stored_at else record.checkpoint
+        if self._model is None or saved is None or not saved.path:
+            return
+        name = name_in_folder(saved.path, record.run_id)
+        model, alias = self._model
+        source = f"{self._stored_at or f'muster://{self._folder.parents[1].name}/{record.run_id}'}/{name}"
+        tags = {"muster.run_id": record.run_id, "muster.checkpoint": name}
+        tags |= {"muster.step": str(saved.step)} if saved.step is not None else {}
+        version = self._runs.register_model(model, alias, state["run_id"], source, tags)
+        self._keep(state, model=model, version=version, alias=alias)
 
     def _begin(self) -> dict[str, t.Any]:
         """Return what is known of the run there, which is made the first time."""
@@ -122,12 +154,20 @@ class StepLog:
         return state
 
 
-def _open(binding: Binding, folder: pathlib.Path, experiment: str) -> StepLog:
+def name_in_folder(path: str, run_id: str) -> str:
+    """Return where a checkpoint is below the folder of the run's checkpoints, as the program's path says."""
+    _before, found, after = path.rpartition(f"/{run_id}/")
+    return after.removeprefix("checkpoints/") if found else path.rstrip("/").rpartition("/")[2]
+
+
+def _open(binding: Binding, folder: pathlib.Path, job: Job, stored_at: str) -> StepLog:
     # Late: it needs the HTTP client, for which every other run would wait.
     from ...._services.mlflow_runs import MlflowRuns
 
-    runs = MlflowRuns(binding, credentials.read_tracker_keys(binding, _OPTION))
-    return StepLog(runs, folder, experiment, binding.endpoint)
+    runs, tracking = MlflowRuns(binding, credentials.read_tracker_keys(binding, _OPTION)), job.tracking
+    experiment = experiment_of(job)
+    model = (tracking.model, tracking.alias) if tracking and tracking.model else None
+    return StepLog(runs, folder, experiment, binding.endpoint, model=model, stored_at=stored_at)
 
 
 def send_rest(home: StateHome, job: Job, folder: pathlib.Path, progress: Progress) -> None:
@@ -135,18 +175,38 @@ def send_rest(home: StateHome, job: Job, folder: pathlib.Path, progress: Progres
     if job.tracking is None or not job.tracking.log:
         return
     binding = bindings.load_binding(home, job.tracking.binding, _OPTION)
-    problem = _open(binding, folder, job.tracking.experiment or job.name).send()
+    problem = _open(binding, folder, job, find_stored_address(home, job, folder.name)).send()
     if problem:
         progress.say(f"warning: steps are not logged to {binding.name}, and are kept: {problem}")
 
 
+def _prepare_experiment(tracked: BoundTracking | None) -> None:
+    """Have the experiment there before the ranks begin: of several that make it at once, all but one would fail."""
+    if tracked is None or tracked.binding.provider == "wandb":
+        return
+    from ...._services.mlflow_runs import MlflowRuns
+
+    runs = MlflowRuns(tracked.binding, credentials.read_tracker_keys(tracked.binding, _OPTION))
+    try:
+        runs.find_experiment(tracked.experiment)
+    except RefusedError:
+        raise
+    except MusterError:
+        # The controller may not reach what its nodes do.
+        return
+
+
 @contextlib.contextmanager
 def log_steps(tracked: BoundTracking | None, folder: pathlib.Path, progress: Progress) -> t.Iterator[None]:
-    """Log the steps of a run while it is followed, and what is left of them at the end."""
+    """Log the steps of a run while it is followed, and what is left of them at the end.
+
+    :raises RefusedError: the experiment was deleted, so that the program could not log either.
+    """
+    _prepare_experiment(tracked)
     if tracked is None or not tracked.logs:
         yield
         return
-    log, ended = _open(tracked.binding, folder, tracked.experiment), threading.Event()
+    log, ended = _open(tracked.binding, folder, tracked.job, tracked.stored_at), threading.Event()
     said: list[str] = []
 
     def send() -> None:

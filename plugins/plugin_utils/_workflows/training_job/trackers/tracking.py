@@ -26,14 +26,24 @@ CA_FILE = "tracking-ca.pem"
 class BoundTracking:
     """The tracker of a job. ``plain`` are variables without a secret, ``hidden`` the others.
 
-    ``logs``: the controller logs the steps of the run there itself, in ``experiment``.
+    ``logs``: the controller logs the steps of the run there itself. ``stored_at``: see ``StepLog``.
     """
 
     binding: Binding
     plain: dict[str, str]
     hidden: dict[str, str] = dataclasses.field(repr=False)
-    experiment: str
-    logs: bool
+    job: Job
+    stored_at: str = ""
+
+    @property
+    def experiment(self) -> str:
+        """The experiment or project there."""
+        return experiment_of(self.job)
+
+    @property
+    def logs(self) -> bool:
+        """Whether the controller logs the run's steps."""
+        return self.job.tracking is not None and self.job.tracking.log
 
     @property
     def ca_variable(self) -> str:
@@ -56,9 +66,24 @@ def open_bound(home: StateHome, job: Job, nodes: JobNodes, run_id: str) -> Bound
     tracker = trackers.tracker_of(binding)
     keys = credentials.read_tracker_keys(binding, _OPTION, nodes.open_cluster)
     hidden = {tracker.names[name]: value for name, value in keys.items()}
-    experiment = job.tracking.experiment or job.name
+    experiment = experiment_of(job)
     if job.tracking.log and binding.provider == "wandb":
         fix = "Leave it out; the program logs with W&B's own client"
         raise InputError("job.tracking.log", "is for MLflow", fix)
     placed = tracker.place(binding.endpoint, experiment, run_id)
-    return BoundTracking(binding, {**placed, **binding.env}, hidden, experiment, job.tracking.log)
+    stored_at = find_stored_address(home, job, run_id)
+    return BoundTracking(binding, {**placed, **binding.env}, hidden, job, stored_at)
+
+
+def experiment_of(job: Job) -> str:
+    """Return the experiment or project that a job's steps are logged to: the job's name where it names none."""
+    return (job.tracking and job.tracking.experiment) or job.name
+
+
+def find_stored_address(home: StateHome, job: Job, run_id: str) -> str:
+    """Return the address below which a run's checkpoints are stored, where a model links to it; else nothing."""
+    if job.tracking is None or not job.tracking.model or not job.checkpoints.binding:
+        return ""
+    from ..object_stores import checkpoint_binding
+
+    return checkpoint_binding.stored_address(home, job, run_id)

@@ -22,6 +22,7 @@ JOB: dict[str, t.Any] = {"name": "x", "launcher": "command", "command": ["true"]
         ("mlflow", Tracking("mlflow")),
         ({"binding": "mlflow", "experiment": "llm"}, Tracking("mlflow", "llm")),
         ({"binding": "mlflow", "log": True}, Tracking("mlflow", None, log=True)),
+        ({"binding": "m", "log": True, "model": "lm"}, Tracking("m", None, log=True, model="lm", alias="trained")),
         (None, None),
     ],
 )
@@ -38,6 +39,9 @@ def test_the_tracker_of_a_job(value: t.Any, found: Tracking | None) -> None:
         ({"tracking": {"experiment": "llm"}}, "job.tracking.binding: is required"),
         ({"tracking": {"bindings": "m"}}, "Did you mean 'binding'"),
         ({"tracking": "Not A Name"}, "job.tracking.binding"),
+        ({"tracking": {"binding": "m", "model": "char-lm"}}, "job.tracking.model: needs log: true"),
+        ({"tracking": {"binding": "m", "model": "a/b", "log": True}}, "'a/b' is no name of a model"),
+        ({"tracking": {"binding": "m", "alias": "latest"}}, "job.tracking.alias: 'latest' is MLflow's own"),
         (
             {"tracking": "m", "env": {"MLFLOW_TRACKING_URI": "http://x"}},
             "job.env.MLFLOW_TRACKING_URI: is set by job.track",

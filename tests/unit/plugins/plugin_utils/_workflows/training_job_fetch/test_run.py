@@ -325,6 +325,6 @@ def test_what_ray_has_stored_is_not_taken_apart(home: StateHome, monkeypatch: py
     about = {"name": "net", "script": "/t.py", "launcher": "ray", "image": "i", "checkpoints": {"binding": "store"}}
     job = to_yaml_names(parse_job({**about, "placement": {"backend": "kubernetes", "engine": "rayjob"}}))
     record(home, backend="kubernetes", job=job)
-    monkeypatch.setattr(checkpoint_binding, "ray_storage", lambda *_: "s3://b/net-1")
+    monkeypatch.setattr(checkpoint_binding, "stored_address", lambda *_: "s3://b/net-1")
     with pytest.raises(RefusedError, match="Copy s3://b/net-1 with an S3 client"):
         run(home, [])

@@ -96,6 +96,68 @@ def test_how_a_run_ended(tmp_path: pathlib.Path, outcome: str, status: str) -> N
         assert [run["status"] for run in server.runs.values()] == [status]
 
 
+def saved(folder: pathlib.Path, step: int, path: str, **more: t.Any) -> None:
+    finish(folder, more.pop("outcome", "succeeded"))
+    value = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**value, "checkpoint": {"step": step, "path": path}, **more}))
+
+
+def modelled(server: FakeMlflow, folder: pathlib.Path, stored_at: str = "") -> StepLog:
+    about = {"name": "m", "component": "tracking", "mode": "bind", "endpoint": server.url}
+    runs = MlflowRuns(Binding.from_dict(about), {})
+    return StepLog(runs, folder, "llm", server.url, model=("char-lm", "trained"), stored_at=stored_at)
+
+
+def test_the_last_checkpoint_becomes_a_version_with_the_alias_once(tmp_path: pathlib.Path) -> None:
+    """The answer is lost after the version was made; the next send finds it."""
+    folder = tmp_path / "lab" / "runs" / "r"
+    folder.mkdir(parents=True)
+    saved(folder, 30, "/home/u/.local/state/muster/nodes/runs/r/checkpoints/step_30.pt")
+    with FakeMlflow() as server:
+        server.lose = 1
+        assert "answered 400" in modelled(server, folder).send()
+        assert modelled(server, folder).send() == "" and modelled(server, folder).send() == ""
+        (version,) = server.models["char-lm"]
+        assert version["source"] == "muster://lab/r/step_30.pt"
+        tags = {"muster.run_id": "r", "muster.checkpoint": "step_30.pt", "muster.step": "30"}
+        assert {item["key"]: item["value"] for item in version["tags"]} == tags
+        assert server.aliases == {("char-lm", "trained"): "1"}
+        assert json.loads((folder / "tracking.json").read_text())["version"] == "1"
+
+
+def test_of_a_job_with_a_store_the_stored_one_is_the_version(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "lab" / "runs" / "r"
+    folder.mkdir(parents=True)
+    saved(folder, 30, "/c/step_30.pt", stored={"step": 20, "path": "step_20.pt"})
+    with FakeMlflow() as server:
+        assert modelled(server, folder, "s3://bucket/ck/r").send() == ""
+        assert [item["source"] for item in server.models["char-lm"]] == ["s3://bucket/ck/r/step_20.pt"]
+
+
+@pytest.mark.parametrize(
+    "about", [{"outcome": "failed"}, {"outcome": "cancelled"}, {"checkpoint": None}, {"checkpoint": {"step": 3}}]
+)
+def test_a_run_without_a_proven_checkpoint_makes_no_version(tmp_path: pathlib.Path, about: dict[str, t.Any]) -> None:
+    folder = tmp_path / "lab" / "runs" / "r"
+    folder.mkdir(parents=True)
+    saved(folder, 30, "/c/step_30.pt", **about)
+    with FakeMlflow() as server:
+        assert modelled(server, folder).send() == "" and server.models == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/mnt/ck/r-1/step_5", "step_5"),
+        ("/s/runs/r-1/checkpoints/deep/step_5.pt", "deep/step_5.pt"),
+        ("/elsewhere/step_5.pt", "step_5.pt"),
+        ("step_5.pt", "step_5.pt"),
+    ],
+)
+def test_where_a_checkpoint_is_in_its_folder(path: str, name: str) -> None:
+    assert step_log.name_in_folder(path, "r-1") == name
+
+
 def test_an_experiment_that_was_deleted_is_named(tmp_path: pathlib.Path) -> None:
     with FakeMlflow() as server:
         server.experiments["llm"] = "-1"
