@@ -39,7 +39,7 @@ def _read_model(value: t.Any, path: str) -> str:
     text = f.text(value, path)
     if not _MODEL.fullmatch(text):
         raise InputError(
-            path, f"'{text[:_MODEL_SHOWN]}' is no name of a model", "Use letters, digits, '.', '_' and '-'"
+            path, f"'{text[:_MODEL_SHOWN]}' cannot be a model's name", "Use letters, digits, '.', '_' and '-'"
         )
     return text
 

@@ -40,7 +40,7 @@ def test_the_tracker_of_a_job(value: t.Any, found: Tracking | None) -> None:
         ({"tracking": {"bindings": "m"}}, "Did you mean 'binding'"),
         ({"tracking": "Not A Name"}, "job.tracking.binding"),
         ({"tracking": {"binding": "m", "model": "char-lm"}}, "job.tracking.model: needs log: true"),
-        ({"tracking": {"binding": "m", "model": "a/b", "log": True}}, "'a/b' is no name of a model"),
+        ({"tracking": {"binding": "m", "model": "a/b", "log": True}}, "'a/b' cannot be a model's name"),
         ({"tracking": {"binding": "m", "alias": "latest"}}, "job.tracking.alias: 'latest' is MLflow's own"),
         (
             {"tracking": "m", "env": {"MLFLOW_TRACKING_URI": "http://x"}},

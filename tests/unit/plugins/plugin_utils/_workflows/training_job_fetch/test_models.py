@@ -57,7 +57,7 @@ def test_a_model_stands_for_a_checkpoint_of_a_run(home: StateHome, model: str, t
         ("nets", None, "tracker has no model nets"),
         ("net@best", None, "no version of net with the alias best"),
         ("net@theirs", None, "version 2 of net was not registered by a run of this collection"),
-        ("a/b", None, "is no name of a model"),
+        ("a/b", None, "cannot be a model's name"),
         ("net", "trackr", "did you mean 'tracker'"),
     ],
 )
