@@ -21,7 +21,7 @@ PAGE = ROOT / "docs" / "docsite" / "rst" / "variables.rst"
 NAME = re.compile(r"(?<![A-Za-z0-9_])muster_[a-z0-9_]*[a-z0-9]|(?<![A-Za-z0-9_.])diagnose_[a-z0-9_]*[a-z0-9]")
 # Names of groups, and facts that a play sets for the next one.
 NOT_SET_BY_USERS = (
-    *("muster_nodes", "muster_rented", "muster_healed", "muster_user_kubeconfig"),
+    *("muster_nodes", "muster_rented", "muster_healed", "muster_driver_waves", "muster_user_kubeconfig"),
     *("muster_k3s", "muster_k3s_agent", "muster_k3s_lead", "muster_k3s_server", "muster_joining"),
     *("muster_reaper", "muster_reaping"),
 )
@@ -76,6 +76,7 @@ MEANINGS = {
     "muster_team_quota": "What the team may use. The default is all that the nodes have.",
     "muster_drain": "Whether nodes of a cluster are drained before they go (true).",
     "muster_gang_scheduling": "Whether a cluster gets JobSet and Kueue (true).",
+    "muster_heal_gpus": "Whether heal takes out nodes that have lost a GPU (true).",
     "muster_heal_patience_s": "Seconds of silence after which a node counts as lost (120).",
     "muster_watch_s": "Seconds for which watch waits for a notice of preemption before it heals (60).",
     "muster_heal_wait": "Whether heal follows the run that it resumed (true).",
@@ -86,6 +87,7 @@ MEANINGS = {
     "muster_lost_nodes": "Nodes that are lost, although nothing says so.",
     "muster_container_runtime": "Whether devices installs the container toolkit (where a machine is in a cluster).",
     "muster_devices": "Whether GPUs and RDMA are set up: in a cluster (true), by bootstrap on hosts (false).",
+    "muster_drivers_max_unavailable": "How many machines upgrade_drivers may close at once, such as 25% (1).",
     "muster_devices_absent": "Whether cluster_absent also removes what devices installed (false).",
     "muster_nodes_ready_s": "Seconds to wait until the nodes of a cluster are ready (180).",
     "muster_on_lost_node": "What heal does, instead of the job's restart.on_lost_node.",

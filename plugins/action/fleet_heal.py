@@ -29,6 +29,7 @@ class ActionModule(WorkflowAction):
         "patience_s": {"type": "float", "default": 120},
         "rentable": {"type": "bool", "default": False},
         "joinable": {"type": "bool", "default": False},
+        "gpu_faults": {"type": "bool", "default": True},
         "kubeconfig": {"type": "raw"},
         "context": {"type": "str"},
         "cluster_id": {"type": "str"},

@@ -62,6 +62,15 @@ options:
     description: Whether the caller knows how to rent a replacement.
     type: bool
     default: false
+  gpu_faults:
+    description:
+      - Whether a node that has lost a GPU is taken out. A rented machine is terminated and replaced. A node of your
+        own in a cluster is closed and its pods are evicted; a plain host gets no gang.
+      - A GPU is lost where C(nvidia-smi) lists fewer than the PCI bus has, where the kernel reports an Xid after which
+        the machine has to boot, such as 79 (fallen off the bus), or where the device plugin of a cluster has it as
+        unhealthy.
+    type: bool
+    default: true
   joinable:
     description: Whether the caller knows how a new machine joins the cluster.
     type: bool
@@ -101,8 +110,8 @@ RETURN = r"""
 actions:
   description:
     - What is to be done, in order, each with C(kind), C(nodes), C(count) and C(reason).
-    - The kinds are V(mark_lost), V(stop), V(drain), V(give_back), V(release), V(admit), V(rent), V(join), V(resume),
-      V(wait), V(fail) and V(refuse).
+    - The kinds are V(mark_lost), V(stop), V(drain), V(close), V(give_back), V(release), V(admit), V(rent), V(join),
+      V(resume), V(wait), V(fail) and V(refuse).
   returned: success
   type: list
   elements: dict

@@ -5,7 +5,8 @@
 
 A node is lost when its provider, its lease or a user reports it as lost. A rented machine is also lost after it has not
 answered for some time, because terminating it ends all processes on it. A machine that cannot be terminated is not lost
-by silence alone on a cluster: its pods may still write, and a second gang would write beside them.
+by silence alone on a cluster: its pods may still write, and a second gang would write beside them. A machine of our own
+that lost a GPU still answers: its pods are evicted, and its Node stays closed.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -17,7 +18,19 @@ import typing as t
 
 # In the safe order: a program saves before its machine is terminated, and pods are released after that.
 HealKind = t.Literal[
-    "mark_lost", "stop", "drain", "give_back", "release", "admit", "rent", "join", "resume", "wait", "fail", "refuse"
+    "mark_lost",
+    "stop",
+    "drain",
+    "close",
+    "give_back",
+    "release",
+    "admit",
+    "rent",
+    "join",
+    "resume",
+    "wait",
+    "fail",
+    "refuse",
 ]
 HEAL_KINDS: tuple[HealKind, ...] = t.get_args(HealKind)
 # The actions that change something; the others only report.
@@ -25,6 +38,7 @@ CHANGING_KINDS: tuple[str, ...] = (
     "mark_lost",
     "stop",
     "drain",
+    "close",
     "give_back",
     "release",
     "admit",
@@ -43,6 +57,7 @@ class FleetNode:
     unknown; ``silent_s`` is for how long it has not been ready. ``reported_lost`` is the reason that a notice or a user
     gave. ``marked_lost``: the ledger has it as lost. ``joined``: it is a node of the cluster. ``tainted``: it is out of
     service. ``unfit``: why the run could not start on it although it is ready, such as that another run uses it.
+    ``gpu_fault``: why it cannot run a gang with all its GPUs. ``closed``: it is cordoned.
     """
 
     name: str
@@ -55,6 +70,8 @@ class FleetNode:
     joined: bool = False
     tainted: bool = False
     unfit: str = ""
+    gpu_fault: str = ""
+    closed: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -101,6 +118,8 @@ def loss_reason(node: FleetNode, facts: FleetFacts) -> str:
         return node.reported_lost
     if node.listed is False:
         return "its provider no longer lists it as usable"
+    if node.gpu_fault and node.token is not None:
+        return node.gpu_fault
     if node.marked_lost:
         return "its lease is marked as lost in the ledger"
     silent = node.ready is False and node.silent_s >= facts.patience_s
@@ -111,7 +130,7 @@ def loss_reason(node: FleetNode, facts: FleetFacts) -> str:
 
 def build_heal_plan(facts: FleetFacts) -> tuple[HealAction, ...]:
     """Return the actions in the order to do them; empty when no node is lost and the run needs nothing."""
-    lost = {node.name: reason for node in facts.nodes if (reason := loss_reason(node, facts))}
+    lost = {node.name: reason for node in facts.nodes if (reason := loss_reason(node, facts) or node.gpu_fault)}
     remaining = [node for node in facts.nodes if node.name not in lost]
     actions = [*_plan_losses(facts, lost), *_plan_silent_nodes(facts, remaining)]
     actions += [
@@ -128,6 +147,9 @@ def _plan_losses(facts: FleetFacts, lost: t.Mapping[str, str]) -> t.Iterator[Hea
     for node in facts.nodes:
         if node.name not in lost:
             continue
+        if node.token is None and not loss_reason(node, facts):
+            yield from _plan_faulty_gpu(facts, node)
+            continue
         if node.token is not None and not node.marked_lost:
             yield HealAction("mark_lost", (node.name,), lost[node.name])
         if node.token is not None and facts.kubernetes and node.joined and node.ready and node.listed is not False:
@@ -138,6 +160,16 @@ def _plan_losses(facts: FleetFacts, lost: t.Mapping[str, str]) -> t.Iterator[Hea
             )
         if facts.kubernetes and node.joined:
             yield HealAction("release", (node.name,), lost[node.name])
+
+
+def _plan_faulty_gpu(facts: FleetFacts, node: FleetNode) -> t.Iterator[HealAction]:
+    """Take pods off a machine of our own with a GPU that is lost, while its others may still be in use."""
+    if not facts.kubernetes:
+        yield HealAction("wait", (node.name,), f"no gang is placed on it: {node.gpu_fault}")
+    elif node.joined and not node.closed:
+        yield HealAction("close", (node.name,), f"{node.gpu_fault}: its pods are evicted, and it takes no others")
+    else:
+        yield HealAction("wait", (node.name,), f"it stays closed: {node.gpu_fault}")
 
 
 def _plan_silent_nodes(facts: FleetFacts, remaining: t.Sequence[FleetNode]) -> t.Iterator[HealAction]:
@@ -223,7 +255,7 @@ def _plan_early_stop(
     facts: FleetFacts, run: FleetRun, lost: t.Mapping[str, str], actions: t.Sequence[HealAction]
 ) -> t.Iterator[HealAction]:
     """Let a gang save when one of its hosts is lost but still answers, whether or not the gang resumes."""
-    leaving = [node for node in facts.nodes if node.name in lost and node.name in run.names and node.ready]
+    leaving = [node for node in facts.nodes if node.name in run.names and node.ready and loss_reason(node, facts)]
     stopped = any(action.kind == "stop" for action in actions)
     if leaving and not stopped and not run.ended and not facts.kubernetes:
         yield HealAction("stop", _ready_nodes_of_run(facts, run), "one of its hosts is about to be terminated")

@@ -99,7 +99,8 @@ def plan_rdma(host: DeviceHost, options: RdmaOptions) -> RdmaPlan:
     if refusals:
         return RdmaPlan("refuse", refusals[0].problem, _find_kind(ports), tuple(refusals))
     modules = _list_modules(ports)
-    modules = () if set(modules) <= set(rdma.get("modules") or ()) else modules
+    # Those that are loaded without the packages, such as after a removal, are gone with the next boot.
+    modules = () if set(modules) <= set(rdma.get("modules") or ()) and not packages else modules
     mtu = _list_low_mtu(ports, options.mtu) if options.mtu else ()
     memlock = tuple(sorted(_find_low_memlock(rdma)))
     missing = [*packages, *modules, *mtu, *memlock]

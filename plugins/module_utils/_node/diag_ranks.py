@@ -17,7 +17,7 @@ import shutil
 import time
 import typing as t
 
-from . import diag_network, files, host_units, processes, usage
+from . import diag_network, files, host_units, kernel_log, processes, usage
 
 _PROC = pathlib.Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -26,7 +26,7 @@ _SHOWN = ("NCCL_", "GLOO_", "FI_", "UCX_", "TORCH_NCCL_", "OMPI_MCA_btl", "OMPI_
 _SHOWN_NAMES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "NNODES", "NODE_RANK")
 _LIMITS = {"Max locked memory": "memlock", "Max open files": "nofile", "Max processes": "nproc"}
 _KERNEL_WORDS = (
-    "Xid",
+    *kernel_log.GPU_WORDS,
     "Out of memory",
     "oom-kill",
     "Memory cgroup",
@@ -35,7 +35,6 @@ _KERNEL_WORDS = (
     "hung_task",
     "blocked",
 )
-_MAX_KERNEL_RECORDS = 200_000
 
 
 def examine(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -66,7 +65,7 @@ def examine(run: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.An
         "gpus": _read_gpus(ranks) if alive else [],
         "shm": _read_file_system("/dev/shm"),
         "disk": _read_file_system(str(run)),
-        "kernel": _read_kernel_log(min((line["at"] for line in started.values()), default=None)),
+        "kernel": kernel_log.read_messages(_KERNEL_WORDS, min((line["at"] for line in started.values()), default=None)),
         "ras": diag_network.query_ras(_ras_address(ranks), float(request.get("ras_s", 0)))
         if _uses_nccl(ranks)
         else None,
@@ -225,34 +224,6 @@ def _read_file_system(path: str) -> dict[str, t.Any] | None:
     except OSError:
         return None
     return {"size_bytes": state.f_blocks * state.f_frsize, "free_bytes": state.f_bavail * state.f_frsize}
-
-
-def _read_kernel_log(since: float | None) -> list[str]:
-    """Return the kernel's messages on GPUs, memory and links since the ranks started; only root may read them."""
-    try:
-        descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
-        return []
-    boot = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
-    found: list[str] = []
-    try:
-        for _count in range(_MAX_KERNEL_RECORDS):
-            try:
-                record = os.read(descriptor, 8192).decode(errors="replace")
-            except BrokenPipeError:
-                # The record was overwritten during the read: the next read continues after it.
-                continue
-            head, _unused, text = record.partition(";")
-            fields = head.split(",")
-            at = boot + int(fields[2]) / 1e6 if len(fields) > 2 and fields[2].isdecimal() else None
-            if any(word in text for word in _KERNEL_WORDS) and (since is None or at is None or at >= since - 1):
-                found.append(text.splitlines()[0])
-    except OSError:
-        # EAGAIN: everything was read.
-        return found[-200:]
-    finally:
-        os.close(descriptor)
-    return found[-200:]
 
 
 def _uses_nccl(ranks: t.Iterable[dict[str, t.Any]]) -> bool:

@@ -18,7 +18,7 @@ import os
 import re
 import typing as t
 
-from . import facts_gpu, facts_host, facts_pci, facts_rdma
+from . import facts_gpu, facts_host, facts_pci, facts_rdma, kernel_log
 from .facts_source import FactsSource
 
 # Packages that decide on drivers, container runtimes and RDMA.
@@ -50,6 +50,8 @@ _OWN_FILES: t.Mapping[str, tuple[str, ...]] = {
 # Gone with the next boot.
 _REBOOT_MARK = "run/muster-reboot"
 _DRAINED_MARK = "var/lib/muster/drained"
+# Its driver was changed in a wave, and is not proven yet.
+_UNPROVEN_MARK = "var/lib/muster/driver-unproven"
 _MIN_MEMLOCK_UNITS = ("k3s", "k3s-agent", "containerd")
 
 
@@ -69,6 +71,7 @@ def read_devices(source: FactsSource) -> dict[str, t.Any]:
         "kernel": kernel,
         "headers": source.guard("headers", lambda: _find_headers(source, kernel, packages), None),
         "gpus": source.guard("gpus", lambda: _read_gpu_functions(source, bus), []),
+        "gpu_errors": kernel_log.read_messages(kernel_log.GPU_WORDS, path=os.path.join(source.dev, "kmsg")),
         "nvswitches": sum(vendor == facts_gpu.NVIDIA and klass.startswith("0680") for vendor, klass in bus.values()),
         "driver": source.guard("driver", lambda: _read_driver(source, packages["versions"]), {}),
         "fabric_manager": {
@@ -87,6 +90,7 @@ def read_devices(source: FactsSource) -> dict[str, t.Any]:
         },
         "reboot": source.text(source.below(_REBOOT_MARK)),
         "drained": os.path.exists(source.below(_DRAINED_MARK)),
+        "unproven": os.path.exists(source.below(_UNPROVEN_MARK)),
         "lock": _find_lock_holder(source),
         "free_bytes": _free_bytes(source),
         "runtime": source.guard("runtime", lambda: _read_runtime(source, packages["versions"]), {}),

@@ -142,6 +142,18 @@ _TABLE = (
         "Check the kubelet of the node; without the log the state of the pod's ranks is unknown",
     ),
     CauseInfo(
+        "gpu_program",
+        "secondary",
+        "The kernel reports an error that the program caused on a GPU",
+        "The node is well: mend the program (compute-sanitizer, CUDA_LAUNCH_BLOCKING=1 show where it happens)",
+    ),
+    CauseInfo(
+        "gpu_watch",
+        "advice",
+        "A GPU reports errors with which it still works",
+        "Reset the GPU when it is free (nvidia-smi --gpu-reset); if it comes again, have it replaced",
+    ),
+    CauseInfo(
         "stalled",
         "secondary",
         "No step was finished for a long time, and no cause was found",

@@ -14,6 +14,7 @@ import re
 import typing as t
 
 from ....module_utils._model import begun_steps
+from ....module_utils._model.gpu_faults import parse_faults
 from ....module_utils._model.verdict import Cause
 from ..parse.nccl_ras import RasEntry, parse_ras
 from . import live_network_rules
@@ -47,6 +48,8 @@ _RAS_CODES = {
     "error": "nccl_error",
     "mismatch": "collective_mismatch",
 }
+_FAULT_CODES = {"program": "gpu_program", "watch": "gpu_watch"}
+_GPU_CODES = frozenset({"gpu_error", *_FAULT_CODES.values()})
 RankOfNode = tuple[NodeObservation, dict[str, t.Any]]
 Rule = t.Callable[[RunObservation, StepProgress], t.Iterator[Cause]]
 
@@ -64,7 +67,13 @@ def diagnose_live(run: RunObservation, more: t.Iterable[Cause] = ()) -> RunDiagn
 
 def _with_fixes(run: RunObservation, causes: t.Iterable[Cause]) -> list[Cause]:
     """Return causes with what to do about them where the run runs."""
-    return [dataclasses.replace(cause, fix=find_fix(cause.code, run.backend) or cause.fix) for cause in causes]
+    return [
+        # What a GPU needs is known of each of its errors.
+        cause
+        if cause.code in _GPU_CODES
+        else dataclasses.replace(cause, fix=find_fix(cause.code, run.backend) or cause.fix)
+        for cause in causes
+    ]
 
 
 def diagnose_text(text: str, name: str) -> FileDiagnosis:
@@ -255,9 +264,9 @@ def _find_reported_errors(run: RunObservation, _progress: StepProgress) -> t.Ite
             for entry in parse_ras(str(answer["text"])).entries:
                 yield from _ras_causes(run, node, entry)
         kernel = (node.answer or {}).get("kernel") or []
-        for line in kernel:
-            if re.search(r"\bXid\b", line):
-                yield build_live_cause("gpu_error", f"kernel: {line[:200]}", node.name)
+        for fault in parse_faults(kernel):
+            code = _FAULT_CODES.get(fault.action, "gpu_error")
+            yield Cause(code, f"{fault.text} (kernel: {fault.line[:200]})", fault.fix, node.name)
         for cause in diagnose_text("\n".join(kernel), f"{node.name}/kernel").causes if kernel else ():
             if cause.code == "oom_host":
                 yield Cause(cause.code, cause.evidence, cause.fix, node.name)

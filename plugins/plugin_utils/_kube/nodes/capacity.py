@@ -23,6 +23,8 @@ _DEFAULT = "storageclass.kubernetes.io/is-default-class"
 # Not for jobs, or counted by kubelet on its own account.
 _NOT_FOR_JOBS = ("pods", "ephemeral-storage", "hugepages-1Gi", "hugepages-2Mi")
 _GPU: t.Final = "nvidia.com/gpu"
+# The taint of a node that is cordoned.
+_UNSCHEDULABLE: t.Final = "node.kubernetes.io/unschedulable"
 # Provisioners whose volumes many nodes can write at once: by their whole name, or by the end of one that has a prefix
 # of the installation. Sources: the projects' own documentation of access modes.
 _SHARED: t.Final = (
@@ -77,12 +79,27 @@ def takes_pods(node: KubeObject) -> bool:
     return ready and not closed and not spec.get("unschedulable")
 
 
-def takes_jobs(node: KubeObject) -> bool:
-    """Return whether pods of jobs may come to a node: it is ready and has no taint but that of GPU nodes."""
+def takes_jobs(node: KubeObject, cordoned: bool = False) -> bool:
+    """Return whether pods of jobs may come to a node: it is ready and has no taint but that of GPU nodes.
+
+    :param cordoned: whether it may be cordoned.
+    """
     spec, conditions = node.get("spec") or {}, (node.get("status") or {}).get("conditions") or []
     ready = any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
     closed = [item for item in spec.get("taints") or [] if item.get("effect") in ("NoSchedule", "NoExecute")]
-    return ready and not spec.get("unschedulable") and all(item.get("key") == _GPU for item in closed)
+    allowed = (_GPU, _UNSCHEDULABLE) if cordoned else (_GPU,)
+    return ready and (cordoned or not spec.get("unschedulable")) and all(item.get("key") in allowed for item in closed)
+
+
+def describe_sick_gpus(node: KubeObject) -> str:
+    """Return how many GPUs of a node its device plugin has found unhealthy, empty where none is.
+
+    Where none is offered at all, the plugin may not run, which says nothing of the GPUs.
+    """
+    status = node.get("status") or {}
+    counts = [str((status.get(key) or {}).get(_GPU) or "") for key in ("allocatable", "capacity")]
+    offered, known = (int(text) if text.isdecimal() else 0 for text in counts)
+    return f"its device plugin has {known - offered} of {known} GPUs as unhealthy" if 0 < offered < known else ""
 
 
 def read_storage(classes: Sequence[KubeObject]) -> list[Storage]:

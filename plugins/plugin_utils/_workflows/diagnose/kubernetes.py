@@ -27,6 +27,7 @@ from ..._kube.api.client import Client
 from ..._kube.api.errors import KubeError
 from ..._kube.api.kinds import KubeObject
 from ..._kube.jobs.spec import CONTAINER, RUN_LABEL, gang_selector, object_name
+from ..._kube.nodes.capacity import describe_sick_gpus
 from ..._kube.objects import events
 from ..._kube.objects import status as objects_status
 
@@ -183,3 +184,5 @@ def _find_unready_nodes(client: Client, pods: t.Sequence[PodSnapshot]) -> t.Iter
         if ready.get("status") != "True":
             text = f"the node is not ready: {ready.get('reason')}: {ready.get('message')}"
             yield build_live_cause("node_unreachable", text, name)
+        elif sick := describe_sick_gpus(node):
+            yield build_live_cause("gpu_error", sick, name)

@@ -12,18 +12,20 @@ import dataclasses
 import time
 import typing as t
 
-from ....module_utils._model.errors import InputError, RefusedError, UnreachableError
+from ....module_utils._model.errors import InputError, MusterError, RefusedError, UnreachableError
+from ....module_utils._model.gpu_faults import find_lost_gpu
 from ....module_utils._model.heal_plan import FleetFacts, FleetNode, FleetRun
 from ....module_utils._model.job import parse_job
 from ....module_utils._model.lease import AccountIdentity, ProviderTraits
 from ....module_utils._model.ledger import Lease
 from ....module_utils._node import files
-from ..._hosts.node_client import on_each_node
+from ..._hosts.node_client import NodeClient, on_each_node
 from ..._kube.api.client import Client
 from ..._kube.api.errors import KubeError
 from ..._kube.api.kinds import KubeObject
 from ..._kube.jobs.spec import gang_selector
 from ..._kube.nodes import out_of_service
+from ..._kube.nodes.capacity import describe_sick_gpus
 from ..._kube.placement import free_nodes
 from ..._provision.api import ThreadScheduler, read_identities
 from ..._provision.bill.listing_rules import find_account_problem, index_leases, list_shown
@@ -58,6 +60,8 @@ class NodeCondition(t.NamedTuple):
     silent_s: float | None = None
     is_out_of_service: bool = False
     mark: str = ""
+    gpu_fault: str = ""
+    is_closed: bool = False
 
 
 class Silence(t.NamedTuple):
@@ -104,6 +108,8 @@ def read_facts(request: RunRequest, home: StateHome, context: node_pool_present.
     reported = _read_reported(options)
     states, unfit, now = _read_states(request, home, client, run, job, members, reported)
     providers = list(options.get("providers") or [])
+    if not options.get("gpu_faults", True):
+        states = {name: state._replace(gpu_fault="") for name, state in states.items()}
     candidates = list(dict.fromkeys([*([] if client else request.hosts), *members, *states, *reported]))
     leases, listed = _read_leases(request, home, candidates, providers, context)
     _warn_of_unknown_names(request, reported, {*states, *leases, *request.hosts, *members})
@@ -260,7 +266,12 @@ def _read_cluster_nodes(
         if name in used or not keys & _CONTROL_PLANES:
             ready, seconds = out_of_service.readiness(item, clock)
             conditions[name] = NodeCondition(
-                ready, seconds, out_of_service.has_taint(item), out_of_service.ready_since(item)
+                ready,
+                seconds,
+                out_of_service.has_taint(item),
+                out_of_service.ready_since(item),
+                describe_sick_gpus(item),
+                bool((item.get("spec") or {}).get("unschedulable")),
             )
     return conditions
 
@@ -269,8 +280,22 @@ def _contact_hosts(request: RunRequest, names: t.Sequence[str]) -> dict[str, Nod
     """Return which hosts of the inventory answer."""
     hosts = [name for name in names if name in request.hostvars]
     remotes = request.connect(hosts)
-    _unused, errors = on_each_node(remotes, lambda remote: remote.call("info"))
-    return {name: NodeCondition(not isinstance(errors.get(name), UnreachableError)) for name in hosts}
+    faults, errors = on_each_node(remotes, _ask_host)
+    return {
+        name: NodeCondition(not isinstance(errors.get(name), UnreachableError), gpu_fault=faults.get(name, ""))
+        for name in hosts
+    }
+
+
+def _ask_host(remote: NodeClient) -> str:
+    """Return why a host that answers has lost a GPU, empty where it has not."""
+    remote.call("info")
+    try:
+        return find_lost_gpu(remote.call("devices"))
+    except UnreachableError:
+        raise
+    except MusterError:
+        return ""
 
 
 def _update_silence(home: StateHome, states: t.Mapping[str, NodeCondition], now: float) -> dict[str, Silence]:
@@ -323,6 +348,8 @@ def _build_node(
         marked_lost=lease is not None and lease.state == "lost",
         joined=name in states,
         tainted=condition is not None and condition.is_out_of_service,
+        gpu_fault=condition.gpu_fault if condition else "",
+        closed=condition is not None and condition.is_closed,
     )
 
 

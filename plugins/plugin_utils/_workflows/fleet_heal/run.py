@@ -133,6 +133,8 @@ def _apply_actions(
             done.append(f"the rest of the run was stopped on {', '.join(action.nodes)}")
         elif action.kind == "drain":
             done.append(_drain_node(request, state, *action.nodes))
+        elif action.kind == "close":
+            done.append(_close_node(request, state, *action.nodes))
     ending = [name for action in actions if action.kind == "give_back" for name in action.nodes]
     done += _delete_machines(request, state, ending, context) if ending else []
     done += [line for action in actions for line in _release_node(state, action)]
@@ -163,6 +165,13 @@ def _record_notices(request: RunRequest, home: StateHome, state: HealFacts) -> N
 def _drain_node(request: RunRequest, state: HealFacts, name: str) -> str:
     drained = drain.remove_node(_client(state), name, _grace_s(state) + _STOP_S, request.progress.say)
     return f"{name} left the cluster: {len(drained.evicted)} pods were evicted, {len(drained.forced)} deleted by force"
+
+
+def _close_node(request: RunRequest, state: HealFacts, name: str) -> str:
+    drained = drain.drain_node(_client(state), name, _grace_s(state) + _STOP_S, request.progress.say)
+    return (
+        f"Node {name} takes no pods: {len(drained.evicted)} were evicted. Open it when its GPU works (kubectl uncordon)"
+    )
 
 
 def _release_node(state: HealFacts, action: HealAction) -> list[str]:

@@ -21,8 +21,8 @@ from ansible_collections.muster.training.plugins.module_utils._model.heal_plan i
 
 POLICIES = ("wait", "replace", "shrink", "fail")
 EVERY_NODE = [
-    FleetNode("b", token, listed, ready, silent_s, told, marked, joined, tainted)
-    for token, listed, ready, silent_s, told, marked, joined, tainted in itertools.product(
+    FleetNode("b", token, listed, ready, silent_s, told, marked, joined, tainted, gpu_fault=fault)
+    for token, listed, ready, silent_s, told, marked, joined, tainted, fault in itertools.product(
         (None, "0123abcd"),
         (None, True, False),
         (None, True, False),
@@ -31,6 +31,7 @@ EVERY_NODE = [
         (False, True),
         (False, True),
         (False, True),
+        ("", "GPU 0000:18:00.0: Xid 79"),
     )
 ]
 A = FleetNode("a", ready=True, joined=True)
@@ -73,7 +74,10 @@ def test_the_rules_that_hold_for_every_node(kubernetes: bool) -> None:
         assert ("mark_lost" in about) == (lost and node.token is not None and not node.marked_lost)
         assert "rent" not in done or (terms and policy == "replace")
         assert "resume" not in done or "refuse" not in done
-        if lost:
+        assert ("close" in done) == (
+            kubernetes and node.token is None and not lost and bool(node.gpu_fault) and node.joined
+        ), "its other GPUs may be in use: its pods are evicted, and their files are not given to others"
+        if lost or node.gpu_fault:
             resumed = [name for action in actions if action.kind == "resume" for name in action.nodes]
             assert "b" not in resumed
         assert all(action.reason for action in actions)
@@ -200,3 +204,34 @@ def test_after_an_interruption_the_plan_goes_on_where_it_was() -> None:
 def test_a_run_that_ended_with_all_nodes_there_goes_on() -> None:
     both = (A, dataclasses.replace(A, name="b"))
     assert kinds(subject.build_heal_plan(FleetFacts(both, run("wait")))) == ["resume"]
+
+
+FAULTY = FleetNode("b", ready=True, joined=True, gpu_fault="GPU 0000:18:00.0: Xid 79, it has fallen off the bus")
+
+
+def test_an_own_node_that_lost_a_gpu_is_closed_and_its_gang_resumes_elsewhere() -> None:
+    spare = dataclasses.replace(A, name="c")
+    facts = FleetFacts((A, FAULTY, spare), run(ended=False), kubernetes=True)
+    (action,) = subject.build_heal_plan(facts)
+    assert (action.kind, action.nodes) == ("close", ("b",)) and "Xid 79" in action.reason
+    closed = FleetFacts((A, dataclasses.replace(FAULTY, closed=True), spare), run(ended=False, names=("a", "c")), True)
+    assert kinds(subject.build_heal_plan(closed)) == ["wait"], "again, nothing is changed"
+
+
+def test_a_host_that_lost_a_gpu_gets_no_gang() -> None:
+    spare = FleetNode("c", ready=True)
+    actions = subject.build_heal_plan(FleetFacts((A, FAULTY, spare), run(ended=False)))
+    assert kinds(actions) == ["stop", "resume", "wait"]
+    assert (
+        actions[0].nodes == ("a", "b")
+        and actions[1].nodes == ("a", "c")
+        and "no gang is placed on it" in actions[2].reason
+    )
+    without = subject.build_heal_plan(FleetFacts((A, FAULTY), run("wait", ended=False)))
+    assert kinds(without) == ["wait", "wait"], "a gang that may still run is not stopped for nothing"
+
+
+def test_a_rented_machine_that_lost_a_gpu_is_replaced() -> None:
+    rented = dataclasses.replace(FAULTY, token="0123abcd", listed=True)
+    facts = FleetFacts((A, rented), run(ended=False), True, can_provision=True, can_join=True)
+    assert kinds(subject.build_heal_plan(facts)) == ["mark_lost", "drain", "give_back", "release", "rent", "join"]

@@ -39,14 +39,14 @@ RECORD: Dict = {
 class Node(NodeClient):
     """A host that answers, refuses, or is silent."""
 
-    def __init__(self, name: str, problem: Exception | None) -> None:
+    def __init__(self, name: str, problem: Exception | None, devices: Dict) -> None:
         super().__init__(name, lambda command, data: (0, "", ""))
-        self.problem = problem
+        self.problem, self.devices = problem, devices
 
     def call(self, op: str, **values: t.Any) -> Dict:
         if self.problem:
             raise self.problem
-        return {}
+        return self.devices if op == "devices" else {}
 
 
 class HostVars(dict[str, t.Any]):
@@ -58,11 +58,12 @@ class HostVars(dict[str, t.Any]):
 
 
 class World:
-    """Hosts a, b and c of the inventory; ``problems`` are how they answer."""
+    """Hosts a, b and c of the inventory; ``problems`` are how they answer, ``devices`` what they say of GPUs."""
 
     def __init__(self, root: pathlib.Path) -> None:
         self.root, self.said = root, Said()
         self.problems: dict[str, Exception] = {}
+        self.devices: dict[str, Dict] = {}
 
     def run(self, hosts: str = "ab", check: bool = False, **options: t.Any) -> Dict:
         usual: Dict = {"state_home": {"path": str(self.root)}, "cluster": "lab", "patience_s": 100.0, "providers": []}
@@ -73,7 +74,7 @@ class World:
             hostvars,
             self.root,
             check,
-            lambda names: [Node(name, self.problems.get(name)) for name in names],
+            lambda names: [Node(name, self.problems.get(name), self.devices.get(name, {})) for name in names],
             self.said,
         )
         return subject.heal_fleet(request, Context(self.root, check))

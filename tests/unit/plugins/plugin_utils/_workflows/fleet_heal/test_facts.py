@@ -151,3 +151,12 @@ def test_a_machine_is_lost_only_where_an_absence_proves_it(
     instances = tuple(Instance("lambda", "i-1", name, token.get(name), "running") for name in listed)
     listing = AccountListed(5000.0, 5000.0, "lambda", instances)
     assert facts._is_usable(lease, listing, identity, ProviderTraits(), [lease]) is usable
+
+
+def test_a_host_whose_kernel_says_that_a_gpu_is_gone_gets_no_gang(world: World) -> None:
+    world.record("shrink")
+    world.devices = {"b": {"gpu_errors": ["NVRM: Xid (PCI:0000:18:00): 79, GPU has fallen off the bus."]}}
+    result = world.run()
+    assert result["resume"]["hosts"] == ["a"]
+    assert "wait b: no gang is placed on it: GPU 0000:18:00.0: Xid 79, it has fallen off the bus" in world.said.lines
+    assert world.run(gpu_faults=False)["resume"]["hosts"] == ["a", "b"]
