@@ -40,7 +40,8 @@ class RunHistory:
     :ivar nan_since: the first step since when the loss is not a number, None while its last value is one.
     :ivar pace_meter: measures how fast its steps come, over all attempts.
     :ivar transport: (gang, rank) -> the event that says what carried its traffic. :ivar versions: node -> package ->
-        version.
+        version. :ivar devices: (node, rank) -> the event that says which GPUs and RDMA devices it has; rank None: all
+        of a host's.
     :ivar stored: what its nodes have stored of its checkpoints.
     """
 
@@ -55,6 +56,7 @@ class RunHistory:
         self.notices: list[Notice] = []
         self.transport: dict[tuple[str, int], Line] = {}
         self.versions: dict[str, dict[str, str]] = {}
+        self.devices: dict[tuple[str, int | None], Line] = {}
         self.base = 1
         self.starts: dict[int, dict[str, Line]] = {}
         self.not_resumed: set[int] = set()
@@ -151,13 +153,15 @@ class RunHistory:
             attempt.fault = self.faults[-1][1:]
 
     def _take_evidence(self, line: Line) -> None:
-        """Take in what carried the traffic of a rank, or which versions a node has."""
+        """Take in what carried the traffic of a rank, or which versions and devices a node has."""
         rank, found = line.get("rank"), line.get("versions")
         if line.get("kind") == "transport" and isinstance(rank, int):
             self.transport[str(line.get("gang")), rank] = line
         elif line.get("kind") in ("versions", "pod_ready") and isinstance(found, dict):
             versions = {str(name): str(version) for name, version in found.items() if version}
             self.versions[str(line.get("node"))] = versions
+            if "gpus" in line:
+                self.devices[str(line.get("node")), rank if isinstance(rank, int) else None] = line
 
     def _add_rank(self, line: Line, at: float) -> None:
         rank = line.get("rank")

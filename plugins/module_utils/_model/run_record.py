@@ -150,7 +150,8 @@ class RunRecord:
 
     ``problems`` are what keeps its result from being clean, whatever the outcome: attempts that did not resume,
     checkpoints that are not in the run's object store (``unstored``). ``stored`` is the newest that is, with its name
-    there. ``sharing`` says that pods of the newest attempt shared machines (``2 pods on 1 machine``).
+    there. ``sharing`` says that pods of the newest attempt shared machines (``2 pods on 1 machine``). ``devices``: by
+    node of a run with GPUs which it gave: ``gpus``, ``model``, ``driver``, ``rdma``, each None where it is not known.
     """
 
     schema: int = f.field(f.integer(1))
@@ -197,6 +198,7 @@ class RunRecord:
     leases: t.Mapping[str, t.Any] = f.field(f.dictionary, {})
     inventory: str | None = f.field(_text, None)
     drill: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
+    devices: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
     extra: t.Mapping[str, object] = f.field(f.dictionary, {})
 
     @classmethod
@@ -207,7 +209,7 @@ class RunRecord:
     def to_dict(self) -> dict[str, t.Any]:
         """Return the record as JSON types. Fields that few runs have are there only where they are set."""
         values = t.cast("dict[str, t.Any]", _to_dict(self))
-        own = [(values, key) for key in ("drill", "stored", "unstored", "sharing")]
+        own = [(values, key) for key in ("drill", "stored", "unstored", "sharing", "devices")]
         for part, key in (*own, *((attempt, "notice") for attempt in values["attempts"])):
             if part[key] is None:
                 del part[key]

@@ -21,6 +21,7 @@ import threading
 import typing as t
 
 from . import checkpoints
+from .files import read_text
 
 RUN_DIR = "/muster/run"
 EXIT_REFUSED = 78
@@ -178,7 +179,8 @@ def _disk_problem(folder: pathlib.Path, free_bytes: int) -> PodRefusal | None:
 def list_devices() -> dict[str, t.Any]:
     """Return the pod's devices and limits: GPUs, RDMA devices, locked memory, shared memory, CPUs.
 
-    GPUs are counted by device files; ``gpus`` is None where the driver does not have one file for each GPU.
+    GPUs are counted by device files; ``gpus`` is None where the driver does not have one file for each GPU. The
+    version of the driver and the model of a GPU are the node's; None without a driver.
     """
     soft = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     shm = os.statvfs("/dev/shm") if pathlib.Path("/dev/shm").is_dir() else None
@@ -190,7 +192,16 @@ def list_devices() -> dict[str, t.Any]:
         "memlock_bytes": None if soft == resource.RLIM_INFINITY else soft,
         "shm_bytes": shm.f_blocks * shm.f_frsize if shm else None,
         "cpus": len(os.sched_getaffinity(0)),
+        **read_driver(pathlib.Path("/proc/driver/nvidia")),
     }
+
+
+def read_driver(place: pathlib.Path) -> dict[str, str | None]:
+    """Return ``{driver, gpu_model}`` as NVIDIA's driver has them below ``/proc``."""
+    version = re.search(r"\s([0-9]+(?:\.[0-9]+){1,2})\s", read_text(place / "version"))
+    told = "".join(read_text(path) for path in sorted(place.glob("gpus/*/information"))[:1])
+    model = re.search(r"^Model:\s*(\S.*?)\s*$", told, re.MULTILINE)
+    return {"driver": version[1] if version else None, "gpu_model": model[1] if model else None}
 
 
 def count_gpus(names: t.Iterable[str]) -> int | None:

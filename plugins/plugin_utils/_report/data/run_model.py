@@ -32,6 +32,17 @@ OutcomeWord = t.Literal["succeeded", "failed", "cancelled", "lost", "running", "
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class NodeDevices:
+    """The GPUs and RDMA devices that a node gave; None where that is not known."""
+
+    node: str
+    gpus: int | None = None
+    model: str | None = None
+    driver: str | None = None
+    rdma: tuple[str, ...] | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class RunModel:
     """A run with everything that was derived from it; ``counted`` and ``lost`` are steps, one list a segment.
 
@@ -103,6 +114,15 @@ class RunModel:
     def is_on_one_machine(self) -> bool:
         """Whether all ranks of the newest attempt were on one machine, so that they used no network."""
         return bool(self.attempts) and len({stay.name for stay in self.attempts[-1].nodes}) == 1
+
+    @property
+    def devices(self) -> tuple[NodeDevices, ...]:
+        """What each node of the newest attempt gave; none for a job that asks for no GPU."""
+        if not parsing.read_integer(self.job.get("gpus_per_node")):
+            return ()
+        recorded = parsing.read_mapping(self.run.record.get("devices"))
+        names = recorded or ([stay.name for stay in self.attempts[-1].nodes] if self.attempts else [])
+        return tuple(_read_devices(name, recorded.get(name)) for name in sorted(names, key=parsing.natural_key))
 
     @property
     def stored_checkpoint(self) -> StoredCheckpoint | None:
@@ -205,6 +225,17 @@ def build_run_model(run: RunFolder) -> RunModel:
         usd_per_hour=parsing.read_number(derived.get("price_usd_per_hour")),
         loopback=_is_loopback(run, derived),
         cpu_only=parsing.read_integer(job.get("gpus_per_node")) == 0,
+    )
+
+
+def _read_devices(node: str, value: object) -> NodeDevices:
+    given = parsing.read_mapping(value)
+    return NodeDevices(
+        parsing.read_text(node, 80) or "",
+        parsing.read_integer(given.get("gpus")),
+        parsing.read_text(given.get("model"), 60),
+        parsing.read_text(given.get("driver"), 40),
+        tuple(parsing.read_texts(given["rdma"])) if isinstance(given.get("rdma"), list) else None,
     )
 
 

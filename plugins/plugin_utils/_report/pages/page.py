@@ -46,6 +46,7 @@ def render_html(run: RunFolder) -> str:
         commands=page_summary.build_commands(model),
         usage_plots=usage_plots,
         usage_table=usage_table,
+        devices=page_details.build_device_table(model),
         islands=page_details.build_islands(model),
         cost_sentence=page_summary.describe_cost(model),
         costs=page_summary.build_cost_table(model),

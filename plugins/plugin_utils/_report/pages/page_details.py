@@ -31,6 +31,7 @@ _TONES = {"passed": "ok", "failed": "bad", "unproven": "warn", "skipped": "calm"
 _FABRIC_TONES = {"pass": "ok", "warn": "warn", "fail": "bad"}
 _BLOCK = "\N{LOWER SEVEN EIGHTHS BLOCK}"
 _MEDIAN = ", running median with each step behind it"
+_NOT_KNOWN = "not known"
 MOST_CHECKS = 16
 MOST_EXTRAS = 8
 
@@ -191,6 +192,30 @@ def pick_failure_log(model: RunModel) -> Log | None:
         return None
     log = pick_log(model, model.attempts[-1])
     return log if log and log.tail else None
+
+
+def build_device_table(model: RunModel) -> Table | None:
+    """Return which GPUs and RDMA devices each node gave; None for a run that asks for no GPU."""
+    if not model.devices:
+        return None
+    lines: list[list[Cell]] = [
+        [
+            item.node,
+            _NOT_KNOWN if item.gpus is None else str(item.gpus),
+            item.model or _NOT_KNOWN,
+            item.driver or _NOT_KNOWN,
+            _NOT_KNOWN if item.rdma is None else fmt.join_names(list(item.rdma), 8) or "none",
+        ]
+        for item in model.devices
+    ]
+    return Table(
+        ("Node", "GPUs", "Model", "Driver", "RDMA devices"),
+        lines,
+        "What each node gave to the last attempt, as it said itself when that began",
+        " n",
+        compact=True,
+        fold=f"All {len(lines)} nodes" if len(lines) > MOST_ROWS else None,
+    )
 
 
 def build_usage(model: RunModel) -> tuple[list[Plot], Table | None]:

@@ -27,8 +27,8 @@ def build_report(run: RunFolder) -> dict[str, object]:
     """Return report.json as a value that JSON can carry.
 
     Keys: ``schema, run_id, name, outcome, verdict {word, tone, sentence}, measured_on_loopback, cpu_only, job, figures,
-    attempts, faults, checks [{name, status, message}], fabric [verdict], cost, next [{text, command, path}],
-    site [{name, seconds}], notes``.
+    devices [{node, gpus, model, driver, rdma}], attempts, faults, checks [{name, status, message}], fabric [verdict],
+    cost, next [{text, command, path}], site [{name, seconds}], notes``.
     """
     model = build_run_model(run)
     return t.cast(
@@ -43,6 +43,7 @@ def build_report(run: RunFolder) -> dict[str, object]:
                 "measured_on_loopback": model.loopback,
                 "cpu_only": model.cpu_only,
                 "job": build_job_figures(model),
+                "devices": [dataclasses.asdict(item) for item in model.devices],
                 "figures": build_figures(model),
                 "attempts": [_attempt_values(attempt) for attempt in model.attempts],
                 "faults": [_fault_values(fault) for fault in model.faults],

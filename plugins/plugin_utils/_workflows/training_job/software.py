@@ -41,8 +41,32 @@ def add_software(record: RunRecord, story: RunHistory, images: t.Mapping[str, st
         if node in found:
             found[node]["image"] = digest
     versions = {**record.versions, **first}
+    devices = read_devices(story) if record.job.get("gpus_per_node") else None
     differences = (*find_differences(found), *_find_changed_image(record.image_digest, found))
-    return dataclasses.replace(record, versions=versions, differences=differences)
+    return dataclasses.replace(record, versions=versions, differences=differences, devices=devices)
+
+
+def read_devices(story: RunHistory) -> dict[str, t.Any]:
+    """Return which GPUs and RDMA devices each node of the newest attempt gave; None where a node did not say it.
+
+    Pods of one node are counted together.
+    """
+    newest = story.attempts[-1]
+    found: dict[str, t.Any] = dict.fromkeys(newest.node_names)
+    for (node, rank), line in sorted(story.devices.items(), key=lambda item: (item[0][0], item[0][1] or 0)):
+        if node not in found or (rank is not None and line.get("attempt") not in (None, newest.n)):
+            continue
+        before = found[node] or {"gpus": 0, "model": None, "driver": None, "rdma": []}
+        gpus, rdma = line.get("gpus"), line.get("rdma")
+        found[node] = {
+            "gpus": before["gpus"] + gpus if isinstance(gpus, int) and before["gpus"] is not None else None,
+            "model": before["model"] or line.get("gpu_model"),
+            "driver": before["driver"] or line.get("driver"),
+            "rdma": sorted({*before["rdma"], *map(str, rdma)})
+            if isinstance(rdma, list) and before["rdma"] is not None
+            else None,
+        }
+    return found
 
 
 def _find_changed_image(before: str | None, found: Versions) -> t.Iterator[str]:

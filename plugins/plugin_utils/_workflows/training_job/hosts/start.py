@@ -264,6 +264,7 @@ def _open_record(
 def _record_versions(folder: pathlib.Path, plan: HostsPlan) -> None:
     for name, report in plan.reports.items():
         line = {"at": time.time(), "kind": "versions", "node": name, "versions": _node_versions(report)}
+        line |= _describe_devices(report, plan.job.gpus_per_node)
         files.append_json(folder / "events.jsonl", line)
 
 
@@ -276,6 +277,19 @@ def _read_versions(plan: HostsPlan) -> Result:
     first = plan.reports[plan.hosts[0].name]
     found: Result = {**_node_versions(first), "kernel": first.kernel}
     return {**found, "commit": plan.source.commit} if plan.source.commit else found
+
+
+def _describe_devices(report: NodeReport, gpus: int) -> dict[str, t.Any]:
+    """Return which GPUs and RDMA devices a host gives to a job with GPUs, by its facts; nothing without."""
+    if not gpus:
+        return {}
+    gpu, nics = report.facts.get("gpu") or {}, report.facts.get("nics")
+    return {
+        "gpus": None if gpu.get("count") is None else min(gpus, int(gpu["count"])),
+        "gpu_model": gpu.get("model"),
+        "driver": (report.facts.get("driver") or {}).get("version"),
+        "rdma": None if nics is None else sorted({str(nic["name"]) for nic in nics if nic.get("rdma")}),
+    }
 
 
 def _node_versions(report: NodeReport) -> dict[str, str | None]:

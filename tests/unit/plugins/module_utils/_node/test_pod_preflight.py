@@ -168,3 +168,13 @@ def test_a_checkpoint_that_is_required_is_looked_for_before_the_program(lab: Pod
     (tmp_path / "checkpoints").mkdir(exist_ok=True)
     (tmp_path / "checkpoints" / "step-1").write_text("x")
     assert lab.run(lab.spec(0, ["echo", "ran"], checkpoints=rules)).lines == ["ran"]
+
+
+def test_what_the_driver_says_of_itself_and_of_a_gpu(tmp_path: pathlib.Path) -> None:
+    assert pod_preflight.read_driver(tmp_path) == {"driver": None, "gpu_model": None}
+    line = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  595.91.07  Release Build  (dvs-builder@x)\n"
+    (tmp_path / "version").write_text(f"{line}GCC version:  gcc version 14.2.0\n")
+    place = tmp_path / "gpus" / "0000:1b:00.0"
+    place.mkdir(parents=True)
+    (place / "information").write_text("Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t 32\n")
+    assert pod_preflight.read_driver(tmp_path) == {"driver": "595.91.07", "gpu_model": "NVIDIA H100 80GB HBM3"}

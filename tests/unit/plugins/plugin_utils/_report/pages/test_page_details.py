@@ -19,6 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._report.data.load 
 )
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import RunModel, build_run_model
 from ansible_collections.muster.training.plugins.plugin_utils._report.pages import page_details
+from ansible_collections.muster.training.plugins.plugin_utils._report.pages.page import render_html
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import (
     FIXTURES,
     ZERO,
@@ -118,3 +119,18 @@ def test_an_island_is_summed_up_in_one_line() -> None:
     )
     assert island.causes is not None and island.causes.lines[0][0] == "h100-6"
     assert island.pairs is not None and island.pairs.fold == "Evidence of 28 pairs"
+
+
+def test_which_gpus_and_rdma_devices_each_node_gave() -> None:
+    given = {"gpus": 2, "model": "NVIDIA H100 <b>", "driver": "595.91.07", "rdma": ["mlx5_0", "mlx5_1"]}
+    record = {"job": {"gpus_per_node": 2}, "devices": {"a": given, "b": {**given, "rdma": []}, "c": None}}
+    table = page_details.build_device_table(build_run_model(RunFolder("r", record)))
+    assert table is not None and table.headings == ("Node", "GPUs", "Model", "Driver", "RDMA devices")
+    assert table.lines[0] == ["a", "2", "NVIDIA H100 <b>", "595.91.07", "mlx5_0 and mlx5_1"]
+    assert table.lines[1][4] == "none" and table.lines[2] == ["c", *["not known"] * 4]
+    page = render_html(RunFolder("r", record))
+    assert "mlx5_0 and mlx5_1" in page and "NVIDIA H100 &lt;b&gt;" in page and "not known" in page
+    old = RunFolder("r", {"job": {"gpus_per_node": 2}, "attempts": [{"n": 1, "nodes": [{"id": "a"}]}]})
+    table = page_details.build_device_table(build_run_model(old))
+    assert table is not None and table.lines == [["a", *["not known"] * 4]], "the record of an earlier version"
+    assert page_details.build_device_table(model("resumed")) is None, "a job without GPUs has no such table"

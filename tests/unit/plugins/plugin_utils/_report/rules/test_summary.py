@@ -50,7 +50,7 @@ def test_the_summary_holds_its_keys(name: str) -> None:
     found = build_report(run(name))
     assert set(found) == {
         *("schema", "run_id", "name", "outcome", "verdict", "measured_on_loopback", "cpu_only", "job", "figures"),
-        *("attempts", "faults", "checks", "fabric", "cost", "next", "notes", "site"),
+        *("devices", "attempts", "faults", "checks", "fabric", "cost", "next", "notes", "site"),
     }
     assert found["schema"] == 1
 
@@ -84,3 +84,13 @@ def test_a_start_of_which_no_rank_was_seen_counts_as_a_restart() -> None:
     """A node can be lost before its pod's program starts; the next attempt's number tells of it."""
     second = RunFolder("r", {"submitted_at": 1795167000, "attempts": [{"n": 2, "started_at": 1795167001}]}, ())
     assert build_report(second)["figures"]["restarts"] == 1
+
+
+def test_what_a_node_gave_is_in_the_summary_and_what_is_not_known_is_null() -> None:
+    given = {"gpus": 8, "model": "NVIDIA H100 80GB HBM3", "driver": "595.91.07", "rdma": ["mlx5_0"]}
+    record = {"job": {"gpus_per_node": 8}, "devices": {"b": None, "a": given, "c": {"gpus": "many", "rdma": 5}}}
+    found = build_report(dataclasses.replace(run("nulls"), record=record))["devices"]
+    unknown = dict.fromkeys(("gpus", "model", "driver", "rdma"))
+    assert found == [{"node": "a", **given}, {"node": "b", **unknown}, {"node": "c", **unknown}]
+    on_cpus = {**record, "job": {"gpus_per_node": 0}}
+    assert build_report(dataclasses.replace(run("nulls"), record=on_cpus))["devices"] == []

@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared 
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.software import (
     add_software,
     find_differences,
+    read_devices,
 )
 from ansible_collections.muster.training.tests.support.run_world import RunWorld
 from ansible_collections.muster.training.tests.support.told_cluster import Told, follow, stamped
@@ -128,3 +129,46 @@ def test_an_image_that_changed_between_attempts_is_named() -> None:
     found = add_software(record, story, {"a": "sha256:2", "z": "sha256:1"})
     assert found.differences == ("the image changed between attempts: sha256:1 before, sha256:2 now",)
     assert found.image_digest == "sha256:1"
+
+
+def devices_of(lines: list[Dict], nodes: dict[str, list[int]]) -> dict[str, t.Any]:
+    from ansible_collections.muster.training.plugins.module_utils._model.run_history import fold
+
+    started = [
+        {"at": 2.0 + rank, "kind": "worker_started", "node": node, "rank": rank, "attempt": 2, "world_size": 9}
+        for node, ranks in nodes.items()
+        for rank in ranks
+    ]
+    return read_devices(fold([*lines, *started], ()))
+
+
+H100 = {"gpu_model": "NVIDIA H100 80GB HBM3", "driver": "595.91.07"}
+
+
+def test_pods_say_which_gpus_and_rdma_devices_they_have_and_pods_of_one_node_are_added() -> None:
+    def ready(node: str, rank: int, gpus: int | None, rdma: list[str], attempt: int = 2) -> Dict:
+        about = {"at": 1.0, "kind": "pod_ready", "node": node, "rank": rank, "attempt": attempt, "versions": {}}
+        return {**about, **H100, "gpus": gpus, "rdma": rdma}
+
+    lines = [
+        ready("n1", 0, 8, ["uverbs0"], attempt=1),
+        ready("n1", 0, 2, ["uverbs0"]),
+        ready("n1", 1, 2, ["uverbs1"]),
+        ready("n2", 2, None, []),
+        ready("gone", 7, 8, []),
+    ]
+    found = devices_of(lines, {"n1": [0, 1], "n2": [2], "n3": [3]})
+    about = {"model": H100["gpu_model"], "driver": "595.91.07"}
+    assert found == {
+        "n1": {"gpus": 4, **about, "rdma": ["uverbs0", "uverbs1"]},
+        "n2": {"gpus": None, **about, "rdma": []},
+        "n3": None,
+    }
+
+
+def test_hosts_say_it_by_their_facts() -> None:
+    line: Dict = {"at": 1.0, "kind": "versions", "node": "a", "versions": {}, **H100, "gpus": 8, "rdma": None}
+    silent = {"at": 1.0, "kind": "versions", "node": "b", "versions": {}}
+    found = devices_of([line, silent], {"a": [0], "b": [1]})
+    assert found["a"] == {"gpus": 8, "model": H100["gpu_model"], "driver": "595.91.07", "rdma": None}
+    assert found["b"] is None
