@@ -46,7 +46,8 @@ plug() {
   write /usr/local/sbin/modprobe '#!/bin/sh
 for name in "$@"; do case "$name" in -*) ;; *) mkdir -p "/sys/module/$name" ;; esac; done'
   chmod 755 /usr/local/sbin/modprobe
-  # A boot: another id of it, no nouveau where that is kept from being loaded, the module of a driver that was built.
+  # A boot: another id of it, no nouveau where that is kept from being loaded, the module of a driver that was built, which
+  # is not loaded where /etc/fail-module is.
   cat /proc/sys/kernel/random/boot_id > "$place/boot_id"
   mount --bind "$place/boot_id" /proc/sys/kernel/random/boot_id
   mv /usr/sbin/shutdown /usr/sbin/shutdown.hidden
@@ -54,7 +55,9 @@ for name in "$@"; do case "$name" in -*) ;; *) mkdir -p "/sys/module/$name" ;; e
 echo boot >> /run/hardware/boots
 cat /proc/sys/kernel/random/uuid > /run/hardware/boot_id
 [ ! -e /etc/modprobe.d/muster-gpu-driver.conf ] || rm -rf /sys/module/nouveau
-[ -e /sys/module/nouveau ] || [ ! -e /run/hardware/built ] || cp -r /run/hardware/built /run/hardware/driver/nvidia'
+[ -e /sys/module/nouveau ] || [ ! -e /run/hardware/built ] || {
+  rm -rf /run/hardware/driver/nvidia
+  [ -e /etc/fail-module ] || cp -r /run/hardware/built /run/hardware/driver/nvidia; }'
   chmod 755 /usr/sbin/shutdown
 }
 

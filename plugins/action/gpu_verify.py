@@ -18,6 +18,9 @@ class ActionModule(WorkflowAction):
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
         **CONNECTION,
         "records": {"type": "list", "elements": "dict", "default": []},
+        "nodes": {"type": "list", "elements": "str", "default": []},
+        "cordoned": {"type": "bool", "default": False},
+        "ready_s": {"type": "int", "default": 0},
         "image": {"type": "str"},
         "namespace": {"type": "str", "default": "kube-system"},
         "pull_secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},

@@ -19,6 +19,8 @@ class ActionModule(WorkflowAction):
         "hosts": {"type": "list", "elements": "str"},
         "roles": {"type": "list", "elements": "str", "choices": list(ROLES), "default": list(ROLES)},
         "refuse": {"type": "bool", "default": True},
+        "max_unavailable": {"type": "str"},
+        "cluster_nodes": {"type": "list", "elements": "dict", "default": []},
     }
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -39,4 +41,8 @@ class ActionModule(WorkflowAction):
             for host in hosts
         }
         remotes = self.connect(variables)(hosts)
-        return node_device_info.read_device_plans(remotes, asked, options["roles"], options["refuse"])
+        waves = None
+        if options["max_unavailable"] is not None:
+            names = {host: str((known[host].get("muster_node") or {}).get("name") or host).lower() for host in hosts}
+            waves = node_device_info.Waves(options["max_unavailable"], names, options["cluster_nodes"])
+        return node_device_info.read_device_plans(remotes, asked, options["roles"], options["refuse"], waves)

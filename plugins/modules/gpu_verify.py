@@ -23,6 +23,20 @@ options:
     type: list
     elements: dict
     default: []
+  nodes:
+    description:
+      - The nodes to test. Without it all that have GPUs. What C(gpus.json) says of others stays.
+    type: list
+    elements: str
+    default: []
+  cordoned:
+    description: Whether nodes that are cordoned are tested, too.
+    type: bool
+    default: false
+  ready_s:
+    description: How many seconds O(nodes) may take to offer their GPUs, such as after a boot.
+    type: int
+    default: 0
   image:
     description: The image of the pods, one that has a shell, such as that of jobs. Required where a node has GPUs.
     type: str

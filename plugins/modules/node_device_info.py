@@ -32,6 +32,19 @@ options:
         with what to do.
     type: bool
     default: true
+  max_unavailable:
+    description:
+      - Return RV(waves), the waves in which the machines would get another driver. So many machines may be closed at
+        once, a number or a percentage of those with GPUs, rounded down, at least one.
+      - The plans are those of machines whose pods were evicted.
+    type: str
+  cluster_nodes:
+    description:
+      - The Nodes of their cluster, as M(muster.training.kube_info) returns them. One that is cordoned or not ready
+        counts as unavailable.
+    type: list
+    elements: dict
+    default: []
 extends_documentation_fragment:
   - muster.training._attributes
   - muster.training._attributes.full
@@ -77,6 +90,19 @@ stale:
   returned: success
   type: dict
   sample: {"gpu_driver": ["gpu-1"], "container_runtime": ["gpu-1", "gpu-2"], "rdma": []}
+waves:
+  description:
+    - With O(max_unavailable), the hosts of each wave. Those that an earlier run closed or changed are first, servers of
+      the cluster last, one in a wave. Empty where no driver would be changed.
+  returned: success
+  type: list
+  elements: list
+  sample: [["gpu-2"], ["gpu-3", "gpu-4"]]
+wave_table:
+  description: The same as lines to show.
+  returned: success
+  type: list
+  elements: str
 refusals:
   description: What the hosts refuse, one line each, with what to do.
   returned: success

@@ -33,15 +33,18 @@ for device in /sys/bus/pci/devices/*; do
   number=$((number + 1))
 done
 """
-_BUILD = f"""#!/bin/sh
+_BUILD = """#!/bin/sh
 if [ "$1" = configure ]; then
   if [ -e /etc/fail-dkms ]; then echo "Error! Bad return status for module build on kernel: see make.log"; exit 10; fi
   mkdir -p /run/hardware/built
-  echo "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {DRIVER}  Release Build" > /run/hardware/built/version
-  [ -e /sys/module/nouveau ] || cp -r /run/hardware/built /run/hardware/driver/nvidia
+  echo "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  VERSION  Release Build" > /run/hardware/built/version
+  # A module that is loaded stays until the next boot.
+  [ -e /sys/module/nouveau ] || [ -e /run/hardware/driver/nvidia ] || cp -r /run/hardware/built /run/hardware/driver/nvidia
 fi
 """
-_REMOVED = "#!/bin/sh\nrm -rf /run/hardware/driver/nvidia /run/hardware/built\n"
+_REMOVED = """#!/bin/sh
+case "$1" in upgrade|failed-upgrade) ;; *) rm -rf /run/hardware/driver/nvidia /run/hardware/built ;; esac
+"""
 _PERSISTENCED = """[Unit]
 Description=NVIDIA persistence daemon
 [Service]
@@ -68,42 +71,51 @@ _UNIT_STOP = "#!/bin/sh\nsystemctl disable --now {unit} 2>/dev/null || true\n"
 _UNIT_GONE = "#!/bin/sh\nrm -rf /var/run/cdi\nsystemctl daemon-reload\n"
 
 
-def nvidia_packages() -> list[Package]:
-    """The driver of one branch and the toolkit in two versions."""
-    script = 0o755
-    driver = [
+def driver_packages(version: str) -> list[Package]:
+    """The driver of one version, and what holds a machine to its branch."""
+    branch = version.partition(".")[0]
+    pin = f"Package: nvidia-* libnvidia-*\nPin: version {branch}.*\nPin-Priority: 1001\n"
+    return [
         Package(
-            "nvidia-driver-pinning-595",
-            "595-1",
-            files={
-                "etc/apt/preferences.d/nvidia-driver-pinning-595": (
-                    "Package: none\nPin: version 1\nPin-Priority: 1\n",
-                    0o644,
-                )
-            },
+            f"nvidia-driver-pinning-{branch}",
+            f"{branch}-1",
+            files={f"etc/apt/preferences.d/nvidia-driver-pinning-{branch}": (pin, 0o644)},
+            fields="Provides: nvidia-driver-pinning\nConflicts: nvidia-driver-pinning\n",
         ),
         Package(
             "nvidia-persistenced",
-            f"{DRIVER}-1",
+            f"{version}-1",
             # The kernel names a process by its program: a copy of sleep has the daemon's name.
             files={"usr/lib/systemd/system/nvidia-persistenced.service": (_PERSISTENCED, 0o644)},
             scripts={
-                "postinst": "#!/bin/sh\ncp /usr/bin/sleep /usr/bin/nvidia-persistenced\n",
+                "postinst": "#!/bin/sh\ncp --remove-destination /usr/bin/sleep /usr/bin/nvidia-persistenced\n",
                 "prerm": _UNIT_STOP.format(unit="nvidia-persistenced"),
-                "postrm": "#!/bin/sh\nrm -f /usr/bin/nvidia-persistenced\nsystemctl daemon-reload\n",
+                "postrm": '#!/bin/sh\n[ "$1" = upgrade ] || rm -f /usr/bin/nvidia-persistenced\nsystemctl daemon-reload\n',
             },
         ),
         Package(
             "nvidia-driver-cuda",
-            f"{DRIVER}-1",
-            "nvidia-persistenced, libnvidia-ml1",
-            files={"usr/bin/nvidia-smi": (_SMI, script)},
+            f"{version}-1",
+            f"nvidia-persistenced (= {version}-1), libnvidia-ml1 (= {version}-1)",
+            files={"usr/bin/nvidia-smi": (_SMI, 0o755)},
         ),
         Package(
-            "libnvidia-ml1", f"{DRIVER}-1", files={f"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.{DRIVER}": ("", 0o644)}
+            "libnvidia-ml1",
+            f"{version}-1",
+            files={f"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.{version}": ("", 0o644)},
         ),
-        Package("nvidia-kernel-open-dkms", f"{DRIVER}-1", scripts={"postinst": _BUILD, "postrm": _REMOVED}),
+        Package(
+            "nvidia-kernel-open-dkms",
+            f"{version}-1",
+            scripts={"postinst": _BUILD.replace("VERSION", version), "postrm": _REMOVED},
+        ),
     ]
+
+
+def nvidia_packages(drivers: t.Sequence[str] = (DRIVER,)) -> list[Package]:
+    """Drivers, one of each branch, and the toolkit in two versions."""
+    script = 0o755
+    driver = [package for version in drivers for package in driver_packages(version)]
     toolkit = [
         Package(name, f"{version}-1", files=files if name.endswith("-base") else {}, scripts=scripts if name.endswith("-base") else {})
         for version in ("1.17.3", TOOLKIT)
@@ -124,9 +136,9 @@ def archive_packages() -> list[Package]:
     ]
 
 
-def build_repositories(folder: pathlib.Path) -> dict[str, t.Any]:
+def build_repositories(folder: pathlib.Path, drivers: t.Sequence[str] = (DRIVER,)) -> dict[str, t.Any]:
     """Build NVIDIA's repository and the distribution's, and return the variables by which a machine has them."""
-    fingerprint = build_repository(folder / "nvidia", nvidia_packages())
+    fingerprint = build_repository(folder / "nvidia", nvidia_packages(drivers))
     build_repository(folder / "archive", archive_packages())
     mirror = {
         "url": "file:/srv/repositories/nvidia/",

@@ -16,13 +16,17 @@ import typing as t
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Package:
-    """One package; ``files``: path to (text, mode); ``scripts``: such as postinst, to their text."""
+    """One package; ``files``: path to (text, mode); ``scripts``: such as postinst, to their text.
+
+    ``fields``: more lines of its description, each with its end.
+    """
 
     name: str
     version: str
     depends: str = ""
     files: t.Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
     scripts: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    fields: str = ""
 
 
 def build_repository(folder: pathlib.Path, packages: t.Iterable[Package]) -> str:
@@ -53,6 +57,7 @@ def _build(folder: pathlib.Path, package: Package) -> str:
             f"Maintainer: nobody <root@localhost>\nDescription: stand-in for {package.name}\n"
         )
         control += f"Depends: {package.depends}\n" if package.depends else ""
+        control += package.fields
         (root / "DEBIAN").mkdir()
         (root / "DEBIAN/control").write_text(control)
         for name, text in package.scripts.items():

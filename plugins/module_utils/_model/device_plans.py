@@ -64,4 +64,12 @@ def _read_options(role: str, cls: type, values: t.Mapping[str, t.Any]) -> t.Any:
         if key not in known:
             near = find_nearest(key, known)
             raise InputError(f"{role}_{key}", "is not an option", f"Did you mean {role}_{near}?" if near else "")
-    return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+    texts = {field.name for field in dataclasses.fields(cls) if field.type == "str"}
+    return cls(**{key: _read_value(value, key in texts) for key, value in values.items()})
+
+
+def _read_value(value: t.Any, text: bool) -> t.Any:
+    # YAML has a branch such as 595 as a number.
+    if text and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return tuple(value) if isinstance(value, list) else value

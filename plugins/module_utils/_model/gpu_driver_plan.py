@@ -11,10 +11,12 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing as t
 
 from . import device_tables as tables
 from .device_host import DeviceHost, Refusal, Repository, check_packages, parse_version, require_choice, write_version
+from .errors import InputError
 
 Action = t.Literal["none", "keep", "install", "upgrade", "reboot", "refuse"]
 SOURCES: t.Final = ("auto", "archive", "cuda", "none")
@@ -26,10 +28,11 @@ _PACKAGES = r"(nvidia-|libnvidia-|linux-modules-nvidia-|cuda-drivers|kmod-nvidia
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DriverOptions:
-    """What is asked for; the options of the role ``gpu_driver``."""
+    """What is asked for; the options of the role ``gpu_driver``. ``version``: the least one."""
 
     source: str = "auto"
     branch: str = ""
+    version: str = ""
     modules: str = "auto"
     upgrade: bool = False
     reboot: str = "never"
@@ -37,8 +40,24 @@ class DriverOptions:
     def __post_init__(self) -> None:
         require_choice("gpu_driver_source", self.source, SOURCES)
         require_choice("gpu_driver_branch", self.branch, ("", *tables.BRANCHES))
+        if self.version:
+            self._check_version()
         require_choice("gpu_driver_modules", self.modules, MODULES)
         require_choice("gpu_driver_reboot", self.reboot, REBOOTS)
+
+    def _check_version(self) -> None:
+        if not re.fullmatch(r"[0-9]+(\.[0-9]+){1,2}", self.version):
+            raise InputError("gpu_driver_version", f"is {self.version!r}", "Use a version such as 595.91.07")
+        branch = self.version.partition(".")[0]
+        require_choice("gpu_driver_version", branch, tables.BRANCHES)
+        if self.branch not in ("", branch):
+            problem = f"is {self.version}, and gpu_driver_branch is {self.branch}"
+            raise InputError("gpu_driver_version", problem, "Leave one of them out")
+
+    @property
+    def wanted_branch(self) -> str:
+        """The branch that is asked for, by itself or with a version; empty where none is."""
+        return self.branch or self.version.partition(".")[0]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,7 +67,8 @@ class DriverPlan:
     ``owner``: who installed the driver that is there; ``manager``: apt or dnf. ``packages`` are installed in one
     transaction, ``before`` in one of their own ahead of it. ``pinned_by``: the package whose dependency says which
     version of ``pinned`` fits the signed module. ``reboot``: why the machine has to boot again, empty where it has not.
-    ``gpus``: how many ``nvidia-smi`` has to list at the end.
+    ``gpus``: how many ``nvidia-smi`` has to list at the end. ``latest``: packages that are there are brought to the
+    newest version, too.
     """
 
     action: Action
@@ -70,6 +90,7 @@ class DriverPlan:
     blacklist: tuple[str, ...] = ()
     reboot: str = ""
     gpus: int = 0
+    latest: bool = False
 
 
 def plan_gpu_driver(host: DeviceHost, options: DriverOptions) -> DriverPlan:
@@ -179,32 +200,56 @@ def _describe_missing(host: DeviceHost) -> Refusal:
 
 
 def _judge_working(host: DeviceHost, options: DriverOptions, version: str) -> DriverPlan:
-    """Return the plan for a driver that lists all GPUs: kept, unless it is too old."""
-    blackwell = bool(host.architectures & tables.OPEN_ONLY)
-    least = tables.LEAST_BLACKWELL_DRIVER if blackwell else tables.LEAST_DRIVER
+    """Return the plan for a driver that lists all GPUs: kept, unless it is older than it should be."""
     manager = (host.facts.get("fabric_manager") or {}).get("version")
-    if host.facts.get("nvswitches") and manager and manager != version:
+    old = _find_outdated(host, options, version)
+    if host.facts.get("nvswitches") and manager and manager != version and not (old and options.upgrade):
         problem = f"the fabric manager is {manager} and the driver is {version}"
         return _refuse(Refusal(problem, "Install the fabric manager of the driver's version, and start it again"))
+    if old:
+        return _plan_upgrade(host, options, old)
     began = "gpu-driver" in (host.facts.get("records") or {})
     if host.was_cut_short("gpu-driver") or (began and not host.facts.get("persistence")):
         return dataclasses.replace(_plan_install(host, options), reason="its installation was cut short")
-    if parse_version(version) >= least:
-        return DriverPlan("keep", f"driver {version} lists all {host.driver['listed']} GPUs")
-    old = f"driver {version} is older than {write_version(least)}"
+    newer = options.wanted_branch and int(version.partition(".")[0]) > int(options.wanted_branch)
+    warnings = (
+        (f"driver {version} is newer than branch {options.wanted_branch}, and is kept",)
+        if newer and options.upgrade
+        else ()
+    )
+    return DriverPlan("keep", f"driver {version} lists all {host.driver['listed']} GPUs", warnings=warnings)
+
+
+def _find_outdated(host: DeviceHost, options: DriverOptions, version: str) -> str:
+    """Return why a driver that works is too old, empty where it is not. A newer one is never replaced."""
+    numbers = parse_version(version)
+    least = tables.LEAST_BLACKWELL_DRIVER if host.architectures & tables.OPEN_ONLY else tables.LEAST_DRIVER
+    if numbers < least:
+        return f"driver {version} is older than {write_version(least)}"
+    if not options.upgrade:
+        return ""
+    if options.version and numbers < parse_version(options.version):
+        return f"driver {version} is older than gpu_driver_version, {options.version}"
+    if options.branch and numbers < (int(options.branch),):
+        return f"driver {version} is older than gpu_driver_branch, {options.branch}"
+    return ""
+
+
+def _plan_upgrade(host: DeviceHost, options: DriverOptions, old: str) -> DriverPlan:
+    """Return the plan that replaces a driver that works by a newer one."""
     if not options.upgrade:
         return _refuse(Refusal(old, "Set gpu_driver_upgrade: true to install a newer one, or update it yourself"))
     if host.facts.get("dgx_os") or host.driver.get("runfile"):
         return _refuse(Refusal(f"{old}, and no package owns it", "Update it in the way in which it was installed"))
     if host.driver.get("processes"):
         problem = f"{old}, and {host.driver['processes']} processes use its GPUs"
-        return _refuse(Refusal(problem, "Drain the machine first (kube_node, or cancel the run)"))
+        return _refuse(Refusal(problem, "Drain the machine first (upgrade_drivers does), or cancel the run"))
     if options.reboot == "never":
         return _refuse(Refusal(f"{old}, and a newer one needs a reboot", "Set gpu_driver_reboot: when_needed"))
     plan = _plan_install(host, options)
     if plan.action == "refuse":
         return plan
-    return dataclasses.replace(plan, action="upgrade", reason=old, reboot="the driver was changed")
+    return dataclasses.replace(plan, action="upgrade", reason=old, reboot="the driver was changed", latest=True)
 
 
 def _judge_unloaded(host: DeviceHost, options: DriverOptions, libraries: str) -> DriverPlan:
@@ -222,6 +267,12 @@ def _judge_unloaded(host: DeviceHost, options: DriverOptions, libraries: str) ->
 def _plan_reboot(host: DeviceHost, options: DriverOptions, why: str) -> DriverPlan:
     if options.reboot == "never":
         return _refuse(Refusal(why, "Boot it again, or set gpu_driver_reboot: when_needed"))
+    if host.was_cut_short("gpu-driver"):
+        plan = _plan_install(host, options)
+        if plan.action != "refuse":
+            reason = f"{why}, and its installation was cut short"
+            plan = dataclasses.replace(plan, reason=reason, reboot=why, latest=options.upgrade)
+        return plan
     # Of a driver that this collection installed the units are started, too: a run may have ended before them.
     units = _list_units(host) if "gpu-driver" in (host.facts.get("records") or {}) else ()
     return DriverPlan("reboot", why, reboot=why, units=units)
@@ -270,11 +321,11 @@ def _choose_flavour(host: DeviceHost, options: DriverOptions) -> tuple[str, Refu
 
 def _choose_branch(host: DeviceHost, options: DriverOptions) -> tuple[str, Refusal | None]:
     old = sorted(host.architectures & tables.PROPRIETARY_ONLY)
-    last = tables.LAST_PROPRIETARY_BRANCH
-    if old and options.branch not in ("", last):
-        problem = f"gpu_driver_branch is {options.branch}, and {last} is the last one for {old[0]} GPUs"
+    last, branch = tables.LAST_PROPRIETARY_BRANCH, options.wanted_branch
+    if old and branch not in ("", last):
+        problem = f"gpu_driver_branch is {branch}, and {last} is the last one for {old[0]} GPUs"
         return "", Refusal(problem, f"Set gpu_driver_branch: '{last}', or leave it out")
-    return options.branch or (last if old else tables.DEFAULT_BRANCH), None
+    return branch or (last if old else tables.DEFAULT_BRANCH), None
 
 
 def _choose_source(host: DeviceHost, options: DriverOptions) -> str:

@@ -12,6 +12,7 @@ import collections
 import dataclasses
 import pathlib
 import secrets
+import sys
 import typing as t
 from collections.abc import Mapping, Sequence
 
@@ -42,7 +43,13 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Rep
     """Return the result of ``gpu_verify``; a failed one where pods of a node do not get its GPUs."""
     client = open_client(options, base, tell)
     facts = {name: gpu.count for name, gpu in read_gpu_facts(options.get("records") or ()).items()}
-    nodes = [node for node in _read_nodes(client, facts) if node.has_gpus]
+    only = [str(name).lower() for name in options.get("nodes") or ()]
+    if options.get("ready_s") and not check:
+        wait_offered(client, {name: facts.get(name) or 1 for name in only}, float(options["ready_s"]))
+    found = _read_nodes(client, facts, bool(options.get("cordoned")))
+    # A node that is named and offers nothing is not proven.
+    nodes = [node for node in found if (node.node in only if only else node.has_gpus)]
+    _require_nodes(only, nodes)
     if check:
         return {
             "changed": False,
@@ -59,8 +66,21 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Rep
     result = build_verdict(proved)
     home = StateHome(options["state_home"], str(options["cluster"]))
     place = files.private_dir(home.folder) / FILE
-    files.write_json(place, result)
+    files.write_json(place, _keep_others(files.read_json(place), result) if only else result)
     return {"changed": False, "file": str(place), **result, **_describe_failure(result, options)}
+
+
+def wait_offered(client: Client, wanted: Mapping[str, int], limit_s: float) -> None:
+    """Wait until nodes (name -> count) offer so many GPUs, for a limited time: a plugin registers after a boot."""
+    up_s = client.transport.stats.up_s
+    end, missing = up_s() + limit_s, dict(wanted)
+    with client.watch("v1/Node", None) as stream:
+        while missing and (left := end - up_s()) > 0:
+            event = stream.next(left)
+            node = event.object if event is not None else None
+            name = str(node["metadata"]["name"]) if node else ""
+            if node and gpu_count(node) >= missing.get(name, sys.maxsize) and _is_ready(node):
+                del missing[name]
 
 
 def prove_nodes(client: Client, nodes: Sequence[ProvedNode], options: Mapping[str, t.Any]) -> list[ProvedNode]:
@@ -79,6 +99,7 @@ def prove_nodes(client: Client, nodes: Sequence[ProvedNode], options: Mapping[st
         str(options.get("runtime_class") or ""),
         tuple(options.get("pull_secrets") or ()),
         list_ranges(client, namespace),
+        bool(options.get("cordoned")),
     )
     devices = {node.node: {GPU: node.free, **({node.rdma: 1} if node.rdma else {})} for node in able}
     jobs = {node.node: test.job_name(index) for index, node in enumerate(able)}
@@ -137,13 +158,37 @@ def _describe_failure(result: Mapping[str, t.Any], options: Mapping[str, t.Any])
     return {"failed": True, "msg": f"pods do not get their GPUs: {'; '.join(wrong)}"} if wrong else {}
 
 
+def _keep_others(before: t.Any, result: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return the result for some nodes with what the file says of others."""
+    tested = {entry["node"] for entry in result["nodes"]}
+    known = before if isinstance(before, dict) and before.get("schema") == result["schema"] else {}
+    nodes = [*(item for item in known.get("nodes") or () if item["node"] not in tested), *result["nodes"]]
+    checks = [*(item for item in known.get("checks") or () if item["node"] not in tested), *result["checks"]]
+    failures = [item["name"] for item in checks if not item["ok"]]
+    return {
+        **result,
+        "nodes": nodes,
+        "table": [_describe_entry(entry) for entry in nodes],
+        "checks": checks,
+        "failures": failures,
+        "ok": not failures,
+        "exit_code": 1 if failures else 0,
+    }
+
+
+def _require_nodes(names: Sequence[str], nodes: Sequence[ProvedNode]) -> None:
+    missing = sorted(set(names) - {node.node for node in nodes})
+    if missing:
+        raise RefusedError(f"{missing[0]} is not a Node of the cluster", "Compare the names with kubectl get nodes")
+
+
 def _add_answer(node: ProvedNode, answer: Mapping[str, t.Any] | None, error: MusterError | None) -> ProvedNode:
     if error is not None:
         return dataclasses.replace(node, problem=error.message)
     return dataclasses.replace(node, **answer) if answer else node
 
 
-def _read_nodes(client: Client, facts: Mapping[str, int | None]) -> list[ProvedNode]:
+def _read_nodes(client: Client, facts: Mapping[str, int | None], cordoned: bool) -> list[ProvedNode]:
     """Return the nodes of the cluster as they are before a pod tests them."""
     pods = client.list("v1/Pod").items
     plugins = {
@@ -157,7 +202,7 @@ def _read_nodes(client: Client, facts: Mapping[str, int | None]) -> list[ProvedN
             used[node] += _count_requested(pod)
         if plugins & {str(item.get("uid")) for item in pod["metadata"].get("ownerReferences") or ()}:
             running[node].append(_read_plugin(pod))
-    return [_read_node(node, facts, used, running) for node in client.list("v1/Node").items]
+    return [_read_node(node, facts, used, running, cordoned) for node in client.list("v1/Node").items]
 
 
 def _read_node(
@@ -165,6 +210,7 @@ def _read_node(
     facts: Mapping[str, int | None],
     used: Mapping[str, int],
     running: Mapping[str, Sequence[PluginPod]],
+    cordoned: bool,
 ) -> ProvedNode:
     name, status = str(node["metadata"]["name"]), node.get("status") or {}
     capacity = str((status.get("capacity") or {}).get(GPU) or "0")
@@ -175,11 +221,16 @@ def _read_node(
         int(capacity) if capacity.isdecimal() else 0,
         gpu_count(node),
         used.get(name, 0),
-        "" if takes_jobs(node) else "it is not ready, or cordoned",
+        "" if takes_jobs(node, cordoned) else "it is not ready, or cordoned",
         describe_sharing(node["metadata"].get("labels") or {}),
         tuple(running.get(name, ())),
         next((key for key, count in sorted(offered) if "rdma/" in key and str(count) != "0"), ""),
     )
+
+
+def _is_ready(node: KubeObject) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return {item["type"]: item["status"] for item in conditions}.get("Ready") == "True"
 
 
 def _count_requested(pod: KubeObject) -> int:

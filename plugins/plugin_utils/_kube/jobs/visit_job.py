@@ -32,6 +32,11 @@ WITHOUT: t.Final = "bare"
 ANY_NODE: t.Final = "any-node"
 _REQUEST: t.Final = "/muster/request"
 _PROGRAM: t.Final = "/muster/program"
+_CORDON: t.Final[JsonObject] = {
+    "key": "node.kubernetes.io/unschedulable",
+    "operator": "Exists",
+    "effect": "NoSchedule",
+}
 _DEADLINE_S: t.Final = 600
 _TTL_S: t.Final = 60
 _SIZE: t.Final[limit_range.Resources] = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
@@ -109,7 +114,10 @@ def _build_job(visit: Visit, name: str, node: str) -> KubeObject:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceTest:
-    """Short Jobs that run ``script``, a shell program. ``runtime_class``: of the pods, empty for none."""
+    """Short Jobs that run ``script``, a shell program. ``runtime_class``: of the pods, empty for none.
+
+    ``cordoned``: whether they come to nodes that are cordoned, too.
+    """
 
     name: str
     namespace: str
@@ -119,6 +127,7 @@ class DeviceTest:
     runtime_class: str = ""
     pull_secrets: tuple[str, ...] = ()
     ranges: tuple[KubeObject, ...] = ()
+    cordoned: bool = False
 
     @property
     def selector(self) -> str:
@@ -142,6 +151,8 @@ def _build_device_test(test: DeviceTest, index: int, node: str, counts: t.Mappin
     container = _build_container(test, WITH_DEVICES, counts)
     spec = build_short_pod_spec(container, [], test.pull_secrets, node=node, deadline_s=test.deadline_s)
     spec["containers"] = [container, _build_container(test, WITHOUT, {})]
+    if test.cordoned:
+        spec["tolerations"] = [*t.cast("list[JsonObject]", spec["tolerations"]), _CORDON]
     if test.runtime_class:
         spec["runtimeClassName"] = test.runtime_class
     labels = {TEST_LABEL: test.name}

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import typing as t
 
+import pytest
+
 from ansible_collections.muster.training.plugins.module_utils._model.device_plans import plan_devices
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.tests.support.device_hosts import BARE
 
 
@@ -37,3 +40,89 @@ def test_after_a_boot_the_units_of_a_driver_that_came_by_the_role_are_started() 
     of_role = plan_devices("x", {**facts, "records": {"gpu-driver": True}}, asked).gpu_driver
     assert (of_role.action, of_role.units, of_role.blacklist) == ("reboot", ("nvidia-persistenced",), ("nouveau",))
     assert plan_devices("x", facts, asked).gpu_driver.units == ()
+
+
+WORKING = {"module": "580.105.08", "libraries": "580.105.08", "listed": 1, "owner": "cuda", "processes": 0}
+
+
+def upgrade(driver: dict[str, t.Any] | None = None, **options: t.Any) -> t.Any:
+    facts = {**BARE, "driver": {**WORKING, **(driver or {})}}
+    return plan_devices("x", facts, {"gpu_driver": {"upgrade": True, "reboot": "when_needed", **options}}).gpu_driver
+
+
+def test_a_driver_that_works_is_brought_to_the_branch_that_is_asked_for() -> None:
+    plan = upgrade(branch="595")
+    assert (plan.action, plan.branch, plan.latest, plan.reboot) == ("upgrade", "595", True, "the driver was changed")
+    assert plan.reason == "driver 580.105.08 is older than gpu_driver_branch, 595"
+    assert plan.before[1] == "nvidia-driver-pinning-595"
+
+
+def test_a_branch_may_be_a_number_as_yaml_has_it() -> None:
+    assert upgrade(branch=595) == upgrade(branch="595")
+
+
+def test_a_driver_is_brought_to_the_version_that_is_asked_for_within_its_branch() -> None:
+    plan = upgrade(version="580.178.04")
+    assert (plan.action, plan.branch) == ("upgrade", "580") and "older than gpu_driver_version" in plan.reason
+    assert upgrade(version="580.105.08").action == "keep" and upgrade(version="580.95").action == "keep"
+
+
+def test_a_newer_driver_than_asked_for_is_kept_and_said() -> None:
+    plan = upgrade({"module": "610.57.04", "libraries": "610.57.04"}, branch="595")
+    assert plan.action == "keep" and "driver 610.57.04 is newer than branch 595, and is kept" in plan.warnings
+
+
+def test_without_leave_to_upgrade_another_branch_is_left_alone() -> None:
+    plan = upgrade(branch="595", upgrade=False)
+    assert plan.action == "keep" and plan.refusals == ()
+
+
+@pytest.mark.parametrize(
+    ("driver", "options", "says"),
+    [
+        ({"processes": 3}, {}, "3 processes use its GPUs"),
+        ({}, {"reboot": "never"}, "a newer one needs a reboot"),
+        ({"runfile": True, "owner": "runfile"}, {}, "no package owns it"),
+    ],
+)
+def test_another_branch_is_refused_before_anything_is_changed(
+    driver: dict[str, t.Any], options: dict[str, t.Any], says: str
+) -> None:
+    plan = upgrade(driver, branch="595", **options)
+    assert plan.action == "refuse" and says in plan.refusals[0].problem
+
+
+def test_gpus_of_the_last_branch_are_not_brought_to_a_newer_one() -> None:
+    facts = {**BARE, "gpus": [{"pci": "a", "device": "1db1"}], "driver": WORKING}
+    asked = {"gpu_driver": {"upgrade": True, "reboot": "when_needed", "branch": "595"}}
+    plan = plan_devices("x", facts, asked).gpu_driver
+    assert plan.action == "refuse" and "580 is the last one for volta GPUs" in plan.reason
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"version": "newest"}, "gpu_driver_version"),
+        ({"version": "470.1.2"}, "Use one of 580, 595, 610"),
+        ({"version": "595"}, "such as 595.91.07"),
+        ({"version": "595.91.07", "branch": "610"}, "gpu_driver_branch is 610"),
+    ],
+)
+def test_a_version_that_is_none_or_of_another_branch_is_refused_by_name(options: dict[str, t.Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        upgrade(**options)
+
+
+def test_a_fabric_manager_of_the_old_driver_does_not_keep_the_new_one_away() -> None:
+    facts = {**BARE, "driver": WORKING, "nvswitches": 4, "fabric_manager": {"version": "580.95.05"}}
+    asked = {"reboot": "when_needed", "branch": "595"}
+    assert plan_devices("x", facts, {"gpu_driver": {**asked, "upgrade": True}}).gpu_driver.action == "upgrade"
+    assert plan_devices("x", facts, {"gpu_driver": asked}).gpu_driver.action == "refuse"
+
+
+def test_an_upgrade_that_was_cut_short_before_its_boot_is_finished_with_one() -> None:
+    facts = {**BARE, "driver": {**WORKING, "libraries": "595.91.07", "listed": None}, "records": {"gpu-driver": False}}
+    asked = {"gpu_driver": {"upgrade": True, "reboot": "when_needed", "branch": "595"}}
+    plan = plan_devices("x", facts, asked).gpu_driver
+    assert (plan.action, plan.latest) == ("install", True) and plan.packages
+    assert plan.reboot == "the kernel module is 580.105.08 and the libraries are 595.91.07"

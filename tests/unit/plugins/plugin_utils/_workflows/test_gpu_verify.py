@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
 import types
@@ -52,6 +53,22 @@ def pod(name: str, on: str, gpus: int = 0, phase: str = "Running", **more: t.Any
     }
 
 
+class Stream:
+    """A watch with the events of a test."""
+
+    def __init__(self, events: list[t.Any]) -> None:
+        self.events = events
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_words: object) -> None:
+        pass
+
+    def next(self, _limit_s: float) -> t.Any:
+        return types.SimpleNamespace(object=self.events.pop(0)) if self.events else None
+
+
 class Lab:
     """A cluster whose pods print what a test says; ``asked``: the Jobs that were made."""
 
@@ -59,7 +76,12 @@ class Lab:
         self.kinds, self.state = kinds, tmp_path
         self.asked: list[t.Any] = []
         self.said: dict[str, t.Any] = {}
-        client = types.SimpleNamespace(list=self.list)
+        self.clock = itertools.count()
+        self.watched: list[t.Any] = []
+        stats = types.SimpleNamespace(up_s=lambda: float(next(self.clock)))
+        client = types.SimpleNamespace(
+            list=self.list, watch=lambda *_words: Stream(self.watched), transport=types.SimpleNamespace(stats=stats)
+        )
         monkeypatch.setattr(gpu_verify, "open_client", lambda *_words: client)
         monkeypatch.setattr(gpu_verify, "run_jobs", self.run_jobs)
         monkeypatch.setattr(gpu_verify, "read_log", lambda _client, _space, pod, container: pod["said"][container])
@@ -174,3 +196,61 @@ def test_a_plugin_that_offers_nothing_is_told_from_none(
     assert lab.run(records=[{"name": "a", "gpu": {"count": 1}}])["failures"] == ["plugin_stale"]
     lab = Lab(monkeypatch, tmp_path, Node=[node("a", 0, 0)])
     assert lab.run(records=[{"name": "a", "gpu": {"count": 1}}])["failures"] == ["plugin_missing"]
+
+
+def cordon(it: dict[str, t.Any]) -> dict[str, t.Any]:
+    taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    return {**it, "spec": {"unschedulable": True, "taints": [taint]}}
+
+
+def test_named_nodes_alone_are_tested_and_the_file_keeps_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    lab = Lab(monkeypatch, tmp_path, Node=[node("a", 2), node("b", 2)])
+    lab.said["a"] = {**SEEN, "devices": "end\n"}
+    assert lab.run()["failures"] == ["cdi_off"]
+    result = lab.run(nodes=["B"])
+    assert [item["node"] for item in result["nodes"]] == ["b"] and result["ok"]
+    written = json.loads((tmp_path / "c" / "gpus.json").read_text())
+    assert [(item["node"], item["outcome"]) for item in written["nodes"]] == [("a", "fail"), ("b", "pass")]
+    assert (written["ok"], written["failures"], written["exit_code"]) == (False, ["cdi_off"], 1)
+    lab.said.clear()
+    lab.run(nodes=["a"])
+    assert json.loads((tmp_path / "c" / "gpus.json").read_text())["ok"]
+    with pytest.raises(RefusedError, match="c is not a Node of the cluster"):
+        lab.run(nodes=["c"])
+
+
+def test_a_cordoned_node_is_tested_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    lab = Lab(monkeypatch, tmp_path, Node=[cordon(node("a", 2))])
+    assert lab.run()["failures"] == ["closed"] and lab.asked == []
+    result = lab.run(nodes=["a"], cordoned=True)
+    assert result["ok"]
+    keys = [item["key"] for item in lab.asked[0]["spec"]["template"]["spec"]["tolerations"]]
+    assert keys == [GPU, "node.kubernetes.io/unschedulable"]
+
+
+def test_a_named_node_that_offers_nothing_is_not_proven(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    lab = Lab(monkeypatch, tmp_path, Node=[node("a", 0)])
+    assert lab.run(nodes=["a"])["failures"] == ["plugin_missing"]
+
+
+def test_a_plugin_that_registers_after_a_boot_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    lab = Lab(monkeypatch, tmp_path, Node=[node("a", 2)])
+    lab.watched = [
+        node("a", 0),
+        node("b", 2),
+        None,
+        {**node("a", 2), "status": {"allocatable": {GPU: "2"}}},
+        node("a", 2),
+    ]
+    records = [{"name": "a", "gpu": {"count": 2}}]
+    assert lab.run(nodes=["a"], records=records, ready_s=60)["ok"] and lab.watched == []
+    lab.watched = [node("a", 1)]
+    assert lab.run(nodes=["a"], records=records, ready_s=10)["ok"], "after its time it is judged as it is"

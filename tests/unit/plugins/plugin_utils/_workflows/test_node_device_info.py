@@ -107,3 +107,44 @@ def test_a_machine_without_such_hardware_is_asked_once_and_lacks_nothing(tmp_pat
     assert machine.requests == 1 and all(hosts == [] for hosts in result["stale"].values())
     assert [result["nodes"]["cpu-1"][role]["action"] for role in ROLES] == ["none"] * 3
     assert not result["nodes"]["cpu-1"]["facts"]["drained"]
+
+
+def node(name: str, **spec: t.Any) -> t.Any:
+    ready = [{"type": "Ready", "status": "True"}]
+    return {"kind": "Node", "metadata": {"name": name}, "spec": spec, "status": {"conditions": ready}}
+
+
+def wave(root: pathlib.Path, limit: str, nodes: t.Any = (), *names: str, **driver: t.Any) -> dict[str, t.Any]:
+    machines: t.Any = [Machine(name, root) for name in names]
+    asked = {name: {"gpu_driver": {"upgrade": True, "reboot": "when_needed", **driver}} for name in names}
+    waves = node_device_info.Waves(limit, {name: name for name in names}, nodes)
+    return node_device_info.read_device_plans(machines, asked, ("gpu_driver",), True, waves)
+
+
+def test_waves_are_of_machines_whose_driver_is_old_and_counted_by_their_nodes(tmp_path: pathlib.Path) -> None:
+    result = wave(tmp_path, "1", [node("all-there")], "all-there", "debian13-5090", branch="610")
+    assert result["waves"] == [["all-there"], ["debian13-5090"]], "in the order in which they were named"
+    assert result["wave_table"][0] == "wave 1 of 2 (at most 1 unavailable): all-there"
+    assert wave(tmp_path / "b", "1", [], "all-there", branch="580")["waves"] == []
+
+
+def test_a_node_that_is_closed_leaves_none_to_be_closed(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(RefusedError, match=r"so many take no pods: toolkit-missing-k3s-runs"):
+        wave(
+            tmp_path,
+            "1",
+            [node("toolkit-missing-k3s-runs", unschedulable=True), node("all-there")],
+            "all-there",
+            "toolkit-missing-k3s-runs",
+            branch="610",
+        )
+
+
+def test_a_bad_limit_asks_no_machine(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(InputError, match="max_unavailable"):
+        node_device_info.read_device_plans([], {}, ("gpu_driver",), True, node_device_info.Waves("none"))
+
+
+def test_without_waves_none_are_returned(tmp_path: pathlib.Path) -> None:
+    result, _requests = read(tmp_path, "all-there")
+    assert (result["waves"], result["wave_table"]) == ([], [])
