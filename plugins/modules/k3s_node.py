@@ -145,7 +145,9 @@ options:
     type: str
     default: auto
   registries:
-    description: The content of C(registries.yaml).
+    description:
+      - The content of C(registries.yaml). Mirrors and CAs of the registries that are bound in the state home are added,
+        without credentials.
     type: dict
     default: {}
   config:

@@ -130,7 +130,11 @@ options:
         choices: [torchrun, accelerate, deepspeed, mpi, ray, command]
         default: torchrun
       image:
-        description: Container image of the pods. Required on Kubernetes, refused on plain hosts.
+        description:
+          - Container image of the pods. Required on Kubernetes, refused on plain hosts.
+          - Of a registry that is bound (M(muster.training.service_binding)), its tag is resolved to a digest once a
+            start, which all pods of all attempts run; nodes of other architectures are left out, and the run's own
+            Secret has the credentials.
         type: str
       python:
         description: Interpreter on the nodes. The default is the host variable C(muster_training_python), else

@@ -123,6 +123,8 @@ _TRACKED = (
     "tests/unit/plugins/plugin_utils/_workflows/training_job/trackers/test_tracking.py"
     "::test_a_program_finds_its_tracker_and_the_record_has_no_secret"
 )
+_PINNED = "tests/kube_api/test_registry_images.py::test_a_tag_that_moves_is_one_digest_for_a_start"
+_REGISTRY = "tests/e2e/test_registry.py::test_a_registry_with_tls_and_a_user_is_bound_once"
 HOLDERS: t.Final = {
     "module_utils/_secrets/auth.py": _RENT,
     "module_utils/_secrets/scrubber.py": _RENT,
@@ -139,6 +141,7 @@ HOLDERS: t.Final = {
     "plugin_utils/_services/infisical.py": _SOURCES,
     "plugin_utils/_services/minio.py": _CHOICES,
     "plugin_utils/_services/openbao.py": _SETUP,
+    "plugin_utils/_services/registry/client.py": _REGISTRY,
     "plugin_utils/_services/rustfs.py": _CHOICES,
     "plugin_utils/_services/s3_addresses.py": _BAO,
     "plugin_utils/_services/s3_state.py": "tests/e2e/test_stored_state.py",
@@ -157,6 +160,7 @@ HOLDERS: t.Final = {
     "plugin_utils/_workflows/shared/credentials.py": _TRACKED,
     "plugin_utils/_workflows/shared/deployed.py": _HOST,
     "plugin_utils/_workflows/tailscale.py": _TAILNET,
+    "plugin_utils/_workflows/training_job/image_pin.py": _PINNED,
     "plugin_utils/_workflows/training_job/object_stores/store_stream.py": "tests/e2e/test_datasets.py",
     "plugin_utils/_workflows/training_job/job_secrets/values.py": _SOURCES,
 }

@@ -122,9 +122,10 @@ class Api:
                     self.send_header(name, value)
                 self.send_header("Content-Length", str(len(payload)))
                 self.end_headers()
-                self.wfile.write(payload)
+                if self.command != "HEAD":
+                    self.wfile.write(payload)
 
-            do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _serve
+            do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = _serve
 
             def log_message(self, *_args: t.Any) -> None:
                 return None

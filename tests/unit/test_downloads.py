@@ -25,7 +25,7 @@ ASKING = {"plugins/module_utils/_node/host_notice.py"}
 HOLDING = {
     "plugins/plugin_utils/_workflows/release_file.py",
     "plugins/plugin_utils/_workflows/release_bundle/run.py",
-    "plugins/plugin_utils/_hosts/registry_images.py",
+    "plugins/plugin_utils/_services/registry/client.py",
     "plugins/module_utils/_node/placed_files.py",
 }
 OPENING = re.compile(r"\burlopen\(|\bbuild_opener\(|\burlretrieve\(")

@@ -17,7 +17,7 @@ from .errors import InputError, RefusedError
 
 COMPONENTS: t.Final = ("object_store", "shared_filesystem", "secrets", "tracking", "registry", "monitoring")
 MODES: t.Final = ("none", "bind", "deploy")
-PURPOSES: t.Final = ("datasets", "checkpoints", "artifacts")
+PURPOSES: t.Final = ("datasets", "checkpoints", "artifacts", "images")
 # The services that hold secrets, as references to secrets name them.
 SECRET_PROVIDERS: t.Final = ("vault", "openbao", "aws_secrets_manager", "infisical")
 SECRET_SERVICES: t.Final = (*SECRET_PROVIDERS, "kubernetes")
@@ -40,7 +40,7 @@ class SecretPointer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BindingResource:
-    """A part of a service and what it is for. ``ref`` of a bucket is ``BUCKET`` or ``BUCKET/PREFIX``."""
+    """A part of a service and its purpose. ``ref`` is ``BUCKET`` or ``BUCKET/PREFIX``, of a registry a repository."""
 
     purpose: str = f.field(f.choice(*PURPOSES))
     ref: str = f.field(f.text)
@@ -73,7 +73,10 @@ class Reachability:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Binding:
-    """A service as its users know it. ``addressing``: how a bucket is named in an S3 address."""
+    """A service as its users know it. ``addressing``: how a bucket is named in an S3 address.
+
+    ``hosts``: the names of registries in names of images that are pulled from this one; its own without any.
+    """
 
     name: str = f.field(f.name(NAME_LIMIT))
     component: str = f.field(f.choice(*COMPONENTS))
@@ -88,6 +91,7 @@ class Binding:
     ca: str | None = f.field(f.pem, None)
     secret_ref: SecretPointer | None = f.field(f.section(SecretPointer), None)
     env: dict[str, str] = f.field(f.environment, {})
+    hosts: tuple[str, ...] = f.field(f.list_of(f.text), ())
     reachable_from: tuple[Reachability, ...] = f.field(f.list_of(f.section(Reachability)), ())
     checked_at: str | None = f.field(f.text, None)
     schema: int = f.field(f.integer(SCHEMA, SCHEMA), SCHEMA)

@@ -164,6 +164,7 @@ class RunRecord:
     engine: str | None = f.field(_text, None)
     launcher: str | None = f.field(_text, None)
     backend_ref: BackendRef | None = f.field(_section(BackendRef), None)
+    image: str | None = f.field(_text, None)
     image_digest: str | None = f.field(_text, None)
     code_sha256: str | None = f.field(_text, None)
     queued_at: str | None = f.field(_text, None)

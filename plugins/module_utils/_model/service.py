@@ -18,15 +18,17 @@ from .binding import COMPONENTS, MODES, NAME_LIMIT, SECRET_PROVIDERS, Binding, B
 from .errors import InputError, RefusedError
 from .job_tracking import PROVIDERS as TRACKERS
 from .service_deploy import Deploy, check_deploy
+from .service_registry import check_registry
 
 # What this release binds; the other components have their names in the contract already.
-_BOUND: t.Final = ("object_store", "secrets", "tracking")
+_BOUND: t.Final = ("object_store", "secrets", "tracking", "registry")
 # Amazon S3, "Bucket naming rules".
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
 _SECRET_KEYS: t.Final = {
     "object_store": ("access_key", "secret_key", "session_token"),
     "secrets": ("token", "client_id", "client_secret", "access_key", "secret_key", "session_token"),
     "tracking": ("token", "username", "password", "api_key"),
+    "registry": ("username", "password"),
 }
 
 
@@ -54,6 +56,7 @@ class Service:
     ca: str | None = f.field(_read_authority, None)
     secret_ref: SecretPointer | None = f.field(f.section(SecretPointer), None)
     env: dict[str, str] = f.field(f.environment, {})
+    hosts: tuple[str, ...] = f.field(f.list_of(f.text), ())
     deploy: Deploy | None = f.field(f.section(Deploy), None)
 
     @property
@@ -79,6 +82,7 @@ class Service:
             ca=ca,
             secret_ref=self.secret_ref,
             env=self.env,
+            hosts=self.hosts,
         )
 
 
@@ -130,13 +134,18 @@ def _check_service(service: Service, where: str) -> None:
         _check_buckets(service, where)
     if service.kind == "tracking":
         _check_tracker(service, where)
+    if service.kind == "registry":
+        check_registry(service, where)
+    elif service.hosts:
+        raise InputError(f"{where}.hosts", "is for kind: registry")
     _check_secret_keys(service, where)
 
 
 def _check_deployed(service: Service, where: str) -> None:
     """Refuse what a service that is deployed says by itself: its address and its credentials."""
-    if service.kind == "tracking":
-        raise InputError(f"{where}.mode", "a tracker is not deployed yet", "Install it and use mode: bind")
+    if service.kind in ("tracking", "registry"):
+        what = "tracker" if service.kind == "tracking" else "registry"
+        raise InputError(f"{where}.mode", f"a {what} is not deployed yet", "Install it and use mode: bind")
     check_deploy(service.deploy, f"{where}.deploy")
     for key in ("endpoint", "secret_ref", "ca", "region"):
         if getattr(service, key) is not None:

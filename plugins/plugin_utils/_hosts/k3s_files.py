@@ -55,10 +55,25 @@ _MEMLOCK = "# Written by muster.training for RDMA.\n[Service]\nLimitMEMLOCK=infi
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class NodeFile:
+    """A file of the machine with its text."""
+
+    path: str
+    mode: int
+    text: str
+
+    @property
+    def sha256(self) -> str:
+        """The digest of its text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class K3sSettings:
     """The settings of K3s on one machine. ``server``: the URL that an agent, or a further server, joins.
 
-    ``init``: whether it is the first of several servers, with which the embedded etcd begins.
+    ``init``: whether it is the first of several servers, with which the embedded etcd begins. ``authorities``: the
+    files of CAs that ``registries`` name.
     """
 
     role: str
@@ -76,6 +91,7 @@ class K3sSettings:
     memlock: bool = True
     default_runtime: str = ""
     registries: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
+    authorities: tuple[NodeFile, ...] = ()
     more: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -87,20 +103,6 @@ class K3sSettings:
     def unit(self) -> str:
         """The name of its unit."""
         return "k3s.service" if self.role == "server" else "k3s-agent.service"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class NodeFile:
-    """A file of the machine with its text."""
-
-    path: str
-    mode: int
-    text: str
-
-    @property
-    def sha256(self) -> str:
-        """The digest of its text."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
 
 
 def render(settings: K3sSettings) -> list[NodeFile]:
@@ -115,7 +117,7 @@ def render(settings: K3sSettings) -> list[NodeFile]:
     if settings.taints:
         found.append(NodeFile(TAINTS, 0o600, _yaml({"node-taint": list(settings.taints)})))
     if settings.registries:
-        found.append(NodeFile(REGISTRIES, 0o600, _yaml(settings.registries)))
+        found += [NodeFile(REGISTRIES, 0o600, _yaml(settings.registries)), *settings.authorities]
     return found
 
 

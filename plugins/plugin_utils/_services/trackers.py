@@ -97,6 +97,18 @@ def tracker_of(binding: Binding) -> Tracker:
     return TRACKERS[binding.provider or next(iter(TRACKERS))]
 
 
+def build_request(binding: Binding) -> dict[str, t.Any]:
+    """Return what a node asks, without a credential."""
+    tracker = tracker_of(binding)
+    url = f"{binding.endpoint}{tracker.path}"
+    return {"url": url, "method": tracker.method, "body": tracker.body, "ca": binding.ca}
+
+
+def judge_answer(binding: Binding, answer: t.Mapping[str, t.Any]) -> tuple[str, str] | None:
+    """Return what is wrong with an answer that a node had, as :func:`judge` does."""
+    return judge(binding, Seen(int(answer["status"]), str(answer["kind"]), str(answer["text"])))
+
+
 def judge(binding: Binding, seen: Seen) -> tuple[str, str] | None:
     """Return what is wrong with an answer and how to mend it, None for the answer of such a tracker."""
     tracker, host = tracker_of(binding), urllib.parse.urlsplit(binding.endpoint).netloc

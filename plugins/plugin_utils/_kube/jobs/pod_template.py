@@ -92,7 +92,7 @@ def build_container(
         security["capabilities"] = {"add": ["IPC_LOCK"]}
     return {
         "name": CONTAINER,
-        "image": plan.job.image,
+        "image": plan.image,
         "command": pod_command(plan.job, role),
         "env": [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()],
         "resources": build_resources(plan) if devices else {},

@@ -132,7 +132,7 @@ def _submitter_pod(plan: KubePlan) -> PodTemplate:
     main = {
         # KubeRay takes the first container, whatever its name: logs are read from one name in every pod.
         "name": CONTAINER,
-        "image": plan.job.image,
+        "image": plan.image,
         "resources": limit_range.apply_limits(
             {"requests": amounts, "limits": {"cpu": "1", "memory": "512Mi"}}, plan.ranges
         ),

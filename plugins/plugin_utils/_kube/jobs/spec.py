@@ -94,6 +94,7 @@ class KubePlan:
     ``stream``: the variables with which programs read a store themselves, without the credentials.
     ``pull_secret``: the Secret that the run makes for the kubelet; ``pull_secrets``: all that it pulls with.
     ``egress_denied``: a policy of the namespace denies egress.
+    ``pinned``: the job's image with the digest that all of its pods run, None where its tag was not resolved.
     ``begun``: Unix seconds of its submission. ``followed``: a controller follows the run and counts its lost nodes.
     ``ranges``: the namespace's LimitRanges, within which the small pods beside the gang stay.
     """
@@ -113,6 +114,7 @@ class KubePlan:
     external_secret: str | None = None
     pull_secret: str | None = None
     pull_secrets: tuple[str, ...] = ()
+    pinned: str | None = None
     egress_denied: bool = False
     begun: int = 0
     followed: bool = True
@@ -122,6 +124,11 @@ class KubePlan:
     def name(self) -> str:
         """Return the name of the run's objects."""
         return object_name(self.run_id)
+
+    @property
+    def image(self) -> str | None:
+        """Return the image that pods run."""
+        return self.pinned or self.job.image
 
     @property
     def first_attempt(self) -> int:

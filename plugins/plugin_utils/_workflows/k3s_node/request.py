@@ -22,6 +22,7 @@ from ..._hosts.node_client import NodeClient
 from ..shared.digest_lock import find_lock
 from ..shared.state_dir import StateHome
 from . import leaving, node
+from .registries import build_registries
 
 _VERSION = re.compile(r"v[0-9]+\.[0-9]+\.[0-9]+(-rc[0-9]+)?\+k3s[0-9]+\Z")
 _TTL_MIN, _TTL_MAX = 60, 86400
@@ -61,9 +62,13 @@ def read_order(
     version = str(options.get("version") or downloads.default_version("k3s"))
     if not _VERSION.match(version):
         raise InputError("version", f"'{version}' is not a version of K3s", "Write for instance v1.36.4+k3s1")
+    home, settings = StateHome(options["state_home"], str(options["cluster"])), _settings(options, host)
+    if options["state"] in ("present", "restarted"):
+        registries, authorities = build_registries(options["registries"], home)
+        settings = dataclasses.replace(settings, registries=registries, authorities=authorities)
     return node.NodeOrder(
-        settings=_settings(options, host),
-        home=StateHome(options["state_home"], str(options["cluster"])),
+        settings=settings,
+        home=home,
         lock=find_lock(sources, base, options.get("lock_file")),
         base=base,
         version=version,

@@ -21,9 +21,11 @@ import yaml
 from ....module_utils._model.errors import InputError, TransportError
 from ....module_utils._model.image_name import full_name
 from ....module_utils._node import files
-from ..._hosts import bundle, downloads, registry_images
+from ..._hosts import bundle, downloads
 from ..._hosts.bundle import BundleEntry
 from ..._hosts.downloads import Download
+from ..._services.registry import archives
+from ..._services.registry.client import ImageName, Registry, digest_of
 from ..shared.digest_lock import DigestLock, find_lock
 
 _LIMIT_S = 120
@@ -187,14 +189,14 @@ def _fetch_image(order: BundleOrder, entry: BundleEntry) -> BundleEntry:
     """Fetch an image by the digest of its manifest, which is held from the first time on."""
     pinned = downloads.image(entry.name).sha256
     source = f"{entry.name}@{pinned}" if pinned else entry.name
-    registry = registry_images.Registry(registry_images.ImageName.from_text(source))
-    manifest = registry_images.find_manifest(registry, entry.architecture)
-    digest = registry_images.digest_of(manifest[0])
+    registry = Registry(ImageName.from_text(source))
+    manifest = archives.find_manifest(registry, entry.architecture)
+    digest = digest_of(manifest[0])
     held = Download("image", entry.name, entry.architecture, pathlib.PurePath(entry.path).name, "", "")
     order.lock.hold(held, digest)
     place = order.folder / entry.path
     place.parent.mkdir(parents=True, exist_ok=True)
-    registry_images.write_archive(registry, entry.name, manifest, place)
+    archives.write_archive(registry, entry.name, manifest, place)
     return dataclasses.replace(entry, sha256=files.sha256_of(place), digest=digest)
 
 

@@ -174,8 +174,8 @@ def _check(
             # From here alone: values are resolved on the controller, and nodes never talk to this service.
             credentials.check_secrets(binding, option)
             continue
-        if binding.component == "tracking":
-            hosts.append(store_check.TrackerOrder(binding))
+        if binding.component in store_check.SERVERS:
+            hosts.append(store_check.ServerOrder(binding))
             pods += [hosts[-1]] if order.pods is not None and not order.check else []
             continue
         is_deployed = binding.mode == "deploy"
@@ -202,20 +202,30 @@ def _check(
     for service, result in zip([*hosts, *pods], found, strict=True):
         results[service.binding.name].add(result)
     for binding in wanted:
-        if binding.component == "tracking" and any(row.ok for row in results[binding.name].rows):
-            _try_tracker(order, binding, f"muster_services.{binding.name}")
+        if binding.component in _TRIES and any(row.ok for row in results[binding.name].rows):
+            untried = _TRIES[binding.component](order, binding, f"muster_services.{binding.name}")
+            if untried:
+                order.progress.say(f"service {binding.name}: its credentials were not tried, {untried}")
     return results
 
 
-def _try_tracker(order: BindOrder, binding: Binding, option: str) -> None:
-    """Refuse credentials that a tracker does not take. From here alone: nodes get them with a job, not for a check."""
+# Both refuse credentials that a service does not take, or return why they were not tried. From here alone: nodes get
+# them with a job, not for a check.
+def _try_tracker(order: BindOrder, binding: Binding, option: str) -> str:
     # Late: it needs the HTTP client, for which every other run would wait.
     from ..._services import tracker_access
 
     keys = credentials.read_tracker_keys(binding, option, order.open_cluster)
-    untried = tracker_access.check_access(binding, keys, option)
-    if untried:
-        order.progress.say(f"service {binding.name}: its credentials were not tried, {untried}")
+    return tracker_access.check_access(binding, keys, option)
+
+
+def _try_registry(order: BindOrder, binding: Binding, option: str) -> str:
+    from ..._services.registry.check import check_access
+
+    return check_access(binding, credentials.open_registry(binding, option, order.open_cluster), option)
+
+
+_TRIES: t.Final = {"tracking": _try_tracker, "registry": _try_registry}
 
 
 def _require_usable(order: BindOrder, results: t.Mapping[str, store_check.StoreResult]) -> None:

@@ -15,7 +15,6 @@ import typing as t
 
 from ....module_utils._model.errors import NodeError, RefusedError, TransportError
 from ..._hosts import downloads
-from ..._hosts.registry_images import ImageName, Registry, digest_of
 from ..._kube.api.client import MANAGER, Client
 from ..._kube.api.kinds import JsonObject, KubeObject
 from ..._kube.api.kubeconfig import register_secret
@@ -24,6 +23,7 @@ from ..._kube.objects.apply import apply
 from ..._kube.objects.apply_plan import Prune
 from ..._kube.objects.wait import WaitTarget, wait
 from ..._services.component import Site, drop_controller_keys
+from ..._services.registry.client import ImageName, Registry, digest_of
 from ..shared import deployed
 from ..shared.kube_connection import ReportLine, open_client
 from .deploy import DeployOrder, Result, describe

@@ -19,6 +19,7 @@ from ....module_utils._model.binding import Binding, Reachability, Vantage
 from ....module_utils._model.errors import MusterError, RefusedError
 from ..._hosts.node_client import NodeClient, on_each_node
 from ..._services import trackers
+from ..._services.registry import check as registry_check
 from ..._services.s3_addresses import ObjectPlace, S3Signer
 from ..shared.pod_visits import PLACE, PodVisits
 
@@ -126,31 +127,42 @@ class StoreOrder:
         ]
 
 
+class ServerKind(t.NamedTuple):
+    """What nodes ask one kind of server, and what is wrong with an answer, None for one of such a server."""
+
+    build_request: t.Callable[[Binding], dict[str, t.Any]]
+    judge: t.Callable[[Binding, t.Mapping[str, t.Any]], tuple[str, str] | None]
+
+
+# The kinds of services that every node asks one question.
+SERVERS: t.Final[dict[str, ServerKind]] = {
+    "tracking": ServerKind(trackers.build_request, trackers.judge_answer),
+    "registry": ServerKind(registry_check.build_request, registry_check.judge),
+}
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class TrackerOrder:
-    """A tracker that is checked: whether such a one answers each node."""
+class ServerOrder:
+    """A server that is checked: whether one of its kind answers each node."""
 
     binding: Binding
 
     def build_request(self) -> dict[str, t.Any]:
         """Return what a node is to ask."""
-        tracker = trackers.tracker_of(self.binding)
-        url = f"{self.binding.endpoint}{tracker.path}"
-        return {"url": url, "method": tracker.method, "body": tracker.body, "ca": self.binding.ca}
+        return SERVERS[self.binding.component].build_request(self.binding)
 
     def build_row(self, vantage: Vantage, node: str, answer: t.Mapping[str, t.Any]) -> Reachability:
         """Return what a node saw of it."""
         wrong = answer.get("failed", "no answer"), answer.get("fix")
         if answer.get("status"):
-            seen = trackers.Seen(int(answer["status"]), str(answer["kind"]), str(answer["text"]))
-            judged = trackers.judge(self.binding, seen)
+            judged = SERVERS[self.binding.component].judge(self.binding, answer)
             if judged is None:
                 return Reachability(node, vantage, True, answer.get("latency_ms"))
             wrong = judged
         return Reachability(node, vantage, False, problem=str(wrong[0]), fix=str(wrong[1] or "") or None)
 
 
-ServiceOrder = StoreOrder | TrackerOrder
+ServiceOrder = StoreOrder | ServerOrder
 
 
 @dataclasses.dataclass(slots=True)
@@ -197,19 +209,19 @@ def _check(orders: t.Sequence[ServiceOrder], vantage: Vantage, nodes: t.Sequence
     if not nodes or not orders:
         return [StoreResult() for _order in orders]
     stores = [order for order in orders if isinstance(order, StoreOrder)]
-    trackers_asked = [order for order in orders if isinstance(order, TrackerOrder)]
+    servers_asked = [order for order in orders if isinstance(order, ServerOrder)]
     checks = [order.build_checks(nodes) for order in stores]
-    servers = [order.build_request() for order in trackers_asked]
+    servers = [order.build_request() for order in servers_asked]
     answers, errors = ask(
         {node: {**_build_request(stores, checks, node, _WAIT_S[vantage]), "servers": servers} for node in nodes}
     )
     of_stores = iter(_read_stores(stores, checks, vantage, nodes, answers, errors, ask))
-    of_trackers = iter(_read_trackers(trackers_asked, vantage, nodes, answers, errors))
-    return [next(of_stores if isinstance(order, StoreOrder) else of_trackers) for order in orders]
+    of_servers = iter(_read_servers(servers_asked, vantage, nodes, answers, errors))
+    return [next(of_stores if isinstance(order, StoreOrder) else of_servers) for order in orders]
 
 
-def _read_trackers(
-    orders: t.Sequence[TrackerOrder], vantage: Vantage, nodes: t.Sequence[str], answers: Answers, errors: Errors
+def _read_servers(
+    orders: t.Sequence[ServerOrder], vantage: Vantage, nodes: t.Sequence[str], answers: Answers, errors: Errors
 ) -> list[StoreResult]:
     found = []
     for number, order in enumerate(orders):

@@ -24,6 +24,7 @@ from ..._services import aws_secrets, s3_addresses, trackers, vault
 if t.TYPE_CHECKING:
     from ..._kube.api.client import Client
     from ..._services import infisical
+    from ..._services.registry.client import RegistryAccess
 
 OpenCluster = t.Callable[[], "Client"]
 # What the service calls a value -> the name under which it is looked for where the user names none.
@@ -38,6 +39,8 @@ _NAMES: t.Final = {
 _OPTIONAL: t.Final = ("session_token",)
 _S3: t.Final = ("access_key", "secret_key", "session_token")
 _IDENTITY: t.Final = ("client_id", "client_secret")
+_LOGIN: t.Final = ("username", "password")
+_REGISTRY_NAMES: t.Final = {"username": "REGISTRY_USERNAME", "password": "REGISTRY_PASSWORD"}
 # What the one value of a secret without keys is called.
 WHOLE: t.Final = ""
 _LARGEST = 1 << 16
@@ -71,18 +74,42 @@ def read_tracker_keys(binding: Binding, option: str, open_cluster: OpenCluster |
 
     :raises InputError: naming what is missing; never a value.
     """
-    pointer, tracker = binding.secret_ref, trackers.tracker_of(binding)
+    tracker = trackers.tracker_of(binding)
+    return _read_login(binding, tracker.sets, tracker.names, option, open_cluster)
+
+
+def open_registry(binding: Binding, option: str, open_cluster: OpenCluster | None = None) -> RegistryAccess:
+    """Return how a registry is reached, with the user that its ``secret_ref`` points to.
+
+    :raises InputError: naming what is missing; never a value.
+    """
+    from ..._services.registry.client import RegistryAccess
+
+    keys = _read_login(binding, (_LOGIN,), _REGISTRY_NAMES, option, open_cluster)
+    password = Secret(keys["password"], f"{option}.secret_ref") if keys else None
+    return RegistryAccess(binding.endpoint, binding.ca, keys.get("username", ""), password)
+
+
+def _read_login(
+    binding: Binding,
+    sets: t.Sequence[tuple[str, ...]],
+    own_names: t.Mapping[str, str],
+    option: str,
+    open_cluster: OpenCluster | None,
+) -> dict[str, str]:
+    """Return the first of the sets of values that is there; none without a pointer."""
+    pointer = binding.secret_ref
     if pointer is None:
         return {}
-    named = [wanted for wanted in tracker.sets if set(wanted) & set(pointer.keys)]
-    *others, last = named or tracker.sets
+    named = [wanted for wanted in sets if set(wanted) & set(pointer.keys)]
+    *others, last = named or sets
 
     def read(wanted: t.Sequence[str]) -> dict[str, str]:
         secret = [name for name in wanted if name != "username"]
-        values = read_values(pointer, secret, option, open_cluster, tracker.names)
+        values = read_values(pointer, secret, option, open_cluster, own_names)
         found = {name: value.reveal() for name, value in values.items()}
         if len(secret) < len(wanted):
-            user = pointer.keys.get("username") or tracker.names["username"]
+            user = pointer.keys.get("username") or own_names["username"]
             found["username"] = _find_values(pointer, [user], option, open_cluster)[user]
             if not found["username"]:
                 raise InputError(f"{option}.secret_ref", f"{user} is not there", "Set it beside the password")

@@ -42,7 +42,8 @@ def add_software(record: RunRecord, story: RunHistory, images: t.Mapping[str, st
             found[node]["image"] = digest
     versions = {**record.versions, **first}
     devices = read_devices(story) if record.job.get("gpus_per_node") else None
-    differences = (*find_differences(found), *_find_changed_image(record.image_digest, found))
+    changed = (*_find_changed_image(record.image_digest, found), *_find_other_image(record.image, found))
+    differences = (*find_differences(found), *changed)
     return dataclasses.replace(record, versions=versions, differences=differences, devices=devices)
 
 
@@ -74,6 +75,16 @@ def _find_changed_image(before: str | None, found: Versions) -> t.Iterator[str]:
     now = sorted({values["image"] for values in found.values() if "image" in values})
     if before and now and before not in now:
         yield f"the image changed between attempts: {before} before, {', '.join(now)} now"
+
+
+def _find_other_image(pinned: str | None, found: Versions) -> t.Iterator[str]:
+    """Yield the nodes whose pods do not run the image that the run was started with."""
+    digest = (pinned or "").partition("@")[2]
+    # An image that was imported from an archive has no digest of a registry.
+    seen = {node: values.get("image", "").partition("@")[2] for node, values in sorted(found.items())}
+    others = [f"{other} on {node}" for node, other in seen.items() if digest and other and other != digest]
+    if others:
+        yield f"pods do not run {pinned}: {'; '.join(others[:_MAX_NAMES])}"
 
 
 def find_differences(found: Versions) -> tuple[str, ...]:

@@ -28,11 +28,12 @@ from ...shared import cluster_identity, kube_connection, run_record
 from ...shared.progress import say_if_killed
 from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome
-from .. import fabric_file
+from .. import fabric_file, image_pin
 from .. import source as code_source
 from ..announce import announce, build_sender
 from ..explain import explain_end
 from ..follower import Follower, RunOutcome
+from ..image_pin import JobImage
 from ..job_secrets import external_secrets
 from ..job_secrets import leases as secret_leases
 from ..job_secrets import values as secrets
@@ -71,6 +72,7 @@ class ClusterRun:
     client: Client
     decision: ClusterDecision
     store: PodStore | None = None
+    image: JobImage | None = None
     _plans: dict[int, KubePlan] = dataclasses.field(default_factory=dict, repr=False)
 
     def find_live(self) -> KubeObject | None:
@@ -101,6 +103,7 @@ class ClusterRun:
                 self.decision, asked.source, asked.run_id, asked.home.folder.name, attempt
             )
             plan = self.store.complete(plan) if self.store else plan
+            plan = self.image.complete(plan) if self.image else plan
             self._plans[attempt] = dataclasses.replace(plan, followed=bool(asked.request.options["wait"]))
         return self._plans[attempt]
 
@@ -122,12 +125,14 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         # What runs already has its nodes: one of them may be lost, and the run is followed all the same.
         if not _continues(run, live):
             submit.require_recorded_end(asked.run_id, before, live, bool(request.options.get("recreate")))
+            run = _pin_image(run)
             if run.decision.problem:
                 raise run.decision.problem
         for warning in (*run.decision.warnings, *run.describe_vanishing()):
             request.progress.say(f"warning: {warning}")
         if request.check:
             return _check(run)
+        resolved = run.image.add_login(resolved) if run.image else resolved
         take_over = bool(request.options.get("take_over"))
         with (
             asked.lock(),
@@ -192,8 +197,7 @@ def _decide(asked: RequestedRun) -> tuple[ClusterRun, drill.Drill | None]:
     cluster_facts.require_engine(client, job)
     external_secrets.require(client, job, namespace)
     facts = cluster_facts.read_cluster_facts(client, job, namespace)
-    verdicts = fabric_file.read_verdicts(home.folder, cluster_identity.read_cluster_id(client))
-    decision = kubernetes_plan.decide(job, namespace, facts, verdicts=verdicts, environment=request.environment)
+    decision = _decide_on(asked, client, job, namespace, facts)
     for note in decision.notes:
         request.progress.say(note)
     drilling = _parse_drill(request.options.get("drill"), job, facts)
@@ -202,7 +206,36 @@ def _decide(asked: RequestedRun) -> tuple[ClusterRun, drill.Drill | None]:
     # Of a job that no node can take, the decision has the problem.
     fitting = None if facts.nodes is None else [item.node for item in decision.placement.usable_nodes]
     store = pod_store.open_store(home, job, fitting, asked.run_id, client)
-    return ClusterRun(asked, client, decision, store), drilling
+    image = image_pin.find_image(home, job, lambda: client)
+    return ClusterRun(asked, client, decision, store, image), drilling
+
+
+def _decide_on(
+    asked: RequestedRun, client: Client, job: Job, namespace: str, facts: ClusterFacts
+) -> kubernetes_plan.ClusterDecision:
+    verdicts = fabric_file.read_verdicts(asked.home.folder, cluster_identity.read_cluster_id(client))
+    return kubernetes_plan.decide(job, namespace, facts, verdicts=verdicts, environment=asked.request.environment)
+
+
+def _pin_image(run: ClusterRun) -> ClusterRun:
+    """Return the run with the digest that its image's tag stands for now, on nodes that the image is made for.
+
+    A start asks once: all of its attempts, and all ranks, have one image.
+    """
+    if run.image is None:
+        return run
+    progress, facts, decision = run.asked.request.progress, run.decision.facts, run.decision
+    names = [item.node for item in decision.placement.usable_nodes]
+    run.image.require_reachable(names, cluster_identity.read_cluster_id(run.client))
+    image = run.image.pin(progress)
+    fitting, others = image.split(facts.nodes or ())
+    image.require_fitting(fitting, others)
+    if others:
+        made = ", ".join(image.architectures)
+        progress.say(f"image {image.image} is made for {made}: {', '.join(others)} cannot run it, and is left out")
+        fewer = dataclasses.replace(facts, nodes=fitting)
+        decision = _decide_on(run.asked, run.client, run.asked.job, decision.namespace, fewer)
+    return dataclasses.replace(run, image=image, decision=decision, _plans={})
 
 
 def _parse_drill(value: t.Any, job: Job, facts: ClusterFacts) -> drill.Drill | None:
@@ -443,6 +476,7 @@ def _open_record(run: ClusterRun, plan: KubePlan, follows: bool) -> RunRecord:
         "fabric": planned.reference,
         "generation": plan.first_attempt,
         "hosts": (),
+        **({} if follows else {"image": plan.pinned}),
     }
     job = to_yaml_names(plan.job)
     if before is None:
@@ -450,5 +484,5 @@ def _open_record(run: ClusterRun, plan: KubePlan, follows: bool) -> RunRecord:
     again = run_record.reopen_record(before, "running" if follows else "starting", job)
     if not follows:
         # Its time begins anew, and so may its image.
-        again = dataclasses.replace(again, admitted_at=None, image_digest=None)
+        again = dataclasses.replace(again, admitted_at=None, image=None, image_digest=None)
     return dataclasses.replace(again, **values)

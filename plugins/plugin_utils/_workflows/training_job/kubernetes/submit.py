@@ -167,7 +167,7 @@ def add_store(
     """Return the values of the run's Secret with what its pods need of object stores."""
     if store is None:
         return values
-    visits = pod_store.visits_for(client, plan.job, plan.namespace, plan.pull_secrets)
+    visits = pod_store.visits_for(client, plan.job, plan.namespace, plan.pull_secrets, plan.image)
     return dataclasses.replace(values, files={**values.files, **store.values(visits, progress)})
 
 

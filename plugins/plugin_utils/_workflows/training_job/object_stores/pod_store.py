@@ -190,6 +190,6 @@ def open_store(
     return PodStore(checkpoints, datasets, streams, asked, tracking.open_bound(home, job, among, run_id))
 
 
-def visits_for(client: Client, job: Job, namespace: str, pulls: tuple[str, ...]) -> PodVisits:
-    """Return short pods of the job's own image; ``pulls`` are the Secrets that it is pulled with."""
-    return PodVisits(client, namespace, str(job.image), job.python, pulls)
+def visits_for(client: Client, job: Job, namespace: str, pulls: tuple[str, ...], image: str | None = None) -> PodVisits:
+    """Return short pods of the job's own image, or of ``image``; ``pulls`` are the Secrets that it is pulled with."""
+    return PodVisits(client, namespace, str(image or job.image), job.python, pulls)

@@ -42,7 +42,7 @@ def test_services_become_bindings_and_mode_none_is_left_out() -> None:
         ({"endpoint": "https://user:hidden@s3.example"}, "must not contain a user"),
         ({"endpoint": "https://s3.example:port"}, "is not the address of a server"),
         ({"mode": "deploy", "endpoint": None}, "does not say where the service runs"),
-        ({"kind": "registry"}, "registry is not available yet"),
+        ({"kind": "monitoring"}, "monitoring is not available yet"),
         ({"kind": "objectstore"}, "Did you mean 'object_store'?"),
         ({"resources": []}, "store.resources: is required"),
         ({"resources": [{"purpose": "checkpoints", "ref": "My_Bucket"}]}, "'My_Bucket' does not begin"),

@@ -15,9 +15,9 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.service import parse_services
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.registry_images import digest_of
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.pages import ListPage
 from ansible_collections.muster.training.plugins.plugin_utils._services.components import find_component
+from ansible_collections.muster.training.plugins.plugin_utils._services.registry.client import digest_of
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.services.deploy import DeployOrder
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.services.deploy_cluster import ClusterService
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import deployed

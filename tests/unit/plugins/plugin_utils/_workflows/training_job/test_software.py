@@ -119,6 +119,20 @@ def test_the_version_that_nccl_logs_counts() -> None:
     assert record.differences == ("nccl differs between nodes: 2.27.5+cuda12 on n0; 2.26.2+cuda12 on n1",)
 
 
+def test_pods_that_run_another_image_than_the_run_was_started_with_are_named() -> None:
+    story = RunHistory()
+    for rank, node in enumerate("abc"):
+        about = {"at": 1.0, "rank": rank, "node": node, "attempt": 1, "gang": "1/x"}
+        story.event({"kind": "worker_started", **about})
+    record = run_record.new_record("r", {"nodes": 3}, 1.0, image="r.example/t@sha256:1")
+    same = dict.fromkeys("abc", "r.example/t@sha256:1")
+    assert add_software(record, story, same).differences == ()
+    # One that was imported from an archive has no digest of a registry.
+    assert not any("pods do not run" in line for line in add_software(record, story, {"a": "sha256:9"}).differences)
+    found = add_software(record, story, {**same, "c": "r.example/t@sha256:2"}).differences
+    assert "pods do not run r.example/t@sha256:1: sha256:2 on c" in found
+
+
 def test_an_image_that_changed_between_attempts_is_named() -> None:
     """Its tag leads to another one since: the record keeps the first, and the run is not all of one program."""
     story = RunHistory()

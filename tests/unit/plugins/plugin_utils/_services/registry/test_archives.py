@@ -13,8 +13,12 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError, TransportError
-from ansible_collections.muster.training.plugins.plugin_utils._hosts import registry_images as subject
-from ansible_collections.muster.training.plugins.plugin_utils._hosts.registry_images import ImageName, Registry
+from ansible_collections.muster.training.plugins.plugin_utils._services.registry import archives as subject
+from ansible_collections.muster.training.plugins.plugin_utils._services.registry.client import (
+    ImageName,
+    Registry,
+    digest_of,
+)
 from ansible_collections.muster.training.tests.support.release_host import ReleaseHost, release_host
 
 
@@ -48,7 +52,7 @@ def test_an_image_of_one_architecture_becomes_an_archive(host: ReleaseHost, tmp_
     host.token = token
     source = registry(host)
     manifest = subject.find_manifest(source, "arm64")
-    assert subject.digest_of(manifest[0]) == digests["arm64"]
+    assert digest_of(manifest[0]) == digests["arm64"]
     for name in ("one", "two"):
         subject.write_archive(source, "train:1", manifest, tmp_path / name)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
