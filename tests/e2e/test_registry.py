@@ -10,11 +10,26 @@ import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding
+from ansible_collections.muster.training.plugins.module_utils._model.errors import TransportError
+from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
+from ansible_collections.muster.training.plugins.plugin_utils._services.registry import push
+from ansible_collections.muster.training.plugins.plugin_utils._services.registry.client import (
+    ImageName,
+    Registry,
+    RegistryAccess,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._services.registry.image_source import ArchiveSource
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.image_pin import JobImage
 from ansible_collections.muster.training.tests.e2e.playbook_world import Result, World
 from ansible_collections.muster.training.tests.e2e.service_world import free_port
 from ansible_collections.muster.training.tests.fakes.registry import FakeRegistry, Fault
 from ansible_collections.muster.training.tests.support import canary, registry_program
 from ansible_collections.muster.training.tests.support.registry_program import PASSWORD, USER, RealRegistry
+from ansible_collections.muster.training.tests.support.run_world import Said
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._services.registry import test_push
+
+MIRROR = "registry.mesh:5000"
 
 
 @pytest.fixture
@@ -84,3 +99,62 @@ def test_a_rate_limit_and_another_server_are_told_apart(world: World) -> None:
         page = bind(world, server.url)
         assert "answers 200 with a web page, not as a registry" in page.errors[0], page.output
     assert not bindings_of(world)
+
+
+def test_the_playbook_pushes_an_archive_once(world: World, registry: RealRegistry, tmp_path: pathlib.Path) -> None:
+    """Into the real registry; its own answer to the tag is the digest, and a second run writes nothing there."""
+    assert bind(world, registry.url, ca=registry.ca, secret_ref={"from": "env"}, hosts=[MIRROR]).code == 0
+    test_push.write(tmp_path / "train.tar", {"config.json": b"{}", "one/layer.tar": b"layer" * 10**6})
+    given = {"muster_image": test_push.NAME, "muster_image_archive": str(tmp_path / "train.tar")}
+    results = [world.play("image", args=words, **given) for words in (("--check",), (), ())]
+    assert [result.code for result in results] == [0, 0, 0], "\n".join(result.output for result in results)
+    assert [result.changed for result in results] == [1, 1, 0]
+    assert "2 blobs, 5000002 bytes sent" in results[1].output and "0 blobs, 0 bytes sent" in results[2].output
+    text = registry.log.read_text()
+    assert text.count('"PUT /v2/team/train/manifests/1 ') == 1 and text.count('"POST /v2/') == 2
+    assert "canary" not in "".join(result.output for result in results)
+
+
+def test_a_push_continues_where_the_real_registry_stands(
+    registry: RealRegistry, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each chunk is lost once on its way and once as an answer; the registry compares the digest of the whole."""
+    monkeypatch.setattr(push, "_CHUNK", 1 << 20)
+    monkeypatch.setattr(push, "_PAUSE_S", 0.0)
+    test_push.write(tmp_path / "train.tar", {"config.json": b"{}", "one/layer.tar": bytes(range(256)) * 10**4})
+    access = RegistryAccess(registry.url, pathlib.Path(registry.ca).read_text(), USER, Secret(PASSWORD, "test"))
+    target = Registry(ImageName("registry.mesh:5000", "team/train", "1"), access)
+    real, lost = target.send, []
+
+    def send(method: str, path: str, data: bytes | None = None, **more: t.Any) -> t.Any:
+        if method == "PATCH" and len(lost) < 4:
+            lost.append(path)
+            if len(lost) % 2:
+                real(method, path, data, **more).close()
+            raise TransportError("the connection was cut")
+        return real(method, path, data, **more)
+
+    monkeypatch.setattr(target, "send", send)
+    with ArchiveSource(tmp_path / "train.tar", test_push.NAME) as source:
+        plan = push.plan_push(source)
+        assert len(push.push(target, source, plan, lambda _line: None)) == 2 and len(lost) == 4
+        assert push.find_digest(target) == plan.digest
+        assert push.push(target, source, plan, lambda _line: None) == []
+
+
+def test_a_job_finds_its_digest_in_the_real_registry(
+    registry: RealRegistry, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two images under one tag in turn: the digest that a start found is not that of the next."""
+    access = RegistryAccess(registry.url, pathlib.Path(registry.ca).read_text(), USER, Secret(PASSWORD, "test"))
+    target, digests = Registry(ImageName("registry.mesh:5000", "team/train", "1"), access), []
+    binding = Binding.from_dict({"name": "i", "component": "registry", "mode": "bind", "endpoint": registry.url})
+    for text in (b"first", b"second"):
+        test_push.write(tmp_path / "train.tar", {"config.json": b'{"architecture": "arm64"}', "one/layer.tar": text})
+        with ArchiveSource(tmp_path / "train.tar", test_push.NAME) as source:
+            push.push(target, source, push.plan_push(source), lambda _line: None)
+        image = JobImage(test_push.NAME, binding, access).pin(Said())
+        assert image.architectures == ("arm64",)
+        digests.append(image.digest)
+        assert target.manifest(digests[0])[0], "the first is there by its digest"
+    assert len(set(digests)) == 2

@@ -44,6 +44,7 @@ _FIXES: t.Final = {
     401: "Check the credentials: secret_ref of the registry's binding",
     403: "Check that the credentials may do this in that repository",
     404: "Check repository and tag, and that the credentials may see it",
+    413: "Raise the largest body that the proxy before the registry takes",
     429: "Wait, bind the registry with credentials, or pull through a mirror of your own",
 }
 _OTHERWISE: t.Final = "Write an archive of the image by hand and name it"
@@ -237,7 +238,8 @@ def _explain(url: str, method: str, exc: urllib.error.HTTPError) -> ApiError:
         code = ""
     wait = exc.headers.get("Retry-After", "")
     late = f", again after {wait} s" if exc.code == 429 and wait.isdigit() else ""
-    error = ApiError(method, url, exc.code, fix=_FIXES.get(exc.code, _OTHERWISE))
+    otherwise = _OTHERWISE if method in ("GET", "HEAD") else "Check the registry's log, and the space on its disk"
+    error = ApiError(method, url, exc.code, fix=_FIXES.get(exc.code, otherwise))
     verb = "read" if method in ("GET", "HEAD") else "written"
     said = f"HTTP Error {exc.code}: {code or exc.reason}{late}"
     error.message = f"{url.partition('?')[0]} cannot be {verb}: {said}"
