@@ -233,9 +233,10 @@ options:
             type: str
           rdma:
             description:
-              - Whether each pod on Kubernetes gets a device of the cluster's RDMA resource.
+              - Whether each pod on Kubernetes gets a device of the cluster's RDMA resource, or the name of the
+                resource, such as V(rdma/roce). With a network that takes the resource (SR-IOV) pods are attached to it.
               - The default is true for jobs with GPUs where all nodes that fit offer one.
-            type: bool
+            type: raw
       secret_refs:
         description: Secrets by reference. The values never appear in a record or a log.
         type: list

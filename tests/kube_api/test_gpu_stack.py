@@ -6,11 +6,7 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
-import threading
 import typing as t
 
 import pytest
@@ -19,125 +15,32 @@ import yaml
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.objects.apply import apply
-from ansible_collections.muster.training.tests.support import kube_api
 from ansible_collections.muster.training.tests.support.kube_api import ApiServer
+from ansible_collections.muster.training.tests.support.stack_cluster import (
+    HELM_CHART,
+    Cluster,
+    Dict,
+    changed,
+    leaves,
+    require_crds,
+    start_server,
+)
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-CRDS = pathlib.Path(os.environ.get("MUSTER_CRDS") or ROOT.parent / "shared" / "crds")
-LIMIT_S = 120
 H100 = {"count": 2, "model": "NVIDIA H100 80GB HBM3", "memory_gib": 79.6, "arch": "hopper"}
 RECORDS = [{"name": "gpu-1", "gpu": H100}, {"name": "gpu-2", "gpu": H100}, {"name": "cpu-1", "gpu": {"count": 0}}]
-PLAY = "[{hosts: localhost, gather_facts: false, roles: [{role: muster.training.gpu_stack}]}]"
 PLUGIN = ("apps/v1/DaemonSet", "muster-nvidia-device-plugin", "kube-system")
-Dict = dict[str, t.Any]
-
-
-class Cluster:
-    """Three Nodes; a thread says of each DaemonSet that its pods are available, as a controller would."""
-
-    def __init__(self, api: ApiServer, client: Client, folder: pathlib.Path) -> None:
-        self.api, self.client, self.folder = api, client, folder
-        self._end = threading.Event()
-        self._keeper = threading.Thread(target=self._keep, daemon=True)
-
-    def __enter__(self) -> Cluster:
-        (self.folder / "play.yml").write_text(PLAY)
-        for record in RECORDS:
-            self.client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": str(record["name"])}})
-        self._keeper.start()
-        return self
-
-    def __exit__(self, *_args: object) -> None:
-        self._end.set()
-        self._keeper.join()
-        for record in RECORDS:
-            self.client.delete("v1/Node", str(record["name"]))
-        for item in self.client.list("apps/v1/DaemonSet").items:
-            self.client.delete(item, str(item["metadata"]["name"]), item["metadata"].get("namespace"))
-
-    def _keep(self) -> None:
-        while not self._end.wait(0.2):
-            for item in self.client.list("apps/v1/DaemonSet").items:
-                generation = t.cast("Dict", item["metadata"])["generation"]
-                if (item.get("status") or {}).get("observedGeneration") != generation:
-                    counts = dict.fromkeys(("desiredNumberScheduled", "updatedNumberScheduled", "numberAvailable"), 1)
-                    status = {**counts, "currentNumberScheduled": 1, "numberMisscheduled": 0, "numberReady": 1}
-                    body = {"status": {**status, "observedGeneration": generation}}
-                    name, space = str(item["metadata"]["name"]), item["metadata"].get("namespace")
-                    self.client.patch("apps/v1/DaemonSet", name, body, space, subresource="status")
-
-    def play(self, *words: str, code: int = 0, **variables: t.Any) -> str:
-        """Run the role and return its output."""
-        values = {"muster_kubeconfig": str(self.api.kubeconfig), "gpu_stack_records": RECORDS, **variables}
-        values["muster_state"] = {"path": str(self.folder / "state")}
-        values["gpu_stack_lock_file"] = str(self.folder / "lock.json")
-        program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
-        argv = [program, "-i", "localhost,", "-c", "local", str(self.folder / "play.yml"), "-e", json.dumps(values)]
-        env = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_HOME": str(self.folder), "ANSIBLE_LOCALHOST_WARNING": "0"}
-        done = subprocess.run([*argv, *words], env=env, capture_output=True, text=True, check=False, timeout=LIMIT_S)
-        output = done.stdout + done.stderr
-        assert done.returncode == code and "Traceback" not in output, output
-        return output
-
-    def labels(self, node: str) -> Dict:
-        """Return the labels of a Node."""
-        return dict(t.cast("Dict", self.client.get("v1/Node", node))["metadata"].get("labels") or {})
-
-    def add_plugin(self, name: str, *nodes: str) -> None:
-        """Have a foreign device plugin with a pod on each of some nodes."""
-        spec: Dict = {
-            "containers": [{"name": "p", "image": "nvcr.io/nvidia/k8s-device-plugin:v0.17.4"}],
-            "volumes": [{"name": "k", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}],
-        }
-        labels = {"app": name}
-        template = {"metadata": {"labels": labels}, "spec": spec}
-        made = self.client.create(
-            {
-                "apiVersion": "apps/v1",
-                "kind": "DaemonSet",
-                "metadata": {"name": name, "namespace": "kube-system"},
-                "spec": {"selector": {"matchLabels": labels}, "template": template},
-            }
-        )
-        owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": name, "uid": made["metadata"]["uid"]}
-        for node in nodes:
-            meta: t.Any = {
-                "name": f"{name}-{node}",
-                "namespace": "kube-system",
-                "labels": labels,
-                "ownerReferences": [owner],
-            }
-            pod_spec = {**spec, "nodeName": node}
-            self.client.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": pod_spec})
-
-    def state(self) -> dict[str, str]:
-        """Return the version of every object that the role could write."""
-        items = [*self.client.list("v1/Node").items, *self.client.list("apps/v1/DaemonSet").items]
-        # The status of a DaemonSet is the controller's.
-        return {
-            f"{item['kind']}/{item['metadata']['name']}": json.dumps([item.get("spec"), item["metadata"].get("labels")])
-            for item in items
-        }
 
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[ApiServer]:
-    """A server that lets pods be privileged, as K3s does."""
-    kube_api.require()
-    with kube_api.ApiServer(tmp_path_factory.mktemp("api"), ("--allow-privileged=true",)) as server:
+    with start_server(tmp_path_factory.mktemp("api")) as server:
         yield server
 
 
 @pytest.fixture
 def cluster(api: ApiServer, client: Client, tmp_path: pathlib.Path) -> t.Iterator[Cluster]:
-    with Cluster(api, client, tmp_path) as made:
+    with Cluster(api, client, tmp_path, "gpu_stack", gpu_stack_records=RECORDS) as made:
         yield made
-        for pod in client.list("v1/Pod", "kube-system").items:
-            client.delete(pod, str(pod["metadata"]["name"]), "kube-system")
-
-
-def changed(output: str) -> int:
-    return int(output.partition("PLAY RECAP")[2].partition("changed=")[2].split()[0])
 
 
 def test_the_life_of_the_plugin(cluster: Cluster, client: Client) -> None:
@@ -197,56 +100,6 @@ def test_bad_choices_are_refused_before_anything_is_changed(cluster: Cluster, cl
     assert cluster.state() == bare and client.get(*PLUGIN) is None
 
 
-HELM_CHART: Dict = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "helmcharts.helm.cattle.io"},
-    "spec": {
-        "group": "helm.cattle.io",
-        "scope": "Namespaced",
-        "names": {"kind": "HelmChart", "plural": "helmcharts", "singular": "helmchart"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "properties": {
-                            "spec": {
-                                "type": "object",
-                                "properties": {
-                                    **{
-                                        name: {"type": "string"}
-                                        for name in (
-                                            "chartContent",
-                                            "targetNamespace",
-                                            "valuesContent",
-                                            "version",
-                                            "chart",
-                                        )
-                                    },
-                                    "createNamespace": {"type": "boolean"},
-                                    "failurePolicy": {"type": "string", "enum": ["abort", "reinstall"]},
-                                },
-                            }
-                        },
-                    }
-                },
-            }
-        ],
-    },
-}
-
-
-def require_crds(*names: str) -> list[Dict]:
-    """Return definitions of the folder of custom resources; without it the test is listed as not run."""
-    if not CRDS.is_dir():
-        pytest.skip(f"no folder of custom resource definitions at {CRDS} (MUSTER_CRDS)")
-    return [item for name in names for item in yaml.safe_load_all((CRDS / f"{name}.yaml").read_text()) if item]
-
-
 def test_the_operators_values_are_fields_of_its_policy(cluster: Cluster, client: Client) -> None:
     """The chart makes a ClusterPolicy of them; the API server knows the policy's definition, each field of it."""
     definitions = require_crds("nvidia.com_clusterpolicies")
@@ -264,7 +117,7 @@ def test_the_operators_values_are_fields_of_its_policy(cluster: Cluster, client:
         policy: Dict = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "cluster-policy"}}
         spec = {**values, "daemonsets": {}}
         apply(client, [{**policy, "spec": spec}], check=True)
-        for path in _leaves(values):
+        for path in leaves(values):
             wrong = json.loads(json.dumps(spec))
             *parents, last = path
             place = wrong
@@ -280,11 +133,3 @@ def test_the_operators_values_are_fields_of_its_policy(cluster: Cluster, client:
     finally:
         for item in [*definitions, HELM_CHART]:
             client.delete(t.cast("t.Any", item), item["metadata"]["name"])
-
-
-def _leaves(value: Dict, path: tuple[t.Any, ...] = ()) -> t.Iterator[tuple[t.Any, ...]]:
-    for key, item in value.items():
-        if isinstance(item, dict):
-            yield from _leaves(item, (*path, key))
-        elif not isinstance(item, list):
-            yield (*path, key)

@@ -70,8 +70,9 @@ class ProvedNode:
     """A node, and what its short pod saw.
 
     ``expected``: its GPUs by its facts, None where none were read; ``capacity``, ``offered``: what its kubelet says;
-    ``used``: by pods; ``closed``: why it takes no pods; ``rdma``: the RDMA resource that the pod got. ``seen`` is None
-    where no pod was made, or where it did not start, which ``problem`` says.
+    ``used``: by pods; ``closed``: why it takes no pods; ``rdma``: the RDMA resource that the pod got, ``hcas``: for how
+    many devices by the node's facts. ``seen`` is None where no pod was made, or where it did not start, which
+    ``problem`` says.
     """
 
     node: str
@@ -83,6 +84,7 @@ class ProvedNode:
     shared: str = ""
     plugins: tuple[PluginPod, ...] = ()
     rdma: str = ""
+    hcas: int = 0
     seen: SeenDevices | None = None
     bare: SeenDevices | None = None
     problem: str = ""
@@ -278,12 +280,25 @@ def _judge_seen(node: ProvedNode, seen: SeenDevices) -> t.Iterator[GpuProblem]:
 
 
 def _judge_rdma(node: ProvedNode, seen: SeenDevices) -> t.Iterator[GpuProblem]:
-    """Yield what a pod with an RDMA resource lacks."""
+    """Yield what a pod with an RDMA resource lacks: device files, addresses of its ports, memory that it may lock."""
+    if not node.rdma and node.hcas:
+        problem = f"its facts have {node.hcas} HCAs for jobs, and it offers no RDMA resource"
+        fix = "Look at the pod of the RDMA device plugin on it (role rdma_stack)"
+        yield GpuProblem("rdma_missing", "fail", problem, fix)
     if not node.rdma or not seen.complete:
         return
     if not seen.verbs:
         problem = f"its pod got {node.rdma} and sees no /dev/infiniband/uverbs*"
         yield GpuProblem("rdma_missing", "fail", problem, "Restart the RDMA device plugin's pod on it")
+    elif len(seen.verbs) < node.hcas:
+        problem = f"its pod got {node.rdma} and sees {len(seen.verbs)} of {node.hcas} HCAs"
+        yield GpuProblem(
+            "fewer_hcas", "fail", problem, "Look at the link of its HCAs, then run the playbook rdma_stack"
+        )
+    elif not seen.gids:
+        problem = f"its pod got {node.rdma} and its HCAs have no GID there"
+        fix = "Give the HCA's interface an address; pods with RoCE need the network of the node, or one of its own"
+        yield GpuProblem("gid_missing", "fail", problem, fix)
     if seen.memlock != "unlimited":
         problem = f"its pod may lock {seen.memlock or 'an unknown number of'} bytes of memory"
         yield GpuProblem(

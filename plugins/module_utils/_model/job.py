@@ -29,6 +29,7 @@ from .binding import SECRET_SERVICES
 from .errors import InputError
 from .launchers import LAUNCHERS, TORCHRUN_FAMILY
 from .metric_presets import PRESETS, preset_patterns
+from .rdma_resources import parse_request
 
 Engine = t.Literal["jobset", "indexed_job", "trainjob", "mpijob", "rayjob", "volcano"]
 ENGINES: tuple[str, ...] = t.get_args(Engine)
@@ -86,7 +87,7 @@ class Resources:
     cpu: float | None = f.field(f.cores, None)
     memory: int | None = f.field(f.quantity, None)
     shm: int | None = f.field(f.quantity, None)
-    rdma: bool | None = f.field(f.boolean, None)
+    rdma: bool | str | None = f.field(parse_request, None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ def plan_cluster_network(
     *,
     rdma: bool,
     one_island: bool,
+    hcas: t.Mapping[str, Environment] | None = None,
 ) -> NetworkPlan:
     """Return the network of a job on a cluster, where the scheduler chooses among ``nodes``.
 
@@ -92,10 +93,13 @@ def plan_cluster_network(
     :param islands: the islands that the job may be placed to, empty where any is possible.
     :param rdma: whether pods get RDMA devices.
     :param one_island: whether all pods of the job are placed to one island.
+    :param hcas: the variables of nodes of whose HCAs pods get a part, which are right without a verdict, too.
     """
     # A single pod needs no network: no verdict matters to it.
     verdicts = _select_verdicts(entries, nodes, islands) if job.nodes > 1 else []
     known = {} if job.nodes < 2 else given if given is not None else _read_environments(verdicts, nodes)
+    if job.nodes > 1 and hcas:
+        known = {name: {**known.get(name, {}), **hcas.get(name, {})} for name in {*known, *(set(nodes) & set(hcas))}}
     covered = {name for entry in verdicts for name in entry["nodes"]}
     single = one_island or (len(verdicts) == 1 and covered >= set(nodes))
     rdma_proven, bandwidth = _has_rdma(verdicts), _find_lowest_rate(verdicts)

@@ -12,12 +12,15 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 import typing as t
 
 from .device_host import Facts
 
 # How many pods of a machine may share its HCAs: the plugin wants a number, and no job starts as many.
 SHARES: t.Final = 63
+SELECTORS: t.Final = ("vendors", "deviceIDs", "drivers", "ifNames", "linkTypes")
 _NAMES: t.Final = {"infiniband": "ib", "roce": "roce"}
 _LINKS: t.Final = {"infiniband": "infiniband", "roce": "ether"}
 
@@ -67,3 +70,29 @@ def _is_selected(port: Facts, selectors: t.Mapping[str, t.Collection[str]], kind
     is_link = "linkTypes" not in selectors or (port.get("netdev") is not None and port.get("link_layer") == layer)
     is_driver = "drivers" not in selectors or port.get("driver") in (None, *selectors["drivers"])
     return is_link and is_driver and port.get("vendor") in selectors["vendors"]
+
+
+def check_config(text: str) -> str:
+    """Return what the plugin would refuse of a configuration, or drop without a word; empty where it takes it all."""
+    try:
+        entries = json.loads(text)["configList"]
+    except (ValueError, TypeError, KeyError):
+        return "it is not JSON with a configList"
+    if not isinstance(entries, list) or not entries:
+        return "its configList has no entry"
+    names = [str(entry.get("resourceName")) if isinstance(entry, dict) else "" for entry in entries]
+    problems = (_check_entry(entry, name) for entry, name in zip(entries, names, strict=True))
+    twice = next((f"two entries are named {name}" for name in names if names.count(name) > 1), "")
+    return next((problem for problem in problems if problem), twice)
+
+
+def _check_entry(entry: t.Any, name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_]+", name):
+        return f"resourceName {name} may have letters, digits and _ only"
+    shares, selectors = entry.get("rdmaHcaMax"), entry.get("selectors") or {}
+    if not isinstance(shares, int) or shares < 1:
+        return f"rdmaHcaMax of {name} must be a number of pods"
+    if not isinstance(selectors, dict) or not (selectors or entry.get("devices")):
+        return f"{name} has neither selectors nor devices"
+    unknown = next((key for key in selectors if key not in SELECTORS), None)
+    return f"{name} has no selector {unknown}: {', '.join(SELECTORS)}" if unknown else ""

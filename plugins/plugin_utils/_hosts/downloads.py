@@ -60,6 +60,12 @@ def image(name: str) -> Download:
     return Download("image", name, "any", "index", "", str(json.loads(_DATA.read_text())["images"].get(name, "")))
 
 
+def pinned_image(name: str, *, by_tag: bool) -> str:
+    """Return an image by its digest, or as a bundle's archive has it: by its tag."""
+    digest = image(name).sha256
+    return name if by_tag or not digest else f"{name}@{digest}"
+
+
 @functools.cache
 def image_programs() -> frozenset[str]:
     """Return the programs that are images and no files of a release; a bundle has those that it is asked for."""

@@ -58,7 +58,7 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path) -> dict[str, object]:
         "refusals": refusals,
         "warnings_of_nodes": list(plan.warnings),
         "has_nfd": plan.nfd,
-        "image": find_image(bool(options.get("by_tag"))),
+        "image": downloads.pinned_image(downloads.image_of(_PLUGIN), by_tag=bool(options.get("by_tag"))),
         "expected": {node.name: node.facts.count for node in cluster.nodes if node.facts and node.facts.count},
     }
 
@@ -67,13 +67,6 @@ def read_gpu_facts(records: Sequence[Mapping[str, t.Any]]) -> dict[str, Gpu]:
     """Return the GPUs of node records by the name of the Node, in lower case as Kubernetes has names."""
     parsed = [Node.from_dict(dict(record), f"records[{number}]") for number, record in enumerate(records)]
     return {str(node.name).lower(): node.gpu for node in parsed}
-
-
-def find_image(by_tag: bool) -> str:
-    """Return the image of NVIDIA's device plugin, by its digest, or as a bundle's archive has it: by its tag."""
-    name = downloads.image_of(_PLUGIN)
-    digest = downloads.image(name).sha256
-    return name if by_tag or not digest else f"{name}@{digest}"
 
 
 def _require_nodes(named: Sequence[str], nodes: Sequence[KubeObject]) -> None:

@@ -22,6 +22,7 @@ from ...module_utils._model.errors import MusterError, RefusedError
 from ...module_utils._model.gpu_proof import PluginPod, ProvedNode
 from ...module_utils._model.gpu_stack_plan import GPU, describe_sharing
 from ...module_utils._model.node import to_plain
+from ...module_utils._model.rdma_resources import list_resources, needs_node_network, read_annotation
 from ...module_utils._node import files
 from .._kube.api.client import Client
 from .._kube.api.kinds import KubeObject
@@ -115,7 +116,9 @@ def prove_nodes(client: Client, nodes: Sequence[ProvedNode], options: Mapping[st
         cause = None if seen["seen"].complete else events.find_pod_problem(pod)
         return {**seen, **({"problem": cause.text} if cause else {})}
 
-    objects = visit_job.build_device_tests(test, devices)
+    # Of a network (SR-IOV) the test gets the device alone, without an interface.
+    shared = {node.node for node in able if needs_node_network(node.rdma)}
+    objects = visit_job.build_device_tests(test, devices, shared)
     answers, errors = run_jobs(client, namespace, objects, test.selector, jobs, read, limit_s)
     return [_add_answer(node, answers.get(node.node), errors.get(node.node)) for node in nodes]
 
@@ -214,7 +217,7 @@ def _read_node(
 ) -> ProvedNode:
     name, status = str(node["metadata"]["name"]), node.get("status") or {}
     capacity = str((status.get("capacity") or {}).get(GPU) or "0")
-    offered = (status.get("allocatable") or {}).items()
+    hcas = read_annotation(node["metadata"].get("annotations") or {})
     return ProvedNode(
         name,
         facts.get(name),
@@ -224,7 +227,8 @@ def _read_node(
         "" if takes_jobs(node, cordoned) else "it is not ready, or cordoned",
         describe_sharing(node["metadata"].get("labels") or {}),
         tuple(running.get(name, ())),
-        next((key for key, count in sorted(offered) if "rdma/" in key and str(count) != "0"), ""),
+        next(iter(list_resources(status.get("allocatable") or {})), ""),
+        len(hcas.hcas) if hcas else 0,
     )
 
 

@@ -47,6 +47,8 @@ PROGRAMS: t.Final = {
         Program("labk8s", "", f"v{_KUBERNETES}", "."),
         # The version of K3s' copy of kube-router, as go.mod has it.
         Program("netpol", "", "v2.6.3-k3s1", "."),
+        # The version of the kubelet's interface, as go.mod has it.
+        Program("rdmaplugin", "", "v0.34.10", "."),
         Program("jobset", "sigs.k8s.io/jobset", "v0.12.0", "sigs.k8s.io/jobset"),
         Program("kueue", "sigs.k8s.io/kueue", "v0.19.2", "sigs.k8s.io/kueue/cmd/kueue"),
         Program("coredns", "github.com/coredns/coredns", "v1.14.1", "github.com/coredns/coredns"),
@@ -188,7 +190,7 @@ def _build_kubernetes(program: Program, new: pathlib.Path) -> None:
         _go(["build", "-trimpath", f"-ldflags={flags}", "-o", str(new), "."], folder, _BUILD_S)
 
 
-def _build_netpol(program: Program, new: pathlib.Path) -> None:
+def _build_own(program: Program, new: pathlib.Path) -> None:
     """Build from the lab's own source; its go.sum has the sums of all that is built in, so nothing may be added."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name) / program.name
@@ -198,7 +200,7 @@ def _build_netpol(program: Program, new: pathlib.Path) -> None:
 
 
 # Programs whose sources are beside this file.
-_OWN_BUILDS: t.Final = {"labk8s": _build_kubernetes, "netpol": _build_netpol}
+_OWN_BUILDS: t.Final = {"labk8s": _build_kubernetes, "netpol": _build_own, "rdmaplugin": _build_own}
 
 
 def _go(words: list[str], folder: pathlib.Path, limit_s: float, *, cgo: bool = False) -> str:

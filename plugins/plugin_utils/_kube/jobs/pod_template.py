@@ -13,6 +13,7 @@ import typing as t
 from ....module_utils._model import job_backends, pod_spec
 from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.job import Job, Mount
+from ....module_utils._model.rdma_resources import NETWORKS
 from ..api.kinds import JsonObject, KubeObject, ObjectMeta
 from . import quantities
 from .spec import CONTAINER, ROLE_LABEL, RUN_LABEL, KubePlan, PodTemplate, Queue, find_secret
@@ -48,6 +49,8 @@ def build_template(
     """
     meta: ObjectMeta = {"labels": {**plan.labels, ROLE_LABEL: role}}
     annotations = topology_annotations(plan.queue, plan.job) if plan.queue else {}
+    if devices and plan.rdma and plan.fleet.rdma_networks and not plan.host_network:
+        annotations = {**annotations, NETWORKS: ",".join(plan.fleet.rdma_networks)}
     if annotations:
         meta["annotations"] = annotations
     mounts, volumes = build_mounts(plan), build_volumes(plan, spec_of or role, supporting)
@@ -119,10 +122,11 @@ def build_resources(plan: KubePlan) -> JsonObject:
     if wanted.rdma and plan.fleet.rdma_resource is None:
         raise RefusedError(
             "job.resources.rdma: the nodes of the cluster have no RDMA resource",
-            "Install an RDMA device plugin, or leave job.resources.rdma out",
+            "Install an RDMA device plugin (playbook rdma_stack), or leave job.resources.rdma out",
         )
     if plan.rdma:
-        amounts[str(plan.fleet.rdma_resource)] = "1"
+        # Each network takes a device of its own.
+        amounts[str(plan.fleet.rdma_resource)] = str(max(1, len(plan.fleet.rdma_networks)))
     return {"requests": dict(amounts), "limits": dict(amounts)} if amounts else {}
 
 

@@ -75,12 +75,14 @@ class EligibleNodes:
     """The nodes that the job may use. ``expressions`` select them, as in a node selector's term.
 
     ``whole_node``: the job takes all of a node, so that no two of its pods may share one. ``rdma_resource`` is the
-    extended resource of the device plugin, None when the nodes have no RDMA.
+    extended resource of the device plugin, None when the nodes have no RDMA; ``rdma_networks``: those that take it, to
+    each of which a pod is attached.
     """
 
     expressions: tuple[t.Mapping[str, object], ...] = ()
     gpu_resource: str = "nvidia.com/gpu"
     rdma_resource: str | None = None
+    rdma_networks: tuple[str, ...] = ()
     whole_node: bool = False
 
 

@@ -139,12 +139,20 @@ class DeviceTest:
         return f"{self.name}-{index}"
 
 
-def build_device_tests(test: DeviceTest, devices: t.Mapping[str, t.Mapping[str, int]]) -> list[KubeObject]:
+def build_device_tests(
+    test: DeviceTest, devices: t.Mapping[str, t.Mapping[str, int]], node_network: t.Collection[str] = ()
+) -> list[KubeObject]:
     """Return a Job for each node (name -> resource -> count).
 
     Its pod lists what it got; a second container requests no device, and must see none.
+
+    :param node_network: nodes whose devices belong to their own network, in which the pod has to be.
     """
-    return [_build_device_test(test, index, node, counts) for index, (node, counts) in enumerate(devices.items())]
+    jobs = [_build_device_test(test, index, node, counts) for index, (node, counts) in enumerate(devices.items())]
+    for job, node in zip(jobs, devices, strict=True):
+        if node in node_network:
+            job["spec"]["template"]["spec"]["hostNetwork"] = True
+    return jobs
 
 
 def _build_device_test(test: DeviceTest, index: int, node: str, counts: t.Mapping[str, int]) -> KubeObject:

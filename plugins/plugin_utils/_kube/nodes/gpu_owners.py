@@ -16,7 +16,7 @@ from ....module_utils._model.gpu_stack_plan import GPU, GpuOwner
 from ..api.client import Client
 from ..api.kinds import KubeObject
 
-# Of all that this collection installs for GPUs, by which it finds it again.
+# Of all that this collection installs for GPUs, by which it finds it again; other stacks have other values.
 STACK_LABEL, STACK_VALUE = "muster.training/stack", "gpu"
 _DRIVER: t.Final = "gpu.nvidia.com"
 # NVIDIA's plugin, its copies, and that of Google's nodes. The same image runs feature discovery and the daemon of MPS,
@@ -24,7 +24,7 @@ _DRIVER: t.Final = "gpu.nvidia.com"
 _IMAGE: t.Final = re.compile(r"(?:^|/)(?:k8s|nvidia|nvidia-gpu)-device-plugin")
 _FOLDERS: t.Final = ("device-plugins", "plugins_registry")
 _NFD: t.Final = "node-feature-discovery"
-_HELM_CHART: t.Final = "helm.cattle.io/v1/HelmChart"
+HELM_CHART: t.Final = "helm.cattle.io/v1/HelmChart"
 
 
 def list_served(client: Client, kind: str) -> list[KubeObject]:
@@ -39,26 +39,26 @@ def list_served(client: Client, kind: str) -> list[KubeObject]:
 
 def read_owners(client: Client, daemon_sets: t.Sequence[KubeObject]) -> tuple[GpuOwner, ...]:
     """Return what offers GPUs in a cluster, with the nodes on which each does."""
-    releases = {_name(item) for item in list_served(client, _HELM_CHART) if _is_own(item)}
+    releases = {_name(item) for item in list_served(client, HELM_CHART) if is_own(item)}
     policies = {str(item["metadata"].get("uid")): item for item in list_served(client, "nvidia.com/v1/ClusterPolicy")}
     found: dict[str, GpuOwner] = {}
     for item in daemon_sets:
         if is_gpu_plugin(item):
-            owner = next((policies[uid] for uid in _owner_ids(item) if uid in policies), item)
-            title, own = _title(owner), _is_own(owner) or _release(owner) in releases
-            nodes = frozenset(_read_pod_nodes(client, item))
+            owner = next((policies[uid] for uid in list_owner_ids(item) if uid in policies), item)
+            title, own = describe_object(owner), is_own(owner) or find_release(owner) in releases
+            nodes = frozenset(read_pod_nodes(client, item))
             before = found.get(title, GpuOwner(title, frozenset()))
             found[title] = GpuOwner(title, before.nodes | nodes, own)
     for item in list_served(client, "resource.k8s.io/v1/DeviceClass"):
         if (item.get("spec") or {}).get("extendedResourceName") == GPU:
             nodes = frozenset(_read_slice_nodes(client))
-            found[_title(item)] = GpuOwner(_title(item), nodes, _release(item) in releases)
+            found[describe_object(item)] = GpuOwner(describe_object(item), nodes, find_release(item) in releases)
     return tuple(found.values())
 
 
 def is_gpu_plugin(daemon_set: KubeObject) -> bool:
     """Whether a DaemonSet is a device plugin for NVIDIA's GPUs: by its image, and the kubelet's folder in its pods."""
-    spec = _pod_spec(daemon_set)
+    spec = read_pod_template(daemon_set)
     images = [str(item.get("image") or "") for item in spec.get("containers") or ()]
     paths = [str((item.get("hostPath") or {}).get("path") or "") for item in spec.get("volumes") or ()]
     mounted = any(path.rstrip("/").endswith(_FOLDERS) for path in paths)
@@ -67,22 +67,25 @@ def is_gpu_plugin(daemon_set: KubeObject) -> bool:
 
 def has_nfd(daemon_sets: t.Iterable[KubeObject]) -> bool:
     """Whether Node Feature Discovery runs in the cluster."""
-    images = [str(part.get("image")) for item in daemon_sets for part in _pod_spec(item).get("containers") or ()]
+    images = [
+        str(part.get("image")) for item in daemon_sets for part in read_pod_template(item).get("containers") or ()
+    ]
     return any(_NFD in image for image in images)
 
 
-def _pod_spec(daemon_set: KubeObject) -> t.Mapping[str, t.Any]:
+def read_pod_template(daemon_set: KubeObject) -> t.Mapping[str, t.Any]:
+    """Return the specification of a DaemonSet's pods."""
     return ((daemon_set.get("spec") or {}).get("template") or {}).get("spec") or {}
 
 
-def _read_pod_nodes(client: Client, daemon_set: KubeObject) -> t.Iterator[str]:
+def read_pod_nodes(client: Client, daemon_set: KubeObject) -> t.Iterator[str]:
     """Yield the nodes that have a pod of a DaemonSet."""
     matched = ((daemon_set.get("spec") or {}).get("selector") or {}).get("matchLabels") or {}
     labels = ",".join(f"{key}={value}" for key, value in sorted(matched.items()))
     uid = str(daemon_set["metadata"].get("uid"))
     for pod in client.list("v1/Pod", daemon_set["metadata"].get("namespace"), labels=labels).items:
         node = (pod.get("spec") or {}).get("nodeName")
-        if node and uid in _owner_ids(pod):
+        if node and uid in list_owner_ids(pod):
             yield str(node)
 
 
@@ -93,15 +96,18 @@ def _read_slice_nodes(client: Client) -> t.Iterator[str]:
             yield str(spec["nodeName"])
 
 
-def _owner_ids(item: KubeObject) -> set[str]:
+def list_owner_ids(item: KubeObject) -> set[str]:
+    """Return the uids of an object's owners."""
     return {str(reference.get("uid")) for reference in item["metadata"].get("ownerReferences") or ()}
 
 
-def _is_own(item: KubeObject) -> bool:
-    return (item["metadata"].get("labels") or {}).get(STACK_LABEL) == STACK_VALUE
+def is_own(item: KubeObject, stack: str = STACK_VALUE) -> bool:
+    """Whether this collection installed an object of one of its stacks."""
+    return (item["metadata"].get("labels") or {}).get(STACK_LABEL) == stack
 
 
-def _release(item: KubeObject) -> str:
+def find_release(item: KubeObject) -> str:
+    """Return the Helm release that an object is of, empty for none."""
     return str((item["metadata"].get("annotations") or {}).get("meta.helm.sh/release-name") or "")
 
 
@@ -109,6 +115,7 @@ def _name(item: KubeObject) -> str:
     return str(item["metadata"]["name"])
 
 
-def _title(item: KubeObject) -> str:
+def describe_object(item: KubeObject) -> str:
+    """Return an object in words: ``DaemonSet kube-system/name``."""
     space = item["metadata"].get("namespace")
     return f"{item.get('kind') or 'DaemonSet'} {f'{space}/' if space else ''}{_name(item)}"

@@ -17,6 +17,7 @@ from ....module_utils._model import advice, job_backends
 from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.fabric_gate import PER_ISLAND
 from ....module_utils._model.job import Job
+from ....module_utils._model.rdma_resources import IB, needs_node_network
 from ..api.kinds import KubeObject
 from ..jobs.spec import EligibleNodes
 from .node_fit import JudgedNodes, NodeFit, island_expression, pods_that_fit
@@ -50,20 +51,25 @@ class PlacementDecision:
         return tuple(item.node for item in self.usable_nodes if not self.islands or item.island in self.islands)
 
 
-def decide_network(job: Job, resource: str | None, enforced: str | None) -> tuple[Job, str]:
+def decide_network(
+    job: Job, resource: str | None, enforced: str | None, networks: t.Collection[str] = ()
+) -> tuple[Job, str]:
     """Return the job with the network that ``placement.network_mode: auto`` stands for, and a line that reports it.
 
     A shared RDMA device (k8s-rdma-shared-dev-plugin) belongs to the network of its node: RoCE needs the addresses of
-    the node's own interfaces. Every other device is moved into the pod. A job that names its network is returned as it
-    is, with an empty line.
+    the node's own interfaces, InfiniBand none. A device of a network (SR-IOV) is moved into the pod. A job that names
+    its network is returned as it is, with an empty line.
 
     :param resource: the RDMA resource of which each pod gets one, None without RDMA.
     :param enforced: the Pod Security level of the job's namespace, None where it cannot be read.
+    :param networks: those that take the resource.
     """
     if job.placement.network_mode != "auto":
         return job, ""
-    mode, reason = "pod", f"{resource} is moved into the pod" if resource else "the job gets no RDMA device"
-    if resource and "shared" in resource:
+    mode, reason = "pod", "the job gets no RDMA device"
+    if resource:
+        reason = f"{resource} needs no network of the node" if resource == IB else f"{resource} is moved into the pod"
+    if resource and needs_node_network(resource, networks):
         mode, reason = _judge_security(enforced, resource)
     placement = dataclasses.replace(job.placement, network_mode=mode)
     return dataclasses.replace(job, placement=placement), f"placement.network_mode: auto is {mode}: {reason}"
@@ -77,10 +83,13 @@ def _judge_security(level: str | None, resource: str) -> tuple[str, str]:
     return "host", f"{resource} is shared and belongs to the nodes' network"
 
 
-def decide_placement(job: Job, judged: JudgedNodes, *, by_queue: bool) -> PlacementDecision:
+def decide_placement(
+    job: Job, judged: JudgedNodes, *, by_queue: bool, networks: tuple[str, ...] = ()
+) -> PlacementDecision:
     """Return where the gang of a job may run.
 
     :param by_queue: whether the queue has a topology of islands, so that the whole gang is admitted to one of them.
+    :param networks: those that take the pods' RDMA resource.
     """
     fits = judged.fits
     one_a_node = job.placement.network_mode == "host" or judged.whole_node or job_backends.spreads_pods(job)
@@ -94,6 +103,7 @@ def decide_placement(job: Job, judged: JudgedNodes, *, by_queue: bool) -> Placem
     target = EligibleNodes(
         (*([island_expression(island)] if island and not own else ()), *judged.expressions),
         rdma_resource=judged.rdma_resource,
+        rdma_networks=networks,
         whole_node=judged.whole_node,
     )
     uids = frozenset(item.uid for item in fits if not item.reasons)

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from ....module_utils._model.gpu_stack_plan import REPLICAS, SHARING, describe_sharing
 from ....module_utils._model.job import Job
 from ....module_utils._model.quantity import parse_quantity
+from ....module_utils._model.rdma_resources import list_resources, read_annotation
 from ..api.kinds import JsonObject, KubeObject
 from ..jobs.spec import FABRIC_LABEL, ISLAND_LABEL, LANE_LABEL, NETWORK_LABEL
 
@@ -104,7 +105,7 @@ def judge_nodes(
         room = gpu_count(node, gpu_resource) // job.gpus_per_node if job.gpus_per_node else None
         own = tuple(_node_reasons(job, node, gpu_resource, tolerations))
         reasons = (*own, *_flavor_reasons(node, node_labels), *(_network_reasons(job, node) if fabric else ()))
-        island, rdma = _labels(node).get(ISLAND_LABEL), tuple(_rdma_resources(node))
+        island, rdma = _labels(node).get(ISLAND_LABEL), tuple(_rdma_resources(job, node))
         name = str(node["metadata"]["name"])
         results.append(NodeFit(name, reasons, room, island, not own, rdma, str(node["metadata"].get("uid") or name)))
     return tuple(sorted(results, key=lambda item: item.node))
@@ -122,6 +123,14 @@ def find_rdma_resource(job: Job, fits: t.Iterable[NodeFit]) -> str | None:
     offered = collections.Counter(name for item in able for name in item.rdma)
     name, count = next(iter(offered.most_common(1)), (None, 0))
     return name if job.resources.rdma or count == len(able) else None
+
+
+def read_hcas(nodes: t.Iterable[KubeObject]) -> dict[str, dict[str, str]]:
+    """Return the variables of nodes of whose HCAs pods get a part: pods see all, and can open these only."""
+    facts = {
+        str(node["metadata"]["name"]): read_annotation(node["metadata"].get("annotations") or {}) for node in nodes
+    }
+    return {name: {"NCCL_IB_HCA": item.nccl_ib_hca} for name, item in facts.items() if item and item.nccl_ib_hca}
 
 
 def node_expressions(job: Job, nodes: t.Sequence[KubeObject], *, fabric: bool = True) -> tuple[JsonObject, ...]:
@@ -203,8 +212,8 @@ def _node_reasons(
     for kind in job.placement.required_network_types:
         if labels.get(NETWORK_LABEL.format(kind)) != "true":
             yield f"no {kind} network"
-    if job.resources.rdma and not _rdma_resources(node):
-        yield "no RDMA device"
+    if job.resources.rdma and not _rdma_resources(job, node):
+        yield f"no {job.resources.rdma}" if isinstance(job.resources.rdma, str) else "no RDMA device"
     yield from _gpu_reasons(job, node, gpu_resource)
 
 
@@ -226,9 +235,12 @@ def _flavor_reasons(node: KubeObject, wanted: t.Mapping[str, str]) -> t.Iterator
             yield f"not of the queue's flavor ({key}={value})"
 
 
-def _rdma_resources(node: KubeObject) -> list[str]:
-    offered = (node.get("status", {}).get("allocatable") or {}).items()
-    return [name for name, count in offered if "rdma/" in name and str(count) != "0"]
+def _rdma_resources(job: Job, node: KubeObject) -> list[str]:
+    """Return the RDMA resources of a node that a job may get: the one that it names, else all of them."""
+    offered, named = node.get("status", {}).get("allocatable") or {}, job.resources.rdma
+    if isinstance(named, str):
+        return [named] if str(offered.get(named, "0")) != "0" else []
+    return list_resources(offered)
 
 
 def _state_reasons(node: KubeObject, tolerations: t.Sequence[t.Mapping[str, object]]) -> t.Iterator[str]:

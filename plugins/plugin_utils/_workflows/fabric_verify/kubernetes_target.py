@@ -20,6 +20,7 @@ from ....module_utils._model.job import Job, parse_job
 from ....module_utils._model.job_backends import Surroundings, choose_backend
 from ....module_utils._model.node import Node
 from ....module_utils._model.node_facts import merge_facts
+from ....module_utils._model.rdma_resources import needs_node_network
 from ..._fabric.bench.plan import BenchStage
 from ..._fabric.topology import node_labels
 from ..._fabric.topology.node_labels import NodePatch
@@ -126,9 +127,10 @@ class KubernetesTarget:
         if self._job.placement.network_mode == "auto":
             job, listed = self._placement_job(names), [self._nodes[name] for name in names]
             resource = find_rdma_resource(job, judge_nodes(job, listed))
-            shared = resource is not None and "shared" in resource
+            networks = cluster_facts.read_networks(self.client, self.namespace).get(resource or "", ())
+            shared = resource is not None and needs_node_network(resource, networks)
             level = cluster_facts.read_security_level(self.client, self.namespace) if shared else None
-            settled, _note = decide_network(job, resource, level)
+            settled, _note = decide_network(job, resource, level, networks)
             self.own_network = settled.placement.network_mode == "host"
         if not nodes:
             problems_text = "; ".join(item.problem for item in absent)

@@ -15,7 +15,12 @@ import yaml
 
 from ansible_collections.muster.training.plugins.module_utils._model import drill as drill_model
 from ansible_collections.muster.training.plugins.module_utils._model import job as job_model
-from ansible_collections.muster.training.plugins.module_utils._model import job_backends, job_tracking, launchers
+from ansible_collections.muster.training.plugins.module_utils._model import (
+    job_backends,
+    job_tracking,
+    launchers,
+    rdma_resources,
+)
 from ansible_collections.muster.training.plugins.module_utils._model import validators as f
 from ansible_collections.muster.training.plugins.modules import training_job
 
@@ -45,8 +50,8 @@ def parsed(parser: t.Any) -> Option:
     """What the documentation of a field with this parser says: type, choices, elements and suboptions."""
     if parser in TYPES:
         return {"type": TYPES[parser]}
-    if parser is job_tracking.parse:
-        # A mapping, or the name of a binding alone.
+    if parser in (job_tracking.parse, rdma_resources.parse_request):
+        # A mapping, or the name of a binding alone; a truth, or the name of a resource.
         return {"type": "raw"}
     if parser is launchers.parse:
         return {"type": "str", "choices": list(launchers.LAUNCHERS)}

@@ -14,6 +14,7 @@ import typing as t
 from .....module_utils._model.errors import InputError, RefusedError
 from .....module_utils._model.job import Job
 from .....module_utils._model.job_backends import ENGINE_LAUNCHERS
+from .....module_utils._model.rdma_resources import NETWORK_RESOURCE, list_resources, needs_node_network
 from ...._kube.api.client import Client
 from ...._kube.api.errors import KubeError
 from ...._kube.api.kinds import KubeObject
@@ -22,6 +23,7 @@ from ...._kube.jobs.spec import ISLAND_LABEL, Queue
 from ...._kube.placement.volume_claims import pending_storage_class
 
 _QUEUE = "kueue.x-k8s.io/v1beta2"
+_NETWORKS = "k8s.cni.cncf.io/v1/NetworkAttachmentDefinition"
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 
 
@@ -41,6 +43,8 @@ class ClusterFacts:
     # Secrets that the job names, by name: their keys, None for one that does not exist. Unreadable ones are missing.
     secrets: t.Mapping[str, frozenset[str] | None] = dataclasses.field(default_factory=dict)
     ranges: tuple[KubeObject, ...] = ()
+    # By resource the networks that take it, as a pod of the job's namespace names them.
+    networks: t.Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     # The Pod Security level that the namespace enforces, empty for none. Read where the job's network depends on it.
     enforced: str | None = None
 
@@ -102,13 +106,32 @@ def read_cluster_facts(client: Client, job: Job, namespace: str) -> ClusterFacts
         secrets=_read_secret_keys(client, job, namespace),
         ranges=tuple(_list_readable(client, "v1/LimitRange", namespace) or ()),
         enforced=enforced,
+        networks=read_networks(client, namespace) if _list_rdma(job, nodes) else {},
     )
 
 
 def _asks_security(job: Job, nodes: t.Iterable[KubeObject] | None) -> bool:
     """Return whether the job's network depends on what the namespace allows: some RDMA devices are shared."""
-    offered = [name for node in nodes or () for name in node.get("status", {}).get("allocatable") or {}]
-    return job.placement.network_mode == "auto" and any("rdma/" in name and "shared" in name for name in offered)
+    return job.placement.network_mode == "auto" and any(needs_node_network(name) for name in _list_rdma(job, nodes))
+
+
+def _list_rdma(job: Job, nodes: t.Iterable[KubeObject] | None) -> set[str]:
+    """Return the RDMA resources that the job may get."""
+    if isinstance(job.resources.rdma, str):
+        return {job.resources.rdma}
+    return {name for node in nodes or () for name in list_resources(node.get("status", {}).get("allocatable"))}
+
+
+def read_networks(client: Client, namespace: str) -> dict[str, tuple[str, ...]]:
+    """Return by resource the networks of a namespace that take it (Multus), none where the cluster has none."""
+    if not client.catalog.serves(_NETWORKS.rpartition("/")[0]):
+        return {}
+    found: dict[str, tuple[str, ...]] = {}
+    for item in _list_readable(client, _NETWORKS, namespace) or ():
+        resource = (item["metadata"].get("annotations") or {}).get(NETWORK_RESOURCE)
+        if resource:
+            found[resource] = (*found.get(resource, ()), f"{namespace}/{item['metadata']['name']}")
+    return {resource: tuple(sorted(names)) for resource, names in found.items()}
 
 
 def read_security_level(client: Client, namespace: str) -> str | None:

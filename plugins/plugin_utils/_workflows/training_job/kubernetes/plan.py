@@ -23,7 +23,7 @@ from ...._kube.jobs import code_archive, supporting_objects
 from ...._kube.jobs import registry as jobs_registry
 from ...._kube.jobs.spec import ROLE_LABEL, KubePlan, external_secret_name, object_name, pull_secret_name, secret_name
 from ...._kube.placement.decision import PlacementDecision, decide_network, decide_placement, find_packing
-from ...._kube.placement.node_fit import judge_cluster
+from ...._kube.placement.node_fit import judge_cluster, read_hcas
 from ...._kube.placement.volume_claims import check_volumes
 from ...._launch import registry
 from .. import source as code_source
@@ -70,14 +70,17 @@ def decide(
     """
     problem = _find_problem(job, facts, namespace)
     judged = judge_cluster(job, facts.nodes, facts.tolerations, facts.node_labels, fabric=fabric)
-    job, note = decide_network(job, judged.rdma_resource, facts.enforced)
-    placement = decide_placement(job, judged, by_queue=facts.by_queue)
+    networks = facts.networks.get(judged.rdma_resource or "", ())
+    job, note = decide_network(job, judged.rdma_resource, facts.enforced, networks)
+    placement = decide_placement(job, judged, by_queue=facts.by_queue, networks=networks)
     network = plan_cluster_network(
         job,
         placement.possible_nodes,
         placement.islands,
         verdicts,
         environment,
+        # A device of a network has a name of its own in the pod.
+        hcas={} if networks else read_hcas(facts.nodes or ()),
         rdma=judged.rdma_resource is not None and job.resources.rdma is not False,
         one_island=bool(placement.islands) or environment is not None,
     )

@@ -18,6 +18,7 @@ from ansible_collections.muster.training.plugins.module_utils._model import gpu_
 from ansible_collections.muster.training.plugins.module_utils._model.gpu_proof import PluginPod, ProvedNode, SeenDevices
 
 TWO = SeenDevices(("/dev/nvidia0", "/dev/nvidia1"), memlock="unlimited", complete=True)
+HCA = dataclasses.replace(TWO, verbs=("/dev/infiniband/uverbs0",), gids=1)
 GOOD = ProvedNode("gpu-1", 2, 2, 2, seen=TWO)
 PLUGIN = PluginPod("plugin-x7", "kube-system")
 NO_RUNTIME = (
@@ -75,8 +76,11 @@ FAULTS = [
     ({"seen": dataclasses.replace(TWO, smi=0, smi_error="Failed to initialize NVML")}, "smi_failed", "fail", "NVML"),
     ({"seen": dataclasses.replace(TWO, smi=1)}, "smi_failed", "fail", "lists 1 GPUs in its pod, which has 2"),
     ({"rdma": "rdma/ib"}, "rdma_missing", "fail", "got rdma/ib and sees no /dev/infiniband"),
+    ({"hcas": 2}, "rdma_missing", "fail", "its facts have 2 HCAs for jobs, and it offers no RDMA resource"),
+    ({"rdma": "rdma/ib", "hcas": 2, "seen": HCA}, "fewer_hcas", "fail", "got rdma/ib and sees 1 of 2 HCAs"),
+    ({"rdma": "rdma/roce", "seen": dataclasses.replace(HCA, gids=0)}, "gid_missing", "fail", "have no GID there"),
     (
-        {"rdma": "rdma/ib", "seen": dataclasses.replace(TWO, verbs=("/dev/infiniband/uverbs0",), memlock="8388608")},
+        {"rdma": "rdma/ib", "seen": dataclasses.replace(HCA, memlock="8388608")},
         "memlock",
         "fail",
         "may lock 8388608 bytes",
@@ -103,7 +107,8 @@ def test_each_fault_has_its_one_line(changes: dict[str, object], code: str, outc
         {"expected": None},
         {"used": 1, "seen": dataclasses.replace(TWO, devices=TWO.devices[1:])},
         {"seen": dataclasses.replace(TWO, smi=2)},
-        {"rdma": "rdma/roce", "seen": dataclasses.replace(TWO, verbs=("/dev/infiniband/uverbs0",))},
+        {"rdma": "rdma/roce", "seen": HCA},
+        {"rdma": "rdma/roce", "hcas": 1, "seen": HCA},
         # Without RDMA what it may lock does not matter.
         {"seen": dataclasses.replace(TWO, memlock="8388608")},
         # Pods that share GPUs see fewer devices than they are told to have.

@@ -15,7 +15,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.device_plans import plan_devices
-from ansible_collections.muster.training.plugins.module_utils._model.rdma_plugin_config import build_entry
+from ansible_collections.muster.training.plugins.module_utils._model.rdma_plugin_config import build_entry, check_config
 from ansible_collections.muster.training.plugins.module_utils._node import host_agent
 from ansible_collections.muster.training.tests.support import device_hosts
 
@@ -87,8 +87,9 @@ def recorded_entries(root: pathlib.Path) -> dict[str, Dict]:
     return found
 
 
-def test_the_real_plugin_takes_every_entry_of_the_recorded_hosts_and_drops_no_selector(tmp_path: pathlib.Path) -> None:
-    """It ends after it has validated its configuration, where the kernel has no RDMA."""
+@pytest.fixture
+def judge(tmp_path: pathlib.Path) -> t.Callable[[str], str]:
+    """The real plugin, which says what it thinks of a configuration; it ends then, where the kernel has no RDMA."""
     archive = pathlib.Path(os.environ.get("MUSTER_LAB_BIN") or "/nonexistent") / "k8s-rdma-shared-dp.xz"
     if not archive.exists():
         pytest.skip("MUSTER_LAB_BIN has no k8s-rdma-shared-dp.xz")
@@ -96,19 +97,56 @@ def test_the_real_plugin_takes_every_entry_of_the_recorded_hosts_and_drops_no_se
     program.write_bytes(lzma.decompress(archive.read_bytes()))
     program.chmod(0o755)
 
-    def judge(entry: Dict) -> str:
+    def run(config: str) -> str:
         place = tmp_path / "config.json"
-        place.write_text(json.dumps({"configList": [entry]}))
+        place.write_text(config)
         words = [str(program), "-config-file", str(place)]
         done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
         return done.stdout + done.stderr
 
+    return run
+
+
+def test_the_real_plugin_takes_every_entry_of_the_recorded_hosts_and_drops_no_selector(
+    judge: t.Callable[[str], str], tmp_path: pathlib.Path
+) -> None:
     entries = recorded_entries(tmp_path / "hosts")
     assert len(entries) >= 4
     for found in entries.values():
-        said = judge(found["entry"])
-        assert "loaded config" in said and "invalid" not in said and "neither" not in said, (found["host"], said)
+        config = json.dumps({"configList": [found["entry"]]})
+        said = judge(config)
+        assert TAKEN in said and "invalid" not in said, (found["host"], said)
+        assert check_config(config) == "", found["host"]
         for values in found["entry"]["selectors"].values():
             assert f"[{' '.join(values)}]" in said, (found["host"], said)
-    wrong = judge({"resourceName": "ro-ce", "rdmaHcaMax": 63, "selectors": {"vendors": ["15b3"]}})
-    assert "contains invalid characters" in wrong, "the judge judges"
+
+
+# After its configuration is validated.
+TAKEN = "can not get RDMA subsystem network namespace mode"
+GOOD = {"resourceName": "roce", "rdmaHcaMax": 63, "selectors": {"vendors": ["15b3"]}}
+# (entries, words of our refusal, words of the plugin's, empty where it drops it without a word or offers nothing)
+BAD: list[tuple[t.Any, str, str]] = [
+    ([{**GOOD, "resourceName": "ro-ce"}], "may have letters, digits and _ only", "contains invalid characters"),
+    ([{**GOOD, "selectors": {}}], "has neither selectors nor devices", 'neither "selectors" nor "devices"'),
+    ([{**GOOD, "selectors": {"vendor": ["15b3"]}}], "has no selector vendor", 'neither "selectors" nor "devices"'),
+    ([{**GOOD, "rdmaHcaMax": -1}], "must be a number of pods", "Invalid value for rdmaHcaMax"),
+    ([GOOD, GOOD], "two entries are named roce", "already exists"),
+    ([], "its configList has no entry", "no resources configuration found"),
+    ([{key: GOOD[key] for key in ("resourceName", "selectors")}], "must be a number of pods", ""),
+    ([{**GOOD, "selectors": {"vendors": ["15b3"], "ifname": ["eth0"]}}], "has no selector ifname", ""),
+]
+
+
+@pytest.mark.parametrize(("entries", "ours", "theirs"), BAD, ids=[row[1] for row in BAD])
+def test_what_the_real_plugin_refuses_or_drops_is_refused_before(
+    judge: t.Callable[[str], str], entries: t.Any, ours: str, theirs: str
+) -> None:
+    config = json.dumps({"configList": entries})
+    assert ours in check_config(config)
+    assert (theirs or TAKEN) in judge(config)
+    assert check_config(json.dumps({"configList": [GOOD]})) == ""
+
+
+@pytest.mark.parametrize("text", ["", "x", "[]", "{}", '{"configList": "roce"}', '{"configList": [1]}'])
+def test_text_that_is_no_configuration_is_refused(text: str) -> None:
+    assert check_config(text)

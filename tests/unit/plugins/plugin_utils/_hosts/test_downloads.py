@@ -61,6 +61,12 @@ def test_a_file_comes_from_upstream_another_url_a_folder_or_a_path(tmp_path: pat
 
 def test_programs_that_are_images_have_a_version_and_a_digest() -> None:
     names = [downloads.image_of(program) for program in sorted(downloads.image_programs())]
-    assert names == ["nvcr.io/nvidia/k8s-device-plugin:v0.19.3"]
+    assert names == [
+        "ghcr.io/mellanox/k8s-rdma-shared-dev-plugin:v1.5.3",
+        "nvcr.io/nvidia/k8s-device-plugin:v0.19.3",
+    ]
+    pinned = downloads.pinned_image(names[0], by_tag=False)
+    assert pinned.startswith(f"{names[0]}@sha256:") and downloads.pinned_image(names[0], by_tag=True) == names[0]
+    assert downloads.pinned_image("x.y/z:1", by_tag=False) == "x.y/z:1"
     assert all(re.fullmatch("sha256:[0-9a-f]{64}", downloads.image(name).sha256) for name in names)
     assert downloads.image_of("nvidia-device-plugin", "v0.20.0") == "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"

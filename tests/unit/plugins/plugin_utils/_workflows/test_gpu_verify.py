@@ -122,11 +122,15 @@ def test_every_node_with_gpus_is_tested_with_those_that_are_free(
     lab = Lab(
         monkeypatch, tmp_path, Node=[node("a", 2, None, **{"rdma/roce": "63"}), node("b", 4), node("cpu", 0)], Pod=pods
     )
-    lab.said["a"] = {**SEEN, "devices": "verbs /dev/infiniband/uverbs0\n" + SEEN["devices"]}
+    lab.said["a"] = {
+        **SEEN,
+        "devices": "verbs /dev/infiniband/uverbs0\ngid mlx5_0/ports/1 0 fe80::1\n" + SEEN["devices"],
+    }
     result = lab.run(records=[{"name": "a", "gpu": {"count": 2}}, {"name": "cpu", "gpu": {"count": 0}}])
     assert "failed" not in result and result["ok"] and [item["outcome"] for item in result["nodes"]] == ["pass", "pass"]
     limits = [item["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] for item in lab.asked]
     assert limits == [{"memory": "512Mi", GPU: "2", "rdma/roce": "1"}, {"memory": "512Mi", GPU: "2"}]
+    assert ["hostNetwork" in item["spec"]["template"]["spec"] for item in lab.asked] == [True, False]
     written = json.loads((tmp_path / "c" / "gpus.json").read_text())
     assert written["nodes"] == result["nodes"] and written["schema"] == 1
     assert result["table"] == ["a: PASS · a pod got 2 GPUs", "b: PASS · a pod got 2 GPUs"]

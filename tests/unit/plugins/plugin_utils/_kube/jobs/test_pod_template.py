@@ -183,3 +183,16 @@ def test_pods_beside_the_queue_go_where_it_sends_the_job() -> None:
     several = network_test_job.build(plan({"queue": Queue("q", tolerations=(taint,))}))[-1]["spec"]["template"]["spec"]
     assert taint in several["tolerations"] and "nodeSelector" not in several
     assert taint not in pod_of(build({"queue": queue})[-1])["tolerations"], "that is the queue's to say"
+
+
+def test_a_pod_is_attached_to_the_networks_of_its_rdma_resource() -> None:
+    fleet = EligibleNodes(rdma_resource="nvidia.com/rdma_roce", rdma_networks=("team/a", "team/b"))
+    for spec in templates(build({"fleet": fleet}, resources={"rdma": True})):
+        limits = spec["spec"]["containers"][0]["resources"].get("limits", {})
+        if limits.get("nvidia.com/rdma_roce"):
+            # One device for each network.
+            assert limits["nvidia.com/rdma_roce"] == "2"
+            assert spec["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"] == "team/a,team/b"
+    own = json.dumps(build({"fleet": fleet}, placement={"network_mode": "host"}))
+    assert "k8s.v1.cni.cncf.io" not in own
+    assert "k8s.v1.cni.cncf.io" not in json.dumps(build({"fleet": fleet}, resources={"rdma": False}))

@@ -91,6 +91,14 @@ def test_each_node_has_a_job_whose_first_container_has_its_devices() -> None:
     assert without["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
+def test_devices_that_belong_to_the_nodes_network_are_tested_in_it() -> None:
+    test = visit_job.DeviceTest("muster-gpus-1", "kube-system", "train:1", "echo end", 120)
+    devices = {"gpu-1": {"rdma/roce": 1}, "gpu-2": {"rdma/ib": 1}}
+    first, second = t.cast("list[t.Any]", visit_job.build_device_tests(test, devices, {"gpu-1"}))
+    assert first["spec"]["template"]["spec"]["hostNetwork"] is True
+    assert "hostNetwork" not in second["spec"]["template"]["spec"]
+
+
 def test_a_runtime_class_and_secrets_are_those_of_the_order() -> None:
     spec = build_tests(runtime_class="nvidia", pull_secrets=("registry",))[0]["spec"]["template"]["spec"]
     assert spec["runtimeClassName"] == "nvidia" and spec["imagePullSecrets"] == [{"name": "registry"}]

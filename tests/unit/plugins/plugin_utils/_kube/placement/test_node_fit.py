@@ -75,6 +75,8 @@ def test_what_a_queue_makes_pods_bear_is_no_obstacle(toleration: dict[str, str],
             "GPU memory unknown",
         ),
         ({"gpus_per_node": 8, "gpu": {"arch": "ampere"}}, {}, "GPU family hopper"),
+        ({"resources": {"rdma": True}}, {}, "no RDMA device"),
+        ({"resources": {"rdma": "rdma/ib"}}, {}, "no rdma/ib"),
     ],
 )
 def test_a_node_that_has_not_is_named_with_the_reason(
@@ -105,6 +107,9 @@ def with_rdma(name: str, **offered: str) -> KubeObject:
         ({}, [with_rdma("a", hca="1"), with_rdma("b", hca="1")], None),
         ({"resources": {"rdma": True}}, [with_rdma("a", hca="1"), node("b")], "rdma/hca"),
         ({"gpus_per_node": 8, "resources": {"rdma": False}}, [with_rdma("a", hca="1")], None),
+        # The named one, however many nodes offer others.
+        ({"resources": {"rdma": "rdma/ib"}}, [with_rdma("a", hca="1", ib="63"), with_rdma("b", hca="1")], "rdma/ib"),
+        ({"resources": {"rdma": "rdma/none"}}, [with_rdma("a", hca="1")], None),
         ({"gpus_per_node": 8}, [], None),
     ],
 )

@@ -13,6 +13,12 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job
+from ansible_collections.muster.training.plugins.module_utils._model.rdma_resources import (
+    FACTS,
+    NETWORK_RESOURCE,
+    HcaFacts,
+    needs_node_network,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.kinds import KubeObject
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import Queue
@@ -42,6 +48,9 @@ class Served:
         self.forbidden = forbidden
         self.kinds = [tuple(kind.rsplit("/", 1)) for kind in kinds]
         self.catalog = self
+
+    def serves(self, api_version: str) -> bool:
+        return any(version == api_version for version, _kind in self.kinds)
 
     def entries(self) -> list[t.Any]:
         found = [
@@ -161,6 +170,9 @@ def rdma_node(resource: str) -> KubeObject:
     [
         ("", "", False, "pod", "the job gets no RDMA device"),
         ("nvidia.com/rdma/sriov_a", "", False, "pod", "nvidia.com/rdma/sriov_a is moved into the pod"),
+        ("rdma/ib", "", False, "pod", "rdma/ib needs no network of the node"),
+        ("rdma/roce", "", False, "host", "rdma/roce is shared and belongs to the nodes' network"),
+        ("rdma/roce", "restricted", False, "pod", "the namespace enforces restricted"),
         (
             "rdma/rdma_shared_device_a",
             "",
@@ -179,14 +191,14 @@ def test_the_network_auto_is_what_the_devices_need(
     labels = {"pod-security.kubernetes.io/enforce": level} if level else {}
 
     def get(kind: str, name: str) -> KubeObject:
-        assert (kind, name) == ("v1/Namespace", "team") and "shared" in resource
+        assert (kind, name) == ("v1/Namespace", "team") and needs_node_network(resource)
         if forbidden:
             raise KubeError(kind, "forbidden", status=403)
         return {"metadata": {"name": name, "labels": labels}}
 
     client: t.Any = types.SimpleNamespace(get=get)
     job = plan(gpus_per_node=8).job
-    enforced = cluster_facts.read_security_level(client, "team") if "shared" in resource else None
+    enforced = cluster_facts.read_security_level(client, "team") if needs_node_network(resource) else None
     decision = kubernetes_plan.decide(
         job, "team", ClusterFacts([rdma_node(resource)], (), None, {}, [], enforced=enforced)
     )
@@ -223,3 +235,47 @@ def test_a_named_network_is_not_decided_on() -> None:
         plan(placement={"network_mode": "host"}).job, "team", ClusterFacts(None, (), None, {}, [])
     )
     assert decision.job.placement.network_mode == "host" and decision.notes == ()
+
+
+def test_a_job_is_attached_to_the_networks_that_take_its_resource() -> None:
+    """A device of a network moves into the pod, one for each network; the nodes' own network is not needed."""
+    resource = "nvidia.com/rdma_roce"
+
+    class Cluster(Served):
+        def list(self, kind: str, _namespace: str | None) -> t.Any:
+            items: dict[str, list[t.Any]] = {"v1/Node": [rdma_node(resource)], NETWORK_KIND: NETWORK_OBJECTS}
+            return types.SimpleNamespace(items=items.get(kind, []))
+
+    cluster: t.Any = Cluster(NETWORK_KIND)
+    job = plan(gpus_per_node=8, resources={"rdma": resource}).job
+    facts = cluster_facts.read_cluster_facts(cluster, job, "team")
+    assert facts.networks == {resource: ("team/a", "team/b"), "x.y/z": ("team/other",)} and facts.enforced is None
+    decision = kubernetes_plan.decide(job, "team", facts)
+    target = decision.placement.target
+    assert (target.rdma_resource, target.rdma_networks) == (resource, ("team/a", "team/b"))
+    assert decision.job.placement.network_mode == "pod"
+    # A cluster without Multus has no networks.
+    none: t.Any = Cluster()
+    assert cluster_facts.read_cluster_facts(none, job, "team").networks == {}
+
+
+def test_nodes_of_whose_hcas_pods_get_a_part_have_their_names() -> None:
+    """Without a verdict on the network, too; not where the device is moved into the pod under a name of its own."""
+    facts = HcaFacts("roce", {"resourceName": "roce"}, ("mlx5_0",), ("eth1",), "=mlx5_0").to_text()
+    nodes = [rdma_node("rdma/roce"), rdma_node("rdma/roce")]
+    for name, item in zip("ab", nodes, strict=True):
+        item["metadata"] = {"name": name, "labels": {}, "annotations": {FACTS: facts} if name == "a" else {}}
+    job = plan(nodes=2, gpus_per_node=8).job
+    cluster = ClusterFacts(nodes, (), None, {}, [], enforced="")
+    assert kubernetes_plan.decide(job, "team", cluster).network.environment == {"a": {"NCCL_IB_HCA": "=mlx5_0"}}
+    attached = dataclasses.replace(cluster, networks={"rdma/roce": ("team/a",)})
+    assert kubernetes_plan.decide(job, "team", attached).network.environment == {}
+    plain = plan(nodes=2, gpus_per_node=8, resources={"rdma": False}).job
+    assert kubernetes_plan.decide(plain, "team", cluster).network.environment == {"a": {}}
+
+
+NETWORK_KIND = "k8s.cni.cncf.io/v1/NetworkAttachmentDefinition"
+NETWORK_OBJECTS = [
+    {"metadata": {"name": name, "annotations": {NETWORK_RESOURCE: resource}}}
+    for name, resource in (("b", "nvidia.com/rdma_roce"), ("a", "nvidia.com/rdma_roce"), ("other", "x.y/z"))
+] + [{"metadata": {"name": "plain"}}]
