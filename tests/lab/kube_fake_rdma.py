@@ -62,6 +62,14 @@ def set_gid(lab: KubeLab, node: str, *, given: bool) -> None:
     lab.on_node(node, "sh", "-ec", f"echo {value} > {_GID}")
 
 
+def read_memlock(lab: KubeLab, node: str) -> str:
+    """Return how many KiB the containers of a node may lock, or unlimited, as their shell says it."""
+    main = "systemctl show --value --property=MainPID lab-containerd"
+    said = lab.on_node(node, "sh", "-ec", f"grep 'Max locked memory' /proc/$({main})/limits")
+    limit = str(said).split()[3]
+    return limit if limit == "unlimited" else str(int(limit) // 1024)
+
+
 def offered(lab: KubeLab, node: str, resource: str) -> str:
     """Return how many of a resource a node offers to pods."""
     status = (lab.api.get(f"/api/v1/nodes/{node}") or {}).get("status", {})

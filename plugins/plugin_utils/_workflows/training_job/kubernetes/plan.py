@@ -98,6 +98,7 @@ def _find_problem(job: Job, facts: ClusterFacts, namespace: str) -> RefusedError
         if uses_kueue(job):
             _require_queue(job, facts, namespace)
         _require_secrets(job, facts, namespace)
+        _forbid_device_mounts(job)
         if facts.nodes is None and job.resources.rdma:
             raise RefusedError(
                 "job.resources.rdma: nodes cannot be read with this kubeconfig, so their RDMA resource is unknown",
@@ -108,6 +109,16 @@ def _find_problem(job: Job, facts: ClusterFacts, namespace: str) -> RefusedError
     except RefusedError as error:
         return error
     return None
+
+
+def _forbid_device_mounts(job: Job) -> None:
+    """Refuse a mount of RDMA's device files: a pod sees them, and may open those of its resource only."""
+    for mount in job.mounts:
+        if (mount.host_path or "").startswith("/dev/infiniband"):
+            raise RefusedError(
+                f"job.mounts: {mount.name} mounts {mount.host_path}, whose files a pod may not open",
+                "Leave it out, and set job.resources.rdma: true",
+            )
 
 
 def _require_queue(job: Job, facts: ClusterFacts, namespace: str) -> None:

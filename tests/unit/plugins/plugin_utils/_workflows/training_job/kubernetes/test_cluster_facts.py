@@ -274,6 +274,14 @@ def test_nodes_of_whose_hcas_pods_get_a_part_have_their_names() -> None:
     assert kubernetes_plan.decide(plain, "team", cluster).network.environment == {"a": {}}
 
 
+def test_device_files_of_the_host_are_no_way_to_rdma() -> None:
+    """The cgroup of devices denies a pod what it did not get as a resource."""
+    mounts = [{"name": "hca", "path": "/hca", "host_path": "/dev/infiniband"}]
+    problem = kubernetes_plan.decide(plan(mounts=mounts).job, "team", ClusterFacts([], (), None, {}, [])).problem
+    assert problem is not None and "hca mounts /dev/infiniband" in problem.message
+    assert "job.resources.rdma: true" in str(problem)
+
+
 NETWORK_KIND = "k8s.cni.cncf.io/v1/NetworkAttachmentDefinition"
 NETWORK_OBJECTS = [
     {"metadata": {"name": name, "annotations": {NETWORK_RESOURCE: resource}}}
