@@ -16,6 +16,7 @@ import typing as t
 
 from .checks import Check
 from .gpu_stack_plan import GPU
+from .rdma_resources import SHARED
 
 Outcome = t.Literal["pass", "fail", "unproven"]
 # What the pod runs, one fact a line. ``bare`` runs the same and has requested nothing.
@@ -290,6 +291,9 @@ def _judge_rdma(node: ProvedNode, seen: SeenDevices) -> t.Iterator[GpuProblem]:
     if not seen.verbs:
         problem = f"its pod got {node.rdma} and sees no /dev/infiniband/uverbs*"
         yield GpuProblem("rdma_missing", "fail", problem, "Restart the RDMA device plugin's pod on it")
+    # A virtual function is one device, and has an address in the network of a job's pod only.
+    elif not node.rdma.startswith(SHARED):
+        pass
     elif len(seen.verbs) < node.hcas:
         problem = f"its pod got {node.rdma} and sees {len(seen.verbs)} of {node.hcas} HCAs"
         yield GpuProblem(

@@ -24,7 +24,9 @@ FACTS: t.Final = "muster.training/rdma-facts"
 NETWORKS: t.Final = "k8s.v1.cni.cncf.io/networks"
 NETWORK_RESOURCE: t.Final = "k8s.v1.cni.cncf.io/resourceName"
 _NAME: t.Final = re.compile(r"(?:^|[/_.-])rdma(?:[/_.-]|$)")
-IB, _SHARED_ROCE = "rdma/ib", "rdma/roce"
+# Before the names of k8s-rdma-shared-dev-plugin's resources.
+SHARED: t.Final = "rdma/"
+IB, _SHARED_ROCE = f"{SHARED}ib", f"{SHARED}roce"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -109,6 +109,8 @@ def test_each_fault_has_its_one_line(changes: dict[str, object], code: str, outc
         {"seen": dataclasses.replace(TWO, smi=2)},
         {"rdma": "rdma/roce", "seen": HCA},
         {"rdma": "rdma/roce", "hcas": 1, "seen": HCA},
+        # A virtual function, without the network that it gets in a job.
+        {"rdma": "nvidia.com/rdma_roce", "hcas": 8, "seen": dataclasses.replace(HCA, gids=0)},
         # Without RDMA what it may lock does not matter.
         {"seen": dataclasses.replace(TWO, memlock="8388608")},
         # Pods that share GPUs see fewer devices than they are told to have.
