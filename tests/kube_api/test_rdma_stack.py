@@ -19,6 +19,7 @@ from ansible_collections.muster.training.tests.support.kube_api import ApiServer
 from ansible_collections.muster.training.tests.support.rdma_machines import describe, port
 from ansible_collections.muster.training.tests.support.stack_cluster import (
     HELM_CHART,
+    PLAY,
     Cluster,
     Dict,
     changed,
@@ -128,6 +129,23 @@ def test_bad_choices_are_refused_before_anything_is_changed(cluster: Cluster, cl
     assert "gpu-1: rdma_cm, rdma_ucm, ib_umad not loaded" in refused(rdma_stack_devices=unloaded)
     assert "devices.gpu-1: must have facts and rdma" in refused(rdma_stack_devices=[{"gpu-1": {"rdma": {}}}])
     assert cluster.versions(*KINDS) == bare and own_sets(client) == {}
+
+
+def test_a_machine_that_joins_has_its_hcas_offered_and_the_others_stay(cluster: Cluster, client: Client) -> None:
+    """The role join, with what the role devices has read of the new machine, whose Node has another name."""
+    cluster.play(rdma_stack_devices=[{"gpu-2": PART}])
+    before = json.dumps([cluster.labels("gpu-2"), cluster.annotations("gpu-2")])
+    task = {"ansible.builtin.include_role": {"name": "muster.training.join", "tasks_from": "offer_devices"}}
+    (cluster.folder / "play.yml").write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [task]}]))
+    facts: Dict = {"nodes": {"localhost": WHOLE}, "stale": {"rdma": []}}
+    joined: Dict = {"__devices": facts, "muster_node": {"name": "gpu-1"}}
+    assert changed(cluster.play(**joined)) == 2 and len(own_sets(client)) == 2
+    assert cluster.labels("gpu-1")["muster.training/rdma"] in own_sets(client)
+    assert json.dumps([cluster.labels("gpu-2"), cluster.annotations("gpu-2")]) == before
+    assert changed(cluster.play(**joined)) == 0
+    bare: Dict = {"nodes": {"localhost": describe("x", [])}, "stale": {"rdma": []}}
+    assert changed(cluster.play(__devices=bare)) == 0
+    (cluster.folder / "play.yml").write_text(PLAY.format("rdma_stack"))
 
 
 class Operator:
