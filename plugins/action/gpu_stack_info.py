@@ -9,7 +9,7 @@ import typing as t
 
 from ..module_utils._model.gpu_stack_plan import PROVIDERS
 from ..plugin_utils._ansible.base import WorkflowAction
-from ..plugin_utils._workflows import gpu_stack_info
+from ..plugin_utils._workflows.device_stacks import gpu_stack_info
 from ..plugin_utils._workflows.shared.kube_connection import CONNECTION
 
 

@@ -31,7 +31,7 @@ from .._kube.nodes.capacity import takes_jobs
 from .._kube.nodes.gpu_owners import is_gpu_plugin
 from .._kube.objects import events
 from .._kube.placement.node_fit import gpu_count
-from .gpu_stack_info import read_gpu_facts
+from .device_stacks.gpu_stack_info import read_gpu_facts
 from .shared.kube_connection import ReportLine, open_client
 from .shared.pod_visits import list_ranges, read_log, run_jobs
 from .shared.state_dir import StateHome

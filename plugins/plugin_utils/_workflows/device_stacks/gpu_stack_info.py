@@ -12,15 +12,15 @@ import pathlib
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ...module_utils._model import gpu_stack_plan as rules
-from ...module_utils._model.errors import InputError, RefusedError
-from ...module_utils._model.node import Gpu, Node
-from .._hosts import downloads
-from .._kube.api.kinds import KubeObject
-from .._kube.nodes import gpu_owners
-from .._kube.objects.apply_noop import applied_fields
-from .._kube.placement.node_fit import gpu_count
-from .shared.kube_connection import open_client
+from ....module_utils._model import gpu_stack_plan as rules
+from ....module_utils._model.errors import InputError, RefusedError
+from ....module_utils._model.node import Gpu, Node
+from ..._hosts import downloads
+from ..._kube.api.kinds import KubeObject
+from ..._kube.nodes import gpu_owners
+from ..._kube.objects.apply_noop import applied_fields
+from ..._kube.placement.node_fit import gpu_count
+from ..shared.kube_connection import open_client
 
 MANAGER: t.Final = "muster-gpu"
 _PLUGIN: t.Final = "nvidia-device-plugin"

@@ -15,9 +15,9 @@ import re
 import typing as t
 from collections.abc import Mapping
 
-from ...module_utils._model import rdma_stack_plan as rules
-from ...module_utils._model.errors import InputError, RefusedError
-from ...module_utils._model.rdma_resources import (
+from ....module_utils._model import rdma_stack_plan as rules
+from ....module_utils._model.errors import InputError, RefusedError
+from ....module_utils._model.rdma_resources import (
     FACTS,
     OWN_LABEL,
     HcaFacts,
@@ -26,11 +26,11 @@ from ...module_utils._model.rdma_resources import (
     read_annotation,
     read_machine,
 )
-from .._hosts import downloads
-from .._kube.api.kinds import KubeObject
-from .._kube.nodes import gpu_owners, rdma_owners
-from .._kube.objects.apply_noop import applied_fields
-from .shared.kube_connection import open_client
+from ..._hosts import downloads
+from ..._kube.api.kinds import KubeObject
+from ..._kube.nodes import gpu_owners, rdma_owners
+from ..._kube.objects.apply_noop import applied_fields
+from ..shared.kube_connection import open_client
 
 MANAGER: t.Final = "muster-rdma"
 PLUGIN: t.Final = "k8s-rdma-shared-dev-plugin"

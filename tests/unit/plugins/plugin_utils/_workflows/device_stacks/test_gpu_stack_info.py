@@ -12,7 +12,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
-from ansible_collections.muster.training.plugins.plugin_utils._workflows import gpu_stack_info
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.device_stacks import gpu_stack_info
 
 FIELDS: dict[str, t.Any] = {
     "f:metadata": {"f:labels": {".": {}, "f:muster.training/gpu": {}, "f:nvidia.com/gpu.count": {}}}

@@ -13,7 +13,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
-from ansible_collections.muster.training.plugins.plugin_utils._workflows import rdma_stack_info
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.device_stacks import rdma_stack_info
 from ansible_collections.muster.training.tests.support.rdma_machines import describe, port
 
 OWNED = {
