@@ -21,8 +21,9 @@ description:
 options:
   services:
     description:
-      - The services, a list of mappings. Each needs C(name), C(kind) (V(object_store), V(secrets), V(tracking)
-        or V(registry)) and C(mode) (V(none), V(bind) or V(deploy)); one of mode V(none) is left out. All keys are
+      - The services, a list of mappings. Each needs C(name), C(kind) (V(object_store), V(secrets), V(tracking),
+        V(registry) or V(shared_filesystem)) and C(mode) (V(none), V(bind) or V(deploy)); one of mode V(none) is left
+        out. All keys are
         listed in the guide to services.
       - C(state=absent) removes the binding.
     type: raw

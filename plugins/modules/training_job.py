@@ -313,7 +313,8 @@ options:
               - V(stage) copies the data to the nodes, from the controller or from a bucket.
               - V(stream) gives the program the address C(s3://BUCKET/PREFIX), the endpoint and its credentials.
                 Requires O(job.datasets[].binding).
-              - V(mount) names a path that the nodes have. Plain hosts only.
+              - V(mount) names a path that the nodes have; in pods it is on one of O(job.mounts). With a binding of a
+                shared file system, O(job.datasets[].prefix) is its folder there.
             type: str
             choices: [stage, mount, stream]
             default: stage
@@ -337,8 +338,9 @@ options:
             type: str
       mounts:
         description:
-          - Volumes of the pods. Each needs exactly one of O(job.mounts[].pvc) and O(job.mounts[].host_path).
-          - Needs the Kubernetes backend.
+          - Volumes of the job. Each needs exactly one of O(job.mounts[].binding), O(job.mounts[].pvc) and
+            O(job.mounts[].host_path).
+          - Plain hosts have those with a binding only.
         type: list
         elements: dict
         default: []
@@ -348,18 +350,24 @@ options:
             type: str
             required: true
           path:
-            description: Absolute path in the pods.
+            description:
+              - Absolute path in the pods. On plain hosts it is the path at which the nodes have the shared file system.
             type: str
             required: true
           host_path:
-            description: Absolute path of a folder of the node.
+            description: Absolute path of a folder of the node. With a binding it is that of the binding.
             type: str
           read_only:
             description: Whether the mount is read-only.
             type: bool
             default: false
           binding:
-            description: Reserved for service bindings and refused.
+            description:
+              - Name of a binding of the kind V(shared_filesystem). A node where it is not mounted, or where another
+                one is, does not start the program.
+            type: str
+          marker:
+            description: The file system that the binding was checked with. Recorded, and not meant to be set.
             type: str
           pvc:
             description:

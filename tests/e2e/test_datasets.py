@@ -149,7 +149,10 @@ def test_a_mounted_dataset_must_be_on_every_node(services: ServiceWorld) -> None
         ({"binding": "stor"}, ["did you mean 'store'?"]),
         ({"prefix": "a/../b"}, ["job.datasets.text.prefix", "must not contain '..'"]),
         ({"path": "x"}, ["job.datasets.text.path", "cannot be used with binding"]),
-        ({"mode": "mount", "path": "/x"}, ["job.datasets.text.binding", "a bucket is not mounted"]),
+        (
+            {"mode": "mount", "path": "/x"},
+            ["job.datasets.text.binding", "is on no mount of the job", "a bucket is staged"],
+        ),
         ({"read_only": False}, ["job.datasets.text.read_only"]),
     ],
     ids=["prefix", "binding", "dotdot-prefix", "path", "mount", "written"],

@@ -14,6 +14,7 @@ import typing as t
 from . import validators as f
 from .cluster_id import is_other_cluster
 from .errors import InputError, RefusedError
+from .shared_filesystem import Filesystem
 
 COMPONENTS: t.Final = ("object_store", "shared_filesystem", "secrets", "tracking", "registry", "monitoring")
 MODES: t.Final = ("none", "bind", "deploy")
@@ -92,6 +93,7 @@ class Binding:
     secret_ref: SecretPointer | None = f.field(f.section(SecretPointer), None)
     env: dict[str, str] = f.field(f.environment, {})
     hosts: tuple[str, ...] = f.field(f.list_of(f.text), ())
+    filesystem: Filesystem | None = f.field(f.section(Filesystem), None)
     reachable_from: tuple[Reachability, ...] = f.field(f.list_of(f.section(Reachability)), ())
     checked_at: str | None = f.field(f.text, None)
     schema: int = f.field(f.integer(SCHEMA, SCHEMA), SCHEMA)
@@ -160,7 +162,8 @@ def require_resource(binding: Binding, component: str, purpose: str, option: str
     :raises InputError: when the service is of another kind, or has no such part.
     """
     if binding.component != component:
-        raise InputError(option, f"'{binding.name}' is a binding of {binding.component}, not of {component}")
+        fix = "Name it in job.mounts, and a path below it" if binding.component == "shared_filesystem" else ""
+        raise InputError(option, f"'{binding.name}' is a binding of {binding.component}, not of {component}", fix)
     found = binding.find_resource(purpose)
     if found is None:
         has = ", ".join(sorted({item.purpose for item in binding.resources})) or "none"

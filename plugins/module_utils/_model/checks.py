@@ -82,6 +82,7 @@ def check_gang(
         checks += [
             _check_clock(name, skews[name]),
             _check_state_folder(name, report),
+            *_check_mounts(name, report),
             *_check_paths(name, report),
             *_check_ports(name, report),
         ]
@@ -149,6 +150,14 @@ def _check_state_folder(node: str, report: NodeReport) -> Check:
         message,
         "Set muster_node_state to a writable disk",
     )
+
+
+def _check_mounts(node: str, report: NodeReport) -> list[Check]:
+    fix = "Then bind it again (playbook services) where another file system is meant"
+    return [
+        _build_check("mount", node, not problem, path, "the shared file system", problem, fix)
+        for path, problem in report.mounts.items()
+    ]
 
 
 def _check_paths(node: str, report: NodeReport) -> list[Check]:

@@ -133,7 +133,10 @@ class Dataset:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mount:
-    """A volume at ``path`` in the pods: a claim (``pvc``) or a folder of the node (``host_path``)."""
+    """A volume at ``path``: a claim (``pvc``), a folder of the node (``host_path``) or a service's (``binding``).
+
+    Of a shared file system, ``host_path`` is where nodes have it, and ``marker`` the one that it was checked with.
+    """
 
     name: str = f.field(f.name(NAME_LIMIT))
     path: str = f.field(f.text)
@@ -141,6 +144,7 @@ class Mount:
     read_only: bool = f.field(f.boolean, False)
     binding: str | None = f.field(f.text, None)
     pvc: str | None = f.field(f.text, None)
+    marker: str | None = f.field(f.text, None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -94,14 +94,13 @@ _KUBERNETES_ONLY: tuple[tuple[str, t.Callable[[Job], bool]], ...] = (
     ("job.resources.shm", lambda j: j.resources.shm is not None),
     ("job.resources.rdma", lambda j: j.resources.rdma is not None),
     ("job.mounts.pvc", lambda j: any(m.pvc for m in j.mounts)),
+    ("job.mounts.host_path", lambda j: any(m.host_path and not m.binding for m in j.mounts)),
     ("job.elastic", is_elastic),
     ("job.ttl_after_finished_s", lambda j: j.ttl_after_finished_s is not None),
 )
 _NOT_YET_ANYWHERE: tuple[UnsupportedOption, ...] = (
     ("job.code.from", lambda j: j.code is not None and j.code.source == "binding", "service bindings"),
-    ("job.mounts.binding", lambda j: any(m.binding for m in j.mounts), "service bindings"),
 )
-_NOT_YET_ON_HOSTS: tuple[UnsupportedOption, ...] = (("job.mounts", lambda j: bool(j.mounts), "service bindings"),)
 
 
 def check_backend(job: Job) -> None:
@@ -116,8 +115,8 @@ def check_backend(job: Job) -> None:
                 raise InputError(option, "is not supported on plain hosts", f"It {_NEEDS_KUBERNETES}")
     _check_warm(job)
     _check_secrets(job)
-    own = () if job.on_kubernetes else _NOT_YET_ON_HOSTS
-    for option, is_used, feature in (*_NOT_YET_ANYWHERE, *own):
+    _check_mounts(job)
+    for option, is_used, feature in _NOT_YET_ANYWHERE:
         if is_used(job):
             raise InputError(option, f"is not available yet on {where}: it comes with {feature}")
     if job.on_kubernetes:
@@ -217,7 +216,6 @@ def _check_kubernetes(job: Job) -> None:
     if job.resources.shm and job.resources.memory and job.resources.shm >= job.resources.memory:
         raise InputError("job.resources.shm", "must be less than job.resources.memory, which it counts against")
     _check_elastic(job)
-    _check_mounts(job)
     _check_stores(job)
     _check_checkpoint_path(job)
 
@@ -329,8 +327,8 @@ def _check_mounts(job: Job) -> None:
 
 
 def _check_mount(mount: Mount, where: str) -> None:
-    if (mount.pvc is None) == (mount.host_path is None):
-        raise InputError(where, "needs exactly one of pvc and host_path")
+    if [mount.pvc is None, mount.binding is None and mount.host_path is None].count(False) != 1:
+        raise InputError(where, "needs exactly one of binding, pvc and host_path")
     path = posixpath.normpath(mount.path)
     if not path.startswith("/") or path.strip("/") == "":
         raise InputError(f"{where}.path", "must be an absolute path below /")

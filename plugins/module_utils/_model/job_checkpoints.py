@@ -114,7 +114,7 @@ def describe_vanishing(job: Job, rented: t.Mapping[str, float | None]) -> str:
             f"or replaced pod, and go with the pods after the run{price}. Name a claim in mounts and a path below it "
             "in checkpoints.path, or an object store in checkpoints.binding"
         )
-    if not rented or any(item.pvc for item in job.mounts if item.name == mount):
+    if not rented or any(item.pvc or item.binding for item in job.mounts if item.name == mount):
         return ""
     names = sorted(rented)
     where = f"{names[0]} and {len(names) - 1} more" if len(names) > 2 else " and ".join(names)

@@ -59,17 +59,20 @@ def _check_cache(job: Job, dataset: Dataset, option: str) -> None:
 
 
 def _check_mount(job: Job, dataset: Dataset, option: str) -> None:
-    if job.on_kubernetes:
-        raise InputError(f"{option}.mode", "mount is not supported on Kubernetes", "Name a claim or folder in mounts")
     if dataset.binding is not None:
-        raise InputError(
-            f"{option}.binding",
-            "a bucket is not mounted as a file system from here",
-            "Use mode: stage or stream, or mount it on the nodes and name only its path",
-        )
+        # Its path follows from the mount.
+        if ".." in (dataset.prefix or "").split("/"):
+            raise InputError(f"{option}.prefix", "must not contain '..'")
+        if not any(mount.binding == dataset.binding for mount in job.mounts):
+            fix = "Name a shared file system there too: mounts: [{name, path, binding}]; a bucket is staged or streamed"
+            raise InputError(f"{option}.binding", "is on no mount of the job", fix)
+        return
     _refuse_prefix(dataset, option)
     if not dataset.path or not dataset.path.startswith("/"):
         raise InputError(f"{option}.path", "must be an absolute path of the nodes with mode: mount")
+    if job.on_kubernetes and not any(is_below(dataset.path, mount.path) for mount in job.mounts):
+        fix = "Name a shared file system (binding), a claim or a folder of the node in mounts"
+        raise InputError(f"{option}.path", "is on no mount of the job", fix)
 
 
 def _check_bound(dataset: Dataset, option: str) -> None:

@@ -105,7 +105,8 @@ class NodeReport:
 
     ``syntax``: where the job's script is not valid, empty where it is, None where it was not sent along. ``reserved``:
     why the run could not be claimed, empty where it was, None where that was not asked for. ``manager``: what
-    processes outlive a connection by. ``missing``: bytes that are there of each blob that the node lacks.
+    processes outlive a connection by. ``missing``: bytes that are there of each blob that the node lacks. ``mounts``:
+    why a shared file system is not at its path, empty where it is; where one is not, nothing is known of files.
     """
 
     state: FolderReport = FolderReport()
@@ -127,6 +128,7 @@ class NodeReport:
     units: t.Mapping[str, UnitReport] = dataclasses.field(default_factory=dict)
     live_runs: tuple[LiveRun, ...] = ()
     ports: t.Mapping[str, PortProblem | None] = dataclasses.field(default_factory=dict)
+    mounts: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     paths: t.Mapping[str, FolderReport] = dataclasses.field(default_factory=dict)
     files: t.Mapping[str, bool] = dataclasses.field(default_factory=dict)
     tools: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)

@@ -38,6 +38,7 @@ PROGRAM_FILES = (
     "files.py",
     "host_blobs.py",
     "metric_lines.py",
+    "mount_marker.py",
     "pod.py",
     "pod_discovery.py",
     "pod_environment.py",
@@ -79,7 +80,8 @@ class PodSpec:
     the rendezvous port, the one after it the discovery server's. ``begun`` is when the run was submitted (Unix
     seconds), which tells the attempts of one submission from those of the next. Within ``shared_wait_s`` seconds all
     pods must see what the first one wrote into the checkpoint folder; None where each may have its own.
-    ``checkpoints`` is ``{format, keep, required, shared}``. ``store`` is the file with the signed addresses of buckets.
+    ``checkpoints`` is ``{format, keep, required, shared}``. ``store`` is the file with the signed addresses of buckets,
+    ``mounts`` are shared file systems ({path, marker}) that are there before the program starts.
     """
 
     run_id: str
@@ -112,6 +114,7 @@ class PodSpec:
     shared_wait_s: float | None = None
     checkpoints: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     store: str | None = None
+    mounts: tuple[t.Mapping[str, t.Any], ...] = ()
     warm: tuple[str, ...] = ()
     ssh: t.Mapping[str, t.Any] | None = None
     ray: t.Mapping[str, t.Any] | None = None

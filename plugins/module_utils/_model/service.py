@@ -19,9 +19,16 @@ from .errors import InputError, RefusedError
 from .job_tracking import PROVIDERS as TRACKERS
 from .service_deploy import Deploy, check_deploy
 from .service_registry import check_registry
+from .shared_filesystem import Filesystem
+from .shared_filesystem import check_service as check_filesystem
 
 # What this release binds; the other components have their names in the contract already.
-_BOUND: t.Final = ("object_store", "secrets", "tracking", "registry")
+_BOUND: t.Final = ("object_store", "secrets", "tracking", "registry", "shared_filesystem")
+_NOT_DEPLOYED: t.Final = {
+    "tracking": "a tracker",
+    "registry": "a registry",
+    "shared_filesystem": "a shared file system",
+}
 # Amazon S3, "Bucket naming rules".
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
 _SECRET_KEYS: t.Final = {
@@ -58,10 +65,13 @@ class Service:
     env: dict[str, str] = f.field(f.environment, {})
     hosts: tuple[str, ...] = f.field(f.list_of(f.text), ())
     deploy: Deploy | None = f.field(f.section(Deploy), None)
+    filesystem: Filesystem | None = f.field(f.section(Filesystem), None)
 
     @property
     def address(self) -> str:
-        """The address of the service; that of AWS Secrets Manager follows from its region."""
+        """The address of the service; that of AWS Secrets Manager follows from its region, of a path it is the path."""
+        if self.kind == "shared_filesystem" and not self.endpoint and self.filesystem:
+            return self.filesystem.path or ""
         if self.endpoint or self.provider != "aws_secrets_manager" or not self.region:
             return self.endpoint or ""
         return f"https://secretsmanager.{self.region}.amazonaws.com"
@@ -83,6 +93,7 @@ class Service:
             secret_ref=self.secret_ref,
             env=self.env,
             hosts=self.hosts,
+            filesystem=self.filesystem,
         )
 
 
@@ -124,6 +135,11 @@ def _check_service(service: Service, where: str) -> None:
         return
     if service.deploy is not None:
         raise InputError(f"{where}.deploy", "is for mode: deploy")
+    if service.kind == "shared_filesystem":
+        check_filesystem(service, where)
+        return
+    if service.filesystem is not None:
+        raise InputError(f"{where}.filesystem", "is for kind: shared_filesystem", "Leave it out")
     if not service.address:
         raise InputError(f"{where}.endpoint", "is required to bind a service", "Write its address, https://HOST:PORT")
     check_endpoint(service.address, f"{where}.endpoint")
@@ -143,9 +159,9 @@ def _check_service(service: Service, where: str) -> None:
 
 def _check_deployed(service: Service, where: str) -> None:
     """Refuse what a service that is deployed says by itself: its address and its credentials."""
-    if service.kind in ("tracking", "registry"):
-        what = "tracker" if service.kind == "tracking" else "registry"
-        raise InputError(f"{where}.mode", f"a {what} is not deployed yet", "Install it and use mode: bind")
+    if service.kind in _NOT_DEPLOYED:
+        problem = f"{_NOT_DEPLOYED[service.kind]} is not deployed yet"
+        raise InputError(f"{where}.mode", problem, "Install it and use mode: bind")
     check_deploy(service.deploy, f"{where}.deploy")
     for key in ("endpoint", "secret_ref", "ca", "region"):
         if getattr(service, key) is not None:

@@ -25,7 +25,16 @@ import shutil
 import sys
 import typing as t
 
-from . import files, host_blobs, host_log_follow, host_preflight, host_rendezvous, host_units, shared_folder
+from . import (
+    files,
+    host_blobs,
+    host_log_follow,
+    host_preflight,
+    host_rendezvous,
+    host_units,
+    mount_marker,
+    shared_folder,
+)
 
 NodeRequest = t.Mapping[str, t.Any]
 MARK = "\x1emuster\x1e"
@@ -43,6 +52,7 @@ def op_info(request: NodeRequest) -> dict[str, t.Any]:
     - ``address``: the interface that has it, and all addresses of this node.
     - ``python``: the interpreter, with the versions of ``packages`` under ``env`` and the syntax of ``script``.
     - ``tools`` (names): their paths. ``ports`` ([host, port]): what keeps each from being opened.
+    - ``mounts`` ([path, marker]): why a shared file system is not there; then no file is looked at, which could hang.
     - ``paths``: what keeps each from being written. ``files``: whether each can be read.
     - ``checkpoints`` (options of the job): whether one is here. ``facts``: all facts of the node, as facts.py has them.
     """
@@ -73,6 +83,9 @@ def op_info(request: NodeRequest) -> dict[str, t.Any]:
         answer.update({"training": found, **({"syntax": syntax} if script else {})})
     answer["tools"] = {name: shutil.which(name, path=_tool_path()) for name in request.get("tools", [])}
     answer["ports"] = {str(port): host_preflight.port_problem(host, port) for host, port in request.get("ports", [])}
+    answer["mounts"] = {path: mount_marker.find_problem(path, marker) for path, marker in request.get("mounts", [])}
+    if any(answer["mounts"].values()):
+        request = {**request, "paths": [], "files": [], "checkpoints": None}
     answer["paths"] = {
         path: host_preflight.check_writable(pathlib.Path(path).expanduser()) for path in request.get("paths", [])
     }

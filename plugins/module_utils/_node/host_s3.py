@@ -11,7 +11,7 @@ from __future__ import annotations
 import pathlib
 import typing as t
 
-from . import checkpoint_sync, dataset_stage, s3_check
+from . import checkpoint_sync, dataset_stage, mount_check, s3_check
 
 NodeRequest = t.Mapping[str, t.Any]
 
@@ -30,6 +30,7 @@ def answer(request: NodeRequest, state: pathlib.Path) -> dict[str, t.Any]:
 
 _STEPS: dict[str, t.Callable[[NodeRequest], dict[str, t.Any]]] = {
     "clean_up": s3_check.clean_up,
+    "clean_mount": mount_check.clean_up,
     "visit": s3_check.visit,
     "restore": checkpoint_sync.restore,
     "read": checkpoint_sync.read,

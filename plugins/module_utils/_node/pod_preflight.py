@@ -20,7 +20,7 @@ import struct
 import threading
 import typing as t
 
-from . import checkpoints
+from . import checkpoints, mount_marker
 from .files import read_text
 
 RUN_DIR = "/muster/run"
@@ -149,6 +149,17 @@ def check_disk(folder: pathlib.Path, free_bytes: int, within_s: float = _DISK_S)
         raise PodRefusal(f"the file system of {folder} did not answer for {within_s:.0f} s", EXIT_NO_ROOM)
     if results[0] is not None:
         raise results[0]
+
+
+def require_mounts(mounts: t.Sequence[t.Mapping[str, t.Any]]) -> None:
+    """Refuse to start without a shared file system of the job: its path may be on the node's own disk.
+
+    :raises PodRefusal: naming the path.
+    """
+    for mount in mounts:
+        problem = mount_marker.find_problem(mount["path"], mount["marker"])
+        if problem:
+            raise PodRefusal(problem)
 
 
 def require_checkpoint(folder: pathlib.Path, rules: t.Mapping[str, t.Any]) -> None:

@@ -126,6 +126,7 @@ class PodRunner:
         if env:
             pod_preflight.write_secret_env(env, self.run_dir)
         folder = pathlib.Path(self.spec["checkpoint_dir"])
+        pod_preflight.require_mounts(self.spec.get("mounts", ()))
         pod_preflight.check_disk(folder, int(self.spec.get("free_bytes", 0)))
         self._use_store(folder)
         pod_preflight.require_checkpoint(folder, self.spec["checkpoints"])

@@ -16,7 +16,7 @@ import threading
 import time
 import typing as t
 
-from . import http_check
+from . import http_check, mount_check
 from .s3_client import S3Error, Store
 
 NodeRequest = t.Mapping[str, t.Any]
@@ -91,9 +91,11 @@ def visit(request: NodeRequest) -> dict[str, t.Any]:
     where objects are written, a ``read`` of what another node writes. ``wait_s``: how long to wait for that one.
     An answer has ``wrote`` when an object was written, and ``unread`` when what another node writes did not come. A
     store that takes too long, or whose address cannot be used at all, fails alone. ``servers``: other services, each a
-    request of ``http_check.py``.
+    request of ``http_check.py``; ``mounts``: file systems, each a request of ``mount_check.py``.
     """
     began = time.monotonic()
+    # Children of a process that has no threads yet.
+    children = [mount_check.start(mount) for mount in request.get("mounts", ())]
     stores: list[dict[str, t.Any]] = [{} for _store in request["stores"]]
     servers: list[dict[str, t.Any]] = [{} for _server in request.get("servers", ())]
 
@@ -113,11 +115,16 @@ def visit(request: NodeRequest) -> dict[str, t.Any]:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, began + _VISIT_S - time.monotonic()))
+    mounts = [
+        child.answer(began + float(mount["limit_s"]) + float(request["wait_s"]))
+        for child, mount in zip(children, request.get("mounts", ()), strict=True)
+    ]
     late = S3Error(f"its check was not over after {_VISIT_S:.0f} s", "Check the network to it, or name fewer buckets")
     found = zip(list(stores), request["stores"], strict=True)
     return {
         "stores": [answer or _fail_store(store, late, left=True) for answer, store in found],
         "servers": [answer or {"failed": late.problem, "fix": late.fix} for answer in list(servers)],
+        "mounts": mounts,
     }
 
 

@@ -36,6 +36,7 @@ _CORE = (
     "host_preflight",
     "host_rendezvous",
     "host_units",
+    "mount_marker",
     "processes",
     "shared_folder",
 )

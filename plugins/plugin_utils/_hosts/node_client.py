@@ -45,7 +45,7 @@ _DEADLINES_S = {
 _S3_S: t.Final = {"restore": 6 * 3600.0, "plan": 6 * 3600.0, "stage": 300.0}
 _LONGEST_S = 300.0
 # What info looks into outside its own files: an interpreter on a slow network disk, drivers.
-_SLOW_FACTS = ("facts", "python", "tools", "paths", "files", "blobs")
+_SLOW_FACTS = ("facts", "python", "tools", "mounts", "paths", "files", "blobs")
 
 
 class Shell(t.Protocol):

@@ -23,6 +23,8 @@ _LOST_AFTER_S = 60
 # The time that the pod's program needs after the job's own grace period to report how it ended.
 _REPORT_S = 30
 _SHM_CPU, _SHM_GPU = 1 << 30, 8 << 30
+# What the node mounts there later, as after a failure of its server, is seen in the pod.
+SEEN_LATER: t.Final[JsonObject] = {"mountPropagation": "HostToContainer"}
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 _JOBSET_RESTARTS = "metadata.annotations['jobset.sigs.k8s.io/restart-attempt']"
 
@@ -165,7 +167,14 @@ def build_data_volume(mount: Mount) -> JsonObject:
     name = f"data-{mount.name}"
     if mount.pvc:
         return {"name": name, "persistentVolumeClaim": {"claimName": mount.pvc, "readOnly": mount.read_only}}
+    if mount.binding:
+        return {"name": name, **build_node_folder(str(mount.host_path))}
     return {"name": name, "hostPath": {"path": mount.host_path}}
+
+
+def build_node_folder(path: str) -> JsonObject:
+    """Return the volume of a file system that nodes have at ``path``; one without that folder starts no pod with it."""
+    return {"hostPath": {"path": path, "type": "Directory"}}
 
 
 def build_mounts(plan: KubePlan) -> list[JsonObject]:
@@ -181,7 +190,8 @@ def build_mounts(plan: KubePlan) -> list[JsonObject]:
     if build_secret_sources(plan):
         mounts.append({"name": "muster-secrets", "mountPath": pod_spec.SECRETS_DIR, "readOnly": True})
     for mount in plan.job.mounts:
-        mounts.append({"name": f"data-{mount.name}", "mountPath": mount.path, "readOnly": mount.read_only})
+        more = SEEN_LATER if mount.binding else {}
+        mounts.append({"name": f"data-{mount.name}", "mountPath": mount.path, "readOnly": mount.read_only, **more})
     return mounts
 
 

@@ -18,7 +18,7 @@ from ....module_utils._model.gpu_stack_plan import GPU
 from ..api.kinds import JsonObject, KubeObject, ObjectMeta
 from ..objects.secrets import build_secret
 from ..objects.short_pod import build_short_pod_spec
-from . import limit_range
+from . import limit_range, pod_template
 
 CONTAINER: t.Final = "visit"
 LABEL: t.Final = "muster.training/visit"
@@ -46,7 +46,7 @@ _SIZE: t.Final[limit_range.Resources] = {"requests": {"cpu": "10m", "memory": "6
 class Visit:
     """Short Jobs. ``command`` is a shell command that reads ``program`` and then a request on its standard input.
 
-    ``ranges``: the namespace's LimitRanges.
+    ``ranges``: the namespace's LimitRanges. ``folders``: of the node, in the pod at the same path.
     """
 
     name: str
@@ -56,6 +56,7 @@ class Visit:
     program: str
     pull_secrets: tuple[str, ...] = ()
     ranges: tuple[KubeObject, ...] = ()
+    folders: tuple[str, ...] = ()
 
     @property
     def selector(self) -> str:
@@ -85,20 +86,27 @@ def _meta(visit: Visit, name: str) -> ObjectMeta:
 
 
 def _build_job(visit: Visit, name: str, node: str) -> KubeObject:
+    security: JsonObject = {"allowPrivilegeEscalation": False}
+    if not visit.folders:
+        # Files are used with what a job's own pods may do.
+        security["capabilities"] = {"drop": ["ALL"]}
+    shared = {f"folder-{number}": path for number, path in enumerate(visit.folders)}
     container: JsonObject = {
         "name": CONTAINER,
         "image": visit.image,
         "command": ["sh", "-c", f"cat {_PROGRAM}/program {_REQUEST}/request | ({visit.command})"],
         "resources": limit_range.apply_limits(_SIZE, visit.ranges),
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": security,
         "volumeMounts": [
             {"name": "program", "mountPath": _PROGRAM, "readOnly": True},
             {"name": "request", "mountPath": _REQUEST, "readOnly": True},
+            *({"name": key, "mountPath": path, **pod_template.SEEN_LATER} for key, path in shared.items()),
         ],
     }
     volumes: list[JsonObject] = [
         {"name": "program", "configMap": {"name": visit.name}},
         {"name": "request", "secret": {"secretName": name}},
+        *({"name": key, **pod_template.build_node_folder(path)} for key, path in shared.items()),
     ]
     place = None if node == ANY_NODE else node
     spec = build_short_pod_spec(container, volumes, visit.pull_secrets, node=place, deadline_s=_DEADLINE_S)

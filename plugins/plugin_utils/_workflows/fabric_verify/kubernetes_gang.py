@@ -75,8 +75,14 @@ class UserJob:
                     "Create it once with muster.training.kube_secret (type: kubernetes.io/dockerconfigjson) and name "
                     "it: {from: kubernetes, path: SECRET, as: registry}",
                 )
+        settings = {key: job[key] for key in ("image", "python", "mounts", "resources", "gpu") if key in job}
+        if isinstance(job.get("mounts"), list):
+            # A test of the network reads no files that services hold.
+            settings["mounts"] = [
+                item for item in job["mounts"] if not (isinstance(item, dict) and item.get("binding"))
+            ]
         return cls(
-            {key: job[key] for key in ("image", "python", "mounts", "resources", "gpu") if key in job},
+            settings,
             job.get("env") or {},
             job.get("placement") or {},
             pulls,

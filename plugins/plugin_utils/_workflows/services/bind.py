@@ -33,6 +33,7 @@ from ..shared.progress import Progress
 from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome
 from . import store_check
+from .filesystem_check import FilesystemOrder
 from .rented import list_rented
 
 Result = dict[str, t.Any]
@@ -66,8 +67,10 @@ def run(request: RunRequest) -> Result:
     found = _build_bindings(order, [service for service in wanted if service.state == "present"])
     # A controller that runs no job need not reach what pods do.
     hosts = request.hosts if order.pods is None or request.surroundings.machines else []
-    results = _check(order, found, request.connect(hosts))
-    _require_usable(order, results)
+    systems = {binding.name: _order_filesystem(order, binding) for binding in found if binding.filesystem}
+    results = _check(order, found, request.connect(hosts), systems)
+    _require_usable(order, results, systems.values())
+    found = [systems[binding.name].complete() if binding.name in systems else binding for binding in found]
     kept = [_keep(order, binding, results[binding.name]) for binding in found]
     gone = [_remove(order, service) for service in wanted if service.state == "absent"]
     # A service that is deployed later has no binding yet in check mode.
@@ -156,8 +159,18 @@ def _read_ca(order: BindOrder, service: Service) -> str | None:
         raise InputError(f"muster_services.{service.name}.ca", f"cannot read {place}: {reason}") from None
 
 
+def _order_filesystem(order: BindOrder, binding: Binding) -> FilesystemOrder:
+    """Return the check of a shared file system, which is known by its marker where it is bound already."""
+    before = bindings.find_binding(order.home, binding.name)
+    known = before.filesystem.marker if before and before.filesystem and before.endpoint == binding.endpoint else None
+    return FilesystemOrder(binding, not order.check, known)
+
+
 def _check(
-    order: BindOrder, wanted: t.Sequence[Binding], remotes: t.Sequence[NodeClient]
+    order: BindOrder,
+    wanted: t.Sequence[Binding],
+    remotes: t.Sequence[NodeClient],
+    systems: t.Mapping[str, FilesystemOrder],
 ) -> dict[str, store_check.StoreResult]:
     """Return by service what hosts and pods saw, and the buckets that were made of a store that is deployed.
 
@@ -174,8 +187,8 @@ def _check(
             # From here alone: values are resolved on the controller, and nodes never talk to this service.
             credentials.check_secrets(binding, option)
             continue
-        if binding.component in store_check.SERVERS:
-            hosts.append(store_check.ServerOrder(binding))
+        if binding.component in store_check.SERVERS or binding.name in systems:
+            hosts.append(systems.get(binding.name) or store_check.ServerOrder(binding))
             pods += [hosts[-1]] if order.pods is not None and not order.check else []
             continue
         is_deployed = binding.mode == "deploy"
@@ -228,7 +241,9 @@ def _try_registry(order: BindOrder, binding: Binding, option: str) -> str:
 _TRIES: t.Final = {"tracking": _try_tracker, "registry": _try_registry}
 
 
-def _require_usable(order: BindOrder, results: t.Mapping[str, store_check.StoreResult]) -> None:
+def _require_usable(
+    order: BindOrder, results: t.Mapping[str, store_check.StoreResult], systems: t.Iterable[FilesystemOrder]
+) -> None:
     """Refuse services that nodes cannot use, with their matrices, before anything is written.
 
     :raises RefusedError: naming all of them.
@@ -240,6 +255,8 @@ def _require_usable(order: BindOrder, results: t.Mapping[str, store_check.StoreR
             problems.append(f"service {name} cannot be used from all nodes: {describe_matrix(result.rows)}")
             fixes.append(failed[0].fix)
     if problems:
+        for system in systems:
+            system.undo()
         fix = fixes[0] or "Correct it, or set muster_services_require_all: false to bind it for the other nodes"
         raise RefusedError("; ".join(problems), fix)
 
@@ -253,6 +270,8 @@ def _keep(order: BindOrder, binding: Binding, result: store_check.StoreResult) -
     if not order.check:
         bindings.write_binding(order.home, current)
     order.progress.say(f"service {binding.name} at {binding.endpoint}: {describe_matrix(rows) or 'bound'}")
+    for note in result.notes:
+        order.progress.say(f"service {binding.name}: {note}")
     return current, bool(result.made) or before is None or not before.is_same_service(binding)
 
 

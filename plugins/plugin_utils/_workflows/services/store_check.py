@@ -11,6 +11,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 import typing as t
 import uuid
@@ -22,6 +23,7 @@ from ..._services import trackers
 from ..._services.registry import check as registry_check
 from ..._services.s3_addresses import ObjectPlace, S3Signer
 from ..shared.pod_visits import PLACE, PodVisits
+from .filesystem_check import FilesystemOrder
 
 _EXPIRES_S = 900
 # How long a node waits for what another writes: that one may still be connected to, or its image be pulled.
@@ -162,20 +164,22 @@ class ServerOrder:
         return Reachability(node, vantage, False, problem=str(wrong[0]), fix=str(wrong[1] or "") or None)
 
 
-ServiceOrder = StoreOrder | ServerOrder
+ServiceOrder = StoreOrder | ServerOrder | FilesystemOrder
 
 
 @dataclasses.dataclass(slots=True)
 class StoreResult:
-    """What was seen of one service, and the buckets that were made."""
+    """What was seen of one service, the buckets that were made, and what is to be said besides."""
 
     rows: list[Reachability] = dataclasses.field(default_factory=list)
     made: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
 
     def add(self, other: StoreResult) -> None:
         """Take in what was seen from elsewhere."""
         self.rows += other.rows
         self.made += other.made
+        self.notes += other.notes
 
 
 def check_from_hosts(orders: t.Sequence[ServiceOrder], remotes: t.Sequence[NodeClient]) -> list[StoreResult]:
@@ -199,7 +203,16 @@ def check_from_pods(orders: t.Sequence[ServiceOrder], visits: PodVisits) -> list
     if not nodes:
         names = ", ".join(order.binding.name for order in orders)
         raise RefusedError(f"service {names}: no Node takes pods, from which it could be checked", "Add one")
-    results, cluster_id = _check(orders, "pod", nodes, visits.ask), visits.read_cluster_id()
+    # A pod of a node that lacks the path of a file system does not start: each has visits of its own.
+    alone = [number for number, order in enumerate(orders) if isinstance(order, FilesystemOrder)]
+    together = [number for number in range(len(orders)) if number not in alone]
+    results, cluster_id = [StoreResult() for _order in orders], visits.read_cluster_id()
+    for numbers in (together, *([number] for number in alone)):
+        asked = [orders[number] for number in numbers]
+        folders = [order.path for order in asked if isinstance(order, FilesystemOrder)]
+        ask: Ask = functools.partial(visits.ask, folders=folders) if folders else visits.ask
+        for number, found in zip(numbers, _check(asked, "pod", nodes, ask), strict=True):
+            results[number] = found
     for result in results:
         result.rows = [dataclasses.replace(row, cluster_id=cluster_id or None) for row in result.rows]
     return results
@@ -210,14 +223,46 @@ def _check(orders: t.Sequence[ServiceOrder], vantage: Vantage, nodes: t.Sequence
         return [StoreResult() for _order in orders]
     stores = [order for order in orders if isinstance(order, StoreOrder)]
     servers_asked = [order for order in orders if isinstance(order, ServerOrder)]
+    systems = [order for order in orders if isinstance(order, FilesystemOrder)]
     checks = [order.build_checks(nodes) for order in stores]
-    servers = [order.build_request() for order in servers_asked]
+    wait_s = _WAIT_S[vantage]
+    others = {"servers": [order.build_request() for order in servers_asked]}
     answers, errors = ask(
-        {node: {**_build_request(stores, checks, node, _WAIT_S[vantage]), "servers": servers} for node in nodes}
+        {
+            node: {
+                **_build_request(stores, checks, node, wait_s),
+                **others,
+                "mounts": [order.build_request(node, nodes, wait_s) for order in systems],
+            }
+            for node in nodes
+        }
     )
     of_stores = iter(_read_stores(stores, checks, vantage, nodes, answers, errors, ask))
     of_servers = iter(_read_servers(servers_asked, vantage, nodes, answers, errors))
-    return [next(of_stores if isinstance(order, StoreOrder) else of_servers) for order in orders]
+    of_systems = iter(_read_systems(systems, vantage, nodes, answers, errors, ask))
+    found: dict[type[ServiceOrder], t.Iterator[StoreResult]] = {
+        StoreOrder: of_stores,
+        ServerOrder: of_servers,
+        FilesystemOrder: of_systems,
+    }
+    return [next(found[type(order)]) for order in orders]
+
+
+def _read_systems(
+    orders: t.Sequence[FilesystemOrder],
+    vantage: Vantage,
+    nodes: t.Sequence[str],
+    answers: Answers,
+    errors: Errors,
+    ask: Ask,
+) -> list[StoreResult]:
+    places = {node: str(answers.get(node, {}).get(PLACE, node)) for node in nodes}
+    found = []
+    for number, order in enumerate(orders):
+        seen = {node: item["mounts"][number] for node, item in answers.items()}
+        rows, notes = order.judge(vantage, places, seen, errors, ask)
+        found.append(StoreResult(rows, notes=notes))
+    return found
 
 
 def _read_servers(

@@ -65,10 +65,12 @@ class PodVisits:
         """Return the id of the cluster."""
         return cluster_identity.read_cluster_id(self.client)
 
-    def ask(self, requests: t.Mapping[str, t.Mapping[str, t.Any]]) -> tuple[Answers, dict[str, MusterError]]:
+    def ask(
+        self, requests: t.Mapping[str, t.Mapping[str, t.Any]], folders: t.Sequence[str] = ()
+    ) -> tuple[Answers, dict[str, MusterError]]:
         """Send a request to each node (by name) at once; return answers and errors by node. Nothing is left of it.
 
-        Each answer has the node's real name under ``PLACE``.
+        Each answer has the node's real name under ``PLACE``. ``folders`` of the node are in its pod at the same path.
         """
         command = agent_package.boot_command(self.python)
         name = f"muster-visit-{secrets.token_hex(3)}"
@@ -84,6 +86,7 @@ class PodVisits:
             program,
             self.pull_secrets,
             list_ranges(self.client, self.namespace),
+            tuple(folders),
         )
         objects = visit_job.build_objects(visit, texts)
         jobs = {node: visit.job_name(index) for index, node in enumerate(texts)}

@@ -17,6 +17,7 @@ from ....module_utils._model import job_backends, stop_on
 from ....module_utils._model.errors import InputError, RefusedError
 from ..shared.request import Dict, Result, RunRequest
 from ..shared.state_dir import StateHome, load_record
+from .filesystems import bound_mounts
 from .job_secrets import leases as secret_leases
 from .load import load_job
 from .outcome import require_trained
@@ -54,7 +55,7 @@ def _plan_notification(request: RunRequest) -> t.Callable[[Result], Result]:
 
 
 def _start_or_follow(request: RunRequest, home: StateHome) -> Result:
-    job = load_job(request, home)
+    job = bound_mounts.resolve(home, load_job(request, home))
     stop_on.require_follower(job, bool(request.options["wait"]))
     if job.on_kubernetes:
         job_backends.require_follower(job, bool(request.options["wait"]))

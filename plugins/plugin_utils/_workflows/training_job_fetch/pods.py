@@ -45,7 +45,7 @@ def open_readers(client: Client, record: RunRecord, job: Job, progress: Progress
             f"run {record.run_id}: its checkpoints were in its pods, and are gone with them",
             "Name a claim in job.mounts and a path below it in job.checkpoints.path",
         )
-    on_disks = any(item.name == mount and item.host_path is not None for item in job.mounts)
+    on_disks = any(item.name == mount and item.host_path is not None and not item.binding for item in job.mounts)
     space = (record.backend_ref.namespace if record.backend_ref else None) or client.namespace
     ranges = client.list("v1/LimitRange", space).items
     nodes = record.hosts if on_disks else (None,)

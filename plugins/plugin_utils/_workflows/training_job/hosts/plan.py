@@ -87,6 +87,7 @@ def build_info_request(
         "address": host.address,
         "ports": [[host.address, port] for port in _list_ports(job, index, identity)],
         "paths": paths,
+        "mounts": [[item.path, item.marker] for item in job.mounts],
         "files": absolute,
         "tools": list(registry.required_tools(job, index)),
         "blobs": found.blobs(),

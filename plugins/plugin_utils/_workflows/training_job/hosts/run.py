@@ -27,6 +27,7 @@ from ...shared.request import Result, RunRequest
 from ...shared.state_dir import StateHome
 from .. import fabric_file
 from ..changes import describe_changes
+from ..filesystems import bound_mounts
 from ..job_secrets import leases as secret_leases
 from ..job_secrets import values as secrets
 from ..object_stores import checkpoint_binding, dataset_binding
@@ -68,6 +69,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         drilling = _parse_drill(request, job, found, asked.source)
         found = ensure_environments(request, job, found, asked.source)
         nodes = JobNodes([host.name for host in found], open_cluster=open_cluster)
+        bound_mounts.require_reachable(home, job, nodes)
         bound = checkpoint_binding.open_bound(home, job, nodes, asked.run_id)
         datasets = dataset_binding.open_bound(home, job, nodes)
         tracked = tracking.open_bound(home, job, nodes, asked.run_id)

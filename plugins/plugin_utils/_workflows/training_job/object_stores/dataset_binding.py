@@ -83,7 +83,7 @@ def open_bound(home: StateHome, job: Job, nodes: JobNodes) -> tuple[BoundDataset
     """
     found = []
     for dataset in job.datasets:
-        if dataset.binding is None:
+        if dataset.binding is None or dataset.mode == "mount":
             continue
         option = f"job.datasets.{dataset.name}.binding"
         binding = bindings.load_binding(home, dataset.binding, option)

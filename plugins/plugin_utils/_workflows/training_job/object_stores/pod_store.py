@@ -24,6 +24,7 @@ from ...shared import cluster_identity
 from ...shared.pod_visits import PodVisits
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
+from ..filesystems import bound_mounts
 from ..trackers import tracking
 from ..trackers.tracking import BoundTracking
 from . import checkpoint_binding, dataset_binding
@@ -173,12 +174,14 @@ def open_store(
     :raises InputError: when a binding does not exist or does not fit.
     :raises RefusedError: when a node on which the job may run cannot reach it from its pods, with the matrix.
     """
-    if not (job.checkpoints.binding or job.tracking or any(item.binding for item in job.datasets)):
+    named = [*(item.binding for item in job.datasets), *(item.binding for item in job.mounts), job.checkpoints.binding]
+    if not (job.tracking or any(named)):
         return None
     asked = (ANY_NODE,) if nodes is None else tuple(nodes)
     among = JobNodes(nodes, "pod")
     if client is not None:
         among = JobNodes(nodes, "pod", cluster_identity.read_cluster_id(client), lambda: client)
+    bound_mounts.require_reachable(home, job, among)
     datasets = dataset_binding.open_bound(home, job, among)
     streams = dataset_binding.streams(datasets)
     if job.engine == "rayjob":

@@ -51,7 +51,7 @@ def test_what_does_not_fit_together_is_refused(dataset: dict[str, t.Any], option
 
 def test_pods_have_mounts_of_their_own() -> None:
     pods = {**BASE, "image": "i", "placement": {"backend": "kubernetes"}}
-    with pytest.raises(InputError, match="Name a claim or folder in mounts"):
+    with pytest.raises(InputError, match="is on no mount of the job"):
         parse_job({**pods, "datasets": [{"name": "d", "mode": "mount", "path": "/p"}]})
 
 

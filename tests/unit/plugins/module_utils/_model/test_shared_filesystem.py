@@ -1,0 +1,118 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What entries of a shared file system are refused, and what the looks of nodes mean."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model import shared_filesystem as rules
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.service import parse_services
+from ansible_collections.muster.training.plugins.module_utils._model.shared_filesystem import Filesystem, MountReport
+
+OK = MountReport(type="lustre", source="10.0.0.1@tcp:/fs", marker="m", locks="shared")
+HERE = Filesystem("/scratch")
+
+
+def entry(**changes: t.Any) -> dict[str, t.Any]:
+    about = {"name": "s", "kind": "shared_filesystem", "mode": "bind", "provider": "path"}
+    return {**about, "filesystem": {"path": "/scratch"}, **changes}
+
+
+def test_an_entry_becomes_a_binding() -> None:
+    (service,) = parse_services([entry(filesystem={"path": "/scratch", "type": "lustre"})])
+    made = service.to_binding(None)
+    assert made.endpoint == "/scratch" and made.filesystem == Filesystem("/scratch", "lustre")
+    assert type(made).from_dict(made.to_dict()) == made
+
+
+@pytest.mark.parametrize(
+    ("changes", "option", "words"),
+    [
+        ({"provider": None}, "provider", "is required. Use path"),
+        ({"provider": "lustre"}, "provider", "'lustre' is not a shared file system"),
+        ({"filesystem": None}, "filesystem.path", "is required. Name the folder"),
+        ({"filesystem": {"path": "scratch"}}, "filesystem.path", "is not an absolute path below /"),
+        ({"filesystem": {"path": "/a/../b"}}, "filesystem.path", "is not an absolute path below /"),
+        ({"filesystem": {"path": "/"}}, "filesystem.path", "is not an absolute path below /"),
+        ({"filesystem": {"path": "/etc/x"}}, "filesystem.path", "must not be in /proc"),
+        ({"filesystem": {"path": "/s", "marker": "m"}}, "filesystem.marker", "is read from the file system"),
+        ({"filesystem": {"path": "/s", "typ": "x"}}, "filesystem.typ", "Did you mean 'type'"),
+        ({"endpoint": "https://x"}, "endpoint", "has no effect with provider: path"),
+        ({"region": "eu"}, "region", "has no effect for a file system"),
+        ({"secret_ref": {"from": "env"}}, "secret_ref", "has no effect for a file system"),
+        ({"deploy": {"host": "a"}}, "deploy", "is for mode: deploy"),
+        ({"mode": "deploy", "deploy": {"host": "a"}}, "mode", "a shared file system is not deployed yet"),
+    ],
+)
+def test_what_is_refused(changes: dict[str, t.Any], option: str, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_services([entry(**changes)])
+    assert option in caught.value.option and words in str(caught.value)
+
+
+def test_only_a_shared_file_system_has_one() -> None:
+    about = {"name": "x", "kind": "tracking", "mode": "bind", "endpoint": "https://x", "filesystem": {"path": "/s"}}
+    with pytest.raises(InputError, match="is for kind: shared_filesystem"):
+        parse_services([about])
+
+
+@pytest.mark.parametrize(
+    ("asked", "look", "words", "fix"),
+    [
+        (HERE, {"failed": "absent"}, "/scratch does not exist", "Mount it there"),
+        (HERE, {"failed": "time"}, "/scratch did not answer", "umount -f -l"),
+        (HERE, {"failed": "crash", "error": "ValueError"}, "without an answer (ValueError)", "dmesg"),
+        (HERE, {"failed": "list", "error": "EACCES", "user": 7}, "may not be read by uid 7", "Give the user"),
+        (HERE, {"failed": "list", "error": "ESTALE"}, "is a stale handle", "fixed fsid"),
+        (HERE, {"failed": "list", "error": "ENOTCONN"}, "has lost its program (FUSE)", "start its unit again"),
+        (HERE, {"is_own_disk": True, "type": "ext4"}, "nothing is mounted there", "Mount it there"),
+        (Filesystem("/scratch", "nfs"), {"type": "ext4"}, "is on ext4", "Mount it there"),
+        (HERE, {"failed": "mkdir", "error": "EACCES", "user": 0}, "the server squashes root", "no_root_squash"),
+        (HERE, {"failed": "marker", "error": "EACCES", "user": 5}, "may not be written by uid 5", "chown"),
+        (HERE, {"failed": "marker", "error": "EROFS"}, "is mounted read-only", "access_modes: [read]"),
+        (HERE, {"failed": "write", "error": "ENOSPC", "free_files": 9}, "is full", "a larger file system"),
+        (HERE, {"failed": "write", "error": "ENOSPC", "free_files": 0}, "has no inodes left", "with more inodes"),
+        (HERE, {"failed": "write", "error": "EDQUOT"}, "is over a quota", "Raise the quota"),
+        (HERE, {"failed": "rename", "error": "EINVAL"}, "fails at rename (EINVAL)", "Look at its server"),
+        (HERE, {"locks": "none"}, "has no locks (fcntl)", "Lustre: flock; SMB: without nobrl"),
+        (HERE, {"locks": "local"}, "does not share locks (fcntl) between nodes", "filesystem.locks: false"),
+    ],
+)
+def test_what_is_wrong_on_a_node(asked: Filesystem, look: dict[str, t.Any], words: str, fix: str) -> None:
+    found = rules.judge(asked, MountReport.from_dict({"type": "lustre", "locks": "shared", "new": 1, **look}))
+    assert found is not None and words in found[0] and fix in found[1]
+
+
+def test_what_is_right() -> None:
+    assert rules.judge(HERE, OK) is None
+    assert rules.judge(Filesystem("/scratch", locks=False), MountReport(type="fuse.juicefs", locks="local")) is None
+    # Who names the type says that it may be on that disk.
+    assert rules.judge(Filesystem("/scratch", "ext4"), MountReport(type="ext4", is_own_disk=True)) is None
+
+
+def test_types_have_the_names_of_mount_and_of_the_kernel() -> None:
+    assert rules.matches_type("nfs4", "nfs") and rules.matches_type("cifs", "smb")
+    assert rules.matches_type("fuse.juicefs", "juicefs") and rules.matches_type("fuse.juicefs", "fuse")
+    assert not rules.matches_type("fuseblk", "fuse") and not rules.matches_type("ext4", "nfs")
+
+
+def test_most_nodes_say_which_file_system_is_meant() -> None:
+    looks = {
+        "a": MountReport(marker="1"),
+        "b": MountReport(marker="2"),
+        "c": MountReport(marker="2"),
+        "d": MountReport(),
+    }
+    assert rules.choose_marker(None, looks) == "2" and rules.choose_marker("1", looks) == "1"
+    assert (
+        rules.judge_marker("/s", "2", "b", looks, False) is None
+        and rules.judge_marker("/s", "2", "d", looks, False) is None
+    )
+    assert "another file system than on b, c" in str(rules.judge_marker("/s", "2", "a", looks, False))
+    assert "is not the file system that was bound" in str(rules.judge_marker("/s", "9", "a", looks, True))
+    assert rules.choose_marker(None, {}) is None
