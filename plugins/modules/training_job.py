@@ -355,7 +355,7 @@ options:
             type: str
             required: true
           host_path:
-            description: Absolute path of a folder of the node. With a binding it is that of the binding.
+            description: Absolute path of a folder of the node, on Kubernetes. With a binding it is that of the binding.
             type: str
           read_only:
             description: Whether the mount is read-only.
