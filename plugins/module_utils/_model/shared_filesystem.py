@@ -9,9 +9,12 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
+import ipaddress
 import posixpath
 import typing as t
+import urllib.parse
 
 from . import validators as f
 from .errors import InputError
@@ -19,7 +22,7 @@ from .errors import InputError
 if t.TYPE_CHECKING:
     from .service import Service
 
-PROVIDERS: t.Final = ("path",)
+PROVIDERS: t.Final = ("path", "nfs", "smb")
 # Within what time a check must be over on a node that does not wait for another one. A mount whose server is away does
 # not answer at all.
 LIMIT_S: t.Final = 30.0
@@ -27,6 +30,12 @@ LIMIT_S: t.Final = 30.0
 _RESERVED: t.Final = ("/proc", "/sys", "/dev", "/muster", "/etc", "/usr", "/bin", "/sbin", "/lib", "/boot", "/run")
 # Names of one file system: that of a mount command and those of the kernel.
 _TYPES: t.Final = {"nfs": ("nfs", "nfs4"), "smb": ("cifs", "smb3"), "gpfs": ("gpfs", "mmfs"), "weka": ("wekafs",)}
+# How a node mounts what a server exports: packages of Debian and Ubuntu, type, options for jobs (nfs(5), mount.cifs(8)).
+# ``hard``: with ``soft``, a server that is away for a moment cuts checkpoints short.
+_CLIENTS: t.Final = {
+    "nfs": ("nfs-common", "nfs", "nfsvers=4.2,hard,noatime,nconnect=8,_netdev"),
+    "smb": ("cifs-utils", "cifs", "vers=3.1.1,hard,credentials=FILE,uid=USER,_netdev"),
+}
 _MOUNT: t.Final = "Mount it there on this node, or leave the node out"
 
 
@@ -59,10 +68,53 @@ def check_service(service: Service, where: str) -> None:
     for key in ("resources", "region", "ca", "secret_ref"):
         if getattr(service, key):
             raise InputError(f"{where}.{key}", "has no effect for a file system", "Leave it out")
-    if service.endpoint is not None:
+    if service.provider == "path" and service.endpoint is not None:
         raise InputError(f"{where}.endpoint", "has no effect with provider: path", "Name the folder: filesystem.path")
+    if service.provider in _CLIENTS and service.state == "present":
+        read_source(str(service.provider), service.endpoint or "", f"{where}.endpoint")
     if service.state == "present":
         check_path(asked.path, f"{where}.filesystem.path")
+
+
+def read_source(provider: str, endpoint: str, option: str) -> str:
+    """Return what the kernel calls an export or share: ``nfs://HOST/EXPORT`` or ``smb://HOST/SHARE`` as a mount has it.
+
+    :raises InputError: never showing the address, which may hold a password.
+    """
+    fix = "Write nfs://HOST/EXPORT" if provider == "nfs" else "Write smb://HOST/SHARE"
+    try:
+        parts = urllib.parse.urlsplit(endpoint)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        raise InputError(option, "is not the address of a server", fix) from None
+    if parts.username or parts.password:
+        fix = "Write credentials to a file of the nodes (credentials=FILE, 0600)"
+        raise InputError(option, "must not contain a user or a password", fix)
+    path = parts.path.rstrip("/")
+    if parts.scheme != provider or not host or not path or port or parts.query or parts.fragment:
+        raise InputError(option, f"is not the address of {'an export' if provider == 'nfs' else 'a share'}", fix)
+    shown = f"[{host}]" if ":" in host else host
+    return f"{shown}:{path}" if provider == "nfs" else f"//{host}{path}"
+
+
+def is_source(actual: str, wanted: str) -> bool:
+    """Return whether a mount is of an export or share; of a server's name and an address it is not known."""
+    same = [_split_source(item) for item in (actual.lower(), wanted.lower())]
+    hosts = [host for host, _export in same]
+    if same[0][1] != same[1][1]:
+        return False
+    return hosts[0] == hosts[1] or not all(_is_address(host) for host in hosts)
+
+
+def _split_source(source: str) -> tuple[str, str]:
+    host, _slash, export = source.removeprefix("//").partition("/")
+    return host.removesuffix(":").strip("[]"), export.rstrip("/")
+
+
+def _is_address(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return bool(ipaddress.ip_address(host))
+    return False
 
 
 def check_path(path: str | None, option: str) -> None:
@@ -124,8 +176,20 @@ def matches_type(actual: str, wanted: str) -> bool:
     return any(actual == name or actual.startswith(f"{name}.") for name in list_types(wanted))
 
 
-def judge(filesystem: Filesystem, look: MountReport) -> Problem | None:
-    """Return what is wrong with a file system on one node, and what to do; None where nothing is."""
+def judge(filesystem: Filesystem, look: MountReport, source: str = "", provider: str = "path") -> Problem | None:
+    """Return what is wrong with a file system on one node, and what to do; None where nothing is.
+
+    :param source: the export or share that must be mounted, of ``provider``.
+    """
+    found = _judge(filesystem, look, source)
+    if found is not None and found[1] == _MOUNT and provider in _CLIENTS:
+        package, kind, options = _CLIENTS[provider]
+        fix = f"Install {package} on this node and mount it: mount -t {kind} -o {options} {source} {filesystem.path}"
+        return found[0], fix
+    return found
+
+
+def _judge(filesystem: Filesystem, look: MountReport, source: str) -> Problem | None:
     path = str(filesystem.path)
     if look.failed in _ENDED:
         problem, fix = _ENDED[look.failed]
@@ -136,6 +200,8 @@ def judge(filesystem: Filesystem, look: MountReport) -> Problem | None:
         return f"{path} is on {look.type} ({look.source}), not on {filesystem.type}", _MOUNT
     if look.is_own_disk and not filesystem.type:
         return f"{path} is on the node's own disk ({look.type} {look.source}): nothing is mounted there", _MOUNT
+    if source and not is_source(look.source, source):
+        return f"{path} has {look.source}, not {source}", _MOUNT
     if look.failed:
         return _explain_error(path, look)
     if filesystem.locks and look.locks in ("none", "local"):

@@ -41,8 +41,15 @@ class FilesystemOrder:
 
     @property
     def filesystem(self) -> Filesystem:
-        """Where nodes have it."""
-        return self.binding.filesystem or Filesystem()
+        """Where nodes have it; of an export or a share the type is known."""
+        own = self.binding.filesystem or Filesystem()
+        return own if own.type or not self.source else dataclasses.replace(own, type=self.binding.provider)
+
+    @property
+    def source(self) -> str:
+        """The export or share that must be mounted, empty for a path."""
+        provider = str(self.binding.provider)
+        return "" if provider == "path" else rules.read_source(provider, self.binding.endpoint, "endpoint")
 
     @property
     def path(self) -> str:
@@ -71,7 +78,8 @@ class FilesystemOrder:
         :param places: by name of a request the name of the node that had it.
         """
         looks = {node: MountReport.from_dict(answer) for node, answer in answers.items()}
-        seen = {node: rules.judge(self.filesystem, look) for node, look in looks.items()}
+        about = (self.source, str(self.binding.provider))
+        seen = {node: rules.judge(self.filesystem, look, *about) for node, look in looks.items()}
         marker = rules.choose_marker(self.marker, {node: look for node, look in looks.items() if not seen[node]})
         for node in looks:
             seen[node] = seen[node] or rules.judge_marker(self.path, marker, node, looks, self.is_bound)
@@ -91,7 +99,7 @@ class FilesystemOrder:
 
     def complete(self) -> Binding:
         """Return the binding with the marker by which a node is known to have this file system."""
-        marked = dataclasses.replace(self.filesystem, marker=self.marker)
+        marked = dataclasses.replace(self.binding.filesystem or Filesystem(), marker=self.marker)
         return dataclasses.replace(self.binding, filesystem=marked)
 
     def undo(self) -> None:

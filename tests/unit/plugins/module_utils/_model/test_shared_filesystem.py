@@ -33,6 +33,13 @@ def test_an_entry_becomes_a_binding() -> None:
 @pytest.mark.parametrize(
     ("changes", "option", "words"),
     [
+        ({"provider": "nfs"}, "endpoint", "is not the address of an export. Write nfs://HOST/EXPORT"),
+        ({"provider": "nfs", "endpoint": "10.0.0.5:/data"}, "endpoint", "is not the address of an export"),
+        ({"provider": "nfs", "endpoint": "nfs://10.0.0.5"}, "endpoint", "is not the address of an export"),
+        ({"provider": "nfs", "endpoint": "smb://h/x"}, "endpoint", "is not the address of an export"),
+        ({"provider": "smb", "endpoint": "smb://h"}, "endpoint", "is not the address of a share"),
+        ({"provider": "smb", "endpoint": "smb://me:pw-canary@h/x"}, "endpoint", "must not contain a user"),
+        ({"provider": "nfs", "endpoint": "nfs://[::1/x"}, "endpoint", "is not the address of a server"),
         ({"provider": None}, "provider", "is required. Use path"),
         ({"provider": "lustre"}, "provider", "'lustre' is not a shared file system"),
         ({"filesystem": None}, "filesystem.path", "is required. Name the folder"),
@@ -52,7 +59,7 @@ def test_an_entry_becomes_a_binding() -> None:
 def test_what_is_refused(changes: dict[str, t.Any], option: str, words: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_services([entry(**changes)])
-    assert option in caught.value.option and words in str(caught.value)
+    assert option in caught.value.option and words in str(caught.value) and "canary" not in str(caught.value)
 
 
 def test_only_a_shared_file_system_has_one() -> None:
@@ -116,3 +123,41 @@ def test_most_nodes_say_which_file_system_is_meant() -> None:
     assert "another file system than on b, c" in str(rules.judge_marker("/s", "2", "a", looks, False))
     assert "is not the file system that was bound" in str(rules.judge_marker("/s", "9", "a", looks, True))
     assert rules.choose_marker(None, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("actual", "wanted", "same"),
+    [
+        ("10.0.0.5:/data", "10.0.0.5:/data", True),
+        ("10.0.0.5:/data/", "10.0.0.5:/data", True),
+        ("10.0.0.6:/data", "10.0.0.5:/data", False),
+        ("10.0.0.5:/data", "10.0.0.5:/date", False),
+        ("10.0.0.5:/data", "nas:/data", True),
+        ("[fd00::5]:/data", "[fd00::5]:/data", True),
+        ("[fd00::6]:/data", "[fd00::5]:/data", False),
+        ("//NAS/Share", "//nas/share", True),
+        ("//nas/other", "//nas/share", False),
+        ("/dev/sda1", "nas:/data", False),
+    ],
+)
+def test_what_is_mounted_is_the_export_or_share(actual: str, wanted: str, same: bool) -> None:
+    assert rules.is_source(actual, wanted) is same
+
+
+def test_addresses_are_what_the_kernel_calls_them() -> None:
+    assert rules.read_source("nfs", "nfs://nas/exports/data/", "o") == "nas:/exports/data"
+    assert rules.read_source("nfs", "nfs://[fd00::5]/data", "o") == "[fd00::5]:/data"
+    assert rules.read_source("smb", "smb://nas/share", "o") == "//nas/share"
+
+
+def test_a_node_that_mounts_another_server_or_nothing_gets_the_command() -> None:
+    nfs = Filesystem("/mnt/data", "nfs")
+    other = MountReport(type="nfs4", source="10.0.0.6:/data", locks="shared")
+    found = rules.judge(nfs, other, "10.0.0.5:/data", "nfs")
+    assert found is not None and found[0] == "/mnt/data has 10.0.0.6:/data, not 10.0.0.5:/data"
+    bare = rules.judge(nfs, MountReport(failed="absent"), "10.0.0.5:/data", "nfs")
+    assert bare is not None and "Install nfs-common on this node" in bare[1]
+    assert bare[1].endswith("10.0.0.5:/data /mnt/data") and "hard" in bare[1] and "soft" not in bare[1]
+    share = rules.judge(Filesystem("/s", "smb"), MountReport(type="ext4", source="/dev/sda1"), "//nas/s", "smb")
+    assert share is not None and "cifs-utils" in share[1] and "credentials=FILE" in share[1]
+    assert rules.judge(nfs, MountReport(type="nfs4", source="10.0.0.5:/data", locks="shared"), "10.0.0.5:/data") is None

@@ -145,6 +145,15 @@ def test_a_path_that_does_not_exist_and_one_that_is_a_file(world: BindWorld) -> 
     assert "is not a folder" in refused(world, filesystem={"path": str(world.root / "file")})
 
 
+def test_an_export_that_is_not_mounted(world: BindWorld) -> None:
+    """Where the kernel has no NFS, what is there is something else, and nothing is written to it."""
+    world.node("a", world.system("one"))
+    text = refused(world, provider="nfs", endpoint="nfs://10.0.0.5/data")
+    assert f"{world.path} is on tmpfs (one), not on nfs" in text
+    assert f"mount -t nfs -o nfsvers=4.2,hard,noatime,nconnect=8,_netdev 10.0.0.5:/data {world.path}" in text
+    assert world.hold(f"ls -A {world.store}/one") == ""
+
+
 def test_an_owner_who_is_another(world: BindWorld) -> None:
     """The rule alone: no file system here changes owners."""
     from ansible_collections.muster.training.plugins.module_utils._model.shared_filesystem import MountReport
