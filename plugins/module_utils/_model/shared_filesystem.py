@@ -30,7 +30,7 @@ LIMIT_S: t.Final = 30.0
 _RESERVED: t.Final = ("/proc", "/sys", "/dev", "/muster", "/etc", "/usr", "/bin", "/sbin", "/lib", "/boot", "/run")
 # Names of one file system: that of a mount command and those of the kernel.
 _TYPES: t.Final = {"nfs": ("nfs", "nfs4"), "smb": ("cifs", "smb3"), "gpfs": ("gpfs", "mmfs"), "weka": ("wekafs",)}
-# How a node mounts what a server exports: packages of Debian and Ubuntu, type, options for jobs (nfs(5), mount.cifs(8)).
+# How a node mounts what a server exports: package (Debian, Ubuntu), type, options for jobs (nfs(5), mount.cifs(8)).
 # ``hard``: with ``soft``, a server that is away for a moment cuts checkpoints short.
 _CLIENTS: t.Final = {
     "nfs": ("nfs-common", "nfs", "nfsvers=4.2,hard,noatime,nconnect=8,_netdev"),
