@@ -56,6 +56,17 @@ def test_limits_of_the_namespace_are_kept() -> None:
     assert job["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {"memory": "256Mi"}
 
 
+def test_a_folder_of_the_node_is_in_the_pod_with_what_jobs_may_do() -> None:
+    made = visit_job.build_objects(dataclasses.replace(VISIT, folders=("/scratch",)), {"gpu-1": REQUEST})
+    assert [problem for item in made for problem in problems(item)] == []
+    job: t.Any = made[-1]
+    spec = job["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert spec["volumes"][-1] == {"name": "folder-0", "hostPath": {"path": "/scratch", "type": "Directory"}}
+    mounted = {"name": "folder-0", "mountPath": "/scratch", "mountPropagation": "HostToContainer"}
+    assert container["volumeMounts"][-1] == mounted and "capabilities" not in container["securityContext"]
+
+
 def test_the_command_of_the_pod_answers(tmp_path: pathlib.Path) -> None:
     job: t.Any = visit_job.build_objects(VISIT, {"gpu-1": REQUEST})[-1]
     (tmp_path / "program").write_text(VISIT.program)

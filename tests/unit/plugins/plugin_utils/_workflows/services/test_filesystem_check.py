@@ -11,8 +11,18 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import bind, store_check
+from ansible_collections.muster.training.plugins.module_utils._model.errors import NodeError, RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.service import parse_services
+from ansible_collections.muster.training.plugins.module_utils._model.shared_filesystem import MountReport
+from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import on_each_node
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import (
+    bind,
+    filesystem_check,
+    store_check,
+)
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.services.filesystem_check import (
+    FilesystemOrder,
+)
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import bindings
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.tests.support.mount_world import MountWorld, can_mount
@@ -39,7 +49,7 @@ class BindWorld(MountWorld):
 
 @pytest.fixture
 def world(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterator[BindWorld]:
-    monkeypatch.setattr(store_check, "_WAIT_S", {"host": 1, "pod": 1})
+    monkeypatch.setattr(store_check, "_WAIT_S", {"host": 6, "pod": 6})
     found = BindWorld(tmp_path)
     yield found
     found.close()
@@ -154,11 +164,58 @@ def test_an_export_that_is_not_mounted(world: BindWorld) -> None:
     assert world.hold(f"ls -A {world.store}/one") == ""
 
 
+class Visits:
+    """Short pods, in the namespaces of the nodes; one whose folder does not exist does not start."""
+
+    def __init__(self, world: BindWorld, lacking: str = "") -> None:
+        self.world, self.lacking = world, lacking
+        self.folders: list[t.Sequence[str]] = []
+
+    def list_nodes(self) -> list[str]:
+        return sorted(self.world.shells)
+
+    def read_cluster_id(self) -> str:
+        return "c-1"
+
+    def ask(self, requests: Dict, folders: t.Sequence[str] = ()) -> tuple[Dict, Dict]:
+        self.folders.append(folders)
+        errors = {name: NodeError(name, "FailedMount", "") for name in requests if name == self.lacking and folders}
+        nodes = self.world.connect([name for name in requests if name not in errors])
+        answers, others = on_each_node(nodes, lambda node: node.call(**requests[node.name]))
+        return answers, {**errors, **others}
+
+
+def test_pods_are_asked_for_each_file_system_by_itself(world: BindWorld) -> None:
+    """A pod of a node that lacks the path of one does not start, and the others are seen all the same."""
+    system = world.system("one")
+    for name in "ab":
+        world.node(name, system)
+    (service,) = parse_services([world.service()])
+    orders = [FilesystemOrder(service.to_binding(None), True, None) for _number in range(2)]
+    visits = Visits(world, lacking="b")
+    results = store_check.check_from_pods(orders, t.cast(t.Any, visits))
+    assert visits.folders[:2] == [[str(world.path)], [str(world.path)]]
+    for result in results:
+        rows = {row.node: row for row in result.rows}
+        assert rows["a"].ok and rows["a"].vantage == "pod" and rows["a"].cluster_id == "c-1"
+        assert not rows["b"].ok and rows["b"].problem == "b: FailedMount"
+    both = store_check.check_from_pods(orders[:1], t.cast(t.Any, Visits(world)))
+    assert [row.ok for row in both[0].rows] == [True, True]
+
+
+def test_what_is_not_bound_in_the_end_keeps_no_marker(world: BindWorld) -> None:
+    """Another service of the list is refused."""
+    system = world.system("one")
+    world.node("a", system)
+    tracker = {"name": "mlflow", "kind": "tracking", "mode": "bind", "endpoint": "http://127.0.0.1:9"}
+    request = world.request(None, services=[world.service(), tracker], require_all=True)
+    with pytest.raises(RefusedError, match="service mlflow cannot be used"):
+        bind.run(dataclasses.replace(request, hosts=["a"]))
+    assert world.hold(f"ls -A {system}") == "" and world.bound == []
+
+
 def test_an_owner_who_is_another(world: BindWorld) -> None:
     """The rule alone: no file system here changes owners."""
-    from ansible_collections.muster.training.plugins.module_utils._model.shared_filesystem import MountReport
-    from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import filesystem_check
-
     (note,) = filesystem_check._describe_owners(
         {"a": MountReport(user=0, owner=65534), "b": MountReport(user=0, owner=0)}, {"a": "a"}
     )
