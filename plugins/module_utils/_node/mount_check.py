@@ -14,6 +14,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import time
 import typing as t
 
@@ -95,7 +96,8 @@ def _describe(path: str) -> dict[str, t.Any]:
     counts = stat.f_files > 0
     return {
         "type": mount["type"],
-        "source": mount["source"],
+        # WebDAV and others may have a user and a password in it.
+        "source": re.sub(r"//[^/@]*@", "//", mount["source"]),
         "is_own_disk": mount["device"] in own,
         "free_bytes": stat.f_bavail * stat.f_frsize if stat.f_blocks else None,
         "free_files": stat.f_favail if counts else None,

@@ -37,6 +37,14 @@ def test_the_mount_that_a_path_is_on(path: str, kind: str, source: str, device: 
     assert (found["type"], found["source"], found["device"]) == (kind, source, device)
 
 
+def test_a_password_in_the_name_of_a_mount_is_not_reported(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mount = {"type": "davfs", "source": "https://me:pw-canary@nas/x", "device": "0:9", "point": "/"}
+    monkeypatch.setattr(mount_check, "read_mount", lambda _path, _table: mount)
+    assert mount_check._describe(str(tmp_path))["source"] == "https://nas/x"
+
+
 def test_one_node_alone_uses_a_folder_and_leaves_the_marker(tmp_path: pathlib.Path) -> None:
     probe = {"token": "t", "node": "a", "writer": "a", "wait_s": 0}
     request: dict[str, t.Any] = {"path": str(tmp_path), "types": [], "any_disk": True, "probe": probe}
