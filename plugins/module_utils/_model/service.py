@@ -143,17 +143,9 @@ def _check_service(service: Service, where: str) -> None:
     if not service.address:
         raise InputError(f"{where}.endpoint", "is required to bind a service", "Write its address, https://HOST:PORT")
     check_endpoint(service.address, f"{where}.endpoint")
-    if service.kind == "secrets" and service.provider not in (None, *SECRET_PROVIDERS):
-        known = ", ".join(SECRET_PROVIDERS)
-        raise InputError(f"{where}.provider", f"'{service.provider}' holds no secrets that are read from here", known)
-    if service.kind == "object_store":
-        _check_buckets(service, where)
-    if service.kind == "tracking":
-        _check_tracker(service, where)
-    if service.kind == "registry":
-        check_registry(service, where)
-    elif service.hosts:
+    if service.hosts and service.kind != "registry":
         raise InputError(f"{where}.hosts", "is for kind: registry")
+    _CHECKS[service.kind](service, where)
     _check_secret_keys(service, where)
 
 
@@ -170,6 +162,12 @@ def _check_deployed(service: Service, where: str) -> None:
         raise InputError(f"{where}.addressing", "must be path for a service that is deployed")
     if service.kind == "object_store":
         _check_buckets(service, where)
+
+
+def _check_secrets(service: Service, where: str) -> None:
+    if service.provider not in (None, *SECRET_PROVIDERS):
+        known = ", ".join(SECRET_PROVIDERS)
+        raise InputError(f"{where}.provider", f"'{service.provider}' holds no secrets that are read from here", known)
 
 
 def _check_tracker(service: Service, where: str) -> None:
@@ -199,6 +197,14 @@ def _check_buckets(service: Service, where: str) -> None:
             raise InputError(f"{where}.resources.ref", "must not contain '..'")
         if purposes.count(item.purpose) > 1:
             raise InputError(f"{where}.resources", f"has two buckets for {item.purpose}")
+
+
+_CHECKS: t.Final[dict[str, t.Callable[[Service, str], None]]] = {
+    "object_store": _check_buckets,
+    "secrets": _check_secrets,
+    "tracking": _check_tracker,
+    "registry": check_registry,
+}
 
 
 def _check_secret_keys(service: Service, where: str) -> None:

@@ -65,7 +65,7 @@ def check_service(service: Service, where: str) -> None:
         raise InputError(f"{where}.provider", given, f"Use {' or '.join(PROVIDERS)}")
     if asked.marker is not None:
         raise InputError(f"{where}.filesystem.marker", "is read from the file system", "Leave it out")
-    for key in ("resources", "region", "ca", "secret_ref"):
+    for key in ("resources", "region", "ca", "secret_ref", "hosts"):
         if getattr(service, key):
             raise InputError(f"{where}.{key}", "has no effect for a file system", "Leave it out")
     if service.provider == "path" and service.endpoint is not None:
