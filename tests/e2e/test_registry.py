@@ -5,15 +5,20 @@
 
 from __future__ import annotations
 
+import base64
 import pathlib
+import ssl
 import typing as t
+import urllib.request
 
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding
-from ansible_collections.muster.training.plugins.module_utils._model.errors import TransportError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError, TransportError
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
-from ansible_collections.muster.training.plugins.plugin_utils._services.registry import push
+from ansible_collections.muster.training.plugins.plugin_utils._services import own_certificate
+from ansible_collections.muster.training.plugins.plugin_utils._services.component import TLS_CERTIFICATE, TLS_KEY, Site
+from ansible_collections.muster.training.plugins.plugin_utils._services.registry import distribution, push
 from ansible_collections.muster.training.plugins.plugin_utils._services.registry.client import (
     ImageName,
     Registry,
@@ -158,3 +163,35 @@ def test_a_job_finds_its_digest_in_the_real_registry(
         digests.append(image.digest)
         assert target.manifest(digests[0])[0], "the first is there by its digest"
     assert len(set(digests)) == 2
+
+
+def test_what_a_deployment_writes_serves_images(tmp_path: pathlib.Path) -> None:
+    """The component's own files and words, with the certificate that a deployment makes: only its user pushes."""
+    component, port = distribution.COMPONENT, free_port()
+    credentials = component.make_credentials()
+    key, certificate = own_certificate.make("distribution", ["127.0.0.1"], [])
+    packed = {
+        TLS_KEY: base64.b64encode(key.encode()).decode(),
+        TLS_CERTIFICATE: base64.b64encode(certificate.encode()).decode(),
+    }
+    site = Site("own", f"https://127.0.0.1:{port}", "127.0.0.1", port, str(tmp_path / "data"), str(tmp_path))
+    for name, text in component.write_files(site, {**credentials, **packed}).items():
+        (tmp_path / name).write_text(text)
+        assert credentials[distribution.PASSWORD] not in text
+    with registry_program.serving(component.command(site), tmp_path, port, str(tmp_path / "tls.crt")) as made:
+        context = ssl.create_default_context(cadata=certificate)
+        with urllib.request.urlopen(f"{made.url}{component.ready}", context=context) as answer:
+            assert answer.status in component.statuses
+        test_push.write(tmp_path / "train.tar", {"config.json": b"{}", "one/layer.tar": b"layer"})
+        for password in ("canary-wrong-0002", credentials[distribution.PASSWORD]):
+            access = RegistryAccess(made.url, certificate, credentials[distribution.USER], Secret(password, "test"))
+            target = Registry(ImageName("registry.mesh:5000", "team/train", "1"), access)
+            with ArchiveSource(tmp_path / "train.tar", test_push.NAME) as source:
+                plan = push.plan_push(source)
+                if password != credentials[distribution.PASSWORD]:
+                    with pytest.raises(RefusedError, match="may not push"):
+                        push.push(target, source, plan, lambda _line: None)
+                    continue
+                push.push(target, source, plan, lambda _line: None)
+                assert push.find_digest(target) == plan.digest
+    assert (tmp_path / "data" / "docker").is_dir()

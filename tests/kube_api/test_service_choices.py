@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""RustFS, MinIO and Vault in a cluster: a real API server takes their objects, strictly; a pod is ready when told so."""
+"""RustFS, MinIO, Vault and distribution in a cluster: a real API server takes their objects, strictly; a pod is ready when told so."""
 
 from __future__ import annotations
 
@@ -91,6 +91,7 @@ def bring_up_as_told(monkeypatch: pytest.MonkeyPatch) -> list[BringUp]:
         ("rustfs", "object_store", "registry.example.com/rustfs:1.0.0", "HTTP"),
         ("minio", "object_store", None, "HTTPS"),
         ("vault", "secrets", "registry.example.com/vault:2.0.4", "HTTPS"),
+        ("distribution", "registry", "registry.example.com/registry:3.1.2", "HTTPS"),
     ],
 )
 def test_a_choice_is_made_in_a_cluster_once(
@@ -124,13 +125,12 @@ def test_a_choice_is_made_in_a_cluster_once(
     live = t.cast(Dict, client.get("apps/v1/StatefulSet", "muster-own", space))
     secret = t.cast(Dict, client.get("v1/Secret", "muster-own", space))
     (container,) = live["spec"]["template"]["spec"]["containers"]
-    assert made["changed"] and container["image"] == (image or MINIO) and container["command"][0] == provider
+    component = components.find_component(kind, provider, "x")
+    assert made["changed"] and container["image"] == (image or MINIO) and container["command"][0] == component.member
     assert container["readinessProbe"]["httpGet"]["scheme"] == scheme
     variables = {item["name"]: item.get("value", "") for item in container.get("env", ())}
-    component = components.find_component(kind, provider, "x")
-    assert set(variables) == set(component.environment(deploy_site())) and bool(made.get("warnings")) == (
-        provider != "rustfs"
-    )
+    assert set(variables) == set(component.environment(deploy_site()))
+    assert bool(made.get("warnings")) == (provider in ("minio", "vault"))
     kept = deployed.read_credentials(home, "own") or {}
     shown = json.dumps([live, made])
     assert not [value for name, value in kept.items() if not name.startswith("TLS_") and value in shown]

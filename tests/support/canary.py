@@ -142,6 +142,7 @@ HOLDERS: t.Final = {
     "plugin_utils/_services/minio.py": _CHOICES,
     "plugin_utils/_services/openbao.py": _SETUP,
     "plugin_utils/_services/registry/client.py": _REGISTRY,
+    "plugin_utils/_services/registry/distribution.py": _CHOICES,
     "plugin_utils/_services/rustfs.py": _CHOICES,
     "plugin_utils/_services/s3_addresses.py": _BAO,
     "plugin_utils/_services/s3_state.py": "tests/e2e/test_stored_state.py",

@@ -1,13 +1,11 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A real registry on loopback: distribution, with TLS and a user, and what containers' own tools never see of it."""
+"""A real registry on loopback: distribution, with TLS and a user, and with whatever else a test asks for."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import ctypes.util
 import json
 import pathlib
 import subprocess
@@ -18,6 +16,7 @@ import urllib.request
 
 import pytest
 
+from ansible_collections.muster.training.plugins.plugin_utils._services.registry.distribution import hash_password
 from ansible_collections.muster.training.tests.support import choice_programs
 from ansible_collections.muster.training.tests.support.certificates import make_certificate
 
@@ -43,9 +42,6 @@ def running(
     folder: pathlib.Path, port: int, *, tls: bool = True, login: bool = True, **more: t.Any
 ) -> t.Iterator[RealRegistry]:
     """Give a registry that runs while the context is open; ``more`` goes into its configuration."""
-    program = choice_programs.find("registry")
-    if program is None:
-        pytest.skip("no registry in MUSTER_LAB_BIN or the lab's cache")
     folder.mkdir(exist_ok=True)
     http: dict[str, t.Any] = {"addr": f"127.0.0.1:{port}", "secret": "of-this-test"}
     ca = ""
@@ -60,27 +56,30 @@ def running(
         **more,
     }
     if login:
-        (folder / "htpasswd").write_text(f"{USER}:{bcrypt(PASSWORD)}\n")
+        (folder / "htpasswd").write_text(f"{USER}:{hash_password(PASSWORD)}\n")
         config["auth"] = {"htpasswd": {"realm": "test", "path": str(folder / "htpasswd")}}
     # JSON is YAML.
     (folder / "config.yml").write_text(json.dumps(config))
-    scheme, log = "https" if tls else "http", folder / "registry.log"
+    with serving(["serve", str(folder / "config.yml")], folder, port, ca) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def serving(words: list[str], folder: pathlib.Path, port: int, ca: str) -> t.Iterator[RealRegistry]:
+    """Give a registry that runs with these words while the context is open."""
+    program = choice_programs.find("registry")
+    if program is None:
+        pytest.skip("no registry in MUSTER_LAB_BIN or the lab's cache")
+    log = folder / "registry.log"
     with log.open("ab") as out:
-        process = subprocess.Popen([program, "serve", str(folder / "config.yml")], stdout=out, stderr=out)
+        process = subprocess.Popen([program, *words], stdout=out, stderr=out)
     try:
-        found = RealRegistry(f"{scheme}://127.0.0.1:{port}", ca, folder, log)
+        found = RealRegistry(f"{'https' if ca else 'http'}://127.0.0.1:{port}", ca, folder, log)
         _wait(found)
         yield found
     finally:
         process.terminate()
         process.wait(20)
-
-
-def bcrypt(password: str) -> str:
-    """Return a password as htpasswd keeps it, by the C library's own function."""
-    library = ctypes.CDLL(ctypes.util.find_library("crypt"))
-    library.crypt.restype = ctypes.c_char_p
-    return bytes(library.crypt(password.encode(), b"$2y$05$" + b"C" * 21 + b".")).decode()
 
 
 def _wait(found: RealRegistry) -> None:

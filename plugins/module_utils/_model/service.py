@@ -26,7 +26,6 @@ from .shared_filesystem import check_service as check_filesystem
 _BOUND: t.Final = ("object_store", "secrets", "tracking", "registry", "shared_filesystem")
 _NOT_DEPLOYED: t.Final = {
     "tracking": "a tracker",
-    "registry": "a registry",
     "shared_filesystem": "a shared file system",
 }
 # Amazon S3, "Bucket naming rules".
@@ -162,6 +161,8 @@ def _check_deployed(service: Service, where: str) -> None:
         raise InputError(f"{where}.addressing", "must be path for a service that is deployed")
     if service.kind == "object_store":
         _check_buckets(service, where)
+    if service.kind == "registry":
+        check_registry(service, where)
 
 
 def _check_secrets(service: Service, where: str) -> None:

@@ -13,10 +13,12 @@ import typing as t
 from ...module_utils._model.errors import InputError
 from . import hashicorp_vault, minio, openbao, rustfs, seaweedfs
 from .component import Component
+from .registry import distribution
 
 COMPONENTS: t.Final[dict[str, tuple[Component, ...]]] = {
     "object_store": (seaweedfs.COMPONENT, rustfs.COMPONENT, minio.COMPONENT),
     "secrets": (openbao.COMPONENT, hashicorp_vault.COMPONENT),
+    "registry": (distribution.COMPONENT,),
 }
 
 
