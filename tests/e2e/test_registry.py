@@ -55,7 +55,7 @@ def bindings_of(world: World) -> list[pathlib.Path]:
 
 
 def test_a_registry_with_tls_and_a_user_is_bound_once(world: World, registry: RealRegistry) -> None:
-    about = {"ca": registry.ca, "secret_ref": {"from": "env"}, "hosts": ["registry.mesh:5000"]}
+    about: dict[str, t.Any] = {"ca": registry.ca, "secret_ref": {"from": "env"}, "hosts": ["registry.mesh:5000"]}
     about["resources"] = [{"purpose": "images", "ref": "team/train"}]
     results = [bind(world, registry.url, *words, **about) for words in (("--check",), (), ())]
     assert [result.code for result in results] == [0, 0, 0], "\n".join(result.output for result in results)
@@ -110,7 +110,7 @@ def test_the_playbook_pushes_an_archive_once(world: World, registry: RealRegistr
     """Into the real registry; its own answer to the tag is the digest, and a second run writes nothing there."""
     assert bind(world, registry.url, ca=registry.ca, secret_ref={"from": "env"}, hosts=[MIRROR]).code == 0
     test_push.write(tmp_path / "train.tar", {"config.json": b"{}", "one/layer.tar": b"layer" * 10**6})
-    given = {"muster_image": test_push.NAME, "muster_image_archive": str(tmp_path / "train.tar")}
+    given: dict[str, t.Any] = {"muster_image": test_push.NAME, "muster_image_archive": str(tmp_path / "train.tar")}
     results = [world.play("image", args=words, **given) for words in (("--check",), (), ())]
     assert [result.code for result in results] == [0, 0, 0], "\n".join(result.output for result in results)
     assert [result.changed for result in results] == [1, 1, 0]
@@ -129,7 +129,7 @@ def test_a_push_continues_where_the_real_registry_stands(
     test_push.write(tmp_path / "train.tar", {"config.json": b"{}", "one/layer.tar": bytes(range(256)) * 10**4})
     access = RegistryAccess(registry.url, pathlib.Path(registry.ca).read_text(), USER, Secret(PASSWORD, "test"))
     target = Registry(ImageName("registry.mesh:5000", "team/train", "1"), access)
-    real, lost = target.send, []
+    real, lost = target.send, list[str]()
 
     def send(method: str, path: str, data: bytes | None = None, **more: t.Any) -> t.Any:
         if method == "PATCH" and len(lost) < 4:

@@ -110,9 +110,16 @@ def test_a_choice_is_made_in_a_cluster_once(
     told = bring_up_as_told(monkeypatch)
 
     def ask(state: str = "present", check: bool = False) -> Dict:
-        place = {"namespace": space, "node": NODE, "claim": "data", **({"image": image} if image else {})}
+        place: Dict = {"namespace": space, "node": NODE, "claim": "data", **({"image": image} if image else {})}
         place |= {"tls": True} if provider == "minio" else {}
-        service = {"name": "own", "kind": kind, "provider": provider, "mode": "deploy", "state": state, "deploy": place}
+        service: Dict = {
+            "name": "own",
+            "kind": kind,
+            "provider": provider,
+            "mode": "deploy",
+            "state": state,
+            "deploy": place,
+        }
         service |= {"resources": [{"purpose": "datasets", "ref": "data"}]} if kind == "object_store" else {}
         options = {"service": service, "state_home": {"path": str(home.root)}, "cluster": "default"}
         return deploy.run(dataclasses.replace(request(api, tmp_path, **options), check=check), [], wait_s=30)

@@ -27,7 +27,7 @@ def server(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> t.Iterato
     monkeypatch.setenv("REGISTRY_USERNAME", USER)
     monkeypatch.setenv("REGISTRY_PASSWORD", PASSWORD)
     with FakeRegistry("basic") as made:
-        about = {"name": "images", "component": "registry", "mode": "bind", "endpoint": made.url}
+        about: dict[str, t.Any] = {"name": "images", "component": "registry", "mode": "bind", "endpoint": made.url}
         about |= {"hosts": ["registry.mesh:5000"], "secret_ref": {"from": "env"}}
         bindings.write_binding(StateHome({"path": str(tmp_path)}, "c"), Binding.from_dict(about))
         yield made

@@ -52,7 +52,7 @@ def test_a_mirror_and_an_own_ca_are_keyed_as_k3s_reads_them(home: StateHome, tmp
 
 def test_what_the_user_writes_goes_first(home: StateHome, tmp_path: pathlib.Path) -> None:
     bind(home, hosts=["docker.io"], ca=authority(tmp_path))
-    given = {
+    given: dict[str, t.Any] = {
         "mirrors": {"docker.io": {"endpoint": ["https://mine"]}},
         "configs": {"10.0.0.5:5000": {"auth": {"username": "u"}}, "mine": {"tls": {"insecure_skip_verify": True}}},
     }
