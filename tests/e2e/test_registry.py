@@ -25,6 +25,9 @@ from ansible_collections.muster.training.plugins.plugin_utils._services.registry
     RegistryAccess,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._services.registry.image_source import ArchiveSource
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.k3s_node.registries import build_registries
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import deployed
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.image_pin import JobImage
 from ansible_collections.muster.training.tests.e2e.playbook_world import Result, World
 from ansible_collections.muster.training.tests.e2e.service_world import free_port
@@ -33,6 +36,7 @@ from ansible_collections.muster.training.tests.support import canary, registry_p
 from ansible_collections.muster.training.tests.support.registry_program import PASSWORD, USER, RealRegistry
 from ansible_collections.muster.training.tests.support.run_world import Said
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._services.registry import test_push
+from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._workflows.services.test_bind import BindWorld
 
 MIRROR = "registry.mesh:5000"
 
@@ -194,4 +198,29 @@ def test_what_a_deployment_writes_serves_images(tmp_path: pathlib.Path) -> None:
                     continue
                 push.push(target, source, plan, lambda _line: None)
                 assert push.find_digest(target) == plan.digest
+        bind_deployed(tmp_path / "nodes", made.url, {**credentials, **packed})
     assert (tmp_path / "data" / "docker").is_dir()
+
+
+def bind_deployed(root: pathlib.Path, endpoint: str, credentials: dict[str, str]) -> None:
+    """Bind it as the playbook does after a deployment, from two nodes: by its file of credentials and its own CA."""
+    root.mkdir()
+    world = BindWorld(root, t.cast("t.Any", None))
+    try:
+        home = StateHome({"path": str(root / "home")}, "default")
+        deployed.write_credentials(home, "images", credentials)
+        place = {"host": "a", "namespace": None}
+        about = {"kind": "registry", "provider": "distribution", "backend": "host", "place": place}
+        deployed.write_deployed(home, "images", {"schema": 1, **about, "endpoint": endpoint})
+        service = {"name": "images", "kind": "registry", "mode": "deploy", "deploy": {"host": "a"}, "hosts": [MIRROR]}
+        first, again = world.bind(service), world.bind(service)
+        (made,) = world.listed()["bindings"]
+        assert (first["changed"], again["changed"]) == (True, False)
+        assert [row["ok"] for row in made["reachable_from"]] == [True, True] and made["hosts"] == [MIRROR]
+        assert made["secret_ref"]["from"] == "file" and made["ca"].startswith("-----BEGIN")
+        assert credentials[distribution.PASSWORD] not in str((first, made))
+        # What the role k3s then writes for a machine.
+        found, (authority,) = build_registries({}, home)
+        assert found["mirrors"][MIRROR] == {"endpoint": [endpoint]} and authority.text == made["ca"]
+    finally:
+        world.close()
