@@ -39,7 +39,7 @@ class State:
         self.place.write_text(json.dumps(self.values))
 
 
-class FakeAction(ActionBase):  # type: ignore[misc]
+class FakeAction(ActionBase):
     """An action that answers from the file."""
 
     def run(self, tmp: t.Any = None, task_vars: t.Any = None) -> Dict:
