@@ -44,6 +44,10 @@ class PeerError(Exception):
     """A node that does not answer, or a file that is not what was listed."""
 
 
+class UnreachablePeerError(PeerError):
+    """A node to which there is no connection."""
+
+
 def read_spec(run: pathlib.Path) -> Row | None:
     """Return how the nodes of a gang without a shared folder reach each other, None for any other run."""
     found = files.read_json(run / SPEC)
@@ -137,12 +141,18 @@ def _send_file(link: socket.socket, key: str, nonce: str, spec: Row, request: Ro
         return _send(link, key, nonce, {"problem": f"{request['name']} has changed"})
     digest, size = hashlib.sha256(), request["about"][0]
     with open(folder / entry.name / request["path"] if request["path"] else folder / entry.name, "rb") as handle:
-        mode = os.fstat(handle.fileno()).st_mode & 0o777
-        _send(link, key, nonce, {"size": size, "mode": mode})
+        before = os.fstat(handle.fileno())
+        if before.st_size != size:
+            return _send(link, key, nonce, {"problem": f"{request['name']} has changed"})
+        _send(link, key, nonce, {"size": size, "mode": before.st_mode & 0o777})
         while size and (data := handle.read(min(_CHUNK, size))):
             size -= len(data)
             digest.update(data)
             link.sendall(data)
+        after = os.fstat(handle.fileno())
+        if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+            # Written to while it was read; one whose name another file has taken meanwhile is whole.
+            return _send(link, key, nonce, {"problem": f"{request['name']} has changed"})
     return _send(link, key, nonce, {"sha256": digest.hexdigest()})
 
 
@@ -193,7 +203,7 @@ class _Peer:
                 link.sendall((json.dumps({"request": text, "nonce": ours, "mac": proof}) + "\n").encode())
                 yield stream, ours
         except OSError as exc:
-            raise PeerError(f"{self.node} at {self.host}:{self.port}: {exc.strerror or exc}") from exc
+            raise UnreachablePeerError(f"{self.node} at {self.host}:{self.port}: {exc.strerror or exc}") from exc
 
     def _read(self, stream: t.BinaryIO, nonce: str) -> Row:
         line = stream.readline(_LONGEST_LINE)

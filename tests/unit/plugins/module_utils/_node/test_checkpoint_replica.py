@@ -6,14 +6,22 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import pathlib
 import shutil
+import socket
+import threading
 import time
+import typing as t
 
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_peers, checkpoint_replica
-from ansible_collections.muster.training.tests.unit.plugins.module_utils._node.test_checkpoint_peers import Gang
+from ansible_collections.muster.training.tests.unit.plugins.module_utils._node.test_checkpoint_peers import (
+    EMPTY_TENSORS,
+    Gang,
+    free_port,
+)
 
 
 @pytest.fixture
@@ -25,17 +33,18 @@ def looks(gang: Gang) -> dict[str, checkpoint_replica.ReplicaThread]:
     return {name: checkpoint_replica.ReplicaThread(node.run) for name, node in gang.nodes.items()}
 
 
+def step(thread: checkpoint_replica.ReplicaThread) -> bool:
+    return thread.step(0.05)
+
+
 def test_the_next_node_alone_has_the_newest_and_a_lost_machine_gets_it_from_there(gang: Gang) -> None:
     threads = looks(gang)
-    gang["a"].save("step_1.safetensors", "\2" + "\0" * 7 + "{}")
-    assert [thread.step() for thread in threads.values()] == [False] * 3, "it may still be written"
-    assert [thread.step() for thread in threads.values()] == [False, True, False]
+    gang["a"].save("step_1.safetensors", EMPTY_TENSORS)
+    assert [step(thread) for thread in threads.values()] == [False, True, False], "it shows its end"
     assert [*gang["b"].has()] == ["step_1.safetensors"] and gang["c"].has() == {}
-    assert [thread.step() for thread in threads.values()] == [False] * 3, "what is there is not copied again"
-    gang["a"].save("step_2.safetensors", "\2" + "\0" * 7 + "{}")
-    for _ in range(2):
-        for thread in threads.values():
-            thread.step()
+    assert [step(thread) for thread in threads.values()] == [False] * 3, "what is there is not copied again"
+    gang["a"].save("step_2.safetensors", EMPTY_TENSORS)
+    assert [step(thread) for thread in threads.values()] == [False, True, False]
     assert [*gang["b"].has()] == ["step_2.safetensors"], "the copy of the one before went"
     # The first machine is gone with its disk; the gang begins again with an empty one.
     shutil.rmtree(gang["a"].folder)
@@ -45,31 +54,74 @@ def test_the_next_node_alone_has_the_newest_and_a_lost_machine_gets_it_from_ther
     assert (first["source"], first["detail"], second["detail"]) == ("a", "step_1.safetensors", "step_2.safetensors")
 
 
-def test_a_file_that_grows_is_copied_when_it_stands(gang: Gang) -> None:
+def rewrite(gang: Gang, every_s: float, ended: threading.Event) -> None:
+    """Save one file again and again, as ``latest.pt``: each replaces the one before as a whole."""
+    number = 0
+    while not ended.wait(every_s):
+        number += 1
+        gang["a"].save("latest.new", f"{number:04d}").replace(gang["a"].folder / "latest.bin")
+
+
+@pytest.mark.parametrize(("every_s", "copied"), [(0.4, True), (0.01, False)])
+def test_a_file_that_is_replaced_often(gang: Gang, every_s: float, copied: bool) -> None:
+    """It is copied where it stands for long enough, however seldom this node looks; else that is said."""
+    ended = threading.Event()
+    gang["a"].save("latest.bin", "0000")
+    writer = threading.Thread(target=rewrite, args=(gang, every_s, ended))
+    writer.start()
     thread = looks(gang)["b"]
-    for size in (1, 2, 3):
-        gang["a"].save("step_1.bin", "x" * size)
-        assert not thread.step() and gang["b"].has() == {}
-    assert thread.step() and gang["b"].has() == {"step_1.bin": "xxx"}
+    try:
+        found = [step(thread) for _ in range(4)]
+    finally:
+        ended.set()
+        writer.join()
+    assert any(found) is copied
+    said = gang["b"].events("checkpoint_not_replicated")
+    assert [item["detail"] for item in said] == (
+        [] if copied else ["latest.bin of a changes more often than every 0.05 s"]
+    )
+
+
+def test_a_file_that_is_written_while_it_is_sent_is_not_taken(gang: Gang, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a format that shows its end the newest is copied at once: the sender sees that it was changed."""
+    place = gang["a"].save("step_1.safetensors", EMPTY_TENSORS)
+    send = checkpoint_peers._send
+    changed: list[int] = []
+
+    def send_late(link: socket.socket, key: str, nonce: str, value: dict[str, t.Any]) -> None:
+        if "size" in value and not changed:
+            changed.append(1)
+            os.utime(place, ns=(1, 1))
+        send(link, key, nonce, value)
+
+    monkeypatch.setattr(checkpoint_peers, "_send", send_late)
+    thread = looks(gang)["b"]
+    with pytest.raises(checkpoint_peers.PeerError, match="has changed|has another key|ended the connection"):
+        step(thread)
+    assert gang["b"].has() == {} and step(thread)
 
 
 def test_parts_of_each_node_stay_where_they_are(gang: Gang) -> None:
     for name in "abc":
         gang[name].save(f"step_1/part-{name}.bin", name)
     threads = looks(gang)
-    for _ in range(2):
-        assert not any(thread.step() for thread in threads.values())
+    assert not any(step(thread) for thread in threads.values())
     assert [*gang["b"].has()] == ["step_1/part-b.bin"]
 
 
 def test_ranks_that_begin_come_first(gang: Gang) -> None:
     gang["a"].save("step_1.bin")
     thread = looks(gang)["b"]
-    thread.step()
     with open(gang["b"].run / "gate.lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert not thread.step()
-    assert thread.step()
+        assert not step(thread)
+    assert step(thread)
+
+
+def until(seen: t.Callable[[], object]) -> None:
+    end = time.monotonic() + 20
+    while not seen() and time.monotonic() < end:
+        time.sleep(0.01)
 
 
 def test_a_problem_is_noted_once_and_ends_nothing(gang: Gang, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,15 +130,26 @@ def test_a_problem_is_noted_once_and_ends_nothing(gang: Gang, monkeypatch: pytes
     gang["b"].tell(copy_every_s=0.01)
     thread = checkpoint_replica.ReplicaThread(gang["b"].run)
     thread.start()
-    end = time.monotonic() + 20
-    while not gang["b"].events("checkpoint_not_replicated") and time.monotonic() < end:
-        time.sleep(0.01)
+    until(lambda: gang["b"].events("checkpoint_not_replicated"))
     monkeypatch.setattr(checkpoint_peers, "_ROOM", 0)
-    while not gang["b"].has() and time.monotonic() < end:
-        time.sleep(0.01)
+    until(gang["b"].has)
     thread.close()
     (event,) = gang["b"].events("checkpoint_not_replicated")
     assert "copying checkpoints needs 7 bytes" in event["detail"] and gang["b"].has() == {"step_1.bin": "weights"}
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_node_that_was_never_reached_is_said_and_one_that_ended_is_not(gang: Gang, answered: bool) -> None:
+    thread = checkpoint_replica.ReplicaThread(gang["b"].run)
+    if answered:
+        step(thread)
+    places = {**gang["b"].spec["nodes"], "a": ["127.0.0.1", free_port()]}  # type: ignore[dict-item]
+    gang["b"].tell(nodes=places, copy_every_s=0.01)
+    thread.start()
+    until(lambda: thread._vain >= 6)
+    thread.close()
+    said = gang["b"].events("checkpoint_not_replicated")
+    assert len(said) == (not answered) and all("Connection refused" in item["detail"] for item in said)
 
 
 @pytest.mark.parametrize("every", [None, 0])
@@ -112,8 +175,8 @@ def test_without_the_option_nothing_starts(gang: Gang, every: int | None) -> Non
             "b has a copy of a's checkpoint c.pt (4.0 MB in 0.5 s), and will have the newer ones",
         ),
         (
-            {"kind": "checkpoint_not_replicated", "node": "b", "detail": "a does not answer"},
-            "warning: b has no copy of the checkpoints of another node, which would be lost with it: a does not answer",
+            {"kind": "checkpoint_not_replicated", "node": "b", "source": "a", "detail": "no room"},
+            "warning: b cannot copy what a alone saves, and would be lost with a: no room",
         ),
         ({"kind": "checkpoint_copied", "node": "b"}, ""),
     ],
