@@ -67,6 +67,8 @@ class Attempt:
     not_ready: tuple[float, str | None] | None = None
     # The first of its containers that was killed with the program in it, of which no rank could say anything.
     killed: RankExit | None = None
+    # The first node that gave no answer any more.
+    silent: str | None = None
     # The first notice that one of its machines will be taken away.
     notice: Notice | None = None
 
@@ -132,7 +134,7 @@ class Attempt:
         if self.notice and self._is_preempted:
             return self.notice.node
         if self.fault:
-            return self.fault[1]
+            return self.fault[1] or (self.silent if self.fault[0] == "node_lost" else None)
         if self.not_ready and self.cause == "node_lost":
             return self.not_ready[1]
         return self.first_failure.node if self.first_failure and self.cause == "crash" else None

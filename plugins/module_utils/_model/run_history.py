@@ -27,6 +27,8 @@ _AHEAD_S = 86400.0
 _LARGEST = 1e300
 # So many lines of metrics can come before the event that their attempt has begun.
 _RECENT_LINES = 256
+# Exit codes above it are those of processes that a signal ended.
+_SIGNALS = 128
 
 
 class RunHistory:
@@ -136,8 +138,16 @@ class RunHistory:
         kind = line.get("kind")
         if kind == "drill":
             self._add_fault(at, "drill", _node_of(line))
-        elif kind == "node_lost" or (kind == "agent_restart" and line.get("detail") == "node_lost"):
+        elif kind == "node_lost":
             self._add_fault(at, "node_lost", _node_of(line))
+        elif kind == "agent_restart" and line.get("detail") == "node_lost":
+            # A launcher that was not killed ended because of another node, which it cannot name.
+            code = parse_finite(line.get("exit_code"))
+            self._add_fault(at, "node_lost", _node_of(line) if code is None or code > _SIGNALS else None)
+        elif kind == "node_silent":
+            attempt = self.attempt_at(at)
+            if attempt is not None:
+                attempt.silent = attempt.silent or _node_of(line)
         elif kind == "set_back":
             # Its queue preempted or suspended it: no fault of the program or of a node.
             self._add_fault(at, "preempted" if line.get("cause") == "preempted" else "suspended", None)
@@ -281,7 +291,9 @@ class RunHistory:
         attempt = self.attempt_at(at)
         # A drill that loses a node stays a drill: the cause is what was done, not what followed.
         if attempt and (attempt.fault is None or attempt.fault[0] != "drill"):
-            attempt.fault = (cause, node)
+            # Of several words for one loss, the one that knows the node.
+            known = attempt.fault[1] if attempt.fault and attempt.fault[0] == cause else None
+            attempt.fault = (cause, node or known)
 
     @property
     def startup_s(self) -> float | None:

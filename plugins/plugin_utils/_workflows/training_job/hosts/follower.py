@@ -248,6 +248,9 @@ class HostsFollower(Follower):
             return RunOutcome("cancelled", end.exit_code, "cancelled", f"stopped on {names}", node)
         failure = self.story.attempts[-1].first_failure if self.story.attempts else None
         where = failure[2] if failure else node
+        if end.cause == "node_lost" and self.lost_since:
+            # What ended is the launcher of a node that is there; the lost one is silent.
+            where = next(iter(self.lost_since))
         code = failure[1] if failure and end.cause == "crash" else end.exit_code
         outcome: RunEnd = "lost" if end.cause in ("node_lost", "rendezvous_unreachable") else "failed"
         detail = _describe_cause(end.cause, where, code, self.job)
@@ -338,7 +341,8 @@ def _describe_loss(job: Job, node: str) -> str:
         return f"{node} was lost, and the launcher 'command' starts it once"
     if job.restart.on_lost_node == "fail":
         return f"{node} was lost, and restart.on_lost_node is fail"
-    return f"{node} was lost, restart.max_lost_nodes ({job.restart.max_lost_nodes}) is exceeded"
+    budget = f"restart.max_lost_nodes ({job.restart.max_lost_nodes})"
+    return f"{node} was lost, and {budget} is used up: the gang did not come back"
 
 
 def _describe_cause(cause: str, node: str, code: int, job: Job) -> str:

@@ -202,6 +202,24 @@ def test_a_lost_node_is_no_crash_and_a_drill_stays_a_drill() -> None:
     assert history.attempts[0].fault == ("drill", "b")
 
 
+@pytest.mark.parametrize(
+    ("more", "node"),
+    [
+        ([], None),
+        ([{"kind": "node_silent", "at": 3.0, "node": "b"}], "b"),
+        ([{"kind": "node_lost", "at": 1.5, "node": "b"}], "b"),
+        ([{"kind": "node_lost", "at": 3.0, "node": "b"}], "b"),
+    ],
+)
+def test_a_launcher_that_lost_the_others_is_not_the_lost_node(more: list[dict[str, t.Any]], node: str | None) -> None:
+    """It ended by itself, with an exit code that is no signal: which node it lost, others say."""
+    history = fold_lines([started(1, 0, 1.0)])
+    closed = {"kind": "agent_restart", "detail": "node_lost", "at": 2.0, "node": "a", "exit_code": 1}
+    for line in sorted([closed, *more], key=lambda item: item["at"]):
+        history.event(line)
+    assert (history.attempts[0].cause, history.attempts[0].failed_node) == ("node_lost", node)
+
+
 def test_a_restarted_agent_without_a_lost_node_is_no_fault() -> None:
     history = fold_lines([started(1, 0, 1.0)])
     history.event({"kind": "agent_restart", "detail": "crash", "at": 2.0, "node": "a"})

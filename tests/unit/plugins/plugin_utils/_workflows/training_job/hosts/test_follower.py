@@ -173,7 +173,12 @@ def test_mpi_has_ended_with_its_first_node(world: World) -> None:
             "a rank on b exited with code 65, which restart.fatal_exit_codes names",
         ),
         ("timeout", 124, ("failed", 124), "timeout_s (None s) has passed before the first step"),
-        ("node_lost", 137, ("lost", 137), "b was lost, restart.max_lost_nodes (3) is exceeded"),
+        (
+            "node_lost",
+            137,
+            ("lost", 137),
+            "b was lost, and restart.max_lost_nodes (3) is used up: the gang did not come back",
+        ),
         ("rendezvous_unreachable", 111, ("lost", 111), "b could not reach the rendezvous store"),
         ("odd", 4, ("failed", 4), "b: odd (exit code 4)"),
     ],
@@ -352,7 +357,10 @@ def test_a_restart_that_fails_is_told_and_tried_within_the_budget(world: World) 
     world.problem = NodeError("b", "disk full")
     gone = news("b", unit(alive=False))
     found = world.run(gone, gone, gone, restart={"max_lost_nodes": 2})
-    assert (found.outcome, found.detail) == ("lost", "b was lost, restart.max_lost_nodes (2) is exceeded")
+    assert (found.outcome, found.detail) == (
+        "lost",
+        "b was lost, and restart.max_lost_nodes (2) is used up: the gang did not come back",
+    )
     assert world.restarted == ["b", "b"] and "b: the run could not be started again: b: disk full" in world.said
 
 
