@@ -133,11 +133,11 @@ def _find_only_copy(home: StateHome, record: RunRecord, found: NodeRuns, on_cont
         for name, item in saved.items()
         if (name, item["name"]) not in stored and not run_copies.has_copy(copies, item["name"], item["saved_at"], apart)
     }
-    step = f"the checkpoint of step {record.checkpoint.step}" if record.checkpoint else "a checkpoint"
     if only:
         listed = ", ".join(f"{item['name']} ({_size(item['bytes'])}) on {name}" for name, item in sorted(only.items()))
-        return f"it has {step}, not fetched: {listed}. {_WAYS}"
+        return f"it has a checkpoint that was not fetched: {listed}. {_WAYS}"
     if own and not saved and record.checkpoint and not copies.fetched and _is_inside(record):
+        step = f"the checkpoint of step {record.checkpoint.step}"
         return f"its program reported {step}, which may be in its folder and was not fetched. {_WAYS}"
     if on_controller and any((folder / "files").rglob("*")) and not own:
         return f"what was fetched of it is in {folder / 'files'}. Move it, or remove the run with {_ANYWAY}"
@@ -240,10 +240,10 @@ def _describe_run(record: RunRecord, due: NodeRuns, check: bool) -> str:
     where = (
         f"{verb} from {', '.join(own)} ({_size(sum(run['bytes'] for run in own.values()))})" if own else "on no node"
     )
-    step = f" of step {record.checkpoint.step}" if record.checkpoint else ""
     path = (record.job.get("checkpoints") or {}).get("path")
-    if any(run.get("checkpoint") for run in own.values()):
-        return f"{record.run_id}: {where}, with its copy of the checkpoint{step}"
+    names = sorted({run["checkpoint"]["name"] for run in own.values() if run.get("checkpoint")})
+    if names:
+        return f"{record.run_id}: {where}, with the checkpoint {', '.join(names)}"
     return f"{record.run_id}: {where}" + (f"; checkpoints stay in {path}/{record.run_id}" if path else "")
 
 

@@ -74,11 +74,17 @@ def pick_log(model: RunModel, attempt: AttemptView) -> Log | None:
     stacks = [log for log in model.run.logs if log.path.endswith(".stacks") and log.tail]
     if stacks and model.run.record.get("cause") == "stalled":
         return stacks[0]
-    named = [log for log in model.run.logs if any(log.path.endswith(name) for name in attempt.logs)]
+    names = [*attempt.logs, *(name.removesuffix(".log") + ".err" for name in attempt.logs)]
+    named = [log for log in model.run.logs if any(log.path.endswith(name) for name in names)]
     prefix = f"logs/{attempt.label}/"
     logs = named or [log for log in model.run.logs if log.path.startswith(prefix)] or list(model.run.logs)
-    ranked = sorted(logs, key=lambda log: (attempt.node not in log.path if attempt.node else False, not log.error))
-    return ranked[0] if ranked else None
+
+    def rank(log: Log) -> tuple[bool, bool, bool]:
+        # What the ranks alone wrote is beside it: in the whole log the launcher's words of its own end are the last.
+        is_elsewhere = attempt.node not in log.path if attempt.node else False
+        return is_elsewhere, not log.error, not log.path.endswith(".err")
+
+    return min(logs, key=rank, default=None)
 
 
 def _advise_unfinished(model: RunModel) -> t.Iterator[Advice]:
@@ -137,8 +143,17 @@ def _advise_stalls(model: RunModel) -> t.Iterator[Advice]:
 def _advise_rerun(model: RunModel) -> t.Iterator[Advice]:
     if model.outcome not in ("failed", "lost", "cancelled"):
         return
+    if model.nan_since is not None and model.checkpoint and model.checkpoint.step >= model.nan_since:
+        where = f" ({model.checkpoint.path})" if model.checkpoint.path else ""
+        yield Advice(
+            f"The same run id would continue from the checkpoint of step {fmt.format_count(model.checkpoint.step)}"
+            f"{where}, of after the loss stopped being a number: move those checkpoints away first."
+        )
+        return
     step = model.checkpoint.step if model.checkpoint else None
     start = f"continues from the checkpoint of step {fmt.format_count(step)}" if step else "starts from the beginning"
+    if step and model.outcome == "lost" and not model.store_name:
+        start += ", or the newest one that is left"
     condition = "Once the cause is fixed" if model.outcome == "failed" else "When the nodes are back"
     when = "To continue" if model.outcome == "cancelled" else condition
     text = f"{when}, the same run id {start}" + ("." if step else ", because no checkpoint is known.")

@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import functools
 import pathlib
+import re
 import time
 import typing as t
 import zlib
@@ -232,6 +233,8 @@ class Fetch:
         others = ""
         if saved and reported and not any(reported in pathlib.PurePosixPath(name).parts for name in names):
             others = f" (the checkpoint that was reported for step {saved.step} is {reported}: muster_fetch_paths)"
+        elif saved and not reported and saved.step not in map(int, re.findall("[0-9]+", " ".join(names))):
+            others = f" (the last checkpoint that the program reported is of step {saved.step})"
         return f"{', '.join(tops[:_SHOWN])}{more}{others}"
 
     def _build_missing_error(

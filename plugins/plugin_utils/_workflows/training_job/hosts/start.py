@@ -191,10 +191,12 @@ def require_same_job(plan: HostsPlan, before: RunRecord | None) -> list[str]:
 def _describe_continuation(before: RunRecord, differs: t.Sequence[str]) -> str:
     """Return the line that says from where a run that has ended continues, and what has changed since."""
     step = before.checkpoint.step if before.checkpoint else None
+    # Its nodes may have lost it; which one they have, they find out together before the ranks begin.
+    left = ", or the newest one that is left" if before.outcome == "lost" else ""
     start = (
         "begins where its program finds a checkpoint"
         if step is None
-        else f"continues from the checkpoint of step {step}"
+        else f"continues from the checkpoint of step {step}{left}"
     )
     changed = f", with another job: {', '.join(differs)}" if differs else ""
     ended = "has" if before.outcome in ("succeeded", "failed") else "was"

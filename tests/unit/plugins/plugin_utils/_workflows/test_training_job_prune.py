@@ -126,12 +126,12 @@ def test_the_only_copy_of_a_checkpoint_stays_and_is_named(home: StateHome, contr
     result = run(home, [node], controller=controller)
     assert node.cleaned == ["run-2"] and home.run_folder("run-1").exists()
     assert result["kept"].keys() == {"run-1"} and "run-1" not in result["runs"]
-    said = "it has the checkpoint of step 300, not fetched: ckpt_300.pt (4.0 MB) on a. Fetch it (muster.training.fetch"
+    said = "it has a checkpoint that was not fetched: ckpt_300.pt (4.0 MB) on a. Fetch it (muster.training.fetch"
     assert said in result["table"][-1] and "muster_prune_unfetched=true" in result["table"][-1]
     result = run(home, [node], controller=controller, unfetched=True)
     assert "run-1" in node.cleaned and home.run_folder("run-1").exists() is not controller
     assert any(
-        "run-1: removed from a" in line and "copy of the checkpoint of step 300" in line for line in result["table"]
+        "run-1: removed from a" in line and "with the checkpoint ckpt_300.pt" in line for line in result["table"]
     )
 
 

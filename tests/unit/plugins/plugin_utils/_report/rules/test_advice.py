@@ -5,12 +5,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import types
+
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import (
+    Log,
     RunFolder,
     parse_metrics,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.run_model import build_run_model
 from ansible_collections.muster.training.plugins.plugin_utils._report.rules import advice
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._report.runs import (
     Line,
@@ -49,6 +54,29 @@ def test_advice_after_other_ends() -> None:
     assert "muster.training.status" in (advised(run("running"))[0][1] or "")
     assert any("Reseat the adapter" in text for text, _command in advised(run("gpu64")))
     assert any("until they are deleted" in text for text, _command in advised(run("gpu64")))
+
+
+def test_the_log_to_read_is_what_the_ranks_wrote_themselves() -> None:
+    """Beside their launcher's words about its own end, which come last in the whole log."""
+    whole = Log("logs/node-2.log", 9, ("SignalException: got signal: 15",), "SignalException: got signal: 15")
+    own = Log("logs/node-2.err", 9, ("RuntimeError: boom",), "RuntimeError: boom")
+    other = Log("logs/node-1.err", 9, ("x",), "RuntimeError: other")
+    model = build_run_model(RunFolder("r", {"run_id": "r", "outcome": "failed"}, logs=(whole, other, own)))
+    attempt = types.SimpleNamespace(logs=("node-2.log",), label="1", node="node-2")
+    assert advice.pick_log(model, attempt) is own  # type: ignore[arg-type]
+    quiet = dataclasses.replace(own, error=None)
+    model = build_run_model(RunFolder("r", {"run_id": "r", "outcome": "failed"}, logs=(whole, quiet)))
+    assert advice.pick_log(model, attempt) is whole  # type: ignore[arg-type]
+
+
+def test_a_run_whose_loss_is_no_number_is_not_sent_back_to_its_own_checkpoint() -> None:
+    lines = [{"at": 1.0 + step, "step": step, "loss": 1.0 if step < 20 else float("nan")} for step in range(1, 41)]
+    saved = [{"at": 22.0, "checkpoint_step": 20}, {"at": 42.0, "checkpoint_step": 40}]
+    segments, unit = parse_metrics([*lines, *saved], [])
+    record = {"run_id": "r", "outcome": "failed", "checkpoint": {"step": 40}}
+    texts = [text for text, _ in advised(RunFolder("r", record, segments=tuple(segments), unit=unit))]
+    assert any("move those checkpoints away first" in text for text in texts), texts
+    assert not any("same run id continues from" in text for text in texts), texts
 
 
 def test_a_hostile_run_id_is_quoted_for_the_shell() -> None:
