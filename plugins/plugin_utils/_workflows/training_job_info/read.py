@@ -13,6 +13,7 @@ import time
 import typing as t
 
 from ....module_utils._model.errors import UnreachableError
+from ....module_utils._model.node_report import UnitReport
 from ....module_utils._model.run_record import RunRecord
 from ..._hosts.node_client import NodeClient, on_each_node
 from ..shared.progress import Progress
@@ -24,6 +25,8 @@ Record = table.Record
 Connect = t.Callable[[t.Sequence[str]], list[NodeClient]]
 # Returns what a run's cluster reports of it: ``{phase, detail}``.
 ReadCluster = t.Callable[[Record], dict[str, object]]
+# So long the others may take to end after the first node.
+_PARTED_S: t.Final = 60.0
 _SUMMARY_FIELDS = (
     *("run_id", "state", "outcome", "submitted_at", "duration_s", "exit_code"),
     *("problems", "steps_lost", "checkpoint", "cost", "world_size"),
@@ -94,7 +97,8 @@ def summarize_record(record: Record) -> dict[str, object]:
 def read_live(home: StateHome, record: Record, live: LiveSource, now: float | None = None) -> Record:
     """Return a record with what the nodes or the cluster of its run report now under ``live``, None if it has ended.
 
-    ``stalled`` says there that the run makes no steps, where all of its hosts were read at the time ``now``.
+    ``stalled`` says there, at the time ``now``, that the run makes no steps, where all of its hosts were read, and that
+    only a part of it runs.
     """
     if record["state"] == "ended":
         return {**record, "live": None}
@@ -109,12 +113,29 @@ def read_live(home: StateHome, record: Record, live: LiveSource, now: float | No
     record = _refresh(home, record, [remote for remote in remotes if remote.name in answers], live)
     running = [remote for remote in remotes if units.get(remote.name, {}).get("agent", {}).get("alive")]
     leases = _renew_leases(running, live.hostvars or {})
-    is_read = live.progress is not None and live.hostvars is not None and names and len(running) == len(names)
     stalled = {}
-    if now is not None and is_read:
+    if now is not None and live.progress is not None and live.hostvars is not None and names:
         movement, said = run_movement.read_movement(home.run_folder(str(record["run_id"])), now)
-        stalled = {"stalled": said} if movement == "stalled" else {}
+        agents = {name: UnitReport.from_dict(found["agent"]) for name, found in units.items() if found.get("agent")}
+        words = _describe_parts(agents, names, now)
+        if movement == "stalled" and running and len(agents) == len(names):
+            words = [said, *words]
+        stalled = {"stalled": "; ".join(words)} if words else {}
     return {**record, "live": {"units": units, "unreachable": unreachable, **stalled, **leases}}
+
+
+def _describe_parts(agents: t.Mapping[str, UnitReport], names: t.Sequence[str], now: float) -> list[str]:
+    """Return what is said of a gang of which only a part runs: who has ended for a while, and whose part is gone."""
+    running = [name for name in names if name in agents and agents[name].alive]
+    ended = {name: agent.end for name, agent in agents.items() if agent.end and now - agent.end.at > _PARTED_S}
+    gone = [name for name in names if name in agents and agents[name].is_lost]
+    words = []
+    if running and ended:
+        codes = ", ".join(f"{name} ended with exit code {end.exit_code}" for name, end in sorted(ended.items()))
+        words.append(f"{codes}, {', '.join(running)} still {'runs' if len(running) == 1 else 'run'}")
+    if gone:
+        words.append(f"nothing of the run runs on {', '.join(gone)}: the train playbook starts it again")
+    return words
 
 
 def _refresh(home: StateHome, record: Record, answering: t.Sequence[NodeClient], live: LiveSource) -> Record:

@@ -106,6 +106,37 @@ def test_only_the_newest_runs_and_what_a_query_selects_of_them(home: StateHome) 
     assert table[-1] == "1 older runs are not shown" and len(table) == 5
 
 
+@pytest.mark.parametrize(
+    ("agents", "said"),
+    [
+        (({"alive": True}, {"alive": True}), None),
+        (
+            ({"alive": False, "exit": {"cause": "succeeded", "exit_code": 0, "at": 99_000.0}}, {"alive": True}),
+            "a ended with exit code 0, b still runs",
+        ),
+        (({"alive": False, "exit": {"cause": "succeeded", "at": 99_990.0}}, {"alive": True}), None),
+        (
+            ({"alive": True}, {"alive": False, "exit": None}),
+            "nothing of the run runs on b: the train playbook starts it again",
+        ),
+    ],
+)
+def test_a_gang_of_which_a_part_runs(
+    home: StateHome, monkeypatch: pytest.MonkeyPatch, agents: tuple[Dict, Dict], said: str | None
+) -> None:
+    """A command whose first node has ended waits on the second one; one whose processes were killed needs a start."""
+    monkeypatch.setattr(training_job_info, "_refresh", lambda _home, record, _remotes, _live: record)
+    answers: dict[str, Dict] = {
+        name: {"info": {"units": {"agent": agent}}} for name, agent in zip("ab", agents, strict=True)
+    }
+    source = training_job_info.LiveSource(
+        connect(answers), {"a", "b"}, {"a": {}, "b": {}}, progress=t.cast(Progress, object())
+    )
+    place(home, "cmd-1", 0, state="running", hosts=["a", "b"])
+    (found,) = training_job_info.read_runs(home, None, source, now=100_000.0)["summary"]
+    assert found.get("stalled") == said
+
+
 def test_a_run_that_makes_no_steps_is_said_to_stand(home: StateHome, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run with steps of a tenth of a second stands after half a minute, one with steps of a minute does not."""
     monkeypatch.setattr(training_job_info, "_refresh", lambda _home, record, _remotes, _live: record)
