@@ -331,7 +331,7 @@ def test_the_role_devices_closes_a_node_for_a_boot_and_opens_what_it_closed_alon
         return bool((client.get("v1/Node", name) or {})["spec"].get("unschedulable"))
 
     with Kubelet(api, [name]):
-        play("close_node")
+        play("close_node", "drain_node")
         assert is_closed() and mark.exists() and "web" not in pods(client, namespace)
         # Cut here, the next run opens it.
         play("close_node", "open_node")
