@@ -12,8 +12,10 @@ import json
 import os
 import typing as t
 
+from ....module_utils._model.errors import InputError
 from ....module_utils._model.job import Job, to_yaml_names
 from ....module_utils._model.run_record import RunRecord
+from .load import load_recorded_job
 
 _SHOWN = 60
 # So much of what is equal is shown before the first difference.
@@ -25,12 +27,31 @@ def describe_changes(before: RunRecord, job: Job, code_sha256: str | None) -> li
 
     A gang that is to continue with fewer nodes because some were lost is the same job.
     """
-    known, wanted = dict(before.job), to_yaml_names(job)
+    known, wanted = _fill_defaults(before), to_yaml_names(job)
     if job.restart.on_lost_node == "shrink" and wanted["nodes"] < (known.get("nodes") or 0):
         known["nodes"] = wanted["nodes"]
     differs = list(_differences(known, wanted))
     codes = before.code_sha256, code_sha256
     return differs + (["the content of job.code"] if not differs and all(codes) and codes[0] != codes[1] else [])
+
+
+def _fill_defaults(before: RunRecord) -> dict[str, t.Any]:
+    """Return the recorded job with the defaults of options that did not exist when it was recorded."""
+    try:
+        full = to_yaml_names(load_recorded_job(before))
+    except InputError:
+        # Of a version with other rules.
+        return dict(before.job)
+    return _fill(before.job, full)
+
+
+def _fill(known: t.Mapping[str, t.Any], full: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return ``known`` with what ``full`` has beside it, mappings key by key."""
+    filled = {
+        key: _fill(value, full[key]) if isinstance(value, dict) and isinstance(full.get(key), dict) else value
+        for key, value in known.items()
+    }
+    return {**{key: value for key, value in full.items() if key not in known}, **filled}
 
 
 def _differences(known: t.Mapping[str, object], wanted: t.Mapping[str, object], path: str = "") -> t.Iterator[str]:

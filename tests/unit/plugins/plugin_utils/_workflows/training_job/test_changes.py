@@ -29,6 +29,17 @@ def test_the_same_job_with_the_same_code_has_no_changes() -> None:
     assert describe_changes(recorded(None), made(), "c1") == []
 
 
+def test_an_option_that_is_newer_than_the_record_differs_only_from_its_default() -> None:
+    """A run of the version before is followed by this one: what that did not know has the default's meaning."""
+    tracked = {"tracking": {"binding": "m", "log": True}}
+    old = recorded(**tracked)
+    for section, name in (("checkpoints", "copy_every_s"), ("tracking", "alias"), ("restart", "warm")):
+        del t.cast("dict[str, t.Any]", old.job[section])[name]
+    assert describe_changes(old, made(**tracked), "c1") == []
+    found = describe_changes(old, made(**tracked, checkpoints={"copy_every_s": 5}), "c1")
+    assert found == ["checkpoints.copy_every_s (30 recorded, 5 requested)"]
+
+
 def test_each_option_is_named_with_both_values_and_variables_without() -> None:
     found = describe_changes(
         recorded(args=["100"], env={"A": "1"}), made(args=["200"], env={"A": "2"}, restart={"wait_s": 9}), "c2"
