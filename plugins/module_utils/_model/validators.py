@@ -266,6 +266,25 @@ def plain_value(value: t.Any) -> t.Any:
     return value
 
 
+def changed_value(value: t.Any) -> t.Any:
+    """Return a parsed value as :func:`plain_value`, without the fields that have their defaults.
+
+    It is the same in a version that knows more fields.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        found = {key: (item, getattr(value, item.name)) for key, item in fields_by_key(type(value)).items()}
+        return {key: changed_value(one) for key, (item, one) in found.items() if one != _default_of(item)}
+    if isinstance(value, tuple):
+        return [changed_value(item) for item in value]
+    return value
+
+
+def _default_of(item: dataclasses.Field[t.Any]) -> t.Any:
+    if item.default_factory is not dataclasses.MISSING:
+        return item.default_factory()
+    return item.default
+
+
 def fields_by_key(cls: t.Any) -> dict[str, dataclasses.Field[t.Any]]:
     """Return the fields of a dataclass by the keys that users write."""
     return {item.metadata.get("key") or item.name: item for item in dataclasses.fields(cls)}

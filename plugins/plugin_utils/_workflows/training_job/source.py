@@ -15,9 +15,9 @@ import json
 import pathlib
 import typing as t
 
-from ....module_utils._model import job_checkpoints
+from ....module_utils._model import job_checkpoints, validators
 from ....module_utils._model.errors import RefusedError
-from ....module_utils._model.job import Job, to_yaml_names
+from ....module_utils._model.job import Job
 from ..._hosts import file_sync, gang, git_checkout
 from ..._launch import environment
 from ..._launch.base import RunContext
@@ -108,8 +108,11 @@ def derive_run_id(job: Job, found: CodeSource) -> str:
 
 
 def job_digest(job: Job, found: CodeSource) -> str:
-    """Return what tells a job with its code and data from any other (SHA-256 in hexadecimal)."""
-    content = [to_yaml_names(job), found.code_sha256, [item.tree.sha256 for item in found.placed]]
+    """Return what tells a job with its code and data from any other (SHA-256 in hexadecimal).
+
+    Defaults do not count: another version of the collection may have more options.
+    """
+    content = [validators.changed_value(job), found.code_sha256, [item.tree.sha256 for item in found.placed]]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -66,6 +66,18 @@ def test_one_job_with_one_code_has_one_run_id(tmp_path: pathlib.Path) -> None:
     assert len({first, identity(wanted), *others}) == 4
 
 
+def test_an_option_that_another_version_does_not_have_is_no_other_job(tmp_path: pathlib.Path) -> None:
+    """With its default; else the same command would start anew after an upgrade."""
+    found = code_source.CodeSource((), None, None)
+    plain = code_source.job_digest(job(), found)
+    assert plain == code_source.job_digest(job(checkpoints={"copy_every_s": 30}, restart={"max_crashes": 3}), found)
+    assert plain != code_source.job_digest(job(checkpoints={"copy_every_s": 31}), found)
+    tracked = {"tracking": {"binding": "m", "log": True}}
+    named = {"tracking": {"binding": "m", "log": True, "alias": "trained"}}
+    digests = [code_source.job_digest(job(**values), found) for values in (tracked, named)]
+    assert digests[0] == digests[1] != plain
+
+
 @given(identity=st.text(max_size=20))
 def test_a_port_is_even_below_the_ephemeral_range_and_always_the_same(identity: str) -> None:
     number = code_source.rendezvous_port(identity)
