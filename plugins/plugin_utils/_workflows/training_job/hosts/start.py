@@ -198,6 +198,11 @@ def _describe_continuation(before: RunRecord, differs: t.Sequence[str]) -> str:
         if step is None
         else f"continues from the checkpoint of step {step}{left}"
     )
+    if any(item.startswith("checkpoints.path ") for item in differs):
+        start = (
+            "begins in another folder for checkpoints: those of the old one are not found there (copy its folder "
+            f"{before.run_id} to continue)"
+        )
     changed = f", with another job: {', '.join(differs)}" if differs else ""
     ended = "has" if before.outcome in ("succeeded", "failed") else "was"
     return f"run {before.run_id} {ended} {before.outcome}, and {start}{changed}"

@@ -276,3 +276,18 @@ def test_a_run_continues_on_a_new_machine_of_the_old_name(world: RunWorld) -> No
     eventually(lambda: (world.lab.run("b", world.run_id) / "units" / "agent" / "exit.json").exists(), "the end on b")
     found = world.play(job)
     assert (found["run"]["outcome"], found["run"]["world_size"]["seen"]) == ("succeeded", 2)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "differs", "words"),
+    [
+        ("failed", [], "has failed, and continues from the checkpoint of step 30"),
+        ("lost", [], "was lost, and continues from the checkpoint of step 30, or the newest one that is left"),
+        ("failed", ["checkpoints.path (a recorded, b requested)"], "begins in another folder for checkpoints"),
+    ],
+)
+def test_what_a_run_continues_from_is_said_as_far_as_it_is_known(outcome: str, differs: list[str], words: str) -> None:
+    made = run_record.new_record("x-1", to_yaml_names(parse_job({"name": "x", "nodes": 2, "script": "/t.py"})), 1000.0)
+    value = {**made.to_dict(), "outcome": outcome, "checkpoint": {"step": 30, "path": None}}
+    said = start._describe_continuation(RunRecord.from_dict(value), differs)
+    assert words in said and ("of step 30" in said) is (not differs)
