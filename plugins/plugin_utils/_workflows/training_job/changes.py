@@ -28,14 +28,14 @@ def describe_changes(before: RunRecord, job: Job, code_sha256: str | None) -> li
     A gang that is to continue with fewer nodes because some were lost is the same job.
     """
     known, wanted = _fill_defaults(before), to_yaml_names(job)
-    if job.restart.on_lost_node == "shrink" and wanted["nodes"] < (known.get("nodes") or 0):
+    if job.restart.on_lost_node == "shrink" and wanted["nodes"] < (before.job.get("nodes") or 0):
         known["nodes"] = wanted["nodes"]
     differs = list(_differences(known, wanted))
     codes = before.code_sha256, code_sha256
     return differs + (["the content of job.code"] if not differs and all(codes) and codes[0] != codes[1] else [])
 
 
-def _fill_defaults(before: RunRecord) -> dict[str, t.Any]:
+def _fill_defaults(before: RunRecord) -> dict[str, object]:
     """Return the recorded job with the defaults of options that did not exist when it was recorded."""
     try:
         full = to_yaml_names(load_recorded_job(before))
@@ -45,13 +45,14 @@ def _fill_defaults(before: RunRecord) -> dict[str, t.Any]:
     return _fill(before.job, full)
 
 
-def _fill(known: t.Mapping[str, t.Any], full: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def _fill(known: t.Mapping[str, object], full: t.Mapping[str, object]) -> dict[str, object]:
     """Return ``known`` with what ``full`` has beside it, mappings key by key."""
-    filled = {
-        key: _fill(value, full[key]) if isinstance(value, dict) and isinstance(full.get(key), dict) else value
-        for key, value in known.items()
-    }
-    return {**{key: value for key, value in full.items() if key not in known}, **filled}
+    filled = {**full, **known}
+    for key, value in known.items():
+        more = full.get(key)
+        if isinstance(value, dict) and isinstance(more, dict):
+            filled[key] = _fill(value, more)
+    return filled
 
 
 def _differences(known: t.Mapping[str, object], wanted: t.Mapping[str, object], path: str = "") -> t.Iterator[str]:

@@ -233,7 +233,7 @@ class Fetch:
         others = ""
         if saved and reported and not any(reported in pathlib.PurePosixPath(name).parts for name in names):
             others = f" (the checkpoint that was reported for step {saved.step} is {reported}: muster_fetch_paths)"
-        elif saved and not reported and saved.step not in map(int, re.findall("[0-9]+", " ".join(names))):
+        elif saved and not reported and str(saved.step) not in re.findall("[1-9][0-9]*", " ".join(names)):
             others = f" (the last checkpoint that the program reported is of step {saved.step})"
         return f"{', '.join(tops[:_SHOWN])}{more}{others}"
 
