@@ -132,7 +132,7 @@ def test_a_problem_is_noted_once_and_ends_nothing(gang: Gang, monkeypatch: pytes
     thread.start()
     until(lambda: gang["b"].events("checkpoint_not_replicated"))
     monkeypatch.setattr(checkpoint_peers, "_ROOM", 0)
-    until(gang["b"].has)
+    until((gang["b"].folder / "step_1.bin").exists)
     thread.close()
     (event,) = gang["b"].events("checkpoint_not_replicated")
     assert "copying checkpoints needs 7 bytes" in event["detail"] and gang["b"].has() == {"step_1.bin": "weights"}
