@@ -39,9 +39,9 @@ RECORD: Dict = {
 class Node(NodeClient):
     """A host that answers, refuses, or is silent."""
 
-    def __init__(self, name: str, problem: Exception | None, devices: Dict) -> None:
+    def __init__(self, name: str, problem: Exception | None, devices: Dict | None = None) -> None:
         super().__init__(name, lambda command, data: (0, "", ""))
-        self.problem, self.devices = problem, devices
+        self.problem, self.devices = problem, devices or {}
 
     def call(self, op: str, **values: t.Any) -> Dict:
         if self.problem:
