@@ -160,11 +160,11 @@ def name_in_folder(path: str, run_id: str) -> str:
     return after.removeprefix("checkpoints/") if found else path.rstrip("/").rpartition("/")[2]
 
 
-def _open(binding: Binding, folder: pathlib.Path, job: Job, stored_at: str) -> StepLog:
+def _open(binding: Binding, keys: t.Mapping[str, str], folder: pathlib.Path, job: Job, stored_at: str) -> StepLog:
     # Late: it needs the HTTP client, for which every other run would wait.
     from ...._services.mlflow_runs import MlflowRuns
 
-    runs, tracking = MlflowRuns(binding, credentials.read_tracker_keys(binding, _OPTION)), job.tracking
+    runs, tracking = MlflowRuns(binding, keys), job.tracking
     experiment = experiment_of(job)
     model = (tracking.model, tracking.alias) if tracking and tracking.model else None
     return StepLog(runs, folder, experiment, binding.endpoint, model=model, stored_at=stored_at)
@@ -175,7 +175,8 @@ def send_rest(home: StateHome, job: Job, folder: pathlib.Path, progress: Progres
     if job.tracking is None or not job.tracking.log:
         return
     binding = bindings.load_binding(home, job.tracking.binding, _OPTION)
-    problem = _open(binding, folder, job, find_stored_address(home, job, folder.name)).send()
+    keys = credentials.read_tracker_keys(binding, _OPTION)
+    problem = _open(binding, keys, folder, job, find_stored_address(home, job, folder.name)).send()
     if problem:
         progress.say(f"warning: steps are not logged to {binding.name}, and are kept: {problem}")
 
@@ -186,9 +187,8 @@ def _prepare_experiment(tracked: BoundTracking | None) -> None:
         return
     from ...._services.mlflow_runs import MlflowRuns
 
-    runs = MlflowRuns(tracked.binding, credentials.read_tracker_keys(tracked.binding, _OPTION))
     try:
-        runs.find_experiment(tracked.experiment)
+        MlflowRuns(tracked.binding, tracked.keys).find_experiment(tracked.experiment)
     except RefusedError:
         raise
     except MusterError:
@@ -206,7 +206,8 @@ def log_steps(tracked: BoundTracking | None, folder: pathlib.Path, progress: Pro
     if tracked is None or not tracked.logs:
         yield
         return
-    log, ended = _open(tracked.binding, folder, tracked.job, tracked.stored_at), threading.Event()
+    log = _open(tracked.binding, tracked.keys, folder, tracked.job, tracked.stored_at)
+    ended = threading.Event()
     said: list[str] = []
 
     def send() -> None:

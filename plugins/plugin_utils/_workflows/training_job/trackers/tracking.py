@@ -24,7 +24,7 @@ CA_FILE = "tracking-ca.pem"
 
 @dataclasses.dataclass(frozen=True)
 class BoundTracking:
-    """The tracker of a job. ``plain`` are variables without a secret, ``hidden`` the others.
+    """The tracker of a job. ``plain`` are variables without a secret, ``hidden`` the others, made of ``keys``.
 
     ``logs``: the controller logs the steps of the run there itself. ``stored_at``: see ``StepLog``.
     """
@@ -33,6 +33,7 @@ class BoundTracking:
     plain: dict[str, str]
     hidden: dict[str, str] = dataclasses.field(repr=False)
     job: Job
+    keys: dict[str, str] = dataclasses.field(repr=False)
     stored_at: str = ""
 
     @property
@@ -72,7 +73,7 @@ def open_bound(home: StateHome, job: Job, nodes: JobNodes, run_id: str) -> Bound
         raise InputError("job.tracking.log", "is for MLflow", fix)
     placed = tracker.place(binding.endpoint, experiment, run_id)
     stored_at = find_stored_address(home, job, run_id)
-    return BoundTracking(binding, {**placed, **binding.env}, hidden, job, stored_at)
+    return BoundTracking(binding, {**placed, **binding.env}, hidden, job, keys, stored_at)
 
 
 def experiment_of(job: Job) -> str:
