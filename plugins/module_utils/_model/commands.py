@@ -20,23 +20,32 @@ UNFOLLOWED = "is no longer followed; it keeps running"
 NOT_FOLLOWED = "is not followed; it keeps running"
 
 
-def playbook_command(name: str, inventory: str | None = None, **variables: str) -> str:
-    """Return the shell command of one of the collection's playbooks; without an inventory it has to be filled in."""
-    extra = "".join(f" -e {shlex.quote(f'{key}={value}')}" for key, value in variables.items())
-    return f"ansible-playbook -i {shlex.quote(inventory) if inventory else 'INVENTORY'} muster.training.{name}{extra}"
+def playbook_command(
+    name: str, inventory: str | None = None, command_line: t.Sequence[str] = (), **variables: str
+) -> str:
+    """Return the shell command of one of the collection's playbooks; without an inventory it has to be filled in.
+
+    :param command_line: options that name the inventory and more, instead of ``inventory``.
+    """
+    options = list(command_line) if "-i" in command_line else ["-i", inventory or "INVENTORY", *command_line]
+    extra = [word for key, value in variables.items() for word in ("-e", f"{key}={value}")]
+    return shlex.join(["ansible-playbook", *options, f"muster.training.{name}", *extra])
 
 
 def describe_left(record: RunRecord, state: str, cluster: str) -> str:
     """Return what is said of a run without a follower: its ``state``, where, and how to get back to it or stop it."""
     where = f" on {', '.join(record.hosts)}" if record.hosts else ""
     which = {"muster_run_id": record.run_id} | ({"muster_cluster": cluster} if cluster != "default" else {})
-    follow, stop = (playbook_command(name, record.inventory, **which) for name in ("train", "cancel"))
+    follow, stop = (
+        playbook_command(name, record.inventory, record.command_line, **which) for name in ("train", "cancel")
+    )
     return f"Run {record.run_id} {state}{where}. Follow it: {follow} · stop it: {stop}"
 
 
-def describe_cancelled(run_id: str, step: int | None, folder: str | None, inventory: str | None, nodes: str) -> str:
+def describe_cancelled(record: RunRecord, where: str) -> str:
     """Return what a cancel says: where the run was stopped, which checkpoint is left, and how to continue."""
-    kept = "it reported no checkpoint" if step is None else f"its checkpoint of step {step} is kept"
-    kept += f" in {folder}" if step is not None and folder else ""
-    again = playbook_command("train", inventory, muster_run_id=run_id)
-    return f"run {run_id} is stopped{f' on {nodes}' if nodes else ''}; {kept}. Continue it: {again}"
+    saved = record.checkpoint
+    kept = "it reported no checkpoint" if saved is None else f"its checkpoint of step {saved.step} is kept"
+    kept += f" in {saved.path}" if saved is not None and saved.path else ""
+    again = playbook_command("train", record.inventory, record.command_line, muster_run_id=record.run_id)
+    return f"run {record.run_id} is stopped{f' on {where}' if where else ''}; {kept}. Continue it: {again}"

@@ -12,6 +12,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing as t
 
 from . import (
@@ -34,6 +35,9 @@ from .rdma_resources import parse_request
 Engine = t.Literal["jobset", "indexed_job", "trainjob", "mpijob", "rayjob", "volcano"]
 ENGINES: tuple[str, ...] = t.get_args(Engine)
 NAME_LIMIT = 40
+# What stands in the arguments of a program for paths that only its node knows.
+PLACEHOLDERS = ("run_dir", "checkpoint_dir", "deepspeed_config")
+_IN_BRACES = re.compile(r"\{( *[A-Za-z][A-Za-z_-]* *)\}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -370,6 +374,7 @@ def _check_program(job: Job) -> None:
             "is required for a relative script",
             "Name the folder that holds it: code: {from: path, ref: DIR}",
         )
+    _check_placeholders(job)
     if job.launcher in TORCHRUN_FAMILY:
         parallel_sizes.check(job.args, job.world_sizes)
     if job.deepspeed_config and job.launcher not in ("deepspeed", "accelerate"):
@@ -382,6 +387,21 @@ def _check_program(job: Job) -> None:
             "has no effect with launcher 'accelerate' without GPUs: Accelerate uses DeepSpeed on GPUs only",
             "Set gpus_per_node, or use launcher: deepspeed",
         )
+
+
+def _check_placeholders(job: Job) -> None:
+    """Refuse a misspelt placeholder: the program would get it as it is, and save in a folder of that name."""
+    for option, items in (("job.command", job.command), ("job.args", job.args)):
+        for index, word in ((index, word) for index, item in enumerate(items) for word in _IN_BRACES.findall(item)):
+            near = f.find_nearest(word.strip().replace("-", "_"), PLACEHOLDERS, cutoff=0.85)
+            path = f"{option}[{index}]"
+            if near and word != near:
+                raise InputError(path, f"{{{word}}} is not a placeholder", f"Did you mean {{{near}}}?")
+            if word == "checkpoint_dir" and job.launcher == "ray":
+                fix = "Read the environment variable MUSTER_CHECKPOINT_DIR in the program"
+                raise InputError(path, "{checkpoint_dir} is not filled in with launcher 'ray'", fix)
+            if word == "deepspeed_config" and not job.deepspeed_config:
+                raise InputError(path, "{deepspeed_config} needs job.deepspeed_config", "Set it, or name a file")
 
 
 def _check_numbers(job: Job) -> None:

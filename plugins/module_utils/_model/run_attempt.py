@@ -150,3 +150,16 @@ class Attempt:
     def node_names(self) -> list[str]:
         """Return the nodes on which ranks started."""
         return sorted(set(self.ranks.values()))
+
+    def describe_crash(self) -> str:
+        """Return how a failing program ended it, with the rank that failed first, once all of it is known; else empty.
+
+        The ranks of other nodes fail because of that one, and their ends can be read before its own.
+        """
+        is_known = self.followed or len(self.exits) >= len(self.ranks)
+        if self.cause != "crash" or self.first_failure is None or not is_known:
+            return ""
+        who = "a container" if self.killed or self.failed_rank is None else f"rank {self.failed_rank}"
+        code, at = self.first_failure.exit_code, "" if self.last_step is None else f" at step {self.last_step}"
+        signal = f" (128 + signal {code - 128})" if code > 128 else ""
+        return f"attempt {self.n}: {who} on {self.first_failure.node} exited with code {code}{signal}{at}"

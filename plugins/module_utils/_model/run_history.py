@@ -388,6 +388,17 @@ class RunHistory:
         """Return the number of ranks that started in the newest attempt."""
         return len(self.attempts[-1].ranks) if self.attempts else 0
 
+    def ranks_running(self) -> int:
+        """Return how many ranks of the newest attempt of this start are running, as far as their nodes have said.
+
+        None is after the attempt lost its placement, and none on a node that it lost.
+        """
+        last = self.attempts[-1] if self.attempts and self.attempts[-1].n >= self.base else None
+        if last is None or not self.is_placed:
+            return 0
+        lost = last.fault[1] if last.fault and last.fault[0] == "node_lost" else None
+        return sum(rank not in last.exits and node != lost for rank, node in last.ranks.items())
+
     def find_sharing(self, ranks_per_pod: int) -> tuple[int, int] | None:
         """Return (pods, machines) of the newest attempt where pods of it share machines, else None."""
         places = list(self.attempts[-1].ranks.values()) if self.attempts else []

@@ -146,7 +146,7 @@ class RunRecord:
     """The record of one run. ``job`` is its YAML form; ``generation`` the number of this start's first attempt.
 
     ``leases`` are the tokens of rented machines in the ledger, by node; ``inventory`` is the file that the nodes come
-    from.
+    from; ``command_line`` are the options of ansible-playbook that name inventory and files of variables.
 
     ``problems`` are what keeps its result from being clean, whatever the outcome: attempts that did not resume,
     checkpoints that are not in the run's object store (``unstored``). ``stored`` is the newest that is, with its name
@@ -198,6 +198,7 @@ class RunRecord:
     hosts: tuple[str, ...] = f.field(f.list_of(_text), ())
     leases: t.Mapping[str, t.Any] = f.field(f.dictionary, {})
     inventory: str | None = f.field(_text, None)
+    command_line: tuple[str, ...] = f.field(f.list_of(_text), ())
     drill: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
     devices: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
     extra: t.Mapping[str, object] = f.field(f.dictionary, {})

@@ -240,9 +240,9 @@ def list_of(parse: Parser[T]) -> Parser[tuple[T, ...]]:
     return parse_list
 
 
-def find_nearest(word: str, allowed: t.Iterable[str]) -> str | None:
-    """Return the allowed word most like ``word``, or None when nothing is close."""
-    matches = difflib.get_close_matches(word.lower(), list(allowed), n=1, cutoff=0.6)
+def find_nearest(word: str, allowed: t.Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the allowed word most like ``word``, or None when nothing is close (``cutoff``: 1 is the same word)."""
+    matches = difflib.get_close_matches(word.lower(), list(allowed), n=1, cutoff=cutoff)
     return matches[0] if matches else None
 
 

@@ -9,9 +9,12 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import os
+import re
 import typing as t
 
 from . import pod_preflight
+
+_PLACEHOLDER = re.compile(r"(?<!\$)\{[a-z_]+\}")
 
 
 def build_environment(
@@ -60,7 +63,5 @@ def build_environment(
 
 
 def replace_placeholders(text: str, values: t.Mapping[str, str]) -> str:
-    """Replace the collection's placeholders; other braces are the user's."""
-    for key, value in values.items():
-        text = text.replace(key, value)
-    return text
+    """Replace the collection's placeholders; other braces are the user's, and ``${rank}`` is torchrun's."""
+    return _PLACEHOLDER.sub(lambda found: values.get(found[0], found[0]), text)

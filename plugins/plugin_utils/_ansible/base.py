@@ -11,6 +11,7 @@ from __future__ import annotations
 import pathlib
 import typing as t
 
+from ansible import context
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -113,6 +114,7 @@ class WorkflowAction(ActionBase):
         """Return what runners of jobs take: ``options``, and the play's hosts that ``hosts`` names."""
         # Late: most actions need nothing of jobs.
         from .._workflows.shared import request
+        from . import command_line
 
         return request.RunRequest(
             options=options,
@@ -122,6 +124,7 @@ class WorkflowAction(ActionBase):
             check=self.check,
             connect=self.connect(variables),
             progress=self.reporter(),
+            command_line=command_line.read_options(context.CLIARGS),
         )
 
     def reporter(self) -> progress.Reporter:

@@ -156,6 +156,11 @@ class RunModel:
         return parsing.read_text(self.run.record.get("inventory"), 300)
 
     @property
+    def command_line(self) -> tuple[str, ...]:
+        """The options of ansible-playbook by which a later command finds the same inventory and variables."""
+        return tuple(parsing.read_texts(self.run.record.get("command_line")))
+
+    @property
     def stalls(self) -> tuple[Span, ...]:
         """Where the run stood still between its steps."""
         return find_stalls(self.attempts)

@@ -37,7 +37,8 @@ def describe_run(model: RunModel, submitted: float | None, end: float | None) ->
 def build_commands(model: RunModel) -> list[str]:
     """Return the commands that act on this run, to copy."""
     names = ["logs", "fetch"] if model.clock.over else ["status", "logs", "cancel"]
-    return [playbook_command(name, model.inventory, muster_run_id=model.run_id) for name in names]
+    options = model.command_line
+    return [playbook_command(name, model.inventory, options, muster_run_id=model.run_id) for name in names]
 
 
 def build_figures(model: RunModel) -> list[tuple[str, Cell]]:

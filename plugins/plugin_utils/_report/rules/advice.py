@@ -55,7 +55,9 @@ def advise(model: RunModel) -> tuple[Advice, ...]:
 
 def _play(model: RunModel, name: str, *, named: bool = False) -> str:
     """Return the command of a playbook, with the inventory of the run and, if ``named``, the run's id."""
-    return playbook_command(name, model.inventory, **({"muster_run_id": model.run_id} if named else {}))
+    return playbook_command(
+        name, model.inventory, model.command_line, **({"muster_run_id": model.run_id} if named else {})
+    )
 
 
 def explain_exit(code: int | None) -> str | None:

@@ -28,6 +28,7 @@ Result = dict[str, object]
 class RunRequest:
     """What the face hands over: options, the play's hosts with their variables, and how to reach them.
 
+    ``command_line``: the options of ansible-playbook by which a later command finds the same machines and variables.
     ``environment``: the variables of NCCL and gloo of each node, None for those of the cluster's fabric verdict.
     """
 
@@ -39,6 +40,7 @@ class RunRequest:
     connect: t.Callable[[t.Sequence[str]], list[NodeClient]]
     progress: Progress
     environment: t.Mapping[str, Environment] | None = None
+    command_line: tuple[str, ...] = ()
 
     @property
     def surroundings(self) -> Surroundings:

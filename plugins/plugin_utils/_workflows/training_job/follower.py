@@ -118,6 +118,8 @@ class Follower:
             self._kept[name] = frozenset(kept.split("\n")[-_RECENT_LINES:])
             for line in files.parse_json_lines(kept):
                 feed(line)
+        # Those of before were said by the follower that saw them.
+        self._said_crashes = {attempt.n for attempt in self.story.attempts if attempt.followed}
 
     def kept_events(self) -> t.Iterator[dict[str, t.Any]]:
         """Yield the lines of events.jsonl."""
@@ -360,6 +362,14 @@ class Follower:
                 self.record_event("not_resumed", attempt=n, detail=resume.problem)
                 self.progress.say(f"warning: attempt {n} {resume.problem}")
 
+    def _say_crashes(self) -> None:
+        """Say of each attempt, once, which rank of it failed first: what ends the run is said with its end."""
+        for attempt in self.story.attempts:
+            said = "" if attempt.n in self._said_crashes else attempt.describe_crash()
+            if said:
+                self._said_crashes.add(attempt.n)
+                self.progress.say(said)
+
     def _warn_of_nan(self) -> None:
         """Say that the loss is no longer a number; once, until it is a number again."""
         since = self.story.nan_since
@@ -400,6 +410,7 @@ class Follower:
     def _report(self) -> None:
         self._take_notices()
         self.report_resumes()
+        self._say_crashes()
         self._warn_of_nan()
         self._warn_of_stall()
         self._say_proof()
@@ -422,7 +433,7 @@ class Follower:
         last = self.story.last if begun else {}
         return {
             "run_id": self.run_id,
-            "ranks": self.story.ranks_seen(),
+            "ranks": self.story.ranks_running(),
             "ranks_asked": self.job.world_size,
             "step": int(last["step"]) if "step" in last else None,
             "step_age_s": self._step_age() if begun else None,

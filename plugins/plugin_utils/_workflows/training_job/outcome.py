@@ -53,7 +53,10 @@ def record_end(
     if follower.drilled_at is not None:
         ended = dataclasses.replace(ended, drill=_judge_drill(follower, follower.drilled_at))
         run_record.write_record(follower.folder, ended)
-    said = describe_state({**follower.state(), "nodes": 0, "silent": {}, "step_age_s": None, "stalled_s": None})
+    seen = follower.story.ranks_seen()
+    said = describe_state(
+        {**follower.state(), "ranks": seen, "nodes": 0, "silent": {}, "step_age_s": None, "stalled_s": None}
+    )
     since = follower.story.nan_since
     verdict = f"{outcome.outcome}, not clean" if ended.problems else outcome.outcome
     verdict = verdict if since is None else f"{outcome.outcome} with a loss of NaN since step {since}"

@@ -174,18 +174,10 @@ def _keep_stacks(request: RunRequest, folder: pathlib.Path, remotes: t.Sequence[
 
 
 def _say_cancelled(request: RunRequest, record: RunRecord, was_ended: bool) -> None:
-    saved = record.checkpoint
     if was_ended:
         request.progress.say(f"run {record.run_id} had ended already ({record.outcome}); nothing of it runs any more")
         return
-    line = commands.describe_cancelled(
-        record.run_id,
-        saved.step if saved else None,
-        saved.path if saved else None,
-        record.inventory,
-        ", ".join(record.hosts),
-    )
-    request.progress.say(line)
+    request.progress.say(commands.describe_cancelled(record, ", ".join(record.hosts)))
 
 
 def _half_cancelled(run_id: str, stopped: t.Sequence[str], errors: t.Mapping[str, MusterError]) -> MusterError:

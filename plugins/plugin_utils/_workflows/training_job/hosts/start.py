@@ -66,7 +66,7 @@ def start_or_join(
         request.progress.say(_describe_continuation(before, differs))
     lives = unseen or (is_running(plan) and not _stop_half_a_gang(plan))
     attempt = _first_attempt(plan, before, lives)
-    current = _open_record(plan, before, attempt, lives, _inventory(request, plan.hosts[0].name))
+    current = _open_record(plan, before, attempt, lives, request)
     members, held = _build_members(home, plan, attempt, resolved), build_owner_mark(request, home, plan.job)
     missing = [] if unseen else [m for m in members if not (lives and _is_started(plan, m.remote.name, before))]
     started: list[str] = []
@@ -249,7 +249,7 @@ def _first_attempt(plan: HostsPlan, before: RunRecord | None, running: bool) -> 
 
 
 def _open_record(
-    plan: HostsPlan, before: RunRecord | None, attempt: int, running: bool, inventory: str | None
+    plan: HostsPlan, before: RunRecord | None, attempt: int, running: bool, request: RunRequest
 ) -> RunRecord:
     values: dict[str, t.Any] = {
         "launcher": plan.job.launcher,
@@ -257,7 +257,8 @@ def _open_record(
         "versions": _read_versions(plan),
         "derived": plan.derived,
         "generation": attempt,
-        "inventory": inventory,
+        "inventory": _inventory(request, plan.hosts[0].name),
+        "command_line": request.command_line,
         "fabric": plan.network.reference,
         "hosts": tuple(host.name for host in plan.hosts),
         "leases": {host.name: host.record.owner.token for host in plan.hosts if host.record.owner.token},

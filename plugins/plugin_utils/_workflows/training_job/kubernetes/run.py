@@ -476,6 +476,7 @@ def _open_record(run: ClusterRun, plan: KubePlan, follows: bool) -> RunRecord:
         "fabric": planned.reference,
         "generation": plan.first_attempt,
         "hosts": (),
+        "command_line": run.asked.request.command_line,
         **({} if follows else {"image": plan.pinned}),
     }
     job = to_yaml_names(plan.job)

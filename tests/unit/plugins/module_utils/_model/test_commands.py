@@ -10,6 +10,7 @@ import shlex
 
 from ansible_collections.muster.training.plugins.module_utils._model import commands
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._model.run_record import SavedCheckpoint
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
 
 
@@ -35,7 +36,20 @@ def test_the_way_back_to_a_run_that_is_not_followed() -> None:
     assert line.endswith("muster.training.cancel -e muster_run_id=net-1 -e muster_cluster=lab")
 
 
+def test_a_command_repeats_what_its_run_was_started_with() -> None:
+    options = ("-i", "/a b.yml", "-e", "@/job.yml")
+    line = commands.playbook_command("train", "/other.yml", options, muster_run_id="net-1")
+    assert line == "ansible-playbook -i '/a b.yml' -e @/job.yml muster.training.train -e muster_run_id=net-1"
+    # Of an inventory that ansible.cfg names, the nodes know the file.
+    line = commands.playbook_command("train", "/i.yml", ("-e", "@/job.yml"))
+    assert line == "ansible-playbook -i /i.yml -e @/job.yml muster.training.train"
+
+
 def test_what_a_cancel_leaves() -> None:
-    line = commands.describe_cancelled("net-1", 40, "/mnt/c/net-1", "/i.yml", "a, b")
+    job = to_yaml_names(parse_job({"name": "net", "script": "/t.py"}))
+    record = dataclasses.replace(run_record.new_record("net-1", job, 1000.0), command_line=("-e", "@/job.yml"))
+    assert "it reported no checkpoint" in commands.describe_cancelled(record, "")
+    saved = dataclasses.replace(record, checkpoint=SavedCheckpoint(40, "/mnt/c/net-1"))
+    line = commands.describe_cancelled(saved, "a, b")
     assert "run net-1 is stopped on a, b; its checkpoint of step 40 is kept in /mnt/c/net-1. Continue it: " in line
-    assert "it reported no checkpoint" in commands.describe_cancelled("net-1", None, None, None, "")
+    assert line.endswith("-i INVENTORY -e @/job.yml muster.training.train -e muster_run_id=net-1")

@@ -127,6 +127,27 @@ def test_the_recorded_form_parses_to_the_same_job(values: dict[str, t.Any], prog
     assert to_yaml_names(parse_job(written)) == to_yaml_names(job)
 
 
+@pytest.mark.parametrize("word", ["checkpont_dir", "checkpoints_dir", "run-dir", "RUN_DIR", "rundir", " run_dir "])
+@pytest.mark.parametrize("option", ["args", "command"])
+def test_a_misspelt_placeholder_is_refused(option: str, word: str) -> None:
+    program = {"launcher": "command", "command": ["sh"]} | {option: ["--out", f"{{{word}}}/x"]}
+    with pytest.raises(InputError, match=rf"job\.{option}\[1\]: {{{word}}} is not a placeholder.*Did you mean"):
+        parse_job({"name": "a", **program})
+
+
+@pytest.mark.parametrize("word", ["epoch", "run_name", "output_dir", "checkpoint", "0:03d", "", "deep"])
+def test_other_braces_are_the_programs_own(word: str) -> None:
+    assert parse_job({"name": "a", "script": "/t.py", "args": [f"{{{word}}}"]}).args == (f"{{{word}}}",)
+
+
+def test_a_placeholder_that_would_not_be_filled_in_is_refused() -> None:
+    with pytest.raises(InputError, match=r"job\.args\[0\]: \{checkpoint_dir\} is not filled in with launcher 'ray'"):
+        placement = {"placement": {"backend": "kubernetes"}, "image": "x@sha256:" + 64 * "0"}
+        parse_job({"name": "a", "script": "/t.py", "launcher": "ray", "args": ["{checkpoint_dir}"], **placement})
+    with pytest.raises(InputError, match=r"job\.args\[0\]: \{deepspeed_config\} needs job\.deepspeed_config"):
+        parse_job({"name": "a", "script": "/t.py", "args": ["{deepspeed_config}"]})
+
+
 def test_the_recorded_form_of_a_job_in_pods_parses_to_the_same_job() -> None:
     rich = {
         "placement": {**KUBE, "engine": "jobset", "namespace": "team-a", "queue": "gpus", "priority": "high"},

@@ -44,3 +44,26 @@ def test_an_attempt_without_a_failure_ends_with_its_ranks_or_its_last_step(
 def test_the_cause_is_what_came_first(changes: dict[str, object], cause: str, node: str | None) -> None:
     attempt = Attempt(1, 1.0, exits={1: FIRST}, **changes)  # type: ignore[arg-type]
     assert (attempt.cause, attempt.failed_node) == (cause, node)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, ""),
+        ({"followed": True}, "attempt 1: rank 1 on b exited with code 3 at step 7"),
+        ({"exits": {0: RankExit(6.0, 143, "a"), 1: FIRST}}, "attempt 1: rank 1 on b exited with code 3 at step 7"),
+        (
+            {"exits": {0: RankExit(4.0, 137, "a"), 1: FIRST}},
+            "attempt 1: rank 0 on a exited with code 137 (128 + signal 9)",
+        ),
+        ({"followed": True, "killed": RankExit(4.0, 137, "c")}, "attempt 1: a container on c exited with code 137"),
+        ({"followed": True, "fault": ("drill", "a")}, ""),
+        ({"followed": True, "exits": {}}, ""),
+    ],
+    ids=["others may have failed first", "followed", "all ended", "killed", "container", "drill", "no failure"],
+)
+def test_a_crash_is_described_once_all_of_it_is_known(changes: dict[str, object], said: str) -> None:
+    ranks = {0: "a", 1: "b"}
+    attempt = Attempt(1, 1.0, **{"ranks": ranks, "exits": {1: FIRST}, "last_step": 7, **changes})  # type: ignore[arg-type]
+    found = attempt.describe_crash()
+    assert found.startswith(said) and bool(found) is bool(said)

@@ -527,3 +527,22 @@ def test_a_checkpoint_that_was_reported_and_is_not_there(there: object, newest: 
     # Another start has saved since.
     history.metric({"at": 12.0, "checkpoint_step": 15, "path": "/c/15"})
     assert history.checkpoint == (15, "/c/15") and history.describe_missing() == ""
+
+
+def test_ranks_that_run_are_not_those_that_have_started() -> None:
+    history = fold_lines([started(1, 0, 1.0), started(1, 1, 2.0)])
+    assert (history.ranks_running(), history.ranks_seen()) == (2, 2)
+    history.event({"kind": "worker_exit", "rank": 1, "node": "b", "attempt": 1, "at": 3.0, "exit_code": 3})
+    assert (history.ranks_running(), history.ranks_seen()) == (1, 2)
+    history.event({"kind": "submitted", "attempt": 2, "at": 4.0})
+    assert (history.ranks_running(), history.ranks_seen()) == (0, 2), "this start has none yet"
+
+
+def test_no_rank_runs_on_a_lost_node_or_without_a_placement() -> None:
+    lines = [started(1, 0, 1.0), started(1, 1, 2.0)]
+    lost = fold_lines(lines)
+    lost.event({"kind": "node_lost", "node": lost.attempts[0].ranks[1], "at": 3.0})
+    assert lost.ranks_running() == 1
+    queued = fold_lines(lines)
+    queued.event({"kind": "set_back", "cause": "suspended", "at": 3.0})
+    assert queued.ranks_running() == 0

@@ -92,9 +92,9 @@ def test_each_start_has_an_empty_folder_where_it_must_not_resume() -> None:
                 "script": None,
                 "launcher": "command",
                 "command": ["bash", "-c"],
-                "args": ["ls {run_dir} {deepspeed_config} ${x} {}"],
+                "args": ["ls {run_dir} {output} ${x} {}"],
             },
-            ("bash", "-c", "ls /state/a/runs/x-1 /state/a/runs/x-1/deepspeed.json ${x} {}"),
+            ("bash", "-c", "ls /state/a/runs/x-1 {output} ${x} {}"),
         ),
     ],
 )

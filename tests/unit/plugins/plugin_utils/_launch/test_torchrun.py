@@ -15,9 +15,15 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node import processes, torch_warm
+from ansible_collections.muster.training.plugins.module_utils._model import error_line
+from ansible_collections.muster.training.plugins.module_utils._node import (
+    pod_environment,
+    pod_preflight,
+    processes,
+    torch_warm,
+)
 from ansible_collections.muster.training.plugins.module_utils._node import rank as rank_module
-from ansible_collections.muster.training.plugins.plugin_utils._launch import registry
+from ansible_collections.muster.training.plugins.plugin_utils._launch import registry, torchrun
 from ansible_collections.muster.training.plugins.plugin_utils._launch.base import FORK_SERVER_PROGRAM, STORE_PROGRAM
 from ansible_collections.muster.training.tests.support.node_lab import eventually
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._launch.gangs import RUN, job, slots
@@ -253,3 +259,17 @@ def test_a_warm_program_sees_the_same_but_for_what_is_imported(tmp_path: pathlib
 )
 def test_the_packages_that_an_interpreter_must_have(changes: dict[str, object], packages: tuple[str, ...]) -> None:
     assert registry.required_packages(job(**changes)) == packages
+
+
+def test_each_rank_of_a_pod_marks_its_own_lines() -> None:
+    """torchrun fills in the rank of each process: its macro is not the placeholder of the pod's own rank."""
+    told = torchrun.pods(job(processes_per_node=2), RUN)["node"].env
+    identity = pod_preflight.PodIdentity(1, "n2", "p", 1, "127.0.0.1")
+    spec = {"env": told, "port": 29500}
+    found = pod_environment.build_environment(spec, identity, {}, {}, "127.0.0.1")
+    template = string.Template(found["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"])
+    lines = [f"{template.safe_substitute(rank=rank)}ValueError: of {rank}\n" for rank in (2, 3)]
+    log = "".join([*lines, "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"])
+    assert error_line.rank_lines(log).splitlines() == ["[default2]:ValueError: of 2", "[default3]:ValueError: of 3"]
+    assert error_line.last_error(log) == "ValueError: of 3"
+    assert found["PET_NODE_RANK"] == "1"

@@ -56,10 +56,8 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
             said = f"run {run_id} had ended already ({record.outcome}); nothing of it runs any more"
             request.progress.say(said)
         elif changed:
-            saved = ended.checkpoint
-            step, path = (saved.step, saved.path) if saved else (None, None)
             where = f"namespace {ref.namespace}" if ref else ""
-            request.progress.say(commands.describe_cancelled(run_id, step, path, None, where))
+            request.progress.say(commands.describe_cancelled(ended, where))
     # Rented machines of a run that is to end must not wait for what stands in the way of its pods.
     outcome = str(record.outcome) if record.is_ended else "cancelled"
     return lease_guard.delete_after_end(request, home, record, lambda: client, done, outcome)

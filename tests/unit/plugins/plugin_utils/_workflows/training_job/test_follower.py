@@ -211,3 +211,21 @@ def test_figures_of_a_step_that_was_printed_count_once(tmp_path: pathlib.Path) -
     kept = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [(line["step"], line.get("loss")) for line in kept] == [(10, None), (10, 3.0), (11, None)]
     assert (followed.state()["step"], followed.state()["loss"]) == (11, 3.0), "the loss that was printed last"
+
+
+def test_a_crash_is_said_once_and_not_again_by_the_next_follower(tmp_path: pathlib.Path) -> None:
+    said: list[str] = []
+    first = follower(tmp_path, said=said)
+    for line in (
+        {"kind": "worker_started", "rank": 0, "node": "a", "attempt": 1, "at": 1.0},
+        {"kind": "worker_exit", "rank": 0, "node": "a", "attempt": 1, "at": 2.0, "exit_code": 3},
+    ):
+        first.take_text("a", "events", json.dumps(line) + "\n")
+        first._report()
+        first._report()
+    assert [line for line in said if "exited" in line] == ["attempt 1: rank 0 on a exited with code 3"]
+    again = {"kind": "worker_started", "rank": 0, "node": "a", "attempt": 2, "at": 3.0}
+    first.take_text("a", "events", json.dumps(again) + "\n")
+    said.clear()
+    follower(tmp_path, said=said)._report()
+    assert not [line for line in said if "exited" in line]

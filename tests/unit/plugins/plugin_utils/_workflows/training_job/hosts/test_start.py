@@ -110,12 +110,16 @@ class Gang:
         self.note("start", [member.remote for member in members], fresh)
         return [member.remote.name for member in members]
 
-    def play(self, plan: HostsPlan, before: RunRecord | None = None, **options: t.Any) -> Dict:
+    def request(self, **options: t.Any) -> RunRequest:
         given = {"wait": False, "cluster": "default", "take_over": False, **options}
-        request = RunRequest(
-            given, ["a", "b"], {"a": {}, "b": {}}, self.home.folder, False, lambda _names: [], self.said
+        variables: Dict = {"a": {"inventory_file": "/i.yml"}, "b": {}}
+        return RunRequest(
+            *(given, ["a", "b"], variables, self.home.folder, False, lambda _names: [], self.said),
+            command_line=("-e", "@/job.yml"),
         )
-        return start.start_or_join(request, self.home, plan, before, ({}, {}), None)
+
+    def play(self, plan: HostsPlan, before: RunRecord | None = None, **options: t.Any) -> Dict:
+        return start.start_or_join(self.request(**options), self.home, plan, before, ({}, {}), None)
 
     def events(self) -> list[str]:
         place = self.folder / "events.jsonl"
@@ -207,13 +211,14 @@ def test_a_run_that_continues_keeps_when_it_was_submitted(nodes: Gang) -> None:
     plan = make_plan(verdict=VERDICT)
     former = make_record(plan, world_size=WorldSize(4, 3))
     before = run_record.end_record(former, 2.0, outcome="failed", exit_code=7, cause="crash")
-    record = start._open_record(plan, before, 4, running=False, inventory="/i.yml")
+    record = start._open_record(plan, before, 4, running=False, request=nodes.request())
     assert (record.state, record.outcome, record.exit_code, record.cause) == ("starting", None, None, None)
     assert record.submitted_at == before.submitted_at and record.world_size == WorldSize(2, 3)
     assert record.generation == 4 and record.hosts == ("a", "b")
+    assert (record.inventory, record.command_line) == ("/i.yml", ("-e", "@/job.yml"))
     assert record.versions == {"python": "3.12.1", "kernel": "6.1", "torch": "2.9", "commit": "c0ffee"}
     assert record.fabric == {"island": "i", "outcome": "pass", "lane": "tcp"}
-    assert start._open_record(plan, before, 4, running=True, inventory="/i.yml").state == "running"
+    assert start._open_record(plan, before, 4, running=True, request=nodes.request()).state == "running"
 
 
 def test_the_first_line_has_what_is_known_of_the_run() -> None:

@@ -1,0 +1,46 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which options of ansible-playbook a command has to repeat to find the same machines and variables.
+
+Values of variables are not repeated, for they may be secrets: files of variables are named, and the few variables that
+say where something is.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import typing as t
+
+_PLACES = ("muster_train_hosts", "muster_node_hosts", "muster_kubeconfig", "muster_kube_context", "muster_cluster")
+
+
+def read_options(arguments: t.Mapping[str, t.Any]) -> tuple[str, ...]:
+    """Return ``-i``, ``-c`` and ``-e`` of ``arguments``, which are those of ``ansible.context.CLIARGS``."""
+    inventories = [("-i", str(item)) for item in arguments.get("inventory") or () if _can_be_read_again(str(item))]
+    listed = any("," in item for _option, item in inventories)
+    connection = [("-c", "local")] if listed and arguments.get("connection") == "local" else []
+    extra = [("-e", value) for item in arguments.get("extra_vars") or () for value in _repeated(str(item))]
+    return tuple(word for option in (*inventories, *connection, *extra) for word in option)
+
+
+def _repeated(value: str) -> list[str]:
+    """Return what of one ``-e`` is repeated."""
+    if value.startswith("@"):
+        place = os.path.abspath(os.path.expanduser(value[1:]))
+        return [f"@{place}"] if _can_be_read_again(place) else []
+    if value.startswith(("{", "[")):
+        return []
+    try:
+        pairs = [word.partition("=") for word in shlex.split(value)]
+    except ValueError:
+        return []
+    return [f"{name}={text}" for name, _sign, text in pairs if name in _PLACES and text]
+
+
+def _can_be_read_again(place: str) -> bool:
+    """Return whether it is a list of hosts or a file that stays, not the end of a pipe of a shell."""
+    return "," in place or os.path.isdir(place) or os.path.isfile(place)
