@@ -200,3 +200,16 @@ def test_the_first_host_is_named_first(world: World) -> None:
     hosts = {"node-1": {"ansible_python_interpreter": script(world.root / "slow-python", text)}}
     result = world.play(job=TORCH_JOB, hosts=hosts, muster_training_python="/nowhere/bin/python")
     assert_refused(world, result, "node-1: /nowhere/bin/python does not exist")
+
+
+@pytest.mark.parametrize("playbook", ["cluster", "cluster_absent", "devices", "bootstrap", "preflight", "status"])
+def test_an_inventory_without_machines_is_refused_by_every_playbook_that_needs_them(
+    tmp_path: pathlib.Path, playbook: str
+) -> None:
+    """Nothing to do would look as if it had been done."""
+    (tmp_path / "typo.yml").write_text("all: {children: {muster_node: {hosts: {gpu-1: {}}}}}\n")
+    program = pathlib.Path(sys.executable).parent / "ansible-playbook"
+    argv = [str(program), "-i", "typo.yml", f"muster.training.{playbook}"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    said = done.stdout + done.stderr
+    assert done.returncode == 2 and "No host of the inventory matches muster_nodes. Name an inventory with -i" in said

@@ -240,10 +240,31 @@ def list_of(parse: Parser[T]) -> Parser[tuple[T, ...]]:
     return parse_list
 
 
+# What other tools call an option of ours.
+_OTHER_WORDS = {
+    "environment": "env",
+    "env_vars": "env",
+    "gpus": "gpus_per_node",
+    "nproc_per_node": "processes_per_node",
+    "processes": "processes_per_node",
+    "num_nodes": "nodes",
+    "nnodes": "nodes",
+    "replicas": "nodes",
+    "retries": "restart",
+    "max_restarts": "restart",
+    "secrets": "secret_refs",
+    "volumes": "mounts",
+    "timeout": "timeout_s",
+    "workdir": "code",
+}
+
+
 def find_nearest(word: str, allowed: t.Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the allowed word most like ``word``, or None when nothing is close (``cutoff``: 1 is the same word)."""
-    matches = difflib.get_close_matches(word.lower(), list(allowed), n=1, cutoff=cutoff)
-    return matches[0] if matches else None
+    known = list(allowed)
+    meant = {other: own for other, own in _OTHER_WORDS.items() if own in known}
+    matches = difflib.get_close_matches(word.lower(), [*known, *meant], n=1, cutoff=cutoff)
+    return meant.get(matches[0], matches[0]) if matches else None
 
 
 def field(parse: Parser[t.Any], default: t.Any = dataclasses.MISSING, key: str | None = None) -> t.Any:

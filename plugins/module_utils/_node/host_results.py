@@ -49,7 +49,7 @@ def _list_files(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str
     inner = [child for place in places if place.is_dir() for child in sorted(place.rglob("*"))]
     found = []
     for place in dict.fromkeys([*places, *inner]):
-        if place.is_file() and not place.is_symlink():
+        if place.is_file() and not place.is_symlink() and place.name != checkpoint_copies.LEDGER:
             stat = place.stat()
             entry = {"path": str(place.relative_to(root)), "size": stat.st_size, "modified_at": stat.st_mtime}
             found.append({**entry, "sha256": files.sha256_of(place)})
@@ -59,8 +59,8 @@ def _list_files(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str
 
 def _list_names(root: pathlib.Path) -> list[str]:
     """Return the paths of the first files below a folder."""
-    names = (place.relative_to(root).as_posix() for place in sorted(root.rglob("*")) if place.is_file())
-    return list(itertools.islice(names, _LARGEST_LIST))
+    there = (place for place in sorted(root.rglob("*")) if place.is_file() and place.name != checkpoint_copies.LEDGER)
+    return [place.relative_to(root).as_posix() for place in itertools.islice(there, _LARGEST_LIST)]
 
 
 def _read_piece(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:

@@ -25,6 +25,7 @@ class BriefOutput(CallbackBase):
     def __init__(self, display: t.Any = None, options: t.Any = None) -> None:
         super().__init__(display=display, options=options)
         self._play = self._shown_play = ""
+        self._is_skipped = False
         self._changed: dict[str, list[str]] = {}
         self._failed: dict[tuple[str, str], list[str]] = {}
         self._errors: set[str] = set()
@@ -33,6 +34,8 @@ class BriefOutput(CallbackBase):
         """Note the play; it is named when something of it is shown."""
         self._say_results()
         self._play = play.get_name().strip()
+        # A playbook whose plays are for some inventories alone names no host for the others.
+        self._is_skipped = "all:!all" in str(play.hosts)
 
     def v2_playbook_on_task_start(self, task: t.Any, is_conditional: bool) -> None:
         """Say what the task before changed, and where it failed."""
@@ -62,7 +65,8 @@ class BriefOutput(CallbackBase):
 
     def v2_playbook_on_no_hosts_matched(self) -> None:
         """Say that a play has no hosts."""
-        self._say("no hosts matched")
+        if not self._is_skipped:
+            self._say("no hosts matched")
 
     def v2_playbook_on_stats(self, stats: t.Any) -> None:
         """Say on how many hosts something changed or failed."""
@@ -71,7 +75,7 @@ class BriefOutput(CallbackBase):
         bad = [name for name in names if stats.failures.get(name) or stats.dark.get(name)]
         changed = [name for name in names if stats.changed.get(name)]
         parts = [
-            f"{len(names)} hosts",
+            f"{len(names)} host{'' if len(names) == 1 else 's'}",
             f"changed on {len(changed)}",
             f"failed on {', '.join(bad)}" if bad else "no failure",
         ]

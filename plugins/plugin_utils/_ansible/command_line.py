@@ -23,11 +23,11 @@ def read_options(arguments: t.Mapping[str, t.Any]) -> tuple[str, ...]:
     inventories = [("-i", str(item)) for item in arguments.get("inventory") or () if _can_be_read_again(str(item))]
     listed = any("," in item for _option, item in inventories)
     connection = [("-c", "local")] if listed and arguments.get("connection") == "local" else []
-    extra = [("-e", value) for item in arguments.get("extra_vars") or () for value in _repeated(str(item))]
+    extra = [("-e", value) for item in arguments.get("extra_vars") or () for value in _select_places(str(item))]
     return tuple(word for option in (*inventories, *connection, *extra) for word in option)
 
 
-def _repeated(value: str) -> list[str]:
+def _select_places(value: str) -> list[str]:
     """Return what of one ``-e`` is repeated."""
     if value.startswith("@"):
         place = os.path.abspath(os.path.expanduser(value[1:]))

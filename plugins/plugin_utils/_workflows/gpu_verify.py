@@ -52,6 +52,12 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Rep
     nodes = [node for node in found if (node.node in only if only else node.has_gpus)]
     _require_nodes(only, nodes)
     if check:
+        names = ", ".join(node.node for node in nodes)
+        tell(
+            f"a pod would be run on {names}; nothing was started"
+            if names
+            else "no node offers GPUs: nothing would be run"
+        )
         return {
             "changed": False,
             "nodes": [{"node": node.node} for node in nodes],

@@ -148,16 +148,16 @@ def _find_uneven_start(run: RunObservation, _progress: StepProgress) -> t.Iterat
 
 
 def _find_launcher_faults(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
-    """Yield launchers that wait for their peers' port, or died without an exit code."""
-    for node in run.nodes:
-        unit = ((node.answer or {}).get("units") or {}).get("agent")
-        if not unit or node.live_ranks:
-            continue
+    """Yield launchers that died without an exit code; where all are there, those that wait for their peers' port."""
+    found = ((node, ((node.answer or {}).get("units") or {}).get("agent")) for node in run.nodes)
+    units = [(node, unit) for node, unit in found if unit and not node.live_ranks]
+    dead = [node for node, unit in units if not unit.get("alive") and unit.get("exit") is None]
+    for node in dead:
+        text = "the launcher no longer exists and did not record an exit code: it was killed, or the machine restarted"
+        yield build_live_cause("ranks_missing", text, node.name)
+    for node, unit in [] if dead else units:
         if unit.get("state") == "waiting":
             yield build_live_cause("rendezvous_dns", f"the launcher waits {unit.get('detail', '')}".strip(), node.name)
-        elif not unit.get("alive") and unit.get("exit") is None and not node.ranks:
-            text = "the launcher no longer exists and did not record an exit code"
-            yield build_live_cause("ranks_missing", text, node.name)
 
 
 def _find_stopped_ranks(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:

@@ -200,6 +200,8 @@ def _check_mode_result(
             continue
     patches = node_labels.build_node_patches(verdicts, networks=work.networks)
     published = work.target.publish(patches, check=True)
+    tested = "; ".join(f"{item.name} ({', '.join(item.nodes)})" for item in islands)
+    work.request.progress.say(f"islands that would be tested: {tested or 'none'}; nothing was started")
     return {
         "changed": published.changed,
         "islands": [island.to_dict() for island in islands],

@@ -52,6 +52,8 @@ def accept_fleet(request: RunRequest) -> dict[str, t.Any]:
         "html": str(folder / "accept.html"),
     }
     if request.check:
+        would = f"would test {', '.join(names)} on {fleet.nodes} nodes and write {folder / 'accept.html'}"
+        request.progress.say(f"{would}; nothing was started")
         return {**result, "nodes": fleet.nodes, "sizes": fleet.sizes, "tests": names}
     home.owner(create=True)
     files.private_dir(folder)

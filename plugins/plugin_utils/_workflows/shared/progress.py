@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import io
 import json
 import mmap
@@ -30,11 +31,25 @@ _SHOW_EVERY_S = 0.25
 def flush_each_line() -> None:
     """Have this process write each line of its output when it is complete, into files and pipes too.
 
-    Ansible flushes when it starts the next task: what a task says that runs for hours would be seen at its end.
+    Ansible flushes when it starts the next task: what a task says that runs for hours would be seen at its end. It
+    passes over a reader that has ended (``| head``) only where it flushes, so that here the line itself has to.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.line_buffering:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stdout.reconfigure(line_buffering=True)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not isinstance(stream.write, functools.partial):
+            with contextlib.suppress(OSError, ValueError):
+                stream.reconfigure(line_buffering=True)
+                stream.write = functools.partial(_write_if_read, stream, stream.write)  # type: ignore[method-assign]
+
+
+def _write_if_read(stream: io.TextIOWrapper, write: t.Callable[[str], int], text: str) -> int:
+    """Write to a stream; once its reader has ended, what is written goes nowhere."""
+    try:
+        return write(text)
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+        return len(text)
 
 
 class LastWord:

@@ -55,6 +55,18 @@ class RequestedRun:
         if not self.request.check:
             step_log.send_rest(self.home, self.job, self.folder, self.request.progress)
 
+    def say_plan(self, starts: bool, where: str) -> None:
+        """Say what check mode found: that the run would be started, continued from which step, or followed."""
+        saved = self.before.checkpoint if self.before and self.job.checkpoints.resume != "never" else None
+        would = "would be started" if self.before is None else "would be continued"
+        would = (
+            f"{would} {where}: world size {self.job.world_size}"
+            if starts
+            else f"is running {where}; it would be followed"
+        )
+        reported = f"; the newest checkpoint that it reported has step {saved.step}" if starts and saved else ""
+        self.request.progress.say(f"run {self.run_id} {would}{reported}; nothing was changed")
+
     def set_aside(self, former: str, current: str) -> RequestedRun:
         """Return it as a run that is new on another cluster. The former one's record stays, under a name of its own.
 

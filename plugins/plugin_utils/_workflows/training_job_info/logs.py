@@ -65,6 +65,9 @@ def read_logs(home: StateHome, run_id: str | None, view: LogView, ranks: bool, l
     """
     folder = find_run_folder(home, run_id)
     record: Record = read_record(folder) or {}
+    size = (record.get("world_size") or {}).get("asked")
+    if view.rank is not None and size and not 0 <= view.rank < size:
+        raise InputError("rank", f"run {folder.name} has no rank {view.rank}", f"Its ranks are 0 to {size - 1}")
     problems: dict[str, str] = {}
     names = [name for name in record.get("hosts", []) if name in live.hosts]
     if record["state"] != "ended" and record.get("backend") != "kubernetes":
@@ -84,7 +87,9 @@ def read_logs(home: StateHome, run_id: str | None, view: LogView, ranks: bool, l
 
 
 def say_logs(found: t.Mapping[str, t.Any], say: t.Callable[[str], None]) -> None:
-    """Say the lines that :func:`read_logs` has returned, each with the name of its log."""
+    """Say the lines that :func:`read_logs` has returned, each with the name of its log, or that there are none."""
+    if not any(found["logs"].values()):
+        say(f"run {found['run_id']}: no line of its logs in {found['folder']}/logs is selected")
     for name, lines in found["logs"].items():
         for line in lines:
             say(f"{name.removesuffix('.log')}  {line}")

@@ -11,6 +11,12 @@ import subprocess
 import sys
 
 PLAYS = """
+- name: For other inventories
+  hosts: "all:!all"
+  tasks: []
+- name: Nowhere
+  hosts: "all:!*"
+  tasks: []
 - name: Quiet
   hosts: all
   gather_facts: false
@@ -38,6 +44,8 @@ def test_what_is_shown_of_a_playbook(tmp_path: pathlib.Path) -> None:
     argv = [str(program), "-i", "hosts.ini", "play.yml", "-e", f"ansible_python_interpreter={sys.executable}"]
     done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=90)
     assert done.returncode == 2 and done.stdout.splitlines() == [
+        "Nowhere:",
+        "  no hosts matched",
         "Loud:",
         "  changed: Change (a, b)",
         "  one line",

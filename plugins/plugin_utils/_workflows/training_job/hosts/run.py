@@ -103,9 +103,7 @@ def _check(asked: RequestedRun, plan: HostsPlan, drilling: drill.Drill | None) -
     require_same_job(plan, asked.before)
     changed, progress = not is_running(plan), asked.request.progress
     dataset_binding.announce_stage(plan.datasets, plan.remotes[0], progress)
-    names = ", ".join(host.name for host in plan.hosts)
-    would = "would be started" if changed else "is running and would be followed"
-    progress.say(f"run {plan.run_id} {would} on {names}: world size {plan.job.world_size}; nothing was changed")
+    asked.say_plan(changed, f"on {', '.join(host.name for host in plan.hosts)}")
     return {
         "changed": changed,
         "run_id": plan.run_id,

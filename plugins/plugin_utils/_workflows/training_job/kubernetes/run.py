@@ -249,6 +249,7 @@ def _check(run: ClusterRun) -> Result:
     follows = _continues(run, live)
     if not follows:
         submit.dry_run(run.client, plan, live)
+    run.asked.say_plan(not follows, f"in namespace {run.decision.namespace}")
     checks = {"ok": True, "exit_code": 0, "checks": [], "failures": []}
     return {
         "changed": not follows,

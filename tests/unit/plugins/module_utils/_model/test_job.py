@@ -127,6 +127,23 @@ def test_the_recorded_form_parses_to_the_same_job(values: dict[str, t.Any], prog
     assert to_yaml_names(parse_job(written)) == to_yaml_names(job)
 
 
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("enviroment", "env"),
+        ("gpus", "gpus_per_node"),
+        ("nproc_per_node", "processes_per_node"),
+        ("retries", "restart"),
+        ("volumes", "mounts"),
+        ("node", "nodes"),
+        ("checkpoint", "checkpoints"),
+    ],
+)
+def test_the_word_of_another_tool_leads_to_ours(word: str, meant: str) -> None:
+    with pytest.raises(InputError, match=rf"job\.{word}: is not an option. Did you mean '{meant}'"):
+        parse_job({"name": "a", "script": "/t.py", word: {}})
+
+
 @pytest.mark.parametrize("word", ["checkpont_dir", "checkpoints_dir", "run-dir", "RUN_DIR", "rundir", " run_dir "])
 @pytest.mark.parametrize("option", ["args", "command"])
 def test_a_misspelt_placeholder_is_refused(option: str, word: str) -> None:

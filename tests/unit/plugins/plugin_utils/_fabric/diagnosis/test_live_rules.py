@@ -95,6 +95,14 @@ def test_the_launcher_waits_or_is_gone() -> None:
     assert codes(gone) == [("ranks_missing", "a")]
 
 
+def test_a_launcher_that_waits_for_one_that_was_killed_is_not_the_cause() -> None:
+    waits: Dict = {"alive": True, "state": "waiting", "detail": "for 10.0.0.1:29500", "exit": None}
+    killed: Dict = {"alive": False, "state": "running", "exit": None}
+    before = rank(1, alive=False, attempt=1)
+    found = judged(look("a", units={"agent": waits}), look("b", before, units={"agent": killed}))
+    assert ("ranks_missing", "b") in codes(found) and "rendezvous_dns" not in {code for code, _node in codes(found)}
+
+
 @pytest.mark.parametrize(
     ("changes", "code", "text"),
     [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -126,3 +127,25 @@ def test_the_last_words_of_two_tasks_that_overlap_end_with_them(monkeypatch: pyt
     assert step("b", second.__enter__) == "run b goes on"
     assert step("a", lambda: first.__exit__(None, None, None)) == "run b goes on"
     assert step("b", lambda: second.__exit__(None, None, None)) == ""
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_reader_that_ends_does_not_end_the_writer(tmp_path: pathlib.Path, stream: str) -> None:
+    """``ansible-playbook … | head``: the play comes to its end."""
+    done = tmp_path / "done"
+    program = f"""
+import pathlib, sys
+from {progress.__name__} import flush_each_line
+flush_each_line()
+flush_each_line()
+for number in range(20000):
+    print("line", number, file=sys.{stream})
+pathlib.Path({str(done)!r}).touch()
+"""
+    other = "stderr" if stream == "stdout" else "stdout"
+    pipes: dict[str, t.Any] = {stream: subprocess.PIPE, other: subprocess.DEVNULL}
+    with subprocess.Popen([sys.executable, "-c", program], **pipes) as writer:
+        reader = getattr(writer, stream)
+        assert reader.readline() == b"line 0\n"
+        reader.close()
+        assert writer.wait(60) == 0 and done.exists()

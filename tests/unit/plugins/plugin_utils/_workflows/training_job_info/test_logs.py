@@ -119,7 +119,8 @@ def write_logs(folder: pathlib.Path, **texts: str) -> None:
 
 
 def test_the_lines_of_one_rank_under_each_launcher(home: StateHome) -> None:
-    folder = place(home, "run-1", 0, state="ended", outcome="failed", hosts=["a", "b"], launcher="torchrun")
+    ended: Dict = {"state": "ended", "outcome": "failed", "hosts": ["a", "b"], "world_size": {"asked": 13, "seen": 13}}
+    folder = place(home, "run-1", 0, **ended, launcher="torchrun")
     write_logs(folder, a="[default0]:one\n[default1]:two\nagent\n[default1]:loss 3\n", b="[1,12]<stdout>:twelve\n")
     live = LiveSource(connect({}), ())
     assert logs.read_logs(home, None, logs.build_view(9, 1, None), False, live)["logs"] == {
@@ -131,11 +132,30 @@ def test_the_lines_of_one_rank_under_each_launcher(home: StateHome) -> None:
     assert logs.read_logs(home, None, logs.build_view(9, 12, None), False, live)["logs"] == {
         "b.log": ["[1,12]<stdout>:twelve"]
     }
-    alone = place(home, "cmd-1", 0, state="ended", outcome="failed", hosts=["a", "b"], launcher="command")
+    alone = place(home, "cmd-1", 0, **ended, launcher="command")
     write_logs(alone, a="first\n", b="second\n")
     assert logs.read_logs(home, "cmd-1", logs.build_view(9, 1, None), False, live)["logs"] == {"b.log": ["second"]}
     with pytest.raises(InputError, match="grep: is not a regular expression"):
         logs.build_view(9, None, "(")
+
+
+def test_a_rank_that_a_run_does_not_have_is_refused(home: StateHome) -> None:
+    place(home, "run-1", 0, state="ended", outcome="failed", hosts=["a"], world_size={"asked": 2, "seen": 2})
+    for rank in (2, 7, -1):
+        with pytest.raises(InputError, match=f"rank: run run-1 has no rank {rank}. Its ranks are 0 to 1"):
+            logs.read_logs(home, "run-1", logs.build_view(9, rank, None), False, LiveSource(connect({}), ()))
+
+
+def test_a_selection_without_a_line_says_so(home: StateHome) -> None:
+    folder = place(home, "run-1", 0, state="ended", outcome="failed", hosts=["a"])
+    write_logs(folder, a="one\n")
+    said: list[str] = []
+    for pattern in ("one", "two"):
+        logs.say_logs(
+            logs.read_logs(home, "run-1", logs.build_view(9, None, pattern), False, LiveSource(connect({}), ())),
+            said.append,
+        )
+    assert said == ["a  one", f"run run-1: no line of its logs in {folder}/logs is selected"]
 
 
 def test_following_says_each_new_line_once_until_the_end(home: StateHome) -> None:
