@@ -95,8 +95,12 @@ def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: flo
     former = _former_prices(story)
     # A controller that does not know a node's price has not found out that there is none.
     prices = former | {name: former.get(name) if price is None else price for name, price in prices.items()}
+    # Another controller submitted a run of which this one has no start: it was not later than its first rank.
+    begun = None if story.starts or not story.attempts else format_time(story.attempts[0].started_at)
+    submitted_at = min(record.submitted_at, begun or record.submitted_at)
     return dataclasses.replace(
         record,
+        submitted_at=submitted_at,
         state=record.state if record.is_ended else _running_state(story),
         first_step_at=record.first_step_at or format_time(story.first_step_at),
         attempts=tuple(

@@ -187,6 +187,16 @@ def test_time_in_a_queue_costs_nothing() -> None:
     assert value.cost.usd == 400 and value.attempts[0].cause == "preempted"
 
 
+def test_a_run_that_another_controller_submitted_did_not_begin_when_it_was_taken_over() -> None:
+    taken = run_record.new_record("x-1", to_yaml_names(JOB), T0 + 500)
+    found = run_record.update_record(taken, story(), PRICES, T0 + 501)
+    assert found.submitted_at == run_record.format_time(T0 + 5)
+    own = story()
+    own.event({"kind": "submitted", "attempt": 1, "at": T0 + 600})
+    assert run_record.update_record(taken, own, PRICES, T0 + 601).submitted_at == taken.submitted_at
+    assert run_record.end_record(found, T0 + 505).duration_s == 500.0
+
+
 def test_a_run_does_not_end_before_it_was_submitted() -> None:
     """Whatever the clock of its cluster says."""
     assert run_record.end_record(new(), T0 - 5).duration_s == 0.0
