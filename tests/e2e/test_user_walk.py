@@ -102,6 +102,28 @@ def test_check_mode_and_cancel_say_what_they_do(world: World) -> None:
     assert f"run {world.run_id} is stopped on node-1, node-2; it reported no checkpoint. {again}" in said, said
 
 
+def test_a_command_that_is_printed_works_where_it_is_pasted(world: World) -> None:
+    """The job is in a file of variables, as the guides have it, and the shell is in another folder."""
+    place = world.root / "my job.yml"
+    place.write_text(json.dumps(world.values(muster_job=world.rank_job(), training_job_wait=False)))
+    words = ["-i", str(world.inventory), "-e", f"@{place.name}"]
+    said = ""
+    for playbook in ("train", "cancel"):
+        argv = [world.program, *words, f"muster.training.{playbook}"]
+        done = subprocess.run(
+            argv, cwd=world.root, env=world.environment(), capture_output=True, text=True, timeout=90, check=False
+        )
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, said
+    world.finish()
+    (pasted,) = re.findall(r"Continue it: (ansible-playbook .+)", said)
+    argv = [world.program, *shlex.split(pasted)[1:], "-e", "training_job_wait=true"]
+    done = subprocess.run(
+        argv, cwd="/", env=world.environment(), capture_output=True, text=True, timeout=90, check=False
+    )
+    assert done.returncode == 0 and world.record()["outcome"] == "succeeded", done.stdout + done.stderr
+
+
 def test_much_code_is_said_to_be_sent(world: World) -> None:
     """What ``.gitignore`` and the usual rules leave out is not."""
     code = world.root / "src"

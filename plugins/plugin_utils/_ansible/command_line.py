@@ -19,12 +19,13 @@ _PLACES = ("muster_train_hosts", "muster_node_hosts", "muster_kubeconfig", "must
 
 
 def read_options(arguments: t.Mapping[str, t.Any]) -> tuple[str, ...]:
-    """Return ``-i``, ``-c`` and ``-e`` of ``arguments``, which are those of ``ansible.context.CLIARGS``."""
+    """Return ``-i``, ``-c``, ``--limit`` and ``-e`` of ``arguments`` (``ansible.context.CLIARGS``)."""
     inventories = [("-i", str(item)) for item in arguments.get("inventory") or () if _can_be_read_again(str(item))]
     listed = any("," in item for _option, item in inventories)
     connection = [("-c", "local")] if listed and arguments.get("connection") == "local" else []
+    limit = [("--limit", str(arguments["subset"]))] if arguments.get("subset") else []
     extra = [("-e", value) for item in arguments.get("extra_vars") or () for value in _select_places(str(item))]
-    return tuple(word for option in (*inventories, *connection, *extra) for word in option)
+    return tuple(word for option in (*inventories, *connection, *limit, *extra) for word in option)
 
 
 def _select_places(value: str) -> list[str]:

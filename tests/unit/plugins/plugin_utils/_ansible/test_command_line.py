@@ -46,6 +46,10 @@ def test_values_and_what_cannot_be_read_again_are_left_out(value: str) -> None:
     assert read_options({"extra_vars": (value,)}) == ()
 
 
+def test_a_limit_is_repeated() -> None:
+    assert read_options({"subset": "a,b"}) == ("--limit", "a,b")
+
+
 def test_of_one_option_only_the_places_are_repeated() -> None:
     given: dict[str, t.Any] = {"extra_vars": ("a=1 muster_cluster=lab 'muster_kubeconfig=/a b/k.yml'",)}
     assert read_options(given) == ("-e", "muster_cluster=lab", "-e", "muster_kubeconfig=/a b/k.yml")
