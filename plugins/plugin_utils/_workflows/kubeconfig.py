@@ -62,6 +62,8 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool) -> dict[s
     answer: dict[str, object] = {"path": str(path), "account": account, "namespace": namespace, "expires_at": None}
     if options["state"] == "absent":
         exists = path.exists()
+        if exists:
+            _require_own_file(path, _read_wanted(options, base, account, namespace))
         if exists and not check:
             path.unlink()
         return {**answer, "changed": exists}
@@ -71,6 +73,7 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool) -> dict[s
     live = client.get(_ACCOUNT, account, namespace)
     uid = str(live["metadata"]["uid"]) if live else ""
     wanted = build_document(access, account, namespace)
+    _require_own_file(path, wanted)
     token = _read_saved_token(path, wanted)
     claims = read_token(token) if token else None
     if claims and live and claims.is_valid_for(account, namespace, uid, time.time()):
@@ -149,14 +152,50 @@ def _file_path(options: Mapping[str, t.Any], namespace: str) -> pathlib.Path:
     return path
 
 
+def _read_wanted(
+    options: Mapping[str, t.Any], base: pathlib.Path, account: str, namespace: str
+) -> dict[str, object] | None:
+    """Return the kubeconfig that would be written, None where no connection is named any more."""
+    try:
+        return build_document(kubeconfig.load_access(select_connection(options, base)), account, namespace)
+    except MusterError:
+        return None
+
+
+def _require_own_file(path: pathlib.Path, wanted: dict[str, object] | None) -> None:
+    """Refuse to replace or delete the kubeconfig of another cluster: its team would find a token of this one."""
+    there, here = _read_authority(_load(path)), _read_authority(wanted)
+    if there and here and there != here:
+        raise RefusedError(
+            f"{path} is of another cluster (its certificate authority differs)",
+            "Give the kubeconfig of that cluster, or another muster_cluster for this one. If that cluster is gone, or "
+            "has a new certificate authority, delete the file",
+        )
+
+
+def _load(path: pathlib.Path) -> t.Any:
+    try:
+        return yaml.safe_load(path.read_text())
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
+
+
+def _read_authority(document: t.Any) -> str:
+    """Return the certificate authority in a kubeconfig, empty where it has none."""
+    try:
+        return str(document["clusters"][0]["cluster"]["certificate-authority-data"])
+    except (LookupError, TypeError):
+        return ""
+
+
 def _read_saved_token(path: pathlib.Path, wanted: dict[str, object]) -> str:
     """Return the token of the file, empty when the file is missing, is another one or can be read by others."""
     try:
         if path.stat().st_mode & 0o777 != _MODE:
             return ""
-        content = yaml.safe_load(path.read_text())
+        content = _load(path)
         token = str(content["users"][0]["user"]["token"])
-    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
+    except (OSError, LookupError, TypeError):
         return ""
     return kubeconfig.register_secret(token) if content == with_token(wanted, token) else ""
 

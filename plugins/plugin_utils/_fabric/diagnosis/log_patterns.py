@@ -276,7 +276,9 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
         _line_rule("checkpoint_failed", rb"write\(\): fd \d+ failed", "any"),
         _line_rule(
             "checkpoint_failed",
-            rb"CheckpointException|PytorchStream(?:Writer|Reader) failed|inline_container\.cc",
+            rb"CheckpointException|PytorchStream(?:Writer|Reader) failed|"
+            # A name that torch.save does not take is the program's.
+            rb"inline_container\.cc(?![^\n]{1,40}invalid file name)",
             "any",
         ),
         _line_rule(

@@ -253,13 +253,32 @@ def _read_token(node: t.Mapping[str, t.Any]) -> str | None:
 def _check_leases(job: Job, hosts: t.Sequence[RunHost], bound: t.Sequence[tuple[Lease, list[RunHost]]]) -> None:
     recorded = {host.host for _lease, its_hosts in bound for host in its_hosts}
     unknown = [item.host for item in hosts if item.node.get("ownership") == "rented" and item.host not in recorded]
-    option = "job.release" if job.release != "never" else "job.max_cost_usd" if job.max_cost_usd else ""
+    option = _find_rule(job)
     if option and unknown:
         problem = f"{unknown[0]} is rented, but not in the ledger of this cluster"
         raise InputError(option, problem, "Rent it with the rent playbook, or leave the option out")
     for lease, _hosts in bound:
         if lease.state not in _HOLDING:
             raise RefusedError(f"{lease.name} is being deleted ({lease.state})", "Rent the pool again first")
+
+
+def _find_rule(job: Job) -> str:
+    """Return the option of a job by which its run ends leases, empty without any."""
+    return "job.release" if job.release != "never" else "job.max_cost_usd" if job.max_cost_usd else ""
+
+
+def list_unbound(leases: RunLeases | None, hosts: t.Sequence[RunHost]) -> list[str]:
+    """Return the hosts of a run that have no lease of it."""
+    tokens = {lease.token for lease in leases.leases} if leases else set()
+    return [item.host for item in hosts if _read_token(item.node) not in tokens]
+
+
+def describe_void_rule(job: Job, names: t.Collection[str]) -> str:
+    """Return that a rule on money does not hold for machines without a lease, empty where there is none of either."""
+    option = _find_rule(job)
+    shown = ", ".join(sorted(names)[:8]) + (", …" if len(names) > 8 else "")
+    what = "counts no cost of" if option == "job.max_cost_usd" else "ends nothing of"
+    return f"{option} {what} {shown}: no open lease in the ledger of this cluster is theirs" if option and names else ""
 
 
 def reassign_lease(home: StateHome, lease: Lease, run_id: str, *, scheduler: Scheduler | None = None) -> None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which cluster something is of: the uid of its namespace kube-system, else, where that may not be read, its CA.
+"""Which cluster something is of: the uid of its namespace kube-system and its CA, each as far as it may be read.
 
 A run stays on the cluster on which it was started: on another one a running run would not be found, and would be
 started there a second time. What was proven on one cluster, such as a network or a bucket that pods reach, says nothing
@@ -15,7 +15,7 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Collection, Mapping
 
-from ....module_utils._model.cluster_id import is_other_cluster, name_by_authority
+from ....module_utils._model.cluster_id import build_cluster_id, is_other_cluster
 from ....module_utils._model.errors import RefusedError
 from ..._kube.api.client import Client
 from ..._kube.api.errors import KubeError
@@ -24,13 +24,14 @@ from .state_dir import StateHome, read_record
 
 
 def read_cluster_id(client: Client) -> str:
-    """Return the cluster's id; by its CA where this user may not read the namespace, empty where it has none either."""
+    """Return the cluster's id; by its CA alone where this user may not read the namespace, empty without a CA."""
     try:
-        return client.cluster_id()
+        uid = client.cluster_id()
     except KubeError as error:
         if error.status != 403:
             raise
-        return name_by_authority(client.authority)
+        uid = ""
+    return build_cluster_id(uid, client.authority)
 
 
 def other_cluster_id(client: Client, reference: Mapping[str, t.Any]) -> str:

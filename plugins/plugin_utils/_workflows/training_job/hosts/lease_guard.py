@@ -78,12 +78,15 @@ def bind_run(request: RunRequest, home: StateHome, plan: HostsPlan) -> LeaseGuar
         return NoLeases()
     from ...node_pool.lease_renewal import LEASE_S, LeaseRenewal, select_rented
     from ...node_pool.run_leases import bind_leases as bind
-    from ...node_pool.run_leases import list_run_hosts, open_replica
+    from ...node_pool.run_leases import describe_void_rule, list_run_hosts, list_unbound, open_replica
 
     variables = request.hostvars[plan.hosts[0].name]
     sender = open_replica(request, home, variables.get)
     run_hosts = list_run_hosts(plan.job, plan.run_id, plan.hosts, plan.reports)
     leases = bind(home, plan.job, plan.run_id, run_hosts, sender=sender)
+    void = describe_void_rule(plan.job, list_unbound(leases, run_hosts))
+    if void:
+        request.progress.say(f"warning: {void}")
     lease_s = int(variables.get("muster_lease_s") or LEASE_S)
     renewal = LeaseRenewal(select_rented(plan.remotes, request.hostvars), request.progress.say, lease_s)
     return HostsLeaseGuard(leases, renewal, variables.get("muster_providers"), request.progress.say)

@@ -25,7 +25,15 @@ from ...._kube.nodes import drain
 from ...._provision.ledger.ledger_store import LEDGER, read_ledger
 from ...node_pool.accounts import Externals
 from ...node_pool.lease_renewal import LEASE_S, LeaseRenewal, select_rented
-from ...node_pool.run_leases import RunHost, RunLeases, bind_leases, find_run_leases, open_replica, reassign_lease
+from ...node_pool.run_leases import (
+    RunHost,
+    RunLeases,
+    bind_leases,
+    describe_void_rule,
+    find_run_leases,
+    open_replica,
+    reassign_lease,
+)
 from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome
 
@@ -151,6 +159,9 @@ class ClusterLeaseGuard:
 
     def _note(self, names: list[str], ref: BackendRef) -> None:
         mine = find_leases(self._home, self._request.hostvars, names)
+        void = describe_void_rule(self._job, {*names} - {*mine})
+        if void:
+            self._request.progress.say(f"warning: {void}")
         if not mine:
             return
         places = [

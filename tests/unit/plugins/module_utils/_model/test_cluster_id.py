@@ -10,8 +10,12 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model import cluster_id
 
 
-def test_a_cluster_without_a_ca_has_no_id_by_it() -> None:
-    assert cluster_id.name_by_authority("ab12") == "ca:ab12" and cluster_id.name_by_authority("") == ""
+@pytest.mark.parametrize(
+    ("uid", "authority", "expected"),
+    [("u1", "ab12", "u1+ca:ab12"), ("u1", "", "u1"), ("", "ab12", "ca:ab12"), ("", "", "")],
+)
+def test_an_id_has_what_may_be_read(uid: str, authority: str, expected: str) -> None:
+    assert cluster_id.build_cluster_id(uid, authority) == expected
 
 
 @pytest.mark.parametrize(
@@ -23,6 +27,13 @@ def test_a_cluster_without_a_ca_has_no_id_by_it() -> None:
         ("a", "", False),
         ("ca:1", "ca:2", True),
         ("ca:1", "uid", False),
+        ("ca:1", "uid+ca:2", True),
+        ("ca:1", "uid+ca:1", False),
+        ("uid+ca:1", "ca:2", True),
+        ("uid+ca:1", "uid+ca:2", False),
+        ("uid+ca:1", "other+ca:1", True),
+        ("uid", "other+ca:1", True),
+        ("uid", "uid+ca:1", False),
     ],
 )
 def test_ids_are_compared_by_kind(known: str | None, seen: str | None, other: bool) -> None:

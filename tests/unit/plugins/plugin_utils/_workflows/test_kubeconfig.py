@@ -11,10 +11,11 @@ import pathlib
 import typing as t
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api import kubeconfig
 from ansible_collections.muster.training.plugins.plugin_utils._workflows import kubeconfig as subject
 from ansible_collections.muster.training.tests.unit.plugins.action.test_options_match_docs import (
@@ -116,3 +117,31 @@ def test_documentation_and_action_agree() -> None:
     from ansible_collections.muster.training.plugins.action import kube_kubeconfig as face
 
     assert PACKAGE and compare(documented("kube_kubeconfig"), face.ActionModule.OPTIONS) == []
+
+
+class Nobody:
+    """A cluster without any object."""
+
+    def get(self, *_names: str) -> None:
+        return None
+
+
+@pytest.mark.parametrize("state", ["present", "absent"])
+def test_the_file_of_another_cluster_stays(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+    there, here, place = "AAAA", "BBBB", tmp_path / "vision.kubeconfig"
+    place.write_text(yaml.safe_dump(config(**{"certificate-authority-data": there})))
+    monkeypatch.setattr(subject.connect, "connect", lambda _connection: t.cast("t.Any", Nobody()))
+    own = {"kubeconfig": config(**{"certificate-authority-data": base64.b64encode(here.encode()).decode()})}
+    options = {"account": "member", "namespace": "vision", "lifetime_s": 600, "path": str(place), "state": state, **own}
+    before = place.read_text()
+    with pytest.raises(RefusedError, match=f"{place} is of another cluster.*or another muster_cluster for this one"):
+        subject.run(options, tmp_path, check=False)
+    assert place.read_text() == before
+
+
+def test_what_is_left_of_a_cluster_that_is_gone_is_deleted(tmp_path: pathlib.Path) -> None:
+    place = tmp_path / "vision.kubeconfig"
+    place.write_text(yaml.safe_dump(config(**{"certificate-authority-data": "AAAA"})))
+    options = {"account": "member", "namespace": "vision", "lifetime_s": 600, "path": str(place), "state": "absent"}
+    gone = {**options, "kubeconfig": str(tmp_path / "no-such.kubeconfig")}
+    assert subject.run(gone, tmp_path, check=False)["changed"] and not place.exists()

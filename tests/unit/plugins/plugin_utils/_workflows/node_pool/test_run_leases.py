@@ -186,3 +186,17 @@ def test_awx_must_say_where_the_ledger_is_kept() -> None:
     for name in ("awx_job_id", "tower_job_id"):
         with pytest.raises(RefusedError, match="muster_reaper_host"):
             node_pool_present.require_persistent_state({"state_home": {}}, {name: 7})
+
+
+@pytest.mark.parametrize(
+    ("rule", "names", "said"),
+    [
+        ({"max_cost_usd": 5}, ["b", "a"], "job.max_cost_usd counts no cost of a, b: no open lease in the ledger of"),
+        ({"release": "success"}, ["a"], "job.release ends nothing of a: no open lease in the ledger of this cluster"),
+        ({"release": "success"}, [], ""),
+        ({}, ["a"], ""),
+    ],
+)
+def test_a_rule_on_money_that_does_not_hold_is_named(rule: dict[str, t.Any], names: list[str], said: str) -> None:
+    found = run_leases.describe_void_rule(parse_job({"name": "x", "script": "/t.py", **rule}), names)
+    assert found.startswith(said) and bool(found) is bool(said)

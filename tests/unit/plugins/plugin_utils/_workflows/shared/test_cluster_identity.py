@@ -46,6 +46,19 @@ def test_a_cluster_is_another_one_only_where_both_ids_are_known() -> None:
         cluster_identity.read_cluster_id(client(500))
 
 
+@pytest.mark.parametrize("recorded_by", ["member", "administrator"])
+@pytest.mark.parametrize("asked_by", ["member", "administrator"])
+@pytest.mark.parametrize("is_same", [True, False])
+def test_what_a_member_recorded_is_compared_with_what_an_administrator_sees(
+    recorded_by: str, asked_by: str, is_same: bool
+) -> None:
+    there, here = client("u1" if recorded_by == "administrator" else 403), client("u1" if is_same else "u2")
+    there.authority, here.authority = "ab", "ab" if is_same else "cd"
+    here.answer = here.answer if asked_by == "administrator" else 403
+    known = cluster_identity.read_cluster_id(there)
+    assert bool(cluster_identity.other_cluster_id(here, {"cluster_id": known})) is not is_same
+
+
 def test_a_run_is_refused_on_another_cluster_until_it_has_ended() -> None:
     words = r"run r was started on another cluster \(there\) than https://here \(here\).*its context was lab"
     with pytest.raises(RefusedError, match=words):

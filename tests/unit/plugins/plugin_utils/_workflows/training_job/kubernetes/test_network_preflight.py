@@ -322,7 +322,7 @@ def test_what_was_proven_is_believed_for_a_day(entry: t.Any, believed: bool) -> 
 
 
 def test_a_policy_that_changes_is_probed_again_and_those_of_runs_are_not() -> None:
-    client: t.Any = types.SimpleNamespace(server="https://x", cluster_id=lambda: "u-1")
+    client: t.Any = types.SimpleNamespace(server="https://x", authority="", cluster_id=lambda: "u-1")
     job = types.SimpleNamespace(placement=types.SimpleNamespace(island=None))
     plan: t.Any = types.SimpleNamespace(namespace="n", host_network=False, job=job, queue=None)
     policy = {"metadata": {"name": "deny"}, "spec": {"policyTypes": ["Ingress"]}}
