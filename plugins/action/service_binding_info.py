@@ -14,7 +14,11 @@ from ..plugin_utils._workflows.services import bind
 class ActionModule(WorkflowAction):
     """Reads the state home on the controller."""
 
-    OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {"name": {"type": "str"}, **STATE_HOME}
+    OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
+        "name": {"type": "str"},
+        "services": {"type": "raw"},
+        **STATE_HOME,
+    }
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """Return the result documented in the module."""

@@ -15,6 +15,11 @@ options:
   name:
     description: The binding. The default is all of them.
     type: str
+  services:
+    description: >-
+      Services as in O(muster.training.service_binding#module:services), of which RV(mounts) says what nodes are to
+      mount. The default are the bindings.
+    type: raw
 extends_documentation_fragment:
   - muster.training._attributes
   - muster.training._attributes.full
@@ -46,4 +51,24 @@ matrix:
   returned: success
   type: dict
   sample: {store: "gpu-1 (host): ok 2 ms, 310 MB/s"}
+mounts:
+  description:
+    - What the role C(filesystem_client) mounts on nodes, of shared file systems with C(filesystem.mount).
+      C(packages) are by family of distributions, C(variables) those of C(ansible-playbook) with the user of a share.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - name: nas
+      source: 10.0.0.5:/exports/data
+      path: /mnt/nas
+      type: nfs
+      options: nfsvers=4.2,hard,_netdev,nofail
+      packages: {Debian: nfs-common, RedHat: nfs-utils}
+      variables: {}
+unmounted:
+  description: Names of O(services) with C(state=absent), of which nothing stays mounted by the role.
+  returned: success
+  type: list
+  elements: str
 """

@@ -364,7 +364,7 @@ options:
           binding:
             description:
               - Name of a binding of the kind V(shared_filesystem). A node where it is not mounted, or where another
-                one is, does not start the program.
+                one is, does not start the program. Of a StorageClass, pods get the claim of their namespace.
             type: str
           marker:
             description: The file system that the binding was checked with. Recorded, and not meant to be set.
@@ -372,7 +372,7 @@ options:
           pvc:
             description:
               - Name of a PersistentVolumeClaim in the job's namespace on Kubernetes. Several nodes need the access
-                mode ReadWriteMany.
+                mode ReadWriteMany. With a binding it is that of the binding.
             type: str
       checkpoints:
         description: The checkpoints that the program writes and resumes from.

@@ -33,7 +33,7 @@ class MountShell(NodeShell):
 
     def __init__(self, env: t.Mapping[str, str], holder: int, mounts: str) -> None:
         super().__init__(env)
-        script = f"{mounts or 'true'} && echo ready && exec sleep 600"
+        script = f"{mounts or 'true'} && echo ready && exec sleep 3600"
         argv = [
             "nsenter",
             f"--mount=/proc/{holder}/ns/mnt",
@@ -76,7 +76,7 @@ class MountWorld(RunWorld):
         for place in (self.path, self.store):
             place.mkdir()
         self.shells: dict[str, MountShell] = {}
-        script = f"mount -t tmpfs -o size=256m store {shlex.quote(str(self.store))} && echo ready && exec sleep 600"
+        script = f"mount -t tmpfs -o size=256m store {shlex.quote(str(self.store))} && echo ready && exec sleep 3600"
         self._holder = subprocess.Popen(
             ["unshare", "-m", "--propagation", "private", "sh", "-c", script], stdout=subprocess.PIPE, text=True
         )

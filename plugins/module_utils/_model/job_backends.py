@@ -93,7 +93,7 @@ _KUBERNETES_ONLY: tuple[tuple[str, t.Callable[[Job], bool]], ...] = (
     ("job.resources.cpu", lambda j: j.resources.cpu is not None),
     ("job.resources.shm", lambda j: j.resources.shm is not None),
     ("job.resources.rdma", lambda j: j.resources.rdma is not None),
-    ("job.mounts.pvc", lambda j: any(m.pvc for m in j.mounts)),
+    ("job.mounts.pvc", lambda j: any(m.pvc and not m.binding for m in j.mounts)),
     ("job.mounts.host_path", lambda j: any(m.host_path and not m.binding for m in j.mounts)),
     ("job.elastic", is_elastic),
     ("job.ttl_after_finished_s", lambda j: j.ttl_after_finished_s is not None),
@@ -327,7 +327,9 @@ def _check_mounts(job: Job) -> None:
 
 
 def _check_mount(mount: Mount, where: str) -> None:
-    if [mount.pvc is None, mount.binding is None and mount.host_path is None].count(False) != 1:
+    # Of a binding, what it says of itself may stand beside its name, as in the record of a run.
+    given = [mount.binding] if mount.binding else [mount.pvc, mount.host_path]
+    if sum(item is not None for item in given) != 1:
         raise InputError(where, "needs exactly one of binding, pvc and host_path")
     path = posixpath.normpath(mount.path)
     if not path.startswith("/") or path.strip("/") == "":

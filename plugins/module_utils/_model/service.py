@@ -70,10 +70,18 @@ class Service:
     def address(self) -> str:
         """The address of the service; that of AWS Secrets Manager follows from its region, of a path it is the path."""
         if self.kind == "shared_filesystem" and not self.endpoint and self.filesystem:
-            return self.filesystem.path or ""
+            of_class = self.filesystem.storage_class
+            return f"storageclass/{of_class}" if of_class else self.filesystem.path or ""
         if self.endpoint or self.provider != "aws_secrets_manager" or not self.region:
             return self.endpoint or ""
         return f"https://secretsmanager.{self.region}.amazonaws.com"
+
+    def _find_filesystem(self) -> Filesystem | None:
+        """Return the file system; jobs have a claim of the service's name where no other one is named."""
+        found = self.filesystem
+        if found is None or found.storage_class is None:
+            return found
+        return dataclasses.replace(found, claim=found.claim or self.name)
 
     def to_binding(self, ca: str | None) -> Binding:
         """Return what this service leaves for its users; ``ca`` are the certificates that its ``ca`` names."""
@@ -92,7 +100,7 @@ class Service:
             secret_ref=self.secret_ref,
             env=self.env,
             hosts=self.hosts,
-            filesystem=self.filesystem,
+            filesystem=self._find_filesystem(),
         )
 
 

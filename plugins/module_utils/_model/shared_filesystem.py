@@ -18,11 +18,14 @@ import urllib.parse
 
 from . import validators as f
 from .errors import InputError
+from .filesystem_mounts import CLIENTS, check_mounting
 
 if t.TYPE_CHECKING:
     from .service import Service
 
-PROVIDERS: t.Final = ("path", "nfs", "smb")
+PROVIDERS: t.Final = ("path", "nfs", "smb", "storage_class")
+# Where pods of a check have the volume of a claim.
+CLAIM_PATH: t.Final = "/mnt/muster-check"
 # Within what time a check must be over on a node that does not wait for another one. A mount whose server is away does
 # not answer at all.
 LIMIT_S: t.Final = 30.0
@@ -30,12 +33,6 @@ LIMIT_S: t.Final = 30.0
 _RESERVED: t.Final = ("/proc", "/sys", "/dev", "/muster", "/etc", "/usr", "/bin", "/sbin", "/lib", "/boot", "/run")
 # Names of one file system: that of a mount command and those of the kernel.
 _TYPES: t.Final = {"nfs": ("nfs", "nfs4"), "smb": ("cifs", "smb3"), "gpfs": ("gpfs", "mmfs"), "weka": ("wekafs",)}
-# How a node mounts what a server exports: package (Debian, Ubuntu), type, options for jobs (nfs(5), mount.cifs(8)).
-# ``hard``: with ``soft``, a server that is away for a moment cuts checkpoints short.
-_CLIENTS: t.Final = {
-    "nfs": ("nfs-common", "nfs", "nfsvers=4.2,hard,noatime,nconnect=8,_netdev"),
-    "smb": ("cifs-utils", "cifs", "vers=3.1.1,hard,credentials=FILE,uid=USER,_netdev"),
-}
 _MOUNT: t.Final = "Mount it there on this node, or leave the node out"
 
 
@@ -45,13 +42,25 @@ class Filesystem:
 
     ``type`` is what the kernel calls it (``lustre``); null takes any that is not the node's own disk. ``locks``: false
     where locks of one node need not hold on the others. ``marker`` is the content of the file that the check leaves at
-    its root, by which a node is known to have this one; of a binding only.
+    its root, by which a node is known to have this one; of a binding only. Of a StorageClass (``storage_class``) jobs
+    have the ``claim`` of their namespace; ``size`` is that of a claim that the check makes. ``mount``: whether the role
+    filesystem_client mounts it on nodes, with further ``options`` of the mount.
     """
 
     path: str | None = f.field(f.text, None)
     type: str | None = f.field(f.text, None)
     locks: bool = f.field(f.boolean, True)
     marker: str | None = f.field(f.text, None)
+    storage_class: str | None = f.field(f.text, None)
+    claim: str | None = f.field(f.name(63), None)
+    size: str | None = f.field(f.text, None)
+    mount: bool = f.field(f.boolean, False)
+    options: str | None = f.field(f.text, None)
+
+
+# The keys of ``filesystem`` that only one way to have it reads.
+_CLAIM_KEYS: t.Final = ("storage_class", "claim", "size")
+_MOUNT_KEYS: t.Final = ("path", "type", "mount", "options")
 
 
 def check_service(service: Service, where: str) -> None:
@@ -65,15 +74,30 @@ def check_service(service: Service, where: str) -> None:
         raise InputError(f"{where}.provider", given, f"Use {' or '.join(PROVIDERS)}")
     if asked.marker is not None:
         raise InputError(f"{where}.filesystem.marker", "is read from the file system", "Leave it out")
-    for key in ("resources", "region", "ca", "secret_ref", "hosts"):
+    is_share = service.provider == "smb" and asked.mount
+    for key in ("resources", "region", "ca", *(() if is_share else ("secret_ref",)), "hosts"):
         if getattr(service, key):
-            raise InputError(f"{where}.{key}", "has no effect for a file system", "Leave it out")
-    if service.provider == "path" and service.endpoint is not None:
-        raise InputError(f"{where}.endpoint", "has no effect with provider: path", "Name the folder: filesystem.path")
-    if service.provider in _CLIENTS and service.state == "present":
+            fix = "Leave it out, or have a share mounted from here: provider: smb with filesystem.mount: true"
+            raise InputError(f"{where}.{key}", "has no effect for this file system", fix if key == "secret_ref" else "")
+    check_mounting(service, asked, where)
+    _refuse_other_keys(service, asked, where)
+    if service.provider in CLIENTS and service.state == "present":
         read_source(str(service.provider), service.endpoint or "", f"{where}.endpoint")
-    if service.state == "present":
+    if service.state == "present" and service.provider != "storage_class":
         check_path(asked.path, f"{where}.filesystem.path")
+
+
+def _refuse_other_keys(service: Service, asked: Filesystem, where: str) -> None:
+    """Refuse keys of another way to have a file system, and a class without a name."""
+    of_class = service.provider == "storage_class"
+    if service.provider not in CLIENTS and service.endpoint is not None:
+        fix = "Name the class: filesystem.storage_class" if of_class else "Name the folder: filesystem.path"
+        raise InputError(f"{where}.endpoint", f"has no effect with provider: {service.provider}", fix)
+    for key in _MOUNT_KEYS if of_class else _CLAIM_KEYS:
+        if getattr(asked, key):
+            raise InputError(f"{where}.filesystem.{key}", f"has no effect with provider: {service.provider}")
+    if service.state == "present" and of_class and not asked.storage_class:
+        raise InputError(f"{where}.filesystem.storage_class", "is required", "kubectl get storageclass lists them")
 
 
 def read_source(provider: str, endpoint: str, option: str) -> str:
@@ -182,9 +206,11 @@ def judge(filesystem: Filesystem, look: MountReport, source: str = "", provider:
     :param source: the export or share that must be mounted, of ``provider``.
     """
     found = _judge(filesystem, look, source)
-    if found is not None and found[1] == _MOUNT and provider in _CLIENTS:
-        package, kind, options = _CLIENTS[provider]
-        fix = f"Install {package} on this node and mount it: mount -t {kind} -o {options} {source} {filesystem.path}"
+    if found is not None and found[1] == _MOUNT and provider in CLIENTS:
+        client = CLIENTS[provider]
+        command = f"mount -t {client.type} -o {client.shown} {source} {filesystem.path}"
+        package = client.packages["Debian"]
+        fix = f"Set filesystem.mount: true, or install {package} on this node and mount it: {command}"
         return found[0], fix
     return found
 
@@ -198,6 +224,9 @@ def _judge(filesystem: Filesystem, look: MountReport, source: str) -> Problem | 
         return _explain_error(path, look)
     if filesystem.type and not matches_type(look.type, filesystem.type):
         return f"{path} is on {look.type} ({look.source}), not on {filesystem.type}", _MOUNT
+    if look.is_own_disk and filesystem.storage_class:
+        disk = f"its volume is on the node's own disk ({look.type} {look.source}), which no other node has"
+        return disk, "Name a StorageClass whose driver has ReadWriteMany"
     if look.is_own_disk and not filesystem.type:
         return f"{path} is on the node's own disk ({look.type} {look.source}): nothing is mounted there", _MOUNT
     if source and not is_source(look.source, source):

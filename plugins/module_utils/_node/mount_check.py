@@ -69,7 +69,7 @@ def check(request: NodeRequest) -> dict[str, t.Any]:
         probe = request.get("probe")
         if probe and _is_wanted(found, request):
             step = "marker"
-            if found["marker"] is None:
+            if found["marker"] is None and not probe.get("unmarked"):
                 found |= _make_marker(path)
             for name, do in _Probe(path, probe, found).steps():
                 step = name

@@ -59,7 +59,9 @@ def build_pod_spec(
         gpus=job.gpus_per_node,
         elastic=job_backends.is_elastic(job),
         checkpoints=checkpoints,
-        mounts=tuple({"path": item.path, "marker": item.marker} for item in job.mounts if item.binding),
+        mounts=tuple(
+            {"path": item.path, "marker": item.marker} for item in job.mounts if item.binding and not item.pvc
+        ),
         shared_wait_s=job_checkpoints.VISIBLE_S if checkpoints["shared"] else None,
     )
     return dataclasses.replace(base, **changes)

@@ -190,7 +190,7 @@ def build_mounts(plan: KubePlan) -> list[JsonObject]:
     if build_secret_sources(plan):
         mounts.append({"name": "muster-secrets", "mountPath": pod_spec.SECRETS_DIR, "readOnly": True})
     for mount in plan.job.mounts:
-        more = SEEN_LATER if mount.binding else {}
+        more = SEEN_LATER if mount.binding and not mount.pvc else {}
         mounts.append({"name": f"data-{mount.name}", "mountPath": mount.path, "readOnly": mount.read_only, **more})
     return mounts
 

@@ -46,7 +46,8 @@ _SIZE: t.Final[limit_range.Resources] = {"requests": {"cpu": "10m", "memory": "6
 class Visit:
     """Short Jobs. ``command`` is a shell command that reads ``program`` and then a request on its standard input.
 
-    ``ranges``: the namespace's LimitRanges. ``folders``: of the node, in the pod at the same path.
+    ``ranges``: the namespace's LimitRanges. ``folders``: of the node, in the pod at the same path; with ``claim``
+    the one folder is the volume of this claim.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Visit:
     pull_secrets: tuple[str, ...] = ()
     ranges: tuple[KubeObject, ...] = ()
     folders: tuple[str, ...] = ()
+    claim: str = ""
 
     @property
     def selector(self) -> str:
@@ -106,7 +108,7 @@ def _build_job(visit: Visit, name: str, node: str) -> KubeObject:
     volumes: list[JsonObject] = [
         {"name": "program", "configMap": {"name": visit.name}},
         {"name": "request", "secret": {"secretName": name}},
-        *({"name": key, **pod_template.build_node_folder(path)} for key, path in shared.items()),
+        *({"name": key, **_build_folder(visit, path)} for key, path in shared.items()),
     ]
     place = None if node == ANY_NODE else node
     spec = build_short_pod_spec(container, volumes, visit.pull_secrets, node=place, deadline_s=_DEADLINE_S)
@@ -118,6 +120,12 @@ def _build_job(visit: Visit, name: str, node: str) -> KubeObject:
         "template": {"metadata": {"labels": meta["labels"]}, "spec": spec},
     }
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": body}
+
+
+def _build_folder(visit: Visit, path: str) -> JsonObject:
+    if visit.claim:
+        return {"persistentVolumeClaim": {"claimName": visit.claim}}
+    return pod_template.build_node_folder(path)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -16,12 +16,13 @@ import pathlib
 import time
 import typing as t
 
-from ....module_utils._model import timestamps, validators
+from ....module_utils._model import filesystem_mounts, timestamps, validators
 from ....module_utils._model.binding import Binding, Reachability, describe_matrix
 from ....module_utils._model.cluster_id import is_other_cluster
-from ....module_utils._model.errors import InputError, RefusedError
+from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.service import Service, parse_services, refuse_rented
 from ....module_utils._model.service_deploy import PodsSetting
+from ....module_utils._model.shared_filesystem import read_source
 from ..._hosts.node_client import NodeClient
 from ..._services.component import certificate_of
 from ..._services.components import find_component
@@ -32,11 +33,15 @@ from ..shared.pod_visits import PodVisits
 from ..shared.progress import Progress
 from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome
-from . import store_check
+from . import claim_check, store_check
 from .filesystem_check import FilesystemOrder
 from .rented import list_rented
 
 Result = dict[str, t.Any]
+_NO_IMAGE: t.Final = "nothing says from which image they are made"
+_PODS: t.Final = (
+    "Set muster_services_pods: {namespace: NAME, image: IMAGE}, an image with Python such as that of the jobs"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,8 +73,13 @@ def run(request: RunRequest) -> Result:
     # A controller that runs no job need not reach what pods do.
     hosts = request.hosts if order.pods is None or request.surroundings.machines else []
     systems = {binding.name: _order_filesystem(order, binding) for binding in found if binding.filesystem}
-    results = _check(order, found, request.connect(hosts), systems)
-    _require_usable(order, results, systems.values())
+    try:
+        results = _check(order, found, request.connect(hosts), systems)
+        _require_usable(order, results)
+    except MusterError:
+        for system in systems.values():
+            system.undo()
+        raise
     found = [systems[binding.name].complete() if binding.name in systems else binding for binding in found]
     kept = [_keep(order, binding, results[binding.name]) for binding in found]
     gone = [_remove(order, service) for service in wanted if service.state == "absent"]
@@ -88,7 +98,22 @@ def list_all(options: t.Mapping[str, t.Any]) -> Result:
         "changed": False,
         "bindings": [binding.to_dict() for binding in found],
         "matrix": {binding.name: describe_matrix(binding.reachable_from, limit=1000) for binding in found},
+        **_plan_mounts(options.get("services"), found),
     }
+
+
+def _plan_mounts(services: object, found: t.Sequence[Binding]) -> Result:
+    """Return what nodes are to mount, of the services that are given, else of the bindings, and what not any more."""
+    wanted = parse_services(services) if services is not None else ()
+    gone = [service.name for service in wanted if service.state == "absent"]
+    present = [service.to_binding(None) for service in wanted if service.state == "present" and service.filesystem]
+    systems = present if services is not None else found
+    mounts = [
+        filesystem_mounts.plan_mount(item, read_source(str(item.provider), item.endpoint, "endpoint"))
+        for item in systems
+        if item.filesystem and item.filesystem.mount
+    ]
+    return {"mounts": mounts, "unmounted": gone}
 
 
 def _build_bindings(order: BindOrder, wanted: t.Sequence[Service]) -> list[Binding]:
@@ -187,6 +212,9 @@ def _check(
             # From here alone: values are resolved on the controller, and nodes never talk to this service.
             credentials.check_secrets(binding, option)
             continue
+        if binding.provider == "storage_class":
+            pods += _order_class(order, systems[binding.name], option)
+            continue
         if binding.component in store_check.SERVERS or binding.name in systems:
             hosts.append(systems.get(binding.name) or store_check.ServerOrder(binding))
             pods += [hosts[-1]] if order.pods is not None and not order.check else []
@@ -201,12 +229,7 @@ def _check(
         known = read_deployed(order.home, binding.name) if is_deployed else None
         in_cluster = bool(known and known["backend"] == "kubernetes")
         if in_cluster and order.pods is None:
-            raise RefusedError(
-                f"{option}: it is in a cluster, where only pods reach it, and nothing says from which image they are "
-                "made",
-                "Set muster_services_pods: {namespace: NAME, image: IMAGE}, an image with Python such as that of the "
-                "jobs",
-            )
+            raise RefusedError(f"{option}: it is in a cluster, where only pods reach it, and {_NO_IMAGE}", _PODS)
         # In check mode the buckets of a store that is deployed may be among what is made, and pods are not made.
         hosts += [store] if not in_cluster and not (is_deployed and order.check) else []
         pods += [store] if order.pods is not None and not order.check else []
@@ -220,6 +243,19 @@ def _check(
             if untried:
                 order.progress.say(f"service {binding.name}: its credentials were not tried, {untried}")
     return results
+
+
+def _order_class(order: BindOrder, system: FilesystemOrder, option: str) -> list[store_check.ServiceOrder]:
+    """Return what pods are to check of a StorageClass; in check mode it is only looked up.
+
+    :raises RefusedError: when nothing says how pods are made, or the cluster has no such class.
+    """
+    if order.pods is None:
+        raise RefusedError(f"{option}: only pods have the volumes of a StorageClass, and {_NO_IMAGE}", _PODS)
+    known = claim_check.ClassCheck(system.binding, order.pods)
+    known.require_class()
+    known.find_pvc()
+    return [] if order.check else [system]
 
 
 # Both refuse credentials that a service does not take, or return why they were not tried. From here alone: nodes get
@@ -241,9 +277,7 @@ def _try_registry(order: BindOrder, binding: Binding, option: str) -> str:
 _TRIES: t.Final = {"tracking": _try_tracker, "registry": _try_registry}
 
 
-def _require_usable(
-    order: BindOrder, results: t.Mapping[str, store_check.StoreResult], systems: t.Iterable[FilesystemOrder]
-) -> None:
+def _require_usable(order: BindOrder, results: t.Mapping[str, store_check.StoreResult]) -> None:
     """Refuse services that nodes cannot use, with their matrices, before anything is written.
 
     :raises RefusedError: naming all of them.
@@ -255,8 +289,6 @@ def _require_usable(
             problems.append(f"service {name} cannot be used from all nodes: {describe_matrix(result.rows)}")
             fixes.append(failed[0].fix)
     if problems:
-        for system in systems:
-            system.undo()
         fix = fixes[0] or "Correct it, or set muster_services_require_all: false to bind it for the other nodes"
         raise RefusedError("; ".join(problems), fix)
 

@@ -18,6 +18,7 @@ from ....module_utils._model.errors import MusterError
 from ....module_utils._model.shared_filesystem import Filesystem, MountReport
 
 Request = dict[str, t.Any]
+_OTHER_VOLUME: t.Final = "Each node has a volume of its own: name a StorageClass whose driver has ReadWriteMany"
 # Sends requests to nodes and returns what they answer.
 Send = t.Callable[[t.Mapping[str, Request]], object]
 
@@ -49,12 +50,21 @@ class FilesystemOrder:
     def source(self) -> str:
         """The export or share that must be mounted, empty for a path."""
         provider = str(self.binding.provider)
-        return "" if provider == "path" else rules.read_source(provider, self.binding.endpoint, "endpoint")
+        return (
+            ""
+            if provider in ("path", "storage_class")
+            else rules.read_source(provider, self.binding.endpoint, "endpoint")
+        )
 
     @property
     def path(self) -> str:
-        """The folder at which nodes have it."""
-        return str(self.filesystem.path)
+        """The folder at which nodes have it, or the pods of a check."""
+        return rules.CLAIM_PATH if self.of_class else str(self.filesystem.path)
+
+    @property
+    def of_class(self) -> bool:
+        """Whether it is a StorageClass: pods alone have its volumes, each of a claim."""
+        return self.binding.provider == "storage_class"
 
     def build_request(self, node: str, nodes: t.Sequence[str], wait_s: float) -> Request:
         """Return what a node is to do; it reads what the node after it writes."""
@@ -63,6 +73,8 @@ class FilesystemOrder:
         if self.writes and "write" in self.binding.access_modes:
             writer = dict(_pair(nodes))[node]
             request["probe"] = {"token": self.token, "node": node, "writer": writer, "wait_s": wait_s}
+            # The volume of a claim is in pods or they do not start: nothing has to say that it is the one.
+            request["probe"] |= {"unmarked": True} if self.of_class else {}
         return request
 
     def judge(
@@ -86,7 +98,7 @@ class FilesystemOrder:
         for reader, writer in _pair(list(places)):
             both = [node in looks and not seen[node] for node in (reader, writer)]
             if all(both) and looks[reader].unread and looks[writer].wrote:
-                fix = "Check the caches of the mount (NFS: acregmax, lookupcache)"
+                fix = _OTHER_VOLUME if self.of_class else "Check the caches of the mount (NFS: acregmax, lookupcache)"
                 seen[reader] = f"{self.path} does not show what {places[writer]} has written there", fix
         rows = [
             self._build_row(vantage, place, looks.get(node), seen.get(node), errors.get(node))
@@ -130,7 +142,8 @@ class FilesystemOrder:
         send: Send,
     ) -> None:
         """Delete what a failed check left: its files, and markers on file systems that are not bound."""
-        failed = [node for node, look in looks.items() if seen[node] and look.marker]
+        has_files = {node for node, look in looks.items() if look.marker or (self.of_class and not look.is_own_disk)}
+        failed = [node for node in looks if seen[node] and node in has_files]
         usable = [node for node, look in looks.items() if not seen[node]]
         wrong = {node: looks[node].marker for node in failed if looks[node].made and looks[node].marker != marker}
         requests = {node: self._clean_request(wrong.get(node)) for node in [*failed, *(usable[:1] if failed else ())]}

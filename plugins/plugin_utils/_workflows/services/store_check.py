@@ -10,6 +10,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import time
@@ -23,6 +24,7 @@ from ..._services import trackers
 from ..._services.registry import check as registry_check
 from ..._services.s3_addresses import ObjectPlace, S3Signer
 from ..shared.pod_visits import PLACE, PodVisits
+from .claim_check import ONE_POD, ClassCheck
 from .filesystem_check import FilesystemOrder
 
 _EXPIRES_S = 900
@@ -209,13 +211,25 @@ def check_from_pods(orders: t.Sequence[ServiceOrder], visits: PodVisits) -> list
     results, cluster_id = [StoreResult() for _order in orders], visits.read_cluster_id()
     for numbers in (together, *([number] for number in alone)):
         asked = [orders[number] for number in numbers]
-        folders = [order.path for order in asked if isinstance(order, FilesystemOrder)]
-        ask: Ask = functools.partial(visits.ask, folders=folders) if folders else visits.ask
-        for number, found in zip(numbers, _check(asked, "pod", nodes, ask), strict=True):
-            results[number] = found
+        with _open_ask(asked, visits) as ask:
+            for number, found in zip(numbers, _check(asked, "pod", nodes, ask), strict=True):
+                results[number] = found
     for result in results:
         result.rows = [dataclasses.replace(row, cluster_id=cluster_id or None) for row in result.rows]
     return results
+
+
+@contextlib.contextmanager
+def _open_ask(orders: t.Sequence[ServiceOrder], visits: PodVisits) -> t.Iterator[Ask]:
+    """Yield how pods are asked: with the folder of the one file system, or with a claim of its class."""
+    system = next((order for order in orders if isinstance(order, FilesystemOrder)), None)
+    if system is None:
+        yield visits.ask
+    elif not system.of_class:
+        yield functools.partial(visits.ask, folders=[system.path])
+    else:
+        with ClassCheck(system.binding, visits).open(system.token) as ask:
+            yield ask
 
 
 def _check(orders: t.Sequence[ServiceOrder], vantage: Vantage, nodes: t.Sequence[str], ask: Ask) -> list[StoreResult]:
@@ -261,6 +275,8 @@ def _read_systems(
     for number, order in enumerate(orders):
         seen = {node: item["mounts"][number] for node, item in answers.items()}
         rows, notes = order.judge(vantage, places, seen, errors, ask)
+        if order.of_class and len(seen) == 1:
+            notes.append(ONE_POD)
         found.append(StoreResult(rows, notes=notes))
     return found
 

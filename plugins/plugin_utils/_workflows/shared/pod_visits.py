@@ -38,6 +38,8 @@ _LOOK_S = 2.0
 _PATIENCE_S = 60.0
 # A sandbox that fails once may come at the next try: a network plugin that has just started, for instance.
 _SANDBOX, _SANDBOX_S = "FailedCreatePodSandBox", 20.0
+# A driver that refuses a claim may have been restarted.
+_NO_VOLUME = "ProvisioningFailed"
 _ENDED = ("Succeeded", "Failed")
 
 
@@ -66,11 +68,16 @@ class PodVisits:
         return cluster_identity.read_cluster_id(self.client)
 
     def ask(
-        self, requests: t.Mapping[str, t.Mapping[str, t.Any]], folders: t.Sequence[str] = ()
+        self,
+        requests: t.Mapping[str, t.Mapping[str, t.Any]],
+        folders: t.Sequence[str] = (),
+        claim: KubeObject | None = None,
+        limit_s: float = _LIMIT_S,
     ) -> tuple[Answers, dict[str, MusterError]]:
         """Send a request to each node (by name) at once; return answers and errors by node. Nothing is left of it.
 
-        Each answer has the node's real name under ``PLACE``. ``folders`` of the node are in its pod at the same path.
+        Each answer has the node's real name under ``PLACE``. ``folders`` of the node are in its pod at the same path;
+        with ``claim`` the one folder is its volume.
         """
         command = agent_package.boot_command(self.python)
         name = f"muster-visit-{secrets.token_hex(3)}"
@@ -87,10 +94,12 @@ class PodVisits:
             self.pull_secrets,
             list_ranges(self.client, self.namespace),
             tuple(folders),
+            str(claim["metadata"]["name"]) if claim else "",
         )
         objects = visit_job.build_objects(visit, texts)
         jobs = {node: visit.job_name(index) for index, node in enumerate(texts)}
-        return run_jobs(self.client, self.namespace, objects, visit.selector, jobs, self._read_answer)
+        uid = str(claim["metadata"].get("uid")) if claim else ""
+        return run_jobs(self.client, self.namespace, objects, visit.selector, jobs, self._read_answer, limit_s, uid)
 
     @staticmethod
     def _complete(node: str, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -122,6 +131,7 @@ def run_jobs[T](
     jobs: t.Mapping[str, str],
     read: t.Callable[[str, KubeObject], T],
     limit_s: float = _LIMIT_S,
+    claim: str = "",
 ) -> tuple[dict[str, T], dict[str, MusterError]]:
     """Run short Jobs of one pod each to their ends; return what ``read`` makes of each pod, and errors.
 
@@ -130,8 +140,9 @@ def run_jobs[T](
     :param jobs: by node the name of its Job.
     :param read: is called with the node and its pod, which has ended.
     :param limit_s: how long they are waited for; what keeps a pod from starting ends the wait for it.
+    :param claim: the uid of a claim that they mount and that may have no volume yet.
     """
-    starts = _Starts(client, namespace)
+    starts = _Starts(client, namespace, claim)
     try:
         apply(client, objects)
         wanted = wait.WaitTarget(client.resource("batch/v1/Job"), namespace, labels=selector, count=len(jobs))
@@ -176,8 +187,8 @@ def _require_end(
 class _Starts:
     """What keeps the pods of visits from starting, by the name of the Job: ``causes``."""
 
-    def __init__(self, client: Client, namespace: str) -> None:
-        self._client, self._namespace = client, namespace
+    def __init__(self, client: Client, namespace: str, claim: str = "") -> None:
+        self._client, self._namespace, self._claim = client, namespace, claim
         self.causes: dict[str, events.StartProblem] = {}
         self._over: set[str] = set()
         self._since: dict[str, float] = {}
@@ -191,7 +202,7 @@ class _Starts:
             self._take(name, problem)
             if _phase(value) in _ENDED:
                 self._over.add(name)
-            elif problem is None and _phase(value) == "Pending":
+            elif (problem is None or self._claim) and _phase(value) == "Pending":
                 # A sandbox that cannot be made is in the pod's events alone; its containers wait without a reason.
                 self._due.setdefault(name, time.monotonic() + _LOOK_S)
                 self._read_refusal(name, str(value["metadata"].get("uid")))
@@ -209,10 +220,15 @@ class _Starts:
         if now < self._due.get(name, 0.0):
             return
         self._due[name] = now + _LOOK_S
-        with contextlib.suppress(MusterError):
-            about = f"involvedObject.uid={uid},type=Warning"
-            listed = self._client.list("v1/Event", self._namespace, fields=about, patient=False).items
-            self._take(name, next(events.parse_events(listed), None))
+        # Why a claim has no volume is in its own events; its pods wait without a reason.
+        for about in filter(None, (self._claim, uid)):
+            with contextlib.suppress(MusterError):
+                fields = f"involvedObject.uid={about},type=Warning"
+                listed = self._client.list("v1/Event", self._namespace, fields=fields, patient=False).items
+                cause = next(events.parse_events(listed), None)
+                self._take(name, cause)
+                if cause is not None:
+                    return
 
     def _take(self, name: str, cause: events.StartProblem | None) -> None:
         if cause is not None:
@@ -221,9 +237,10 @@ class _Starts:
 
     def _is_stuck(self, name: str) -> bool:
         cause = self.causes.get(name)
-        if cause is None or cause.transient:
+        if cause is None or (cause.transient and not cause.line.startswith(_NO_VOLUME)):
             return False
-        patience = _PATIENCE_S if cause.code == "quota" else _SANDBOX_S if cause.line.startswith(_SANDBOX) else 0.0
+        again = cause.line.startswith((_SANDBOX, _NO_VOLUME))
+        patience = _PATIENCE_S if cause.code == "quota" else _SANDBOX_S if again else 0.0
         return time.monotonic() - self._since[name] >= patience
 
 

@@ -55,15 +55,18 @@ def _resolve_mount(home: StateHome, job: Job, mount: Mount) -> Mount:
         raise InputError(
             f"{where}.read_only", f"must be true: {binding.name} is bound for reading", "Set read_only: true"
         )
+    if known.claim and not job.on_kubernetes:
+        problem = f"{binding.name} is of a StorageClass, whose volumes only pods have"
+        raise InputError(f"{where}.binding", problem, "Set placement: {backend: kubernetes}, or name another binding")
     if not job.on_kubernetes and posixpath.normpath(mount.path) != known.path:
         fix = f"Set path: {known.path}, which pods can have too"
         raise InputError(f"{where}.path", f"is {known.path} on plain hosts, where {binding.name} is mounted", fix)
-    return dataclasses.replace(mount, host_path=known.path, marker=known.marker)
+    return dataclasses.replace(mount, host_path=known.path, marker=known.marker, pvc=known.claim)
 
 
 def _require_same(mount: Mount, binding: Binding, known: Filesystem, where: str) -> None:
     """Refuse what the job says of a binding and is not so, as in the record of a run that began elsewhere."""
-    for key, value in (("host_path", known.path), ("marker", known.marker)):
+    for key, value in (("host_path", known.path), ("marker", known.marker), ("pvc", known.claim)):
         said: t.Any = getattr(mount, key)
         if said not in (None, value):
             fix = f"Leave {key} out to use what {binding.name} is bound to now"

@@ -23,10 +23,30 @@ def entry(**changes: t.Any) -> dict[str, t.Any]:
     return {**about, "filesystem": {"path": "/scratch"}, **changes}
 
 
+def share(secret: dict[str, t.Any] | None = None, **filesystem: t.Any) -> dict[str, t.Any]:
+    """Return the changes of a share that nodes are to mount."""
+    about = {"path": "/mnt/nas", "mount": True, **filesystem}
+    return {"provider": "smb", "endpoint": "smb://h/x", "filesystem": about, "secret_ref": secret}
+
+
+def test_a_share_that_nodes_mount_has_its_user_in_variables() -> None:
+    (service,) = parse_services([entry(**share({"from": "env", "keys": {"password": "NAS"}}, options="uid=1000"))])
+    made = service.to_binding(None)
+    assert made.filesystem == Filesystem("/mnt/nas", mount=True, options="uid=1000")
+    assert made.secret_ref is not None and made.secret_ref.keys == {"password": "NAS"}
+
+
 def test_an_entry_becomes_a_binding() -> None:
     (service,) = parse_services([entry(filesystem={"path": "/scratch", "type": "lustre"})])
     made = service.to_binding(None)
     assert made.endpoint == "/scratch" and made.filesystem == Filesystem("/scratch", "lustre")
+    assert type(made).from_dict(made.to_dict()) == made
+
+
+def test_a_class_of_a_cluster_becomes_a_binding_with_the_claim_of_jobs() -> None:
+    (service,) = parse_services([entry(provider="storage_class", filesystem={"storage_class": "nfs-csi"})])
+    made = service.to_binding(None)
+    assert made.endpoint == "storageclass/nfs-csi" and made.filesystem == Filesystem(storage_class="nfs-csi", claim="s")
     assert type(made).from_dict(made.to_dict()) == made
 
 
@@ -50,8 +70,29 @@ def test_an_entry_becomes_a_binding() -> None:
         ({"filesystem": {"path": "/s", "marker": "m"}}, "filesystem.marker", "is read from the file system"),
         ({"filesystem": {"path": "/s", "typ": "x"}}, "filesystem.typ", "Did you mean 'type'"),
         ({"endpoint": "https://x"}, "endpoint", "has no effect with provider: path"),
-        ({"region": "eu"}, "region", "has no effect for a file system"),
-        ({"secret_ref": {"from": "env"}}, "secret_ref", "has no effect for a file system"),
+        ({"filesystem": {"path": "/s", "claim": "c"}}, "filesystem.claim", "has no effect with provider: path"),
+        ({"provider": "storage_class"}, "filesystem.path", "has no effect with provider: storage_class"),
+        ({"provider": "storage_class", "filesystem": {}}, "filesystem.storage_class", "is required. kubectl get"),
+        (
+            {"provider": "storage_class", "filesystem": {"storage_class": "c"}, "endpoint": "nfs://a/b"},
+            "endpoint",
+            "has no effect with provider: storage_class. Name the class",
+        ),
+        ({"region": "eu"}, "region", "has no effect for this file system"),
+        ({"secret_ref": {"from": "env"}}, "secret_ref", "has no effect for this file system. Leave it out, or have"),
+        (
+            {"filesystem": {"path": "/s", "mount": True}},
+            "filesystem.mount",
+            "is for providers nfs and smb. Leave mount",
+        ),
+        ({"provider": "nfs", "endpoint": "nfs://h/x", "secret_ref": {"from": "env"}}, "secret_ref", "has no effect"),
+        (share(options="uid=1,password=pw-canary"), "filesystem.options", "must not name a user, a password"),
+        (share(options="user=me-canary"), "filesystem.options", "must not name a user, a password"),
+        (share(options="uid=1 canary"), "filesystem.options", "are not options of mount"),
+        (share(options="soft"), "filesystem.options", "must not have soft, which cuts checkpoints short"),
+        (share(mount=False, options="uid=1"), "filesystem.options", "has no effect without filesystem.mount"),
+        (share(secret={"from": "vault", "path": "x"}), "secret_ref.from", "must be env"),
+        (share(secret={"from": "env", "keys": {"token": "x"}}), "secret_ref.keys.token", "is not a credential"),
         ({"deploy": {"host": "a"}}, "deploy", "is for mode: deploy"),
         ({"mode": "deploy", "deploy": {"host": "a"}}, "mode", "a shared file system is not deployed yet"),
     ],
@@ -156,7 +197,7 @@ def test_a_node_that_mounts_another_server_or_nothing_gets_the_command() -> None
     found = rules.judge(nfs, other, "10.0.0.5:/data", "nfs")
     assert found is not None and found[0] == "/mnt/data has 10.0.0.6:/data, not 10.0.0.5:/data"
     bare = rules.judge(nfs, MountReport(failed="absent"), "10.0.0.5:/data", "nfs")
-    assert bare is not None and "Install nfs-common on this node" in bare[1]
+    assert bare is not None and "install nfs-common on this node" in bare[1]
     assert bare[1].endswith("10.0.0.5:/data /mnt/data") and "hard" in bare[1] and "soft" not in bare[1]
     share = rules.judge(Filesystem("/s", "smb"), MountReport(type="ext4", source="/dev/sda1"), "//nas/s", "smb")
     assert share is not None and "cifs-utils" in share[1] and "credentials=FILE" in share[1]

@@ -11,6 +11,7 @@ import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model import validators
 from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding, Reachability
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job
@@ -98,6 +99,26 @@ def test_pods_get_a_folder_that_must_be_there(home: StateHome) -> None:
     pod_store.open_store(home, job, ["a", "b"], "r")
     with pytest.raises(RefusedError, match=r"'scratch' is not reachable from all nodes: c \(pod\): not checked"):
         pod_store.open_store(home, job, ["a", "c"], "r")
+
+
+def test_pods_get_the_claim_of_their_namespace(home: StateHome) -> None:
+    write_binding(home, provider="storage_class")
+    about = {"filesystem": Filesystem(storage_class="nfs-csi", claim="corpus")}
+    known = bindings.load_binding(home, "scratch", "x")
+    bindings.write_binding(home, dataclasses.replace(known, **about))
+    dataset = {"name": "d", "mode": "mount", "binding": "scratch", "prefix": "imagenet"}
+    mounts = [{"name": "data", "path": "/data", "binding": "scratch", "read_only": True}]
+    job = parse(home, mounts=mounts, datasets=[dataset], **POD)
+    claim = {"claimName": "corpus", "readOnly": True}
+    assert pod_template.build_data_volume(job.mounts[0]) == {"name": "data-data", "persistentVolumeClaim": claim}
+    assert all(spec.mounts == () for spec in registry.pods(job, base.RunContext("r", 1, 29500, None)).values())
+    assert job.datasets[0].path == "/data/imagenet"
+    # The record of a run has what the binding said.
+    assert bound_mounts.resolve(home, parse_job(validators.plain_value(job))) == job
+    with pytest.raises(InputError, match="of a StorageClass, whose volumes only pods have. Set placement"):
+        parse(home)
+    with pytest.raises(InputError, match="pvc: is another than that of the binding scratch"):
+        parse(home, mounts=[{**mounts[0], "pvc": "other"}], **POD)
 
 
 def test_a_pod_does_not_start_on_the_disk_of_its_node(tmp_path: pathlib.Path) -> None:
