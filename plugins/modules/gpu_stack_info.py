@@ -34,18 +34,11 @@ options:
     type: list
     elements: str
     default: []
-  by_tag:
-    description: Whether RV(image) is named by its tag, as an archive of a bundle has it, instead of by its digest.
-    type: bool
-    default: false
-  refuse:
-    description: Whether the task fails where the plan is a refusal.
-    type: bool
-    default: true
 extends_documentation_fragment:
   - muster.training._attributes
   - muster.training._attributes.full
   - muster.training._kube
+  - muster.training._device_stack
 seealso:
   - module: muster.training.node_device_info
 author:

@@ -46,7 +46,9 @@ options:
     description: The image of k8s-rdma-shared-dev-plugin. The default is that of the collection's list of downloads.
     type: str
   images:
-    description: With V(sriov), the images C(multus-cni) and C(plugins) of the operator's release, by their digests.
+    description:
+      - With V(sriov), the images C(multus-cni) and C(plugins) of the operator's release, by their digests. The default is
+        those of O(operator_version) in the collection's list of downloads, which has them of 26.1.1.
     type: dict
     default: {}
   ipam:
@@ -57,18 +59,11 @@ options:
     description: With V(sriov), the virtual functions of each HCA.
     type: int
     default: 1
-  by_tag:
-    description: Whether RV(image) is named by its tag, as an archive of a bundle has it, instead of by its digest.
-    type: bool
-    default: false
-  refuse:
-    description: Whether the task fails where the plan is a refusal.
-    type: bool
-    default: true
 extends_documentation_fragment:
   - muster.training._attributes
   - muster.training._attributes.full
   - muster.training._kube
+  - muster.training._device_stack
 seealso:
   - module: muster.training.node_device_info
   - module: muster.training.gpu_stack_info
@@ -152,6 +147,10 @@ policies:
   elements: dict
 images:
   description: The images by name with C(repository), C(image) and C(version), as the operator's policies have them.
+  returned: success
+  type: dict
+chart_images:
+  description: By the names of the operator's chart, the images for virtual functions whose digests are known.
   returned: success
   type: dict
 node_policies:

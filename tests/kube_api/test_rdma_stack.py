@@ -261,3 +261,10 @@ def test_virtual_functions_have_policies_and_networks(cluster: Cluster, client: 
         assert operator.refuses_misspelt("sriovnetwork.openshift.io/v1/SriovNetwork") >= 3
         assert operator.refuses_misspelt("mellanox.com/v1alpha1/NicClusterPolicy") >= 6
         assert changed(operator.play(**asked)) == 0
+        # Of this release the digests are in the collection's list.
+        operator.play(**{**asked, "rdma_stack_images": {}}, rdma_stack_operator_version="26.1.1")
+        (policy,) = client.list("mellanox.com/v1alpha1/NicClusterPolicy").items
+        multus = t.cast("Dict", policy)["spec"]["secondaryNetwork"]["multus"]
+        assert multus["version"].startswith("sha256:8167840a2a7f")
+        chart = t.cast("Dict", client.get("helm.cattle.io/v1/HelmChart", "network-operator", "kube-system"))
+        assert "sriov-network-operator-config-daemon:network-operator-v26.1.1@sha256:" in chart["spec"]["valuesContent"]

@@ -26,7 +26,7 @@ OwnerKind = t.Literal["shared", "sriov", "efa"]
 UNKNOWN: t.Final = "a program that no DaemonSet names"
 # Of the network operator from this version on there is a policy for a part of the nodes, NicNodePolicy.
 _NODE_POLICIES: t.Final = (26, 7)
-# What the operator's policy runs for networks of pods beside the cluster's own; their digests were not at hand.
+# What the operator's policy runs for networks of pods beside the cluster's own.
 CNI_IMAGES: t.Final = ("multus-cni", "plugins")
 _CHARTS: t.Final = ("sriov", "network_operator")
 _VFS: t.Final = 1
@@ -36,7 +36,10 @@ _PREFIXES: t.Final = {"sriov": "nvidia.com/rdma_"}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RdmaStackOptions:
-    """What is asked for; the options of the role. ``images``: by name those of the network operator's policy."""
+    """What is asked for; the options of the role. ``images``: by name those of the network operator's policy.
+
+    ``pinned_version``: of the network operator, the newest one whose images have known digests.
+    """
 
     provider: str = "shared_device_plugin"
     operator_version: str = ""
@@ -45,6 +48,7 @@ class RdmaStackOptions:
     images: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     ipam: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     vfs: int = _VFS
+    pinned_version: str = ""
 
     def __post_init__(self) -> None:
         require_choice("rdma_stack_provider", self.provider, PROVIDERS)
@@ -298,7 +302,9 @@ def _check_sriov(options: RdmaStackOptions, groups: t.Sequence[RdmaGroup]) -> t.
     for name in CNI_IMAGES:
         if "@sha256:" not in options.images.get(name, ""):
             problem = f"rdma_stack_images.{name}: its digest is not in the collection's list of downloads"
-            yield Refusal(problem, f"Name it as REPOSITORY/{name}@sha256:DIGEST, as the operator's release lists it")
+            known = f"Set rdma_stack_operator_version: '{options.pinned_version}', whose digests it has, or name"
+            given = known if options.pinned_version not in ("", options.operator_version) else "Name"
+            yield Refusal(problem, f"{given} it as REPOSITORY/{name}@sha256:DIGEST, as the operator's release lists it")
     if not options.ipam and any(group.link == "eth" for group in groups):
         problem = "rdma_stack_ipam is empty: a virtual function of RoCE without an address has no GID"
         yield Refusal(problem, "Name the addresses of the network, such as {type: host-local, subnet: 10.56.0.0/16}")

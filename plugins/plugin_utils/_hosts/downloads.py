@@ -57,7 +57,7 @@ def only_named() -> frozenset[str]:
 
 def image(name: str) -> Download:
     """Return an image by its full name and tag, with the digest of its index where upstream's is at hand."""
-    return Download("image", name, "any", "index", "", str(json.loads(_DATA.read_text())["images"].get(name, "")))
+    return Download("image", name, "any", "index", "", str(json.loads(_DATA.read_text())["images"].get(name) or ""))
 
 
 def pinned_image(name: str, *, by_tag: bool) -> str:

@@ -40,6 +40,20 @@ _POLICIES: t.Final = {
     "network_operator": ("mellanox.com/v1alpha1",),
     "sriov": ("mellanox.com/v1alpha1", "sriovnetwork.openshift.io/v1"),
 }
+# Of the network operator, the newest version whose release lists the digests of its images; where they are, and by the
+# chart's names those that it runs for virtual functions.
+_PINNED_VERSION: t.Final = "26.1.1"
+_IMAGES: t.Final = "nvcr.io/nvidia/mellanox"
+_CHART_IMAGES: t.Final = {
+    "operator": "sriov-network-operator",
+    "sriovConfigDaemon": "sriov-network-operator-config-daemon",
+    "webhook": "sriov-network-operator-webhook",
+    "sriovDevicePlugin": "sriov-network-device-plugin",
+    "sriovCni": "sriov-cni",
+    "ibSriovCni": "ib-sriov-cni",
+    "rdmaCni": "rdma-cni",
+    "ovsCni": "ovs-cni-plugin",
+}
 _IMAGE: t.Final = re.compile(r"(?:(?P<repository>.+)/)?(?P<image>[^/:@]+)(?::(?P<tag>[^/:@]+))?(?:@(?P<digest>.+))?")
 
 
@@ -85,6 +99,15 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path) -> dict[str, object]:
         "cni": dataclasses.asdict(plan.cni),
         "image": image,
         "images": {name: split_image(text) for name, text in {PLUGIN: image, **asked.images}.items()},
+        "chart_images": {} if by_tag else _list_pinned(_CHART_IMAGES, asked.operator_version),
+    }
+
+
+def _list_pinned(names: Mapping[str, str], version: str) -> dict[str, str]:
+    """Return by key the images of a release of the network operator whose digests are known."""
+    found = {key: f"{_IMAGES}/{name}:network-operator-v{version}" for key, name in names.items()}
+    return {
+        key: downloads.pinned_image(name, by_tag=False) for key, name in found.items() if downloads.image(name).sha256
     }
 
 
@@ -103,7 +126,9 @@ def _read_options(options: Mapping[str, t.Any]) -> rules.RdmaStackOptions:
     names = ("provider", "operator_values", "policy", "images", "ipam", "vfs")
     given = {name: options[name] for name in names if options.get(name) is not None}
     version = str(options.get("operator_version") or downloads.default_version(OPERATOR))
-    return rules.RdmaStackOptions(**given, operator_version=version)
+    known = _list_pinned({name: name for name in rules.CNI_IMAGES}, version) if given.get("provider") == "sriov" else {}
+    given["images"] = {**known, **given.get("images", {})}
+    return rules.RdmaStackOptions(**given, operator_version=version, pinned_version=_PINNED_VERSION)
 
 
 def _read_node(node: KubeObject, devices: Mapping[str, HcaMachine]) -> rules.RdmaNode:

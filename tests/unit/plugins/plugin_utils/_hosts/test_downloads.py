@@ -70,3 +70,9 @@ def test_programs_that_are_images_have_a_version_and_a_digest() -> None:
     assert downloads.pinned_image("x.y/z:1", by_tag=False) == "x.y/z:1"
     assert all(re.fullmatch("sha256:[0-9a-f]{64}", downloads.image(name).sha256) for name in names)
     assert downloads.image_of("nvidia-device-plugin", "v0.20.0") == "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"
+
+
+def test_an_image_whose_digest_was_not_published_has_none() -> None:
+    name = "nvcr.io/nvidia/mellanox/multus-cni:network-operator-v26.1."
+    assert downloads.image(f"{name}2").sha256 == "" and downloads.pinned_image(f"{name}2", by_tag=False) == f"{name}2"
+    assert downloads.pinned_image(f"{name}1", by_tag=False).startswith(f"{name}1@sha256:8167840a2a7f")

@@ -68,6 +68,43 @@ def test_refusals_end_the_task_or_are_returned(monkeypatch: pytest.MonkeyPatch) 
         run(monkeypatch, node("gpu-1"), devices={"gpu-1": {}})
 
 
+def test_images_of_virtual_functions_have_the_digests_that_the_operators_release_lists(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: dict[str, t.Any] = {"provider": "sriov", "ipam": {"type": "host-local"}, "refuse": False}
+    result = run(monkeypatch, node("gpu-1"), **asked, operator_version="26.1.1")
+    # What is left are the charts of K3s.
+    assert [line.partition(" needs ")[0] for line in result["refusals"]] == ["rdma_stack_provider: sriov"]
+    assert result["images"]["multus-cni"]["version"].startswith("sha256:8167840a2a7f")
+    assert result["images"]["plugins"]["repository"] == "nvcr.io/nvidia/mellanox"
+    names = (
+        "operator",
+        "sriovConfigDaemon",
+        "webhook",
+        "sriovDevicePlugin",
+        "sriovCni",
+        "ibSriovCni",
+        "rdmaCni",
+        "ovsCni",
+    )
+    assert set(result["chart_images"]) == set(names)
+    assert all("@sha256:" in image for image in result["chart_images"].values())
+    assert run(monkeypatch, node("gpu-1"), **asked, operator_version="26.1.1", by_tag=True)["chart_images"] == {}
+
+
+def test_of_the_default_operator_no_digests_are_published_and_the_refusal_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: dict[str, t.Any] = {"provider": "sriov", "ipam": {"type": "host-local"}, "refuse": False}
+    result = run(monkeypatch, node("gpu-1"), **asked)
+    (line,) = [line for line in result["refusals"] if "rdma_stack_images.multus-cni: its digest is not in" in line]
+    assert "Set rdma_stack_operator_version: '26.1.1', whose digests it has, or name it as REPOSITORY/" in line
+    assert result["chart_images"] == {}
+    own = {name: f"r/{name}@sha256:{'a' * 64}" for name in ("multus-cni", "plugins")}
+    named = run(monkeypatch, node("gpu-1"), **asked, images=own, operator_version="26.1.1")
+    assert named["images"]["plugins"]["repository"] == "r"
+
+
 @pytest.mark.parametrize(
     ("text", "repository", "image", "version"),
     [
