@@ -8,13 +8,13 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: gpu_verify
 version_added: 0.1.0
-short_description: Prove in a short pod on every node that pods get its GPUs
+short_description: Prove in a short pod on every node that pods get its GPUs and RDMA devices
 description:
-  - Runs a short Job of one pod on every node with NVIDIA GPUs. The pod requests all GPUs that are free there, and an
-    RDMA resource where the node offers one, and lists what it got. That is compared with what the node's kubelet offers
-    and with the node's own facts. That a node offers GPUs proves nothing. Where CDI is off, a pod runs without
-    its device and without an event.
-  - The task fails where pods of a node do not get its GPUs, with one line for each cause that has the node, the fact
+  - Runs a short Job of one pod on every node with NVIDIA GPUs, or with HCAs and no GPU. The pod requests all GPUs that
+    are free there, and an RDMA resource where the node offers one, and lists what it got. That is compared with what
+    the node's kubelet offers and with the node's own facts. That a node offers GPUs proves nothing. Where CDI is off, a
+    pod runs without its device and without an event.
+  - The task fails where pods of a node do not get its devices, with one line for each cause that has the node, the fact
     and what to do. A node whose GPUs are all in use, or that takes no pods, is unproven.
   - Nothing is left of the pods. They are waited for no longer than O(timeout_s).
 options:
@@ -25,7 +25,7 @@ options:
     default: []
   nodes:
     description:
-      - The nodes to test. Without it all that have GPUs. What C(gpus.json) says of others stays.
+      - The nodes to test. Without it all that have GPUs or HCAs. What C(gpus.json) says of others stays.
     type: list
     elements: str
     default: []
@@ -38,7 +38,7 @@ options:
     type: int
     default: 0
   image:
-    description: The image of the pods, one that has a shell, such as that of jobs. Required where a node has GPUs.
+    description: The image of the pods, one that has a shell, such as that of jobs. Required where a node is tested.
     type: str
   namespace:
     description: The namespace of the pods.
@@ -86,7 +86,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Prove that pods get the GPUs of all nodes
+- name: Prove that pods get the GPUs and HCAs of all nodes
   muster.training.gpu_verify:
     image: docker.io/pytorch/pytorch:2.9.1-cuda13.0-cudnn9-runtime
 """
@@ -98,9 +98,10 @@ ok:
   type: bool
 nodes:
   description:
-    - For each node with GPUs its C(outcome) (V(pass), V(fail) or V(unproven)), how many C(gpus) its facts and its
-      kubelet have, and how many were used by pods and tested, what the pod has C(seen), and its C(problems), each with
-      C(code), C(problem) and C(fix).
+    - For each node with GPUs or HCAs its C(outcome) (V(pass), V(fail) or V(unproven)), how many C(gpus) its facts and its
+      kubelet have, and how many were used by pods and tested, the C(rdma) resource that the pod requested and the number
+      of HCAs by the node's facts, what the pod has C(seen), and its C(problems), each with C(code), C(problem) and
+      C(fix).
   returned: success
   type: list
   elements: dict

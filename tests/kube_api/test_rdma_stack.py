@@ -36,6 +36,7 @@ WHOLE = describe("gpu-1", ROCE)
 DEVICES = [{"gpu-1": WHOLE, "gpu-2": PART, "cpu-1": describe("cpu-1", [])}]
 THEIRS = "ghcr.io/mellanox/k8s-rdma-shared-dev-plugin:v1.5.1"
 MULTUS = "nvcr.io/nvidia/mellanox/multus-cni@sha256:" + "a" * 64
+READY = {"type": "Ready", "status": "True"}
 PLUGINS = "nvcr.io/nvidia/mellanox/plugins@sha256:" + "b" * 64
 
 
@@ -268,3 +269,21 @@ def test_virtual_functions_have_policies_and_networks(cluster: Cluster, client: 
         assert multus["version"].startswith("sha256:8167840a2a7f")
         chart = t.cast("Dict", client.get("helm.cattle.io/v1/HelmChart", "network-operator", "kube-system"))
         assert "sriov-network-operator-config-daemon:network-operator-v26.1.1@sha256:" in chart["spec"]["valuesContent"]
+
+
+def test_a_node_with_hcas_and_no_gpu_is_proven_in_a_pod(cluster: Cluster, client: Client) -> None:
+    """The pod is the API server's; that it ran, and what it saw, is said here in the place of its node."""
+    cluster.play()
+    offered = {"status": {"allocatable": {"rdma/roce": "63"}, "capacity": {"rdma/roce": "63"}}}
+    client.patch("v1/Node", "gpu-2", offered, subresource="status")
+    client.patch("v1/Node", "gpu-2", {"status": {"conditions": [READY]}}, subresource="status")
+    proof = cluster.folder / "proof.yml"
+    proof.write_text(PLAY.format("gpu_verify"))
+    values = {"gpu_verify_image": "train:1", "gpu_verify_timeout_s": 4}
+    said = " ".join(cluster.play(code=2, playbook=proof, **values).split())
+    # Of gpu-1 the role has noted HCAs, and nothing offers them; of cpu-1 nothing is known.
+    assert "gpu-1: its facts have 2 HCAs for jobs, and it offers no RDMA resource" in said
+    assert "gpu-2: its pod did not run:" in said and "cpu-1" not in said
+    found = json.loads((cluster.folder / "state/default/gpus.json").read_text())
+    assert {item["node"]: item["rdma"]["resource"] for item in found["nodes"]} == {"gpu-1": None, "gpu-2": "rdma/roce"}
+    assert client.list("batch/v1/Job", "kube-system").items == []

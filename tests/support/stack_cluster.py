@@ -73,13 +73,22 @@ class Cluster:
                     name, space = str(item["metadata"]["name"]), item["metadata"].get("namespace")
                     self.client.patch("apps/v1/DaemonSet", name, body, space, subresource="status")
 
-    def play(self, *words: str, code: int = 0, **variables: t.Any) -> str:
-        """Run the role and return its output."""
+    def play(self, *words: str, code: int = 0, playbook: pathlib.Path | None = None, **variables: t.Any) -> str:
+        """Run the role, or another playbook, and return its output."""
         values = {"muster_kubeconfig": str(self.api.kubeconfig), **self.values, **variables}
         values["muster_state"] = {"path": str(self.folder / "state")}
         values[f"{self.role}_lock_file"] = str(self.folder / "lock.json")
         program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
-        argv = [program, "-i", "localhost,", "-c", "local", str(self.folder / "play.yml"), "-e", json.dumps(values)]
+        argv = [
+            program,
+            "-i",
+            "localhost,",
+            "-c",
+            "local",
+            str(playbook or self.folder / "play.yml"),
+            "-e",
+            json.dumps(values),
+        ]
         env = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_HOME": str(self.folder), "ANSIBLE_LOCALHOST_WARNING": "0"}
         done = subprocess.run([*argv, *words], env=env, capture_output=True, text=True, check=False, timeout=LIMIT_S)
         output = done.stdout + done.stderr

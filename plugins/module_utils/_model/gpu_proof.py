@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether pods on a node get its GPUs: a judgement of what a short pod saw there, beside what the machine itself has.
+"""Whether pods on a node get its GPUs and HCAs: a judgement of what a short pod saw there, beside what the machine has.
 
 That a node offers GPUs proves nothing: with CDI off a pod runs without its device, and without an event.
 
@@ -97,8 +97,18 @@ class ProvedNode:
 
     @property
     def has_gpus(self) -> bool:
-        """Whether it is to be looked at: by its facts, or by its kubelet."""
+        """Whether it has GPUs: by its facts, or by its kubelet."""
         return bool(self.expected or self.capacity or self.offered)
+
+    @property
+    def has_hcas(self) -> bool:
+        """Whether it has HCAs for jobs: by its facts, or by its kubelet."""
+        return bool(self.hcas or self.rdma)
+
+    @property
+    def is_testable(self) -> bool:
+        """Whether a pod could test it now: it has GPUs that are free, or none and an RDMA resource."""
+        return not self.closed and bool(self.free or (self.rdma and not self.has_gpus))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -169,16 +179,18 @@ def parse_seen(text: str) -> SeenDevices:
 
 
 def judge_node(node: ProvedNode) -> tuple[GpuProblem, ...]:
-    """Return what is wrong with a node; nothing where its GPUs are proven in a pod."""
+    """Return what is wrong with a node; nothing where its GPUs and HCAs are proven in a pod."""
     if node.closed:
         return (
             GpuProblem("closed", "unproven", f"takes no pods: {node.closed}", "Let it take pods, then verify again"),
         )
-    if not node.offered:
+    if not node.offered and (node.has_gpus or not node.has_hcas):
         return (_judge_plugin(node),)
     found = [*_judge_count(node)]
     if node.problem:
         return (*found, _judge_start(node))
+    if node.seen is None and not node.has_gpus:
+        return tuple(_judge_rdma(node, SeenDevices()))
     if node.seen is None:
         problem = f"all {node.offered} GPUs are used by pods: no pod could test them"
         return (*found, GpuProblem("in_use", "unproven", problem, "Verify again when they are free"))
@@ -205,8 +217,10 @@ def build_checks(nodes: t.Sequence[ProvedNode]) -> list[Check]:
     for node in nodes:
         findings = judge_node(node)
         value = len(node.seen.devices) if node.seen else None
-        if not findings:
+        if not findings and node.has_gpus:
             checks.append(Check("gpus", True, node.node, value, node.offered - node.used))
+        elif not findings:
+            checks.append(Check("rdma", True, node.node, len(node.seen.verbs) if node.seen else None, node.hcas or 1))
         expected = node.expected if node.expected is not None else node.offered
         checks += [Check(item.code, False, node.node, value, expected, item.problem, item.fix) for item in findings]
     return checks
@@ -263,7 +277,7 @@ def _judge_seen(node: ProvedNode, seen: SeenDevices) -> t.Iterator[GpuProblem]:
             "its pod ended before it had listed its devices",
             "Verify again with an image with sh",
         )
-    elif got == 0:
+    elif got == 0 and node.free:
         problem = f"its pod got {node.free} GPUs and sees no device: CDI is off in its containerd, or it has no runtime"
         fix = (
             "Set container_runtime_containerd and run the role container_runtime (enable_cdi), then restart containerd"
@@ -272,6 +286,9 @@ def _judge_seen(node: ProvedNode, seen: SeenDevices) -> t.Iterator[GpuProblem]:
     elif got < node.free and not node.shared:
         problem = f"its pod got {node.free} GPUs and sees {got}"
         yield GpuProblem("fewer_devices", "fail", problem, "Restart the device plugin's pod on it")
+    if not node.free:
+        # Without a GPU the program of an image has nothing to list.
+        return
     if seen.smi_error:
         problem = f"nvidia-smi fails in its pod: {_cut(seen.smi_error)}"
         yield GpuProblem("smi_failed", "fail", problem, "Compare the driver's module and libraries (role gpu_driver)")

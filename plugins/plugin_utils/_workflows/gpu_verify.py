@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Proves in a short pod on every node that pods get its GPUs (``gpu_verify``).
+"""Proves in a short pod on every node that pods get its GPUs and HCAs (``gpu_verify``).
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -41,7 +41,7 @@ _OVER: t.Final = ("Succeeded", "Failed")
 
 
 def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: ReportLine) -> dict[str, t.Any]:
-    """Return the result of ``gpu_verify``; a failed one where pods of a node do not get its GPUs."""
+    """Return the result of ``gpu_verify``; a failed one where pods of a node do not get its devices."""
     client = open_client(options, base, tell)
     facts = {name: gpu.count for name, gpu in read_gpu_facts(options.get("records") or ()).items()}
     only = [str(name).lower() for name in options.get("nodes") or ()]
@@ -49,7 +49,7 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Rep
         wait_offered(client, {name: facts.get(name) or 1 for name in only}, float(options["ready_s"]))
     found = _read_nodes(client, facts, bool(options.get("cordoned")))
     # A node that is named and offers nothing is not proven.
-    nodes = [node for node in found if (node.node in only if only else node.has_gpus)]
+    nodes = [node for node in found if (node.node in only if only else node.has_gpus or node.has_hcas)]
     _require_nodes(only, nodes)
     if check:
         names = ", ".join(node.node for node in nodes)
@@ -91,8 +91,8 @@ def wait_offered(client: Client, wanted: Mapping[str, int], limit_s: float) -> N
 
 
 def prove_nodes(client: Client, nodes: Sequence[ProvedNode], options: Mapping[str, t.Any]) -> list[ProvedNode]:
-    """Run a pod on each node that has GPUs free; return the nodes with what it saw, or why it did not run."""
-    able = [node for node in nodes if node.free and not node.closed]
+    """Run a pod on each node that can be tested; return the nodes with what it saw, or why it did not run."""
+    able = [node for node in nodes if node.is_testable]
     if not able:
         return list(nodes)
     namespace, limit_s = str(options["namespace"]), int(options["timeout_s"])
@@ -108,7 +108,8 @@ def prove_nodes(client: Client, nodes: Sequence[ProvedNode], options: Mapping[st
         list_ranges(client, namespace),
         bool(options.get("cordoned")),
     )
-    devices = {node.node: {GPU: node.free, **({node.rdma: 1} if node.rdma else {})} for node in able}
+    counts = {node.node: {GPU: node.free, node.rdma: int(bool(node.rdma))} for node in able}
+    devices = {name: {key: count for key, count in asked.items() if count} for name, asked in counts.items()}
     jobs = {node.node: test.job_name(index) for index, node in enumerate(able)}
 
     def read(_node: str, pod: KubeObject) -> dict[str, t.Any]:
@@ -139,6 +140,7 @@ def build_verdict(nodes: Sequence[ProvedNode]) -> dict[str, t.Any]:
                 "node": node.node,
                 "outcome": gpu_proof.find_outcome(findings),
                 "gpus": {"facts": node.expected, "offered": node.offered, "used": node.used, "tested": node.free},
+                "rdma": {"resource": node.rdma or None, "hcas": node.hcas},
                 "seen": to_plain(node.seen) if node.seen else None,
                 "problems": [dataclasses.asdict(item) for item in findings],
             }
@@ -153,7 +155,11 @@ def build_verdict(nodes: Sequence[ProvedNode]) -> dict[str, t.Any]:
 
 
 def _describe_entry(entry: Mapping[str, t.Any]) -> str:
-    said = "; ".join(item["problem"] for item in entry["problems"]) or f"a pod got {entry['gpus']['tested']} GPUs"
+    parts = [f"{entry['gpus']['tested']} GPUs"] if entry["gpus"]["tested"] else []
+    # Files of an earlier version have no such part.
+    resource = (entry.get("rdma") or {}).get("resource")
+    parts += [str(resource)] if resource else []
+    said = "; ".join(item["problem"] for item in entry["problems"]) or f"a pod got {' and '.join(parts)}"
     return f"{entry['node']}: {str(entry['outcome']).upper()} · {said}"
 
 
@@ -164,7 +170,7 @@ def _describe_failure(result: Mapping[str, t.Any], options: Mapping[str, t.Any])
         for item in entry["problems"]
         if item["outcome"] == "fail" or not options["allow_unproven"]
     ]
-    return {"failed": True, "msg": f"pods do not get their GPUs: {'; '.join(wrong)}"} if wrong else {}
+    return {"failed": True, "msg": f"pods do not get their devices: {'; '.join(wrong)}"} if wrong else {}
 
 
 def _keep_others(before: t.Any, result: Mapping[str, t.Any]) -> dict[str, t.Any]:

@@ -174,7 +174,7 @@ def verify_gpus(fleet: FleetUnderTest) -> AcceptancePart:
     proven = sum(item["outcome"] == "pass" for item in entries)
     lines = [line for line, item in zip(result["table"], entries, strict=True) if item["outcome"] != "pass"]
     outcome = worst_outcome([item["outcome"] for item in entries])
-    summary = f"pods got the GPUs of {proven} of {len(entries)} nodes"
+    summary = f"pods got the devices of {proven} of {len(entries)} nodes"
     return AcceptancePart("gpus", outcome, summary, tuple(lines), {"nodes": entries})
 
 

@@ -20,6 +20,9 @@ from ansible_collections.muster.training.plugins.module_utils._model.gpu_proof i
 TWO = SeenDevices(("/dev/nvidia0", "/dev/nvidia1"), memlock="unlimited", complete=True)
 HCA = dataclasses.replace(TWO, verbs=("/dev/infiniband/uverbs0",), gids=1)
 GOOD = ProvedNode("gpu-1", 2, 2, 2, seen=TWO)
+VERBS = dataclasses.replace(HCA, devices=())
+# A node with an HCA and no GPU, changes of it by name.
+HCA_ONLY = {"expected": 0, "capacity": 0, "offered": 0, "rdma": "rdma/ib", "hcas": 1, "seen": VERBS}
 PLUGIN = PluginPod("plugin-x7", "kube-system")
 NO_RUNTIME = (
     'FailedCreatePodSandBox: Failed to create pod sandbox: rpc error: failed to get sandbox runtime: no runtime for "nvidia" '
@@ -85,6 +88,14 @@ FAULTS = [
         "fail",
         "may lock 8388608 bytes",
     ),
+    ({**HCA_ONLY, "rdma": "", "seen": None}, "rdma_missing", "fail", "1 HCAs for jobs, and it offers no RDMA resource"),
+    ({**HCA_ONLY, "seen": dataclasses.replace(VERBS, verbs=())}, "rdma_missing", "fail", "sees no /dev/infiniband"),
+    ({**HCA_ONLY, "seen": dataclasses.replace(VERBS, gids=0)}, "gid_missing", "fail", "have no GID there"),
+    ({**HCA_ONLY, "hcas": 2}, "fewer_hcas", "fail", "sees 1 of 2 HCAs"),
+    ({**HCA_ONLY, "seen": dataclasses.replace(VERBS, memlock="65536")}, "memlock", "fail", "may lock 65536 bytes"),
+    ({**HCA_ONLY, "seen": SeenDevices()}, "pod_failed", "unproven", "ended before it had listed its devices"),
+    ({**HCA_ONLY, "seen": None, "problem": "not ready"}, "pod_failed", "unproven", "its pod did not run: not ready"),
+    ({**HCA_ONLY, "closed": "it is cordoned"}, "closed", "unproven", "takes no pods"),
 ]
 
 
@@ -113,6 +124,13 @@ def test_each_fault_has_its_one_line(changes: dict[str, object], code: str, outc
         {"rdma": "nvidia.com/rdma_roce", "hcas": 8, "seen": dataclasses.replace(HCA, gids=0)},
         # Without RDMA what it may lock does not matter.
         {"seen": dataclasses.replace(TWO, memlock="8388608")},
+        HCA_ONLY,
+        {**HCA_ONLY, "expected": None, "rdma": "example.com/rdma_hca", "hcas": 0},
+        # The program of an image finds no driver where there is no GPU.
+        {
+            **HCA_ONLY,
+            "seen": dataclasses.replace(VERBS, smi=0, smi_error="couldn't communicate with the NVIDIA driver"),
+        },
         # Pods that share GPUs see fewer devices than they are told to have.
         {"capacity": 8, "offered": 8, "shared": "time-slicing, 4 each"},
         {"bare": dataclasses.replace(TWO, devices=())},

@@ -133,7 +133,30 @@ def test_every_node_with_gpus_is_tested_with_those_that_are_free(
     assert ["hostNetwork" in item["spec"]["template"]["spec"] for item in lab.asked] == [True, False]
     written = json.loads((tmp_path / "c" / "gpus.json").read_text())
     assert written["nodes"] == result["nodes"] and written["schema"] == 1
-    assert result["table"] == ["a: PASS · a pod got 2 GPUs", "b: PASS · a pod got 2 GPUs"]
+    assert result["table"] == ["a: PASS · a pod got 2 GPUs and rdma/roce", "b: PASS · a pod got 2 GPUs"]
+
+
+def test_a_node_with_hcas_and_no_gpu_is_tested_by_its_rdma_resource(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    facts = {"kind": "ib", "entry": {"resourceName": "ib"}, "hcas": ["mlx5_0"]}
+    silent = node("c", 0)
+    silent["metadata"]["annotations"] = {"muster.training/rdma-facts": json.dumps(facts)}
+    lab = Lab(monkeypatch, tmp_path, Node=[node("a", 0, 0, **{"rdma/ib": "63"}), node("cpu", 0), silent])
+    lab.said["a"] = {
+        "devices": "verbs /dev/infiniband/uverbs0\ngid mlx5_0/ports/1 0 fe80::1\nmemlock unlimited\nsmi_rc 9\nend\n",
+        "bare": "end\n",
+    }
+    result = lab.run()
+    assert [(item["node"], item["outcome"]) for item in result["nodes"]] == [("a", "pass"), ("c", "fail")]
+    (job,) = lab.asked
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    assert container["resources"]["limits"] == {"memory": "512Mi", "rdma/ib": "1"}
+    assert container["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
+    assert result["table"][0] == "a: PASS · a pod got rdma/ib" and result["failures"] == ["rdma_missing"]
+    assert "c: its facts have 1 HCAs for jobs, and it offers no RDMA resource" in result["msg"]
+    lab.said["a"] = {**lab.said["a"], "devices": "memlock unlimited\nend\n"}
+    assert "a: its pod got rdma/ib and sees no /dev/infiniband/uverbs*" in lab.run(nodes=["a"])["msg"]
 
 
 def test_each_node_that_fails_is_in_the_message(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:

@@ -220,7 +220,7 @@ def test_the_gpus_of_a_cluster_are_proven_in_pods(world: World, monkeypatch: pyt
 
     monkeypatch.setattr(parts.gpu_verify, "run", verify)
     part = parts.verify_gpus(build(world, on_kubernetes(world, gpus_per_node=8)))
-    assert (part.outcome, part.summary, part.reasons) == ("fail", "pods got the GPUs of 1 of 2 nodes", ("b: FAIL",))
+    assert (part.outcome, part.summary, part.reasons) == ("fail", "pods got the devices of 1 of 2 nodes", ("b: FAIL",))
     assert part.values == {"nodes": nodes} and asked[0]["image"] and asked[0]["allow_unproven"] is True
     without = parts.verify_gpus(build(world, on_kubernetes(world)))
     hosts = parts.verify_gpus(build(world, world.request()))
