@@ -98,10 +98,10 @@ ok:
   type: bool
 nodes:
   description:
-    - For each node with GPUs or HCAs its C(outcome) (V(pass), V(fail) or V(unproven)), how many C(gpus) its facts and its
-      kubelet have, and how many were used by pods and tested, the C(rdma) resource that the pod requested and the number
-      of HCAs by the node's facts, what the pod has C(seen), and its C(problems), each with C(code), C(problem) and
-      C(fix).
+    - For each node with GPUs or HCAs its C(outcome) (V(pass), V(fail) or V(unproven)), how many C(gpus) its facts and
+      its kubelet have, and how many were used by pods and tested, the C(rdma) resource that the pod requested and the
+      number of HCAs by the node's facts, what the pod has C(seen), and its C(problems), each with C(code), C(problem)
+      and C(fix).
   returned: success
   type: list
   elements: dict

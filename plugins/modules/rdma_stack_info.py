@@ -47,8 +47,8 @@ options:
     type: str
   images:
     description:
-      - With V(sriov), the images C(multus-cni) and C(plugins) of the operator's release, by their digests. The default is
-        those of O(operator_version) in the collection's list of downloads, which has them of 26.1.1.
+      - With V(sriov), the images C(multus-cni) and C(plugins) of the operator's release, by their digests. The default
+        is those of O(operator_version) in the collection's list of downloads, which has them of 26.1.1.
     type: dict
     default: {}
   ipam:
