@@ -13,6 +13,7 @@ import re
 _LIMIT = 300
 # The prefixes that torchrun's --tee, torch's own traceback hook and mpirun's --tag-output put before a rank's lines.
 _PREFIX = re.compile(r"^(?:\[default\d+\]:|\[rank\d+\]: ?|\[[^\[\]\s]+,\d+\]<std(?:out|err)>:\s?)+")
+_OF_RANK = re.compile(r"\[default(\d+)\]:")
 _ERROR = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?::.*)?$")
 # What interpreters, shells and argparse say before a program has begun.
 _BEFORE = re.compile(
@@ -51,6 +52,16 @@ def _shorten(line: str) -> str:
 def rank_lines(text: str) -> str:
     """Return the lines of a log that a launcher shows as its ranks' own, empty where it marks none."""
     return "".join(line for line in text.splitlines(keepends=True) if _PREFIX.match(line))
+
+
+def rank_errors(text: str) -> dict[int, str]:
+    """Return by rank the last line that ends a traceback among the lines that torchrun shows as that rank's."""
+    lines: dict[int, list[str]] = {}
+    for line in rank_lines(text).splitlines():
+        if found := _OF_RANK.match(line):
+            lines.setdefault(int(found[1]), []).append(line)
+    errors = {rank: _last_error("\n".join(own)) for rank, own in lines.items()}
+    return {rank: error for rank, error in errors.items() if error}
 
 
 def without_launcher(text: str) -> str:

@@ -35,7 +35,10 @@ _MANY_NODES = 8
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeObservation:
-    """What one node reported; ``answer`` is its agent's, None when it did not answer (``problem`` says why)."""
+    """What one node reported; ``answer`` is its agent's, None when it did not answer (``problem`` says why).
+
+    ``errors``: by rank the last line of its last traceback.
+    """
 
     name: str
     answer: dict[str, t.Any] | None
@@ -43,6 +46,7 @@ class NodeObservation:
     node: Node | None = None
     logs: tuple[FileDiagnosis, ...] = ()
     steps: tuple[tuple[float, int], ...] = ()
+    errors: t.Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     @property
     def ranks(self) -> list[dict[str, t.Any]]:
@@ -173,7 +177,10 @@ def conclude_diagnosis(
     :param current: what is true at this moment.
     :param logged: what logs say; for a job that progresses they describe something that is over.
     """
-    moves = progress.state == "moving"
+    # What was reported before a run succeeded is over, as it is while its steps continue.
+    ends = [rank.get("exit_code") for _node, rank in run.gang]
+    succeeded = progress.state == "ended" and bool(ends) and not any(code != 0 for code in ends)
+    moves = progress.state == "moving" or succeeded
     unique = list({(cause.code, cause.node, cause.evidence): cause for cause in (*current, *logged)}.values())
     by_weight: dict[str, list[Cause]] = {"fatal": [], "secondary": [], "advice": []}
     for cause in unique:
@@ -188,7 +195,8 @@ def conclude_diagnosis(
     ]
     causes = [*reasons, *leading]
     also = [cause for cause in unique if cause not in causes]
-    outcome = _judge(progress.state, is_fatal=bool(by_weight["fatal"]), is_noted=bool(unique))
+    noted = [cause for cause in unique if not succeeded or cause in current]
+    outcome = _judge(progress.state, is_fatal=bool(by_weight["fatal"]), is_noted=bool(noted))
     alive = sum(len(node.live_ranks) for node in run.nodes)
     return RunDiagnosis(run.run_id, outcome, progress, tuple(causes), tuple(also), run.rank_count, alive)
 

@@ -16,7 +16,7 @@ import json
 import re
 import typing as t
 
-from ....module_utils._model.error_line import last_error
+from ....module_utils._model.error_line import last_error, rank_errors
 from ....module_utils._model.verdict import Cause
 from .live import NodeObservation
 from .live_causes import build_live_cause
@@ -110,7 +110,7 @@ def _observe_pod(pod: PodSnapshot, mark: str, now: float, name: str) -> NodeObse
     logs = (diagnose_text(text, f"{name}/log"),) if text else ()
     ranks = read_ranks(events, pod.phase == "Running")
     answer = {"at": now, "ranks": ranks, "units": {}, "pod": pod.to_dict()}
-    return NodeObservation(name, answer, "", None, logs, tuple(steps))
+    return NodeObservation(name, answer, "", None, logs, tuple(steps), rank_errors(text))
 
 
 def _parse_marked_line(text: str) -> tuple[str, t.Mapping[str, object]]:

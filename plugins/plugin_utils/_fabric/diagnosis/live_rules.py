@@ -128,7 +128,8 @@ def _find_rank_end(node: NodeObservation, rank: t.Mapping[str, t.Any], *, job_en
         yield build_live_cause("rank_ended", text, node.name)
     elif code is not None and (code != 0 or not job_ended):
         how = f"was killed by signal {signal}" if signal else f"ended with exit code {code}"
-        yield build_live_cause("rank_ended", f"{name} {how}", node.name)
+        error = node.errors.get(rank["rank"]) if code and not signal else None
+        yield build_live_cause("rank_ended", f"{name} {how}{f': {error}' if error else ''}", node.name)
 
 
 def _find_uneven_start(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:

@@ -14,7 +14,7 @@ import dataclasses
 import pathlib
 import typing as t
 
-from ....module_utils._model.error_line import without_launcher
+from ....module_utils._model.error_line import rank_errors, without_launcher
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.node import Node
 from ....module_utils._model.node_report import NodeReport
@@ -257,7 +257,8 @@ def _observe_node(remote: NodeClient, run_id: str, node: Node, request: Diagnose
             if file["modified_at"] >= began - 1:
                 logs.setdefault(str(file["path"]), str(file["text"]))
     steps = tuple(_read_steps(str(file["text"]) for file in metrics))
-    return NodeObservation(remote.name, answer, "", node, _diagnose_texts(remote.name, logs), steps)
+    errors = {rank: error for text in logs.values() for rank, error in rank_errors(text).items()}
+    return NodeObservation(remote.name, answer, "", node, _diagnose_texts(remote.name, logs), steps, errors)
 
 
 def _diagnose_texts(node: str, logs: t.Mapping[str, str]) -> tuple[FileDiagnosis, ...]:

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model import error_line
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live import (
     NodeObservation,
@@ -207,3 +209,25 @@ def test_a_restart_at_different_steps_is_named_first(first: dict[str, int], earl
     if named:
         assert found.causes[0].evidence == "a began at step 101, b at step 1"
         assert "MUSTER_CHECKPOINT_DIR" in found.causes[0].fix
+
+
+def test_a_rank_that_failed_is_named_with_its_own_error() -> None:
+    text = (
+        "[default0]:[rank0]: RuntimeError: Connection closed by peer [10.0.0.2]:5\n"
+        "[default1]:[rank1]: ValueError: bad sample 17\n"
+    )
+    failed = look("a", rank(0, alive=False, exit_code=1), rank(1, alive=False, exit_code=1), steps=HUNG)
+    found = judged(dataclasses.replace(failed, errors=error_line.rank_errors(text)), look("b"))
+    said = {cause.evidence for cause in found.causes if cause.code == "rank_ended"}
+    assert said == {
+        "rank 0 ended with exit code 1: RuntimeError: Connection closed by peer [10.0.0.2]:5",
+        "rank 1 ended with exit code 1: ValueError: bad sample 17",
+    }
+
+
+def test_what_was_reported_before_a_run_succeeded_is_over() -> None:
+    log = diagnose_text("RuntimeError: gloo: Connection closed by peer [10.0.0.2]:5", "a/log")
+    ended = [rank(number, alive=False, exit_code=0) for number in (0, 1)]
+    found = judged(look("a", ended[0], steps=HUNG, logs=[log]), look("b", ended[1]))
+    assert (found.progress.state, found.outcome, found.causes) == ("ended", "unproven", ())
+    assert [cause.code for cause in found.also] == ["socket_reset"]
