@@ -96,7 +96,14 @@ def test_the_life_of_a_team(admin: Admin, client: Client) -> None:
     more = admin.play("vision", "--diff", team_quota={**QUOTA, "cpu": 12})
     assert changed(more) == 1 and "nominalQuota: 12" in more and token not in more
     assert changed(admin.play("vision", team_quota={**QUOTA, "cpu": 12})) == 0
-    assert changed(admin.play("vision", team_state="absent")) > 0
+    # It would go with the namespace.
+    claim: Dict = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    meta = {"name": "checkpoints", "namespace": "vision"}
+    client.create({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": claim})
+    refused = admin.play("vision", team_state="absent", code=2)
+    assert "Namespace vision would be deleted with claims: checkpoints. Cancel the runs" in refused
+    assert client.get(f"{KUEUE}/ClusterQueue", "vision") is not None and admin.file("vision").exists()
+    assert changed(admin.play("vision", team_state="absent", team_discard=True)) > 0
     assert client.get(f"{KUEUE}/ClusterQueue", "vision") is None and not admin.file("vision").exists()
     gone = t.cast(Dict, client.get("v1/Namespace", "vision"))
     assert gone["status"]["phase"] == "Terminating", "no controller is here that would end it"

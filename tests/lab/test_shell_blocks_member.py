@@ -157,7 +157,7 @@ class Walk:
 
     def close(self) -> None:
         with contextlib.suppress(AssertionError):
-            self.play("team", muster_team=self.team, team_state="absent")
+            self.play("team", muster_team=self.team, team_state="absent", team_discard=True)
         until(lambda: self.lab.api.get(f"/api/v1/namespaces/{self.team}") is None, 90)
         self.lab.api.ask("DELETE", f"{KUEUE}/resourceflavors/muster")
         self.lab.on_node(self.lab.nodes[0], "rm", "-rf", _DATA)

@@ -73,7 +73,7 @@ def office(kube_lab: KubeLab, tmp_path: pathlib.Path) -> t.Iterator[Office]:
     try:
         yield found
     finally:
-        ended(found.admin(team_state="absent"))
+        ended(found.admin(team_state="absent", team_discard=True))
         assert until(lambda: kube_lab.api.get(f"/api/v1/namespaces/{found.name}") is None, 90)
         kube_lab.api.ask("DELETE", f"{KUEUE}/resourceflavors/muster")
 
