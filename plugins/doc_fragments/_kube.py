@@ -55,7 +55,8 @@ options:
     type: str
   cluster_id:
     description:
-      - The uid of the namespace C(kube-system). Any other cluster is refused, whatever the kubeconfig points at.
+      - The uid of the namespace C(kube-system), or the id that a refusal names. Any other cluster is refused, whatever
+        the kubeconfig points at.
     type: str
   patience_s:
     description: How many seconds the API server may be out of reach once it has answered.

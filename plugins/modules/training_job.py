@@ -717,7 +717,8 @@ options:
     type: str
   cluster_id:
     description:
-      - The uid of the namespace C(kube-system). Any other cluster is refused, whatever the kubeconfig points at.
+      - The uid of the namespace C(kube-system), or the id that a refusal names. Any other cluster is refused, whatever
+        the kubeconfig points at.
       - Without it, two things are refused. One is a run whose record says that it is running on another cluster. The
         other is a new run on a cluster that has none of the rented machines while, by the ledger, another cluster
         has them. Set it when they belong to this cluster now, such as after its control plane was rebuilt.

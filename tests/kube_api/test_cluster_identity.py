@@ -415,7 +415,7 @@ def test_what_has_ended_or_was_never_told_apart_is_not_refused(client: Client, h
 def test_who_may_not_read_the_id_is_not_held_up(api: ApiServer, home: StateHome, namespace: str) -> None:
     limited = connect({"kubeconfig": api.config({"token": "nobody-token-0123456789"})})
     # By the CA, which says nothing of a run whose cluster was recorded by its uid.
-    assert cluster_identity.read_cluster_id(limited) == f"ca:{limited.authority}" and limited.authority
+    assert limited.cluster_id() == f"ca:{limited.authority}" and limited.authority
     cluster_identity.require_same_cluster(limited, written(home, namespace, ELSEWHERE))
 
 

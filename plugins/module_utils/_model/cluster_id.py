@@ -30,9 +30,20 @@ def is_other_cluster(known: str | None, seen: str | None) -> bool:
 
     Ids without a kind in common may be of one cluster.
     """
-    ours, theirs = _split(known or ""), _split(seen or "")
-    pairs = [(mine, other) for mine, other in zip(ours, theirs, strict=True) if mine and other]
-    return bool(pairs) and pairs[0][0] != pairs[0][1]
+    pair = _find_comparable(known, seen)
+    return pair is not None and pair[0] != pair[1]
+
+
+def is_same_cluster(known: str | None, seen: str | None) -> bool:
+    """Return whether two ids are proven to be of one cluster."""
+    pair = _find_comparable(known, seen)
+    return pair is not None and pair[0] == pair[1]
+
+
+def _find_comparable(known: str | None, seen: str | None) -> tuple[str, str] | None:
+    """Return the uids, else the CAs, of two ids, None where they have no kind in common."""
+    pairs = zip(_split(known or ""), _split(seen or ""), strict=True)
+    return next(((mine, other) for mine, other in pairs if mine and other), None)
 
 
 def _split(cluster_id: str) -> tuple[str, str]:

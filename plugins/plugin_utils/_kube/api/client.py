@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from ....module_utils._http.messages import HttpRequest, Method
 from ....module_utils._http.version import USER_AGENT
+from ....module_utils._model.cluster_id import build_cluster_id, is_same_cluster
 from ....module_utils._model.errors import RefusedError, TransportError
 from . import discovery, pages
 from .errors import KubeError, refusal_error
@@ -280,14 +281,19 @@ class Client:
         return logs.LogStream(self.transport, request, timeout_s=timeout_s)
 
     def cluster_id(self) -> str:
-        """Return the id of this cluster: the uid of its namespace kube-system."""
-        namespace = self.get("v1/Namespace", "kube-system") or {}
-        return str((namespace.get("metadata") or {}).get("uid") or "")
+        """Return the id of this cluster: the uid of its namespace kube-system, as far as it may be read, and its CA."""
+        try:
+            namespace = self.get("v1/Namespace", "kube-system") or {}
+        except KubeError as error:
+            if error.status != 403:
+                raise
+            namespace = {}
+        return build_cluster_id(str((namespace.get("metadata") or {}).get("uid") or ""), self.authority)
 
     def expect_cluster(self, expected_id: str) -> None:
-        """Raise :class:`RefusedError` when this cluster has another :meth:`cluster_id`."""
+        """Raise :class:`RefusedError` when this cluster is not proven to be the one of :meth:`cluster_id`."""
         cluster_id = self.cluster_id()
-        if expected_id and cluster_id != expected_id:
+        if expected_id and not is_same_cluster(expected_id, cluster_id):
             fix = "Choose the kubeconfig and context of the cluster that was recorded"
             message = f"{self.server} is another cluster ({cluster_id or 'no id'}) than expected ({expected_id})"
             raise RefusedError(message, fix)

@@ -35,7 +35,7 @@ from ..._kube.objects import events
 from ..._kube.objects.apply import apply
 from ..._kube.placement.decision import decide_network
 from ..._kube.placement.node_fit import find_rdma_resource, gpu_count, judge_nodes
-from ..shared import cluster_identity, kube_connection
+from ..shared import kube_connection
 from ..training_job import run as training_job
 from ..training_job.kubernetes import cluster_facts, network_preflight
 from . import kubernetes_gang
@@ -103,7 +103,7 @@ class KubernetesTarget:
         self.client: Client = kube_connection.open_client(
             request.options, request.base, request.progress.say, context=context
         )
-        self.cluster_id = cluster_identity.read_cluster_id(self.client)
+        self.cluster_id = self.client.cluster_id()
         cluster_facts.require_engine(self.client, self._job)
         self.namespace = self._job.placement.namespace or self.client.namespace
         self._nodes: dict[str, KubeObject] = {}

@@ -15,23 +15,11 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Collection, Mapping
 
-from ....module_utils._model.cluster_id import build_cluster_id, is_other_cluster
+from ....module_utils._model.cluster_id import is_other_cluster
 from ....module_utils._model.errors import RefusedError
 from ..._kube.api.client import Client
-from ..._kube.api.errors import KubeError
 from ..._provision.ledger import ledger_store
 from .state_dir import StateHome, read_record
-
-
-def read_cluster_id(client: Client) -> str:
-    """Return the cluster's id; by its CA alone where this user may not read the namespace, empty without a CA."""
-    try:
-        uid = client.cluster_id()
-    except KubeError as error:
-        if error.status != 403:
-            raise
-        uid = ""
-    return build_cluster_id(uid, client.authority)
 
 
 def other_cluster_id(client: Client, reference: Mapping[str, t.Any]) -> str:
@@ -40,7 +28,7 @@ def other_cluster_id(client: Client, reference: Mapping[str, t.Any]) -> str:
     Empty for the same cluster, and where one of the two ids is unknown.
     """
     known = str(reference.get("cluster_id") or "")
-    seen = read_cluster_id(client) if known else ""
+    seen = client.cluster_id() if known else ""
     return seen if is_other_cluster(known, seen) else ""
 
 
@@ -77,7 +65,7 @@ def ledger_clusters(home: StateHome, names: Collection[str] | None = None) -> di
 def require_ledger_cluster(client: Client, home: StateHome) -> None:
     """Refuse to begin a run on a cluster that has none of the rented machines, when others have them by the ledger."""
     known = ledger_clusters(home)
-    seen = read_cluster_id(client) if known else ""
+    seen = client.cluster_id() if known else ""
     if known and all(is_other_cluster(item, seen) for item in known):
         there, name = next(iter(known.items()))
         raise RefusedError(

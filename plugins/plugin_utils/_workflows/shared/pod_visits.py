@@ -26,7 +26,6 @@ from ..._kube.jobs.visit_job import ANY_NODE
 from ..._kube.nodes.capacity import takes_jobs
 from ..._kube.objects import events, status, wait
 from ..._kube.objects.apply import apply
-from . import cluster_identity
 
 Answers = dict[str, dict[str, t.Any]]
 # In an answer: the node on which the pod was.
@@ -65,7 +64,7 @@ class PodVisits:
 
     def read_cluster_id(self) -> str:
         """Return the id of the cluster."""
-        return cluster_identity.read_cluster_id(self.client)
+        return self.client.cluster_id()
 
     def ask(
         self,

@@ -27,7 +27,6 @@ from ...._kube.jobs import network_test_job
 from ...._kube.jobs.spec import CONTAINER, RUN_LABEL, KubePlan
 from ...._kube.objects import events, status, wait
 from ...._kube.objects.apply import apply
-from ...shared.cluster_identity import read_cluster_id
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
 from ..fabric_file import NETWORK_TEST
@@ -262,7 +261,7 @@ def _network_key(client: Client, plan: KubePlan, policies: t.Sequence[KubeObject
     # Those of runs come and go with them.
     standing = [item for item in policies if RUN_LABEL not in (item["metadata"].get("labels") or {})]
     about: list[t.Any] = [
-        read_cluster_id(client),
+        client.cluster_id(),
         client.server,
         plan.namespace,
         plan.host_network,

@@ -213,7 +213,7 @@ def _decide(asked: RequestedRun) -> tuple[ClusterRun, drill.Drill | None]:
 def _decide_on(
     asked: RequestedRun, client: Client, job: Job, namespace: str, facts: ClusterFacts
 ) -> kubernetes_plan.ClusterDecision:
-    verdicts = fabric_file.read_verdicts(asked.home.folder, cluster_identity.read_cluster_id(client))
+    verdicts = fabric_file.read_verdicts(asked.home.folder, client.cluster_id())
     return kubernetes_plan.decide(job, namespace, facts, verdicts=verdicts, environment=asked.request.environment)
 
 
@@ -226,7 +226,7 @@ def _pin_image(run: ClusterRun) -> ClusterRun:
         return run
     progress, facts, decision = run.asked.request.progress, run.decision.facts, run.decision
     names = [item.node for item in decision.placement.usable_nodes]
-    run.image.require_reachable(names, cluster_identity.read_cluster_id(run.client))
+    run.image.require_reachable(names, run.client.cluster_id())
     image = run.image.pin(progress)
     fitting, others = image.split(facts.nodes or ())
     image.require_fitting(fitting, others)
@@ -285,7 +285,7 @@ def _start_or_follow(
         values = submit.add_store(client, plan, values, run.store, request.progress)
         plan = dataclasses.replace(plan, begun=int(time.time()))
         reference, known = submit.build_reference(kubernetes_plan.build_objects(plan)[-1], plan, context), None
-    reference = dataclasses.replace(reference, cluster_id=known or cluster_identity.read_cluster_id(client))
+    reference = dataclasses.replace(reference, cluster_id=known or client.cluster_id())
     current = dataclasses.replace(current, backend_ref=reference)
     files.private_dir(folder)
     fabric_file.write_verdict(folder, network_plan)

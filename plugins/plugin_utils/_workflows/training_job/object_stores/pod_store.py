@@ -20,7 +20,6 @@ from ...._kube.api.client import Client
 from ...._kube.jobs.mpijob import LAUNCHER
 from ...._kube.jobs.spec import KubePlan, object_name, secret_name
 from ...._kube.jobs.visit_job import ANY_NODE
-from ...shared import cluster_identity
 from ...shared.pod_visits import PodVisits
 from ...shared.progress import Progress
 from ...shared.state_dir import StateHome
@@ -180,7 +179,7 @@ def open_store(
     asked = (ANY_NODE,) if nodes is None else tuple(nodes)
     among = JobNodes(nodes, "pod")
     if client is not None:
-        among = JobNodes(nodes, "pod", cluster_identity.read_cluster_id(client), lambda: client)
+        among = JobNodes(nodes, "pod", client.cluster_id(), lambda: client)
     bound_mounts.require_reachable(home, job, among)
     datasets = dataset_binding.open_bound(home, job, among)
     streams = dataset_binding.streams(datasets)

@@ -10,27 +10,25 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
+from ansible_collections.muster.training.plugins.plugin_utils._kube.api.client import Client
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import cluster_identity
 
 
-class Cluster:
-    """A client of the cluster with this id; a number is the status of its refusal."""
+class Cluster(Client):
+    """A client that reads the namespace kube-system with this uid; a number is the status of its refusal."""
 
-    server = "https://here"
-    authority: str | None = None
+    def __init__(self, answer: str | int, authority: str = "") -> None:  # pylint: disable=super-init-not-called
+        self.answer, self.authority, self.server = answer, authority, "https://here"
 
-    def __init__(self, answer: str | int) -> None:
-        self.answer = answer
-
-    def cluster_id(self) -> str:
+    def get(self, *_names: t.Any, **_options: t.Any) -> t.Any:
         if isinstance(self.answer, int):
             raise KubeError("namespace", "refused", status=self.answer)
-        return self.answer
+        return {"metadata": {"uid": self.answer}}
 
 
-def client(answer: str | int) -> t.Any:
-    return Cluster(answer)
+def client(answer: str | int, authority: str = "") -> Client:
+    return Cluster(answer, authority)
 
 
 def record(state: str = "running") -> dict[str, t.Any]:
@@ -41,9 +39,9 @@ def test_a_cluster_is_another_one_only_where_both_ids_are_known() -> None:
     assert cluster_identity.other_cluster_id(client("here"), {"cluster_id": "there"}) == "here"
     assert cluster_identity.other_cluster_id(client("there"), {"cluster_id": "there"}) == ""
     assert cluster_identity.other_cluster_id(client("here"), {}) == ""
-    assert cluster_identity.read_cluster_id(client(403)) == ""
+    assert client(403).cluster_id() == ""
     with pytest.raises(KubeError):
-        cluster_identity.read_cluster_id(client(500))
+        client(500).cluster_id()
 
 
 @pytest.mark.parametrize("recorded_by", ["member", "administrator"])
@@ -52,10 +50,16 @@ def test_a_cluster_is_another_one_only_where_both_ids_are_known() -> None:
 def test_what_a_member_recorded_is_compared_with_what_an_administrator_sees(
     recorded_by: str, asked_by: str, is_same: bool
 ) -> None:
-    there, here = client("u1" if recorded_by == "administrator" else 403), client("u1" if is_same else "u2")
-    there.authority, here.authority = "ab", "ab" if is_same else "cd"
-    here.answer = here.answer if asked_by == "administrator" else 403
-    known = cluster_identity.read_cluster_id(there)
+    there = client("u1" if recorded_by == "administrator" else 403, "ab")
+    uid, authority = ("u1", "ab") if is_same else ("u2", "cd")
+    here = client(uid if asked_by == "administrator" else 403, authority)
+    known = there.cluster_id()
+    if is_same:
+        # What a refusal names is an id that is taken.
+        here.expect_cluster(known)
+    else:
+        with pytest.raises(RefusedError, match="is another cluster"):
+            here.expect_cluster(known)
     assert bool(cluster_identity.other_cluster_id(here, {"cluster_id": known})) is not is_same
 
 
