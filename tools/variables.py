@@ -32,6 +32,7 @@ MEANINGS = {
     "muster_node": "The record of a node (a host variable): what is known of its hardware, addresses and price.",
     "muster_address": "The address at which the other nodes reach this one (a host variable).",
     "muster_node_state": "Folder of the collection's state on the nodes. The default is ~/.local/state/muster/nodes.",
+    "muster_cluster_gone": "Whether the cluster of a run that is cancelled no longer exists (false).",
     "muster_cluster_adopt": "Whether another cluster takes the name of one that no longer exists (playbook cluster).",
     "k3s_allow_downgrade": "Whether the playbook cluster may set K3s back to an older version.",
     "muster_job": "The job, as the guide to the job describes it.",

@@ -30,6 +30,7 @@ class ActionModule(WorkflowAction):
         "kubeconfig": {"type": "raw"},
         "context": {"type": "str"},
         "cluster_id": {"type": "str"},
+        "cluster_gone": {"type": "bool", "default": False},
         **STATE_HOME,
     }
     RULES: t.ClassVar[dict[str, t.Any]] = {

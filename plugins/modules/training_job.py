@@ -723,6 +723,12 @@ options:
         other is a new run on a cluster that has none of the rented machines while, by the ledger, another cluster
         has them. Set it when they belong to this cluster now, such as after its control plane was rebuilt.
     type: str
+  cluster_gone:
+    description:
+      - With O(state=cancelled), whether the cluster of the run no longer exists. The run is recorded as cancelled, its
+        record and logs stay. Refused where a cluster answers.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - muster.training._attributes
   - muster.training._state_home

@@ -32,6 +32,8 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
     if request.check:
         return {"changed": not record.is_ended, "run_id": run_id}
     context = ref.context if ref else None
+    if request.options.get("cluster_gone"):
+        return _record_gone(request, record, folder, context)
     client = kube_connection.open_client(request.options, request.base, request.progress.say, context=context)
     existed = False
     try:
@@ -47,23 +49,49 @@ def cancel(request: RunRequest, home: StateHome, record: RunRecord) -> Result:
         # It is another cluster, or there is no such run.
         raise
     except MusterError as error:
-        left = _find_left(client, ref, run_id, folder) if ref else "it never had an object"
+        left = _find_left(client, ref, run_id) if ref else "it never had an object"
         done = build_uncancelled_result(record, folder, left, error)
     else:
-        ended, changed = record_cancelled(folder, record)
-        done = build_cancel_result(ended, folder, changed=existed or changed)
-        if record.is_ended:
-            said = f"run {run_id} had ended already ({record.outcome}); nothing of it runs any more"
-            request.progress.say(said)
-        elif changed:
-            where = f"namespace {ref.namespace}" if ref else ""
-            request.progress.say(commands.describe_cancelled(ended, where))
+        done = _record_cancelled(request, record, folder, existed)
     # Rented machines of a run that is to end must not wait for what stands in the way of its pods.
     outcome = str(record.outcome) if record.is_ended else "cancelled"
     return lease_guard.delete_after_end(request, home, record, lambda: client, done, outcome)
 
 
-def _find_left(client: Client, ref: BackendRef, run_id: str, folder: pathlib.Path) -> str:
+def _record_cancelled(request: RunRequest, record: RunRecord, folder: pathlib.Path, existed: bool) -> Result:
+    """Record and say that a run is stopped, whose object ``existed`` until now or not."""
+    ended, changed = record_cancelled(folder, record)
+    if record.is_ended:
+        said = f"run {record.run_id} had ended already ({record.outcome}); nothing of it runs any more"
+        request.progress.say(said)
+    elif changed:
+        where = f"namespace {record.backend_ref.namespace}" if record.backend_ref else ""
+        request.progress.say(commands.describe_cancelled(ended, where))
+    return build_cancel_result(ended, folder, changed=existed or changed)
+
+
+def _record_gone(request: RunRequest, record: RunRecord, folder: pathlib.Path, context: str | None) -> Result:
+    """Record the end of a run whose cluster no longer exists; one that answers, and be it with a refusal, exists."""
+    try:
+        client = kube_connection.open_client(request.options, request.base, request.progress.say, context=context)
+        client.cluster_id()
+    except KubeError:
+        exists = True
+    except MusterError:
+        exists = False
+    else:
+        exists = True
+    if exists:
+        fix = "Cancel the run without muster_cluster_gone"
+        raise RefusedError(f"run {record.run_id}: a cluster answers at {client.server}", fix)
+    ended, changed = record_cancelled(folder, record)
+    if changed:
+        said = f"run {record.run_id} is recorded as cancelled: nothing of its cluster answers, and nothing was stopped"
+        request.progress.say(said)
+    return build_cancel_result(ended, folder, changed=changed)
+
+
+def _find_left(client: Client, ref: BackendRef, run_id: str) -> str:
     """Return what of a run there still is, one line."""
     try:
         live = client.get(ref.kind_name, ref.name, ref.namespace)
@@ -71,7 +99,8 @@ def _find_left(client: Client, ref: BackendRef, run_id: str, folder: pathlib.Pat
     except MusterError as error:
         what = f"its cluster could not be asked which of its pods still run ({error.message})"
         # A cluster that answers, and be it with a refusal, exists.
-        return what if isinstance(error, KubeError) else f"{what}; if that cluster no longer exists, delete {folder}"
+        gone = "if that cluster no longer exists, cancel the run with -e muster_cluster_gone=true"
+        return what if isinstance(error, KubeError) else f"{what}; {gone}"
     there = live is not None and (not ref.uid or live["metadata"].get("uid") == ref.uid)
     parts = [f"{ref.kind} {ref.namespace}/{ref.name}"] if there else []
     running = [pod for pod in pods if not is_over(pod)]
