@@ -51,6 +51,8 @@ class RunHistory:
         self.attempts: list[Attempt] = []
         self._saved: tuple[int, str] | None = None
         self._missing: Line | None = None
+        # By node, when it said that no checkpoint is in its folder, and which.
+        self._empty: dict[str, tuple[float, str]] = {}
         self.last: dict[str, float] = {}
         self.nan_since: int | None = None
         self.faults: list[tuple[float, str, str | None]] = []
@@ -89,6 +91,8 @@ class RunHistory:
             self.stored.take(line, at)
         elif kind == "checkpoint_missing":
             self._missing = line
+        elif kind == "no_checkpoint":
+            self._empty[str(line.get("node"))] = at, str(line.get("folder"))
         elif kind == "notice":
             self.notices.append(Notice(at, str(line.get("node")), str(line.get("detail"))))
             self._give_notices()
@@ -363,10 +367,20 @@ class RunHistory:
     def describe_missing(self) -> str:
         """Return that the checkpoint that was reported last is not there, empty where it is."""
         if not self._missing or not self._is_missing():
-            return ""
+            return self._describe_empty()
         newest = f"the newest that is there has step {self.checkpoint[0]}" if self.checkpoint else "none of the run is"
         step, path, node = (self._missing.get(key) for key in ("checkpoint_step", "path", "node"))
         return f"checkpoint {step} is not there, {newest} (the program reported {path} on {node}, which does not exist)"
+
+    def _describe_empty(self) -> str:
+        """Return that no node has a checkpoint although the program reported one without saying where it is."""
+        if not self._saved or self._saved[1] or not self.attempts or self.stored.newest(set(self._empty)):
+            return ""
+        last = self.attempts[-1]
+        found = [self._empty.get(node, (0.0, "")) for node in {*last.ranks.values()}]
+        if not found or any(at < last.started_at for at, _folder in found):
+            return ""
+        return f"checkpoint {self._saved[0]} is not there: the program reported it, and {found[0][1]} is empty"
 
     def newest_stored(self) -> StoredCheckpoint | None:
         """Return the newest checkpoint of the run that its nodes have stored in its object store."""

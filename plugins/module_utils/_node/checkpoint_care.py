@@ -59,13 +59,16 @@ class CheckpointCare:
             self._note_missing()
 
     def _note_missing(self) -> None:
-        """Tell of a reported checkpoint that is not there: the program ended before it was written, or removed it."""
-        folder = pathlib.Path(self._rules["folder"]).expanduser()
-        missing = checkpoint_reports.find_missing(self._run / "metrics.jsonl", folder, self._rules["format"])
-        if missing:
-            line = {"at": time.time(), "kind": "checkpoint_missing", "node": self._node, **missing}
+        """Tell of a reported checkpoint that is not there, or that nothing is: a pod does not see what is printed."""
+        folder, form = pathlib.Path(self._rules["folder"]).expanduser(), self._rules["format"]
+        told: dict[str, t.Any] | None = checkpoint_reports.find_missing(self._run / "metrics.jsonl", folder, form)
+        if told:
+            told = {"kind": "checkpoint_missing", **told}
+        elif not any(folder.glob("[!.]*")):
+            told = {"kind": "no_checkpoint", "folder": str(folder)}
+        if told:
             with contextlib.suppress(OSError):
-                files.append_json(self._run / "events.jsonl", line)
+                files.append_json(self._run / "events.jsonl", {"at": time.time(), "node": self._node, **told})
 
     def _name_in_transfer(self) -> str | None:
         return self._sync.holds if self._sync else None

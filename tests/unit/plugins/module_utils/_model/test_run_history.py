@@ -546,3 +546,24 @@ def test_no_rank_runs_on_a_lost_node_or_without_a_placement() -> None:
     queued = fold_lines(lines)
     queued.event({"kind": "set_back", "cause": "suspended", "at": 3.0})
     assert queued.ranks_running() == 0
+
+
+def test_a_checkpoint_that_was_only_printed_is_not_there_where_all_nodes_have_none() -> None:
+    lines = [started(1, 0, 1.0), started(1, 1, 2.0), metric(5.0, checkpoint_step=20)]
+    history = fold_lines(lines)
+    nodes = sorted(set(history.attempts[0].ranks.values()))
+    assert history.describe_missing() == ""
+    for node in nodes:
+        assert history.describe_missing() == "", "the other nodes may have it"
+        history.event({"kind": "no_checkpoint", "node": node, "folder": "/ck/r", "at": 9.0})
+    assert history.describe_missing() == "checkpoint 20 is not there: the program reported it, and /ck/r is empty"
+    history.metric({"at": 6.0, "checkpoint_step": 30, "path": "/data/30"})
+    assert history.describe_missing() == "", "it says where it is"
+
+
+def test_an_empty_folder_of_an_earlier_attempt_says_nothing() -> None:
+    history = fold_lines([started(1, 0, 1.0), metric(5.0, checkpoint_step=20)])
+    node = history.attempts[0].ranks[0]
+    history.event({"kind": "no_checkpoint", "node": node, "folder": "/ck/r", "at": 9.0})
+    history.event({"kind": "worker_started", "rank": 0, "node": node, "attempt": 2, "at": 20.0})
+    assert history.describe_missing() == ""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import typing as t
 
@@ -55,3 +56,19 @@ def test_without_rules_nothing_runs(tmp_path: pathlib.Path) -> None:
     found = checkpoint_care.CheckpointCare({}, tmp_path, "n")
     found.start()
     found.close(None, lambda: None)
+
+
+@pytest.mark.parametrize("saved", [[], [".muster-copied.json"], ["step-20"]])
+def test_an_empty_folder_is_told_of_at_the_end(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, saved: list[str]
+) -> None:
+    run, folder = tmp_path / "run", tmp_path / "ck"
+    run.mkdir()
+    folder.mkdir()
+    for name in saved:
+        (folder / name).touch()
+    rules = {"folder": str(folder), "format": "files", "keep": 1, "shared": False, "first": True}
+    checkpoint_care.CheckpointCare(rules, run, "n").close(None, lambda: None)
+    place = run / "events.jsonl"
+    told = json.loads(place.read_text()) if place.exists() else {}
+    assert told.get("kind") == (None if "step-20" in saved else "no_checkpoint")
