@@ -13,13 +13,12 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import typing as t
 
 from ansible_collections.muster.training.tests.e2e.conftest import lacking
-from ansible_collections.muster.training.tests.e2e.service_world import KEYS, services_python
+from ansible_collections.muster.training.tests.e2e.service_world import KEYS, free_port, services_python
 from ansible_collections.muster.training.tests.support.mount_world import MountWorld, can_mount
 from ansible_collections.muster.training.tests.support.node_lab import eventually
 
@@ -50,9 +49,7 @@ class JuiceFsWorld(MountWorld):
         self.meta = f"sqlite3://{root / 'meta.db'}"
         self.data = root / "weed"
         self.data.mkdir()
-        with contextlib.ExitStack() as stack:
-            sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _number in range(6)]
-            self._ports = [str(item.getsockname()[1]) for item in sockets]
+        self._ports = [str(free_port()) for _number in range(6)]
         self._store: subprocess.Popen[bytes] | None = None
         self.start_store()
         keys = ["--access-key", KEYS["AWS_ACCESS_KEY_ID"], "--secret-key", KEYS["AWS_SECRET_ACCESS_KEY"]]

@@ -24,8 +24,9 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import bind
+from ansible_collections.muster.training.plugins.module_utils._model import shared_filesystem
+from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, RefusedError
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import bind, store_check
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import bindings
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.tests.e2e.juicefs_world import JuiceFsWorld
@@ -192,3 +193,32 @@ def test_a_job_resumes_from_the_last_good_checkpoint(kills: Kills) -> None:
     kinds = {kind: sum(item["kind"] == kind for item in told) for kind in ("store", "mount")}
     print(f"{resumed} of {MOMENTS} resumed from the last good checkpoint: {kinds} killed during a save")
     assert resumed == MOMENTS
+
+
+def bind_scratch(world: JuiceFsWorld) -> str:
+    """Bind the file system, and return why that was refused."""
+    entry = {"name": "scratch", "kind": "shared_filesystem", "mode": "bind", "provider": "path"}
+    about = {"path": str(world.path), "type": "juicefs"}
+    with pytest.raises(RefusedError) as caught:
+        bind.run(world.request(None, services=[{**entry, "filesystem": about}], require_all=True))
+    assert bindings.list_bindings(StateHome({"path": str(world.root / "home")}, "default")) == [], (
+        "nothing is half bound"
+    )
+    return str(caught.value)
+
+
+def test_what_is_away_is_named_and_nothing_is_bound(kills: Kills, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of a mount that has ended, and a store that does not answer while what was mounted waits for it."""
+    world = kills.world
+    monkeypatch.setattr(shared_filesystem, "LIMIT_S", 4.0)
+    monkeypatch.setattr(store_check, "_WAIT_S", {"host": 4, "pod": 4})
+    world.kill_mount("b")
+    text = bind_scratch(world)
+    assert f"b (host): {world.path} has lost its program (FUSE)" in text and "start its unit again" in text
+    world.repair_mount("b")
+    world.kill_store()
+    began = time.monotonic()
+    text = bind_scratch(world)
+    assert "did not answer within the time of the check" in text and "Its server or the network to it is away" in text
+    print(f"the check ended after {time.monotonic() - began:.1f} s")
+    world.start_store()

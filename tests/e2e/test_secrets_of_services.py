@@ -136,3 +136,22 @@ def test_a_reference_that_leads_nowhere_is_refused(
     result = services.play(job=job, env=environment)
     assert_refused(services, result, *words)
     assert CANARY not in result.output and ROOT_TOKEN not in result.output
+
+
+def test_a_password_among_the_options_of_a_mount_is_refused_and_shown_nowhere(services: ServiceWorld) -> None:
+    """Before anything is on a node; the user of a share that is right is in no sink of the controller either."""
+    entry = {"name": "nas", "kind": "shared_filesystem", "mode": "bind", "provider": "smb", "endpoint": "smb://h/x"}
+    reports = services.root / "reports"
+    for number, options in enumerate((f"uid=0,password={CANARY}", f"username={CANARY},uid=0", f"uid=0 pass {CANARY}")):
+        filesystem = {"path": "/mnt/nas", "mount": True, "options": options}
+        env = canary.loud(reports)
+        play = services.start(
+            "services", env=env, args=("-vvvvv", "--diff"), muster_services=[{**entry, "filesystem": filesystem}]
+        )
+        result = play.wait()
+        assert result.code != 0 and "muster_services[0]" in result.output or "muster_services.nas" in result.output
+        assert "filesystem.options" in result.output, (number, result.output[-2000:])
+        places = canary.Places(services.state, services.nodes, (play.log,), reports=reports)
+        sinks = [sink for sink in canary.SINKS if not sink.startswith("environment")]
+        assert canary.find_leaks(CANARY, places, sinks) == [], options
+    assert not (services.state / "local" / "bindings").exists()

@@ -27,6 +27,7 @@ from ansible_collections.muster.training.tests.support.deb_repository import Pac
 
 SECRET: t.Final = "canary-of-a-share-0123"
 HELPER: t.Final = """#!/bin/sh
+[ -e /run/refusal ] && { cat /run/refusal >&2; exit 32; }
 echo "$@" >> /run/mounted
 exec mount -i -t tmpfs "$1" "$2"
 """
@@ -94,7 +95,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world() -> t.Iterator[World]:
-    with open_machines(image.FIREWALLS) as lab:
+    with open_machines(image.DEVICES) as lab:
         yield World(lab)
 
 
@@ -142,3 +143,26 @@ def test_the_life_of_mounts(world: World) -> None:
         made = {"/mnt/my-nas", "/mnt/files"}
         assert [line for line in after[name] if line not in lines and not any(path in line for path in made)] == []
         assert [line for line in lines if line not in after[name]] == []
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("mount error(13): Permission denied", "Correct the user and password of the share (secret_ref)"),
+        ("mount error(2): No such file or directory", "Correct the export or share in endpoint"),
+        ("mount.nfs: access denied by server while mounting 10.0.0.5:/x", "Let the server export it to this node"),
+        ("mount.nfs: No such device", "The kernel of the node has no such file system"),
+        ("mount.nfs: Connection timed out", "Look at the server and at firewalls on the way to it"),
+    ],
+)
+def test_a_server_that_refuses(world: World, said: str, words: str) -> None:
+    """With the texts of mount.nfs and mount.cifs; nothing stays half there."""
+    share = {**SHARE, "filesystem": {"path": "/mnt/files", "mount": True}}
+    world.ask(f"echo '{said}' > /run/refusal")
+    text = world.role(share, code=2)
+    assert f"//10.0.0.5/share is not mounted at /mnt/files: {said}. {words}" in text
+    assert world.ask("ls -A /etc/muster/filesystems; systemctl is-enabled mnt-files.mount 2>/dev/null; true") in (
+        {""},
+        {"not-found"},
+    )
+    world.ask("rm /run/refusal")
