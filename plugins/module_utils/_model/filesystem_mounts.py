@@ -8,6 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import typing as t
 
@@ -85,19 +86,32 @@ def _check_options(asked: Filesystem, option: str) -> None:
         raise InputError(option, "must not have soft, which cuts checkpoints short when the server is away", fix)
 
 
-def plan_mount(binding: Binding, source: str) -> dict[str, t.Any]:
-    """Return what the role filesystem_client makes on a node.
+@dataclasses.dataclass(frozen=True, slots=True)
+class MountPlan:
+    """What the role filesystem_client makes on a node. ``source``: what the kernel calls the export or share.
 
-    :param source: what the kernel calls the export or share.
+    ``variables``: those of the controller that have the user of a share.
     """
+
+    name: str
+    source: str
+    path: str
+    type: str
+    options: str
+    packages: t.Mapping[str, str]
+    variables: t.Mapping[str, str]
+
+
+def plan_mount(binding: Binding, source: str) -> MountPlan:
+    """Return what a node is to mount of a binding."""
     client, known = CLIENTS[str(binding.provider)], t.cast("Filesystem", binding.filesystem)
-    is_share = binding.provider == "smb"
-    return {
-        "name": binding.name,
-        "source": source,
-        "path": known.path,
-        "type": client.type,
-        "options": ",".join(filter(None, (client.options, known.options))),
-        "packages": dict(client.packages),
-        "variables": {**_VARIABLES, **(binding.secret_ref.keys if binding.secret_ref else {})} if is_share else {},
-    }
+    given = binding.secret_ref.keys if binding.secret_ref else {}
+    return MountPlan(
+        binding.name,
+        source,
+        str(known.path),
+        client.type,
+        ",".join(filter(None, (client.options, known.options))),
+        client.packages,
+        {**_VARIABLES, **given} if binding.provider == "smb" else {},
+    )

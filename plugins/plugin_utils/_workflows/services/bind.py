@@ -16,10 +16,11 @@ import pathlib
 import time
 import typing as t
 
-from ....module_utils._model import filesystem_mounts, timestamps, validators
+from ....module_utils._model import timestamps, validators
 from ....module_utils._model.binding import Binding, Reachability, describe_matrix
 from ....module_utils._model.cluster_id import is_other_cluster
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
+from ....module_utils._model.filesystem_mounts import MountPlan, plan_mount
 from ....module_utils._model.service import Service, parse_services, refuse_rented
 from ....module_utils._model.service_deploy import PodsSetting
 from ....module_utils._model.shared_filesystem import read_source
@@ -94,26 +95,28 @@ def list_all(options: t.Mapping[str, t.Any]) -> Result:
     home = StateHome(options["state_home"], options["cluster"])
     name = options.get("name")
     found = [bindings.load_binding(home, str(name), "name")] if name else bindings.list_bindings(home)
+    mounts, unmounted = plan_mounts(options.get("services"), found)
     return {
         "changed": False,
         "bindings": [binding.to_dict() for binding in found],
         "matrix": {binding.name: describe_matrix(binding.reachable_from, limit=1000) for binding in found},
-        **_plan_mounts(options.get("services"), found),
+        "mounts": [dataclasses.asdict(item) for item in mounts],
+        "unmounted": unmounted,
     }
 
 
-def _plan_mounts(services: object, found: t.Sequence[Binding]) -> Result:
+def plan_mounts(services: object, found: t.Sequence[Binding]) -> tuple[list[MountPlan], list[str]]:
     """Return what nodes are to mount, of the services that are given, else of the bindings, and what not any more."""
     wanted = parse_services(services) if services is not None else ()
     gone = [service.name for service in wanted if service.state == "absent"]
     present = [service.to_binding(None) for service in wanted if service.state == "present" and service.filesystem]
     systems = present if services is not None else found
     mounts = [
-        filesystem_mounts.plan_mount(item, read_source(str(item.provider), item.endpoint, "endpoint"))
+        plan_mount(item, read_source(str(item.provider), item.endpoint, "endpoint"))
         for item in systems
         if item.filesystem and item.filesystem.mount
     ]
-    return {"mounts": mounts, "unmounted": gone}
+    return mounts, gone
 
 
 def _build_bindings(order: BindOrder, wanted: t.Sequence[Service]) -> list[Binding]:

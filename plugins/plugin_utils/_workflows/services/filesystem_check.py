@@ -17,7 +17,7 @@ from ....module_utils._model.binding import Binding, Reachability, Vantage
 from ....module_utils._model.errors import MusterError
 from ....module_utils._model.shared_filesystem import Filesystem, MountReport
 
-Request = dict[str, t.Any]
+Request = dict[str, object]
 _OTHER_VOLUME: t.Final = "Each node has a volume of its own: name a StorageClass whose driver has ReadWriteMany"
 # Sends requests to nodes and returns what they answer.
 Send = t.Callable[[t.Mapping[str, Request]], object]
@@ -72,9 +72,9 @@ class FilesystemOrder:
         request: Request = {"path": self.path, "types": types, "any_disk": bool(types), "limit_s": rules.LIMIT_S}
         if self.writes and "write" in self.binding.access_modes:
             writer = dict(_pair(nodes))[node]
-            request["probe"] = {"token": self.token, "node": node, "writer": writer, "wait_s": wait_s}
             # The volume of a claim is in pods or they do not start: nothing has to say that it is the one.
-            request["probe"] |= {"unmarked": True} if self.of_class else {}
+            unmarked = {"unmarked": True} if self.of_class else {}
+            request["probe"] = {"token": self.token, "node": node, "writer": writer, "wait_s": wait_s, **unmarked}
         return request
 
     def judge(

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import configparser
+import dataclasses
 import os
 import pathlib
 import shutil
@@ -27,8 +28,8 @@ Dict = dict[str, t.Any]
 def plan(provider: str, endpoint: str, **filesystem: t.Any) -> Dict:
     about = {"name": "nas", "kind": "shared_filesystem", "mode": "bind", "provider": provider, "endpoint": endpoint}
     entry = {**about, "filesystem": {"path": "/mnt/nas", "mount": True, **filesystem}}
-    (made,) = bind._plan_mounts([entry], [])["mounts"]
-    return t.cast("Dict", made)
+    ((made,), _gone) = bind.plan_mounts([entry], [])
+    return dataclasses.asdict(made)
 
 
 def render(folder: pathlib.Path, item: Dict) -> pathlib.Path:
@@ -84,13 +85,38 @@ def test_what_nodes_are_to_have() -> None:
     entry: Dict = {"name": "nas", "kind": "shared_filesystem", "mode": "bind", "provider": "nfs"}
     entry |= {"endpoint": "nfs://10.0.0.5/data", "filesystem": {"path": "/mnt/nas"}}
     own = {**entry, "filesystem": {"path": "/mnt/nas", "mount": True}}
-    assert bind._plan_mounts([entry], []) == {"mounts": [], "unmounted": []}
-    assert bind._plan_mounts([{**own, "state": "absent"}], []) == {"mounts": [], "unmounted": ["nas"]}
-    (made,) = bind._plan_mounts([own], [])["mounts"]
-    assert made["source"] == "10.0.0.5:/data" and made["variables"] == {}
+    assert bind.plan_mounts([entry], []) == ([], [])
+    assert bind.plan_mounts([{**own, "state": "absent"}], []) == ([], ["nas"])
+    ((made,), _gone) = bind.plan_mounts([own], [])
+    assert made.source == "10.0.0.5:/data" and made.variables == {}
     (service,) = parse_services([own])
-    assert bind._plan_mounts(None, [service.to_binding(None)])["mounts"] == [made], "of a binding it is the same"
+    assert bind.plan_mounts(None, [service.to_binding(None)]) == ([made], []), "of a binding it is the same"
     share = {**own, "provider": "smb", "endpoint": "smb://h/x"}
     share["secret_ref"] = {"from": "env", "keys": {"password": "NAS_PASSWORD"}}
-    (made,) = bind._plan_mounts([share], [])["mounts"]
-    assert made["variables"] == {"username": "SMB_USERNAME", "password": "NAS_PASSWORD"}
+    ((made,), _gone) = bind.plan_mounts([share], [])
+    assert made.variables == {"username": "SMB_USERNAME", "password": "NAS_PASSWORD"}
+
+
+def test_what_mount_printed_has_its_fix(tmp_path: pathlib.Path) -> None:
+    """The texts of mount.nfs and mount.cifs; of others the unit and the kernel's log are named."""
+    said = {
+        "mount error(13): Permission denied": "Correct the user and password of the share (secret_ref)",
+        "mount error(2): No such file or directory": "Correct the export or share in endpoint",
+        "mount.nfs: access denied by server while mounting 10.0.0.5:/x": "Let the server export it to this node's",
+        "mount.nfs: No such device": "The kernel of the node has no such file system",
+        "mount.nfs: Connection timed out": "Look at the server and at firewalls on the way to it",
+        "mount: /mnt/nas: odd": "Look at its unit with systemctl status",
+    }
+    show = {"ansible.builtin.debug": {"msg": "{{ __filesystem_client_reason }} => {{ __filesystem_client_fix }}"}}
+    tasks = [
+        {**show, "vars": {"__filesystem_client_said": {"stdout_lines": ["Mounting …", text, "Unit failed"]}}}
+        for text in said
+    ]
+    play = {"hosts": "localhost", "gather_facts": False, "vars_files": [str(ROLE / "vars" / "main.yml")]}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([{**play, "tasks": tasks}]))
+    program = pathlib.Path(sys.executable).parent / "ansible-playbook"
+    argv = [os.fspath(program), "-i", "localhost,", "-c", "local", "play.yml"]
+    done = subprocess.run(argv, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for text, fix in said.items():
+        assert f"{text} => {fix}" in done.stdout

@@ -23,4 +23,4 @@ def test_what_is_advised_is_what_is_mounted(provider: str) -> None:
 def test_options_of_a_person_come_last() -> None:
     system = Filesystem("/mnt/nas", mount=True, options="nconnect=2")
     made = rules.plan_mount(Binding("nas", "shared_filesystem", "bind", "nfs://h/x", "nfs", filesystem=system), "h:/x")
-    assert made["options"].endswith(",nofail,nconnect=2") and made["type"] == "nfs" and made["path"] == "/mnt/nas"
+    assert made.options.endswith(",nofail,nconnect=2") and made.type == "nfs" and made.path == "/mnt/nas"
