@@ -18,9 +18,10 @@ options:
   provider:
     description:
       - What is installed where nothing offers the GPUs yet. NVIDIA's device plugin, or the GPU operator by K3s'
-        C(HelmChart). V(bind) installs nothing.
+        C(HelmChart), or NVIDIA's driver of dynamic resource allocation (V(dra), Kubernetes 1.34.2 and newer). V(bind)
+        installs nothing.
     type: str
-    choices: [device_plugin, gpu_operator, bind]
+    choices: [device_plugin, gpu_operator, dra, bind]
     default: device_plugin
   records:
     description:
@@ -101,7 +102,7 @@ has_nfd:
   returned: success
   type: bool
 image:
-  description: The image of NVIDIA's device plugin.
+  description: The image of NVIDIA's device plugin, or of its driver of dynamic resource allocation.
   returned: success
   type: str
 expected:

@@ -73,7 +73,7 @@ class ProvedNode:
     ``expected``: its GPUs by its facts, None where none were read; ``capacity``, ``offered``: what its kubelet says;
     ``used``: by pods; ``closed``: why it takes no pods; ``rdma``: the RDMA resource that the pod got, ``hcas``: for how
     many devices by the node's facts. ``seen`` is None where no pod was made, or where it did not start, which
-    ``problem`` says.
+    ``problem`` says. ``device_class``: by which pods claim its GPUs (DRA), None where they request them.
     """
 
     node: str
@@ -86,6 +86,7 @@ class ProvedNode:
     plugins: tuple[PluginPod, ...] = ()
     rdma: str = ""
     hcas: int = 0
+    device_class: str | None = None
     seen: SeenDevices | None = None
     bare: SeenDevices | None = None
     problem: str = ""

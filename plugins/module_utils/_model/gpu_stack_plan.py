@@ -14,12 +14,16 @@ import dataclasses
 import re
 import typing as t
 
-from .device_host import Refusal, require_choice
+from .device_host import Refusal, parse_version, require_choice, write_version
 from .node import Gpu
 
 GPU: t.Final = "nvidia.com/gpu"
-# Selects the nodes of the device plugin that this collection installs.
-OWN_LABEL, OWN_VALUE = "muster.training/gpu", "device-plugin"
+# By which pods claim GPUs (DRA): the API, NVIDIA's driver and its class, and the kubelet that can.
+CLAIMED_API, DRIVER = "resource.k8s.io/v1", "gpu.nvidia.com"
+CLAIMED_SINCE: t.Final = (1, 34, 2)
+# Selects the nodes of the program that this collection installs, by the provider.
+OWN_LABEL = "muster.training/gpu"
+OWN_VALUES: t.Final = {"device_plugin": "device-plugin", "dra": "dra"}
 # Labels of GPU feature discovery, by which jobs choose GPUs.
 PRODUCT, MEMORY, FAMILY, COUNT = f"{GPU}.product", f"{GPU}.memory", f"{GPU}.family", f"{GPU}.count"
 REPLICAS, SHARING = f"{GPU}.replicas", f"{GPU}.sharing-strategy"
@@ -30,25 +34,31 @@ _PRESENT: t.Final = (
 )
 # What no DaemonSet, policy or class accounts for, such as a program on the machine itself.
 UNKNOWN: t.Final = "a program that no DaemonSet, ClusterPolicy or DeviceClass names"
-Provider = t.Literal["device_plugin", "gpu_operator", "bind"]
+Provider = t.Literal["device_plugin", "gpu_operator", "dra", "bind"]
 PROVIDERS: t.Final[tuple[Provider, ...]] = t.get_args(Provider)
 Action = t.Literal["none", "bind", "install", "refuse"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GpuOwner:
-    """A program that offers GPUs. ``title``: its object in words; ``own``: this collection installed it."""
+    """A program that offers GPUs. ``title``: its object in words; ``own``: this collection installed it.
+
+    ``claimed``: pods get its GPUs by claims (DRA). ``held``: who has them, read where it is to go.
+    """
 
     title: str
     nodes: frozenset[str]
     own: bool = False
+    claimed: bool = False
+    held: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GpuNode:
     """A Node. ``facts``: its GPUs as they were read on the machine, None where none were; ``offered``: to pods.
 
-    ``own_labels``: those of its labels that this role applied. ``named``: the user says that it has GPUs.
+    ``own_labels``: those of its labels that this role applied. ``named``: the user says that it has GPUs. ``version``:
+    of its kubelet.
     """
 
     name: str
@@ -57,6 +67,7 @@ class GpuNode:
     labels: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     own_labels: frozenset[str] = frozenset()
     named: bool = False
+    version: str = ""
 
     @property
     def has_gpus(self) -> bool:
@@ -75,13 +86,14 @@ class GpuNode:
 @dataclasses.dataclass(frozen=True, slots=True)
 class GpuCluster:
     """What was read of a cluster. ``has_helm_charts``: it installs HelmChart objects; ``has_nfd``: it runs Node Feature
-    Discovery.
+    Discovery; ``has_claims``: its API server serves the claims of DRA.
     """
 
     nodes: tuple[GpuNode, ...]
     owners: tuple[GpuOwner, ...] = ()
     has_helm_charts: bool = False
     has_nfd: bool = False
+    has_claims: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -163,6 +175,10 @@ def _find_bound(cluster: GpuCluster) -> dict[str, tuple[str, ...]]:
 
 
 def _check_provider(provider: str, cluster: GpuCluster, left: t.Sequence[str]) -> t.Iterator[Refusal]:
+    if provider != "bind":
+        yield from _find_other_way(provider, cluster.owners)
+    if provider == "dra":
+        yield from _check_claims(cluster, left)
     if provider == "bind":
         yield Refusal(
             f"nothing offers {GPU} of {_join(left)}",
@@ -175,13 +191,50 @@ def _check_provider(provider: str, cluster: GpuCluster, left: t.Sequence[str]) -
         )
 
 
+def _find_other_way(provider: str, owners: t.Sequence[GpuOwner]) -> t.Iterator[Refusal]:
+    """Yield the owners by which pods get GPUs in another way: a job requests them in one way on all nodes."""
+    for owner in owners:
+        if owner.claimed == (provider == "dra") or not owner.nodes:
+            continue
+        if not owner.own:
+            yield Refusal(
+                f"gpu_stack_provider: {provider} beside {owner.title}, which offers the GPUs of "
+                f"{_join(sorted(owner.nodes))}: a job requests GPUs in one way",
+                f"Remove {owner.title}, or set gpu_stack_provider: {'dra' if owner.claimed else 'device_plugin'}",
+            )
+        elif owner.held:
+            yield Refusal(
+                f"{owner.title} offers GPUs that {_join(owner.held)} hold: the next owner would give them away again",
+                "End these runs (playbook cancel), then run this again",
+            )
+
+
+def _check_claims(cluster: GpuCluster, left: t.Collection[str]) -> t.Iterator[Refusal]:
+    """Yield why pods of a cluster cannot claim GPUs."""
+    fix = f"Upgrade Kubernetes to {write_version(CLAIMED_SINCE)} or newer, or set gpu_stack_provider: device_plugin"
+    if not cluster.has_claims:
+        yield Refusal(f"gpu_stack_provider: dra needs {CLAIMED_API}, which the API server does not serve", fix)
+        return
+    versions = {node.name: node.version for node in cluster.nodes if node.name in left}
+    old = [f"{name} ({version or 'unknown'})" for name, version in versions.items() if not _is_new_enough(version)]
+    if old:
+        problem = (
+            f"gpu_stack_provider: dra needs kubelets of {write_version(CLAIMED_SINCE)} or newer, older ones are on"
+        )
+        yield Refusal(f"{problem} {_join(old)}", fix)
+
+
+def _is_new_enough(version: str) -> bool:
+    return parse_version(version.removeprefix("v"))[:3] >= CLAIMED_SINCE
+
+
 def _make_labels(provider: str, cluster: GpuCluster, left: t.Collection[str]) -> dict[str, dict[str, str]]:
     """Return by Node the labels to apply: of nodes with GPUs, and of those that had labels of this role."""
-    plugin = provider == "device_plugin"
+    value = OWN_VALUES.get(provider)
     found = {}
     for node in cluster.nodes:
-        if plugin and node.name in left:
-            found[node.name] = {OWN_LABEL: OWN_VALUE, **_describe_gpus(node)}
+        if value and node.name in left:
+            found[node.name] = {OWN_LABEL: value, **_describe_gpus(node)}
         elif node.own_labels:
             found[node.name] = {}
     return found

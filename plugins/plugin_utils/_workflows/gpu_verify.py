@@ -20,24 +20,25 @@ from ...module_utils._model import gpu_proof
 from ...module_utils._model.checks import build_result
 from ...module_utils._model.errors import MusterError, RefusedError
 from ...module_utils._model.gpu_proof import PluginPod, ProvedNode
-from ...module_utils._model.gpu_stack_plan import GPU, describe_sharing
+from ...module_utils._model.gpu_stack_plan import CLAIMED_API, GPU, describe_sharing
 from ...module_utils._model.node import to_plain
 from ...module_utils._model.rdma_resources import list_resources, needs_node_network, read_annotation
 from ...module_utils._node import files
 from .._kube.api.client import Client
 from .._kube.api.kinds import KubeObject
 from .._kube.jobs import visit_job
+from .._kube.nodes import gpu_claims
 from .._kube.nodes.capacity import takes_jobs
-from .._kube.nodes.gpu_owners import is_gpu_plugin
+from .._kube.nodes.gpu_owners import is_gpu_driver
 from .._kube.objects import events
-from .._kube.placement.node_fit import gpu_count
+from .._kube.placement.node_fit import gpu_count, gpu_requests, has_ended
 from .device_stacks.gpu_stack_info import read_gpu_facts
 from .shared.kube_connection import ReportLine, open_client
 from .shared.pod_visits import list_ranges, read_log, run_jobs
 from .shared.state_dir import StateHome
 
 FILE: t.Final = "gpus.json"
-_OVER: t.Final = ("Succeeded", "Failed")
+_LOOK_S: t.Final = 2.0
 
 
 def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: ReportLine) -> dict[str, t.Any]:
@@ -81,13 +82,16 @@ def wait_offered(client: Client, wanted: Mapping[str, int], limit_s: float) -> N
     """Wait until nodes (name -> count) offer so many GPUs, for a limited time: a plugin registers after a boot."""
     up_s = client.transport.stats.up_s
     end, missing = up_s() + limit_s, dict(wanted)
+    # What a driver of DRA offers is not on the Node, and comes without an event of it.
+    claimed = client.catalog.serves(CLAIMED_API)
     with client.watch("v1/Node", None) as stream:
         while missing and (left := end - up_s()) > 0:
-            event = stream.next(left)
-            node = event.object if event is not None else None
-            name = str(node["metadata"]["name"]) if node else ""
-            if node and gpu_count(node) >= missing.get(name, sys.maxsize) and _is_ready(node):
-                del missing[name]
+            event = stream.next(min(left, _LOOK_S) if claimed else left)
+            nodes = [event.object] if event and event.object else client.list("v1/Node").items if claimed else []
+            for node in gpu_claims.show_offered(client, nodes):
+                name = str(node["metadata"]["name"])
+                if gpu_count(node) >= missing.get(name, sys.maxsize) and _is_ready(node):
+                    del missing[name]
 
 
 def prove_nodes(client: Client, nodes: Sequence[ProvedNode], options: Mapping[str, t.Any]) -> list[ProvedNode]:
@@ -107,6 +111,7 @@ def prove_nodes(client: Client, nodes: Sequence[ProvedNode], options: Mapping[st
         tuple(options.get("pull_secrets") or ()),
         list_ranges(client, namespace),
         bool(options.get("cordoned")),
+        next((node.device_class for node in able if node.device_class), None),
     )
     counts = {node.node: {GPU: node.free, node.rdma: int(bool(node.rdma))} for node in able}
     devices = {name: {key: count for key, count in asked.items() if count} for name, asked in counts.items()}
@@ -205,19 +210,20 @@ def _add_answer(node: ProvedNode, answer: Mapping[str, t.Any] | None, error: Mus
 
 def _read_nodes(client: Client, facts: Mapping[str, int | None], cordoned: bool) -> list[ProvedNode]:
     """Return the nodes of the cluster as they are before a pod tests them."""
-    pods = client.list("v1/Pod").items
+    nodes = gpu_claims.show_offered(client, client.list("v1/Node").items)
+    pods = gpu_claims.show_held(client, nodes, client.list("v1/Pod").items)
     plugins = {
-        str(item["metadata"].get("uid")) for item in client.list("apps/v1/DaemonSet").items if is_gpu_plugin(item)
+        str(item["metadata"].get("uid")) for item in client.list("apps/v1/DaemonSet").items if is_gpu_driver(item)
     }
     used: dict[str, int] = collections.Counter()
     running: dict[str, list[PluginPod]] = collections.defaultdict(list)
     for pod in pods:
         node = str((pod.get("spec") or {}).get("nodeName") or "")
-        if (pod.get("status") or {}).get("phase") not in _OVER:
-            used[node] += _count_requested(pod)
+        if not has_ended(pod):
+            used[node] += gpu_requests(pod)
         if plugins & {str(item.get("uid")) for item in pod["metadata"].get("ownerReferences") or ()}:
             running[node].append(_read_plugin(pod))
-    return [_read_node(node, facts, used, running, cordoned) for node in client.list("v1/Node").items]
+    return [_read_node(node, facts, used, running, cordoned) for node in nodes]
 
 
 def _read_node(
@@ -241,17 +247,13 @@ def _read_node(
         tuple(running.get(name, ())),
         next(iter(list_resources(status.get("allocatable") or {})), ""),
         len(hcas.hcas) if hcas else 0,
+        gpu_claims.read_device_class([node]),
     )
 
 
 def _is_ready(node: KubeObject) -> bool:
     conditions = (node.get("status") or {}).get("conditions") or ()
     return {item["type"]: item["status"] for item in conditions}.get("Ready") == "True"
-
-
-def _count_requested(pod: KubeObject) -> int:
-    containers = (pod.get("spec") or {}).get("containers") or ()
-    return sum(int(((item.get("resources") or {}).get("limits") or {}).get(GPU) or 0) for item in containers)
 
 
 def _read_plugin(pod: KubeObject) -> PluginPod:

@@ -180,7 +180,7 @@ BUILT_IN_GROUPS: t.Final = frozenset({"", *_GROUPS.split()})
 # What other objects need goes first; what can refuse other objects goes last.
 _NEEDED = """ServiceAccount Secret ConfigMap ResourceQuota LimitRange PriorityClass StorageClass RuntimeClass
 IngressClass PersistentVolume PersistentVolumeClaim Role ClusterRole RoleBinding ClusterRoleBinding NetworkPolicy
-Service PodDisruptionBudget ValidatingAdmissionPolicy"""
+Service PodDisruptionBudget ValidatingAdmissionPolicy DeviceClass ResourceClaimTemplate"""
 _GATES = """MutatingWebhookConfiguration ValidatingWebhookConfiguration APIService ValidatingAdmissionPolicyBinding
 MutatingAdmissionPolicyBinding"""
 _FIRST = (frozenset({"Namespace"}), frozenset({"CustomResourceDefinition"}), frozenset(_NEEDED.split()))

@@ -15,6 +15,7 @@ from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.job import Job, Mount
 from ....module_utils._model.rdma_resources import NETWORKS
 from ..api.kinds import JsonObject, KubeObject, ObjectMeta
+from ..objects import device_claims
 from . import quantities
 from .spec import CONTAINER, ROLE_LABEL, RUN_LABEL, KubePlan, PodTemplate, Queue, find_secret
 
@@ -69,6 +70,8 @@ def build_template(
         **_build_affinity(plan, role),
         **(more or {}),
     }
+    if devices and plan.device_class:
+        own["resourceClaims"] = device_claims.build_pod_claims(device_claims.template_name(plan.name))
     if plan.host_network:
         own.update(hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet")
     if plan.pull_secrets:
@@ -111,6 +114,8 @@ def build_container(
 def build_resources(plan: KubePlan) -> JsonObject:
     """Return requests and limits of one node of the job; both are equal, so that it keeps them under load.
 
+    Its GPUs are among them, or a claim of the template (``supporting_objects``) where a DRA driver has them.
+
     :raises RefusedError: when the job requests RDMA and the cluster has none.
     """
     wanted = plan.job.resources
@@ -119,7 +124,7 @@ def build_resources(plan: KubePlan) -> JsonObject:
         amounts["cpu"] = quantities.format_cores(wanted.cpu)
     if wanted.memory is not None:
         amounts["memory"] = quantities.format_bytes(wanted.memory)
-    if plan.job.gpus_per_node:
+    if plan.job.gpus_per_node and not plan.device_class:
         amounts[plan.fleet.gpu_resource] = str(plan.job.gpus_per_node)
     if wanted.rdma and plan.fleet.rdma_resource is None:
         raise RefusedError(
@@ -129,7 +134,8 @@ def build_resources(plan: KubePlan) -> JsonObject:
     if plan.rdma:
         # Each network takes a device of its own.
         amounts[str(plan.fleet.rdma_resource)] = str(max(1, len(plan.fleet.rdma_networks)))
-    return {"requests": dict(amounts), "limits": dict(amounts)} if amounts else {}
+    claims: JsonObject = {"claims": device_claims.build_container_claims()} if plan.device_class else {}
+    return {**({"requests": dict(amounts), "limits": dict(amounts)} if amounts else {}), **claims}
 
 
 def shm_size(job: Job) -> int:

@@ -19,6 +19,7 @@ import typing as t
 from ....module_utils._model.job import Job, SecretRef
 from ....module_utils._model.pod_spec import PodSpec
 from ..api.kinds import KubeObject, ObjectMeta
+from ..objects.device_claims import TEMPLATE
 
 PREFIX = "muster.training"
 RUN_LABEL = f"{PREFIX}/run-id"
@@ -76,7 +77,8 @@ class EligibleNodes:
 
     ``whole_node``: the job takes all of a node, so that no two of its pods may share one. ``rdma_resource`` is the
     extended resource of the device plugin, None when the nodes have no RDMA; ``rdma_networks``: those that take it, to
-    each of which a pod is attached.
+    each of which a pod is attached. ``device_class``: by which pods claim GPUs (DRA), None where they request
+    ``gpu_resource``.
     """
 
     expressions: tuple[t.Mapping[str, object], ...] = ()
@@ -84,6 +86,7 @@ class EligibleNodes:
     rdma_resource: str | None = None
     rdma_networks: tuple[str, ...] = ()
     whole_node: bool = False
+    device_class: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -163,6 +166,16 @@ class KubePlan:
         """Return whether pods get RDMA devices: as the job says, else when the nodes have them."""
         wanted = self.job.resources.rdma
         return self.fleet.rdma_resource is not None and wanted is not False
+
+    @property
+    def device_class(self) -> str | None:
+        """Return the class by which pods claim their GPUs, None where they request them or have none."""
+        return self.fleet.device_class if self.job.gpus_per_node else None
+
+    @property
+    def supporting_kinds(self) -> tuple[str, ...]:
+        """Return the kinds of the run's supporting objects, but for Secrets."""
+        return (*SUPPORTING_KINDS, *([TEMPLATE] if self.device_class else []))
 
     @property
     def host_network(self) -> bool:

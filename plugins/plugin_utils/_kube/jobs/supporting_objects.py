@@ -17,6 +17,7 @@ from ....module_utils._model import pod_spec
 from ....module_utils._model.errors import InputError
 from ....module_utils._model.pod_spec import PodSpec
 from ..api.kinds import JsonObject, KubeObject
+from ..objects import device_claims
 from .spec import ROLE_LABEL, RUN_LABEL, KubePlan
 
 
@@ -124,8 +125,17 @@ def build_all(
     plan: KubePlan, specs: t.Mapping[str, PodSpec], *more: KubeObject, reached_by: t.Sequence[JsonObject] = ()
 ) -> list[KubeObject]:
     """Return all supporting objects of a job; ``specs``: of its pods; ``reached_by``: further rules of its policy."""
-    parts = [build_program(plan, specs), build_code(plan), build_network_policy(plan, extra=reached_by), *more]
+    rules = build_network_policy(plan, extra=reached_by)
+    parts = [build_program(plan, specs), build_code(plan), rules, build_claims(plan), *more]
     return [part for part in parts if part is not None]
+
+
+def build_claims(plan: KubePlan) -> KubeObject | None:
+    """Return the template by which each pod gets GPUs of its own, None where pods request them."""
+    if plan.device_class is None:
+        return None
+    meta = plan.metadata(device_claims.template_name(plan.name))
+    return device_claims.build_template(meta, plan.device_class, plan.job.gpus_per_node)
 
 
 def complete_spec(plan: KubePlan, role: str, coordinator: str | None = None) -> PodSpec:

@@ -16,6 +16,7 @@ import typing as t
 
 from ....module_utils._model.gpu_stack_plan import GPU
 from ..api.kinds import JsonObject, KubeObject, ObjectMeta
+from ..objects import device_claims
 from ..objects.secrets import build_secret
 from ..objects.short_pod import build_short_pod_spec
 from . import limit_range, pod_template
@@ -132,7 +133,8 @@ def _build_folder(visit: Visit, path: str) -> JsonObject:
 class DeviceTest:
     """Short Jobs that run ``script``, a shell program. ``runtime_class``: of the pods, empty for none.
 
-    ``cordoned``: whether they come to nodes that are cordoned, too.
+    ``cordoned``: whether they come to nodes that are cordoned, too. ``device_class``: by which they claim GPUs (DRA),
+    None where they request them.
     """
 
     name: str
@@ -144,6 +146,7 @@ class DeviceTest:
     pull_secrets: tuple[str, ...] = ()
     ranges: tuple[KubeObject, ...] = ()
     cordoned: bool = False
+    device_class: str | None = None
 
     @property
     def selector(self) -> str:
@@ -158,7 +161,7 @@ class DeviceTest:
 def build_device_tests(
     test: DeviceTest, devices: t.Mapping[str, t.Mapping[str, int]], node_network: t.Collection[str] = ()
 ) -> list[KubeObject]:
-    """Return a Job for each node (name -> resource -> count).
+    """Return a Job for each node (name -> resource -> count), after the template of its claims where it has some.
 
     Its pod lists what it got; a second container requests no device, and must see none.
 
@@ -168,7 +171,16 @@ def build_device_tests(
     for job, node in zip(jobs, devices, strict=True):
         if node in node_network:
             job["spec"]["template"]["spec"]["hostNetwork"] = True
-    return jobs
+    return [*_build_claims(test, devices), *jobs]
+
+
+def _build_claims(test: DeviceTest, devices: t.Mapping[str, t.Mapping[str, int]]) -> t.Iterator[KubeObject]:
+    """Yield a template for each node: it has as many GPUs as are free there."""
+    for index, counts in enumerate(devices.values()):
+        if test.device_class:
+            name = device_claims.template_name(test.job_name(index))
+            meta: t.Any = {"name": name, "namespace": test.namespace, "labels": {TEST_LABEL: test.name}}
+            yield device_claims.build_template(meta, test.device_class, counts[GPU])
 
 
 def _build_device_test(test: DeviceTest, index: int, node: str, counts: t.Mapping[str, int]) -> KubeObject:
@@ -179,6 +191,8 @@ def _build_device_test(test: DeviceTest, index: int, node: str, counts: t.Mappin
         spec["tolerations"] = [*t.cast("list[JsonObject]", spec["tolerations"]), _CORDON]
     if test.runtime_class:
         spec["runtimeClassName"] = test.runtime_class
+    if test.device_class:
+        spec["resourceClaims"] = device_claims.build_pod_claims(device_claims.template_name(test.job_name(index)))
     labels = {TEST_LABEL: test.name}
     body: JsonObject = {
         "backoffLimit": 0,
@@ -196,11 +210,13 @@ def _build_container(test: DeviceTest, name: str, counts: t.Mapping[str, int]) -
     if any(resource != GPU for resource in counts):
         # Programs with RDMA lock memory.
         capabilities["add"] = ["IPC_LOCK"]
-    devices = {resource: str(count) for resource, count in counts.items()}
+    claimed = {GPU} & counts.keys() if test.device_class else set()
+    devices = {resource: str(count) for resource, count in counts.items() if resource not in claimed}
+    claims: JsonObject = {"claims": device_claims.build_container_claims()} if claimed else {}
     return {
         "name": name,
         "image": test.image,
         "command": ["sh", "-c", test.script],
-        "resources": {**size, "limits": {**(size.get("limits") or {}), **devices}},
+        "resources": {**size, "limits": {**(size.get("limits") or {}), **devices}, **claims},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": capabilities},
     }

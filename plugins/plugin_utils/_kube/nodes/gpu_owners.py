@@ -12,17 +12,19 @@ import re
 import typing as t
 
 from ....module_utils._model.errors import InputError
-from ....module_utils._model.gpu_stack_plan import GPU, GpuOwner
+from ....module_utils._model.gpu_stack_plan import GpuOwner
 from ..api.client import Client
 from ..api.kinds import KubeObject
+from . import gpu_claims
 
 # Of all that this collection installs for GPUs, by which it finds it again; other stacks have other values.
 STACK_LABEL, STACK_VALUE = "muster.training/stack", "gpu"
-_DRIVER: t.Final = "gpu.nvidia.com"
 # NVIDIA's plugin, its copies, and that of Google's nodes. The same image runs feature discovery and the daemon of MPS,
 # which mount no folder of the kubelet's.
 _IMAGE: t.Final = re.compile(r"(?:^|/)(?:k8s|nvidia|nvidia-gpu)-device-plugin")
 _FOLDERS: t.Final = ("device-plugins", "plugins_registry")
+# NVIDIA's driver of DRA, under its older names, too.
+_CLAIMED: t.Final = re.compile(r"dra-driver-nvidia-gpu|nvidia-dra-driver-gpu|k8s-dra-driver-gpu")
 _NFD: t.Final = "node-feature-discovery"
 HELM_CHART: t.Final = "helm.cattle.io/v1/HelmChart"
 
@@ -49,20 +51,35 @@ def read_owners(client: Client, daemon_sets: t.Sequence[KubeObject]) -> tuple[Gp
             nodes = frozenset(read_pod_nodes(client, item))
             before = found.get(title, GpuOwner(title, frozenset()))
             found[title] = GpuOwner(title, before.nodes | nodes, own)
-    for item in list_served(client, "resource.k8s.io/v1/DeviceClass"):
-        if (item.get("spec") or {}).get("extendedResourceName") == GPU:
-            nodes = frozenset(_read_slice_nodes(client))
-            found[describe_object(item)] = GpuOwner(describe_object(item), nodes, find_release(item) in releases)
-    return tuple(found.values())
+    return (*found.values(), *_read_claimed(client, releases))
+
+
+def _read_claimed(client: Client, releases: t.Container[str]) -> t.Iterator[GpuOwner]:
+    """Yield the class by which pods claim the GPUs of nodes (DRA)."""
+    item = gpu_claims.find_class(list_served(client, gpu_claims.CLASS))
+    if item is not None:
+        nodes = frozenset(gpu_claims.count_devices(list_served(client, gpu_claims.SLICE)))
+        own = is_own(item) or find_release(item) in releases
+        yield GpuOwner(describe_object({"kind": "DeviceClass", **item}), nodes, own, claimed=True)
 
 
 def is_gpu_plugin(daemon_set: KubeObject) -> bool:
     """Whether a DaemonSet is a device plugin for NVIDIA's GPUs: by its image, and the kubelet's folder in its pods."""
+    images = _list_images(daemon_set)
+    return any(_IMAGE.search(image) and not re.search("amd|rocm|intel", image) for image in images)
+
+
+def is_gpu_driver(daemon_set: KubeObject) -> bool:
+    """Whether a DaemonSet gives pods NVIDIA's GPUs, as a device plugin or by claims."""
+    return is_gpu_plugin(daemon_set) or any(_CLAIMED.search(image) for image in _list_images(daemon_set))
+
+
+def _list_images(daemon_set: KubeObject) -> list[str]:
+    """Return the images of a DaemonSet whose pods register with the kubelet, none of another one."""
     spec = read_pod_template(daemon_set)
-    images = [str(item.get("image") or "") for item in spec.get("containers") or ()]
     paths = [str((item.get("hostPath") or {}).get("path") or "") for item in spec.get("volumes") or ()]
     mounted = any(path.rstrip("/").endswith(_FOLDERS) for path in paths)
-    return mounted and any(_IMAGE.search(image) and not re.search("amd|rocm|intel", image) for image in images)
+    return [str(item.get("image") or "") for item in spec.get("containers") or ()] if mounted else []
 
 
 def has_nfd(daemon_sets: t.Iterable[KubeObject]) -> bool:
@@ -87,13 +104,6 @@ def read_pod_nodes(client: Client, daemon_set: KubeObject) -> t.Iterator[str]:
         node = (pod.get("spec") or {}).get("nodeName")
         if node and uid in list_owner_ids(pod):
             yield str(node)
-
-
-def _read_slice_nodes(client: Client) -> t.Iterator[str]:
-    for item in list_served(client, "resource.k8s.io/v1/ResourceSlice"):
-        spec = item.get("spec") or {}
-        if spec.get("driver") == _DRIVER and spec.get("nodeName"):
-            yield str(spec["nodeName"])
 
 
 def list_owner_ids(item: KubeObject) -> set[str]:

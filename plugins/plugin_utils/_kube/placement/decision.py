@@ -105,6 +105,7 @@ def decide_placement(
         rdma_resource=judged.rdma_resource,
         rdma_networks=networks,
         whole_node=judged.whole_node,
+        device_class=judged.device_class,
     )
     uids = frozenset(item.uid for item in fits if not item.reasons)
     return PlacementDecision(fits, (own,) if own else roomy, uids, target, problem)

@@ -20,6 +20,7 @@ from ....module_utils._model.quantity import parse_quantity
 from ....module_utils._model.rdma_resources import list_resources, read_annotation
 from ..api.kinds import JsonObject, KubeObject
 from ..jobs.spec import FABRIC_LABEL, ISLAND_LABEL, LANE_LABEL, NETWORK_LABEL
+from ..nodes.gpu_claims import read_device_class
 
 # GPU feature discovery writes these.
 _PRODUCT, _MEMORY, _FAMILY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory", "nvidia.com/gpu.family"
@@ -52,7 +53,7 @@ class JudgedNodes:
 
     ``fits``: each node. ``expressions``: what a node selector asks of them. ``rdma_resource``: of which each pod gets
     one, None without RDMA. ``whole_node``: a pod takes all of a node. ``is_readable``: this user may read nodes; else
-    the scheduler alone decides.
+    the scheduler alone decides. ``device_class``: by which pods claim GPUs (DRA), None where they request them.
     """
 
     fits: tuple[NodeFit, ...]
@@ -60,6 +61,7 @@ class JudgedNodes:
     rdma_resource: str | None = None
     whole_node: bool = False
     is_readable: bool = True
+    device_class: str | None = None
 
 
 def judge_cluster(
@@ -82,6 +84,7 @@ def judge_cluster(
         rdma_resource=find_rdma_resource(job, fits),
         whole_node=takes_whole_node(job, live),
         is_readable=nodes is not None,
+        device_class=read_device_class(live) if job.gpus_per_node else None,
     )
 
 
@@ -288,6 +291,17 @@ def _gpu_reasons(job: Job, node: KubeObject, gpu_resource: str) -> t.Iterator[st
 def gpu_count(node: KubeObject, gpu_resource: str = "nvidia.com/gpu") -> int:
     """Return how many GPUs a live Node has for pods."""
     return int((node.get("status", {}).get("allocatable") or {}).get(gpu_resource, "0"))
+
+
+def gpu_requests(pod: KubeObject, gpu_resource: str = "nvidia.com/gpu") -> int:
+    """Return how many GPUs a pod requests."""
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    return sum(int(((item.get("resources") or {}).get("limits") or {}).get(gpu_resource) or 0) for item in containers)
+
+
+def has_ended(pod: KubeObject) -> bool:
+    """Return whether a pod has ended, so that what it requested is free."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def _labels(node: KubeObject) -> dict[str, str]:

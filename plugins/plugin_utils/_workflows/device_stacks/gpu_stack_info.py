@@ -8,6 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import typing as t
 from collections.abc import Mapping, Sequence
@@ -16,14 +17,17 @@ from ....module_utils._model import gpu_stack_plan as rules
 from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.node import Gpu, Node
 from ..._hosts import downloads
+from ..._kube.api.client import Client
 from ..._kube.api.kinds import KubeObject
-from ..._kube.nodes import gpu_owners
+from ..._kube.nodes import gpu_claims, gpu_owners
 from ..._kube.objects.apply_noop import applied_fields
-from ..._kube.placement.node_fit import gpu_count
+from ..._kube.placement.node_fit import gpu_count, gpu_requests, has_ended
 from ..shared.kube_connection import open_client
 
 MANAGER: t.Final = "muster-gpu"
+_PROGRAMS: t.Final = {"dra": "dra-driver-nvidia-gpu"}
 _PLUGIN: t.Final = "nvidia-device-plugin"
+_KUEUE: t.Final = ("v1/ConfigMap", "kueue-manager-config", "kueue-system")
 
 
 def run(options: Mapping[str, t.Any], base: pathlib.Path) -> dict[str, object]:
@@ -37,13 +41,16 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path) -> dict[str, object]:
     facts = read_gpu_facts(options.get("records") or ())
     named = [str(name) for name in options.get("nodes") or ()]
     _require_nodes(named, nodes)
+    provider = str(options["provider"])
+    owners = gpu_owners.read_owners(client, daemon_sets)
     cluster = rules.GpuCluster(
         tuple(_read_node(node, facts, named) for node in nodes),
-        gpu_owners.read_owners(client, daemon_sets),
+        tuple(_add_holders(client, owner, provider, nodes) for owner in owners),
         client.catalog.serves("helm.cattle.io/v1"),
         gpu_owners.has_nfd(daemon_sets),
+        client.catalog.serves(rules.CLAIMED_API),
     )
-    plan = rules.plan_gpu_stack(str(options["provider"]), cluster)
+    plan = rules.plan_gpu_stack(provider, cluster)
     refusals = [f"{item.problem}. {item.fix}" for item in plan.refusals]
     if refusals and options.get("refuse"):
         raise RefusedError("; ".join(refusals), "Nothing was changed")
@@ -56,9 +63,11 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path) -> dict[str, object]:
         "labels": [_label_object(name, labels) for name, labels in plan.labels.items()],
         "labelled": [_label_object(node.name, {}) for node in cluster.nodes if node.own_labels],
         "refusals": refusals,
-        "warnings_of_nodes": list(plan.warnings),
+        "warnings_of_nodes": [*plan.warnings, *_warn_of_queue(client, provider)],
         "has_nfd": plan.nfd,
-        "image": downloads.pinned_image(downloads.image_of(_PLUGIN), by_tag=bool(options.get("by_tag"))),
+        "image": downloads.pinned_image(
+            downloads.image_of(_PROGRAMS.get(provider, _PLUGIN)), by_tag=bool(options.get("by_tag"))
+        ),
         "expected": {node.name: node.facts.count for node in cluster.nodes if node.facts and node.facts.count},
     }
 
@@ -87,7 +96,30 @@ def _read_node(node: KubeObject, facts: Mapping[str, Gpu], named: Sequence[str])
         node["metadata"].get("labels") or {},
         frozenset(key.removeprefix("f:") for key in labels if key != "."),
         name in named,
+        str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion") or ""),
     )
+
+
+def _add_holders(client: Client, owner: rules.GpuOwner, provider: str, nodes: Sequence[KubeObject]) -> rules.GpuOwner:
+    """Return an own program with the pods that hold its GPUs, where another one is to take its place."""
+    if not owner.own or not owner.nodes or provider == "bind" or owner.claimed == (provider == "dra"):
+        return owner
+    pods = gpu_claims.show_held(client, gpu_claims.show_offered(client, nodes), client.list("v1/Pod").items)
+    held = tuple(
+        f"{pod['metadata'].get('namespace')}/{pod['metadata']['name']}"
+        for pod in pods
+        if gpu_requests(pod) and (pod.get("spec") or {}).get("nodeName") in owner.nodes and not has_ended(pod)
+    )
+    return dataclasses.replace(owner, held=held)
+
+
+def _warn_of_queue(client: Client, provider: str) -> list[str]:
+    """Return that Kueue does not count claims, which it then refuses, where its configuration can be read."""
+    config = client.get(*_KUEUE) if provider == "dra" else None
+    if config is None or any(rules.DRIVER in str(text) for text in (config.get("data") or {}).values()):
+        return []
+    problem = f"Kueue has no deviceClassMappings for {rules.DRIVER}: it admits no job whose pods claim GPUs"
+    return [f"{problem}. Set gang_scheduling_device_classes, or add it to its configuration ({_KUEUE[1]})"]
 
 
 def _label_object(name: str, labels: Mapping[str, str]) -> dict[str, t.Any]:

@@ -31,6 +31,7 @@ from ..._kube.api.errors import KubeError
 from ..._kube.api.kinds import KubeObject
 from ..._kube.jobs.spec import RUN_LABEL
 from ..._kube.nodes import node_facts
+from ..._kube.nodes.gpu_claims import show_offered
 from ..._kube.objects import events
 from ..._kube.objects.apply import apply
 from ..._kube.placement.decision import decide_network
@@ -193,7 +194,7 @@ class KubernetesTarget:
 
     def _list_nodes(self) -> dict[str, KubeObject]:
         try:
-            listed = self.client.list("v1/Node").items
+            listed = show_offered(self.client, self.client.list("v1/Node").items)
         except KubeError as exc:
             if not exc.is_forbidden:
                 raise

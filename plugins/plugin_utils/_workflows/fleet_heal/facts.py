@@ -24,7 +24,7 @@ from ..._kube.api.client import Client
 from ..._kube.api.errors import KubeError
 from ..._kube.api.kinds import KubeObject
 from ..._kube.jobs.spec import gang_selector
-from ..._kube.nodes import out_of_service
+from ..._kube.nodes import gpu_claims, out_of_service
 from ..._kube.nodes.capacity import describe_sick_gpus
 from ..._kube.placement import free_nodes
 from ..._provision.api import ThreadScheduler, read_identities
@@ -249,7 +249,8 @@ def _find_unfit(
         if error.status != 403:
             raise
         pods = []
-    return free_nodes.find_unavailable(parsed, live, pods, run.run_id)
+    nodes = gpu_claims.show_offered(client, live) if parsed.gpus_per_node else live
+    return free_nodes.find_unavailable(parsed, nodes, gpu_claims.show_held(client, nodes, pods), run.run_id)
 
 
 def _read_cluster_nodes(

@@ -13,14 +13,14 @@ import pathlib
 import typing as t
 from collections.abc import Mapping
 
-from ..._kube.nodes import capacity
+from ..._kube.nodes import capacity, gpu_claims
 from ..shared.kube_connection import open_client
 
 
 def run(options: Mapping[str, t.Any], base: pathlib.Path) -> dict[str, object]:
     """Return the result of ``kube_cluster_info``."""
     client = open_client(options, base)
-    nodes = client.list(client.resource("v1/Node")).items
+    nodes = gpu_claims.show_offered(client, client.list(client.resource("v1/Node")).items)
     classes = client.list(client.resource("storage.k8s.io/v1/StorageClass")).items
     return {
         "changed": False,

@@ -20,6 +20,7 @@ from ...._kube.api.errors import KubeError
 from ...._kube.api.kinds import KubeObject
 from ...._kube.jobs import registry as jobs_registry
 from ...._kube.jobs.spec import ISLAND_LABEL, Queue
+from ...._kube.nodes.gpu_claims import show_offered
 from ...._kube.placement.volume_claims import pending_storage_class
 
 _QUEUE = "kueue.x-k8s.io/v1beta2"
@@ -77,6 +78,8 @@ class ClusterFacts:
 def read_cluster_facts(client: Client, job: Job, namespace: str) -> ClusterFacts:
     """Return what the cluster says of its nodes, queues, claims and policies."""
     nodes = _list_readable(client, "v1/Node", None)
+    if nodes and job.gpus_per_node:
+        nodes = show_offered(client, nodes)
     enforced = read_security_level(client, namespace) if _asks_security(job, nodes) else None
     listed_queues = _list_queues(client, namespace, job.placement.queue) if uses_kueue(job) else []
     queues = listed_queues or []

@@ -25,6 +25,7 @@ from ...._kube.jobs.spec import (
     secret_name,
     selector,
 )
+from ...._kube.objects.device_claims import TEMPLATE
 from ...._kube.objects.external_secrets import KIND
 from ...shared.progress import Progress
 from .force_delete import ForcedDeletions
@@ -131,7 +132,7 @@ def _delete_supporting_objects(client: Client, ref: BackendRef, run_id: str) -> 
     for name in (secret_name(ref.name), pull_secret_name(ref.name)):
         with contextlib.suppress(MusterError):
             client.delete("v1/Secret", name, namespace)
-    for kind in (*SUPPORTING_KINDS, KIND):
+    for kind in (*SUPPORTING_KINDS, TEMPLATE, KIND):
         with contextlib.suppress(MusterError):
             for item in client.list(kind, namespace, labels=selector(run_id)).items:
                 # As the Secrets: what brings values into the cluster is not left to the cluster's own cleaning.

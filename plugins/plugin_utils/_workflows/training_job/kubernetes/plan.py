@@ -85,11 +85,23 @@ def decide(
         one_island=bool(placement.islands) or environment is not None,
     )
     notes = (note,) if note else ()
-    problem = problem or placement.problem
+    problem = problem or placement.problem or _check_topology(judged.device_class, facts)
     if problem is None and fabric and facts.queue and facts.queue.topology:
         usable = [item.node for item in placement.usable_nodes]
         problem = find_packing(job, facts.nodes or (), usable, facts.queue.name)
     return ClusterDecision(job, namespace, facts, placement, network, notes, problem)
+
+
+def _check_topology(device_class: str | None, facts: ClusterFacts) -> RefusedError | None:
+    """Return why claimed GPUs and the queue do not go together: Kueue places by topology what pods request alone."""
+    if device_class is None or facts.queue is None or not facts.queue.topology:
+        return None
+    return RefusedError(
+        f"job.placement.queue: {facts.queue.name} places pods by topology, and Kueue counts no GPUs there that pods "
+        f"claim (DeviceClass {device_class})",
+        "Use a queue whose ResourceFlavor has no topologyName (gang_scheduling_topology: ''), or another "
+        "gpu_stack_provider",
+    )
 
 
 def _find_problem(job: Job, facts: ClusterFacts, namespace: str) -> RefusedError | None:

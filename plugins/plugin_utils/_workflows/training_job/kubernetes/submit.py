@@ -24,7 +24,6 @@ from ...._kube.api.kinds import KubeObject, ObjectMeta
 from ...._kube.jobs.spec import (
     DIGEST,
     RUN_LABEL,
-    SUPPORTING_KINDS,
     KubePlan,
     label_value,
     selector,
@@ -183,7 +182,7 @@ def repair_owners(client: Client, plan: KubePlan, live: KubeObject, *, known: bo
     """
     objects = [client.get("v1/Secret", name, plan.namespace) for name in (plan.secret, plan.pull_secret) if name]
     if not known:
-        for kind in (*SUPPORTING_KINDS, *([KIND] if plan.external_secret else [])):
+        for kind in (*plan.supporting_kinds, *([KIND] if plan.external_secret else [])):
             objects += _list_supporting(client, kind, plan)
     (owned,) = set_owner([{"metadata": {}}], live)
     for item in objects:
@@ -226,7 +225,8 @@ class SupportingObjects:
         try:
             if not isinstance(kept, list):
                 # Another controller has made them.
-                kept = [_without_server_fields(item) for kind in SUPPORTING_KINDS for item in self._list(kind)]
+                kinds = self._made.supporting_kinds
+                kept = [_without_server_fields(item) for kind in kinds for item in self._list(kind)]
                 self.keep(kept)
             for item in [*kept, *self._secrets]:
                 meta = item["metadata"]

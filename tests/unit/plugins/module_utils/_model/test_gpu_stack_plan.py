@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
 import pytest
@@ -32,6 +33,10 @@ OPERATOR = "ClusterPolicy cluster-policy"
 
 def owner(title: str, *nodes: str, own: bool = False) -> GpuOwner:
     return GpuOwner(title, frozenset(nodes), own)
+
+
+def claims(*nodes: str, own: bool = False, held: tuple[str, ...] = ()) -> GpuOwner:
+    return GpuOwner("DeviceClass gpu.nvidia.com", frozenset(nodes), own, claimed=True, held=held)
 
 
 def plan(*nodes: GpuNode, provider: str = "device_plugin", **more: t.Any) -> rules.GpuStackPlan:
@@ -145,3 +150,52 @@ def test_a_label_value_is_one_that_kubernetes_takes(text: str) -> None:
     import re
 
     assert re.fullmatch(r"(([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9])?", rules.label_value(text))
+
+
+NEW = GpuNode("a", H100, version="v1.36.4+k3s1")
+
+
+def test_pods_claim_gpus_where_the_cluster_can() -> None:
+    found = plan(NEW, provider="dra", has_claims=True)
+    assert (found.action, found.nodes) == ("install", ("a",)) and found.labels["a"]["muster.training/gpu"] == "dra"
+    again = plan(NEW, provider="dra", has_claims=True, owners=(claims("a", own=True),))
+    assert (again.action, again.labels, again.bound) == ("install", found.labels, {})
+    bound = plan(NEW, owners=(claims("a"),))
+    assert (bound.action, bound.reason) == ("bind", "nvidia.com/gpu is offered by DeviceClass gpu.nvidia.com")
+
+
+@pytest.mark.parametrize(
+    ("node", "served", "said"),
+    [
+        (NEW, False, "dra needs resource.k8s.io/v1, which the API server does not serve"),
+        (
+            GpuNode("a", H100, version="v1.34.1"),
+            True,
+            "dra needs kubelets of 1.34.2 or newer, older ones are on a (v1.34.1)",
+        ),
+        (GpuNode("a", H100), True, "older ones are on a (unknown)"),
+    ],
+)
+def test_a_cluster_that_cannot_is_refused_with_the_way_on(node: GpuNode, served: bool, said: str) -> None:
+    found = plan(node, provider="dra", has_claims=served)
+    assert found.action == "refuse" and said in found.reason
+    assert found.refusals[0].fix.startswith("Upgrade Kubernetes to 1.34.2 or newer, or set gpu_stack_provider: ")
+
+
+def test_a_cluster_has_one_way_to_get_gpus() -> None:
+    other = GpuNode("b", H100, version="v1.36.4")
+    mixed = plan(NEW, other, provider="dra", has_claims=True, owners=(owner(FOREIGN, "b"),))
+    assert mixed.refusals[0].problem == (
+        f"gpu_stack_provider: dra beside {FOREIGN}, which offers the GPUs of b: a job requests GPUs in one way"
+    )
+    reverse = plan(NEW, other, owners=(claims("b"),))
+    assert "device_plugin beside DeviceClass" in reverse.reason and "provider: dra" in reverse.refusals[0].fix
+
+
+def test_an_own_program_is_not_replaced_while_pods_hold_its_gpus() -> None:
+    plugin = GpuOwner("DaemonSet own", frozenset({"a"}), own=True, held=("team/job-0",))
+    found = plan(NEW, provider="dra", has_claims=True, owners=(plugin,))
+    assert found.reason.startswith("DaemonSet own offers GPUs that team/job-0 hold")
+    assert plan(NEW, owners=(claims("a", own=True, held=("team/job-0",)),)).action == "refuse"
+    free = dataclasses.replace(plugin, held=())
+    assert plan(NEW, provider="dra", has_claims=True, owners=(free,)).action == "install"

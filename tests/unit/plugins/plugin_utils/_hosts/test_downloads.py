@@ -62,6 +62,7 @@ def test_a_file_comes_from_upstream_another_url_a_folder_or_a_path(tmp_path: pat
 def test_programs_that_are_images_have_a_version_and_a_digest() -> None:
     names = [downloads.image_of(program) for program in sorted(downloads.image_programs())]
     assert names == [
+        "registry.k8s.io/dra-driver-nvidia/dra-driver-nvidia-gpu:v0.4.1",
         "ghcr.io/mellanox/k8s-rdma-shared-dev-plugin:v1.5.3",
         "nvcr.io/nvidia/k8s-device-plugin:v0.19.3",
     ]

@@ -79,8 +79,12 @@ class Lab:
         self.clock = itertools.count()
         self.watched: list[t.Any] = []
         stats = types.SimpleNamespace(up_s=lambda: float(next(self.clock)))
+        catalog = types.SimpleNamespace(serves=lambda _version: "DeviceClass" in self.kinds)
         client = types.SimpleNamespace(
-            list=self.list, watch=lambda *_words: Stream(self.watched), transport=types.SimpleNamespace(stats=stats)
+            catalog=catalog,
+            list=self.list,
+            watch=lambda *_words: Stream(self.watched),
+            transport=types.SimpleNamespace(stats=stats),
         )
         monkeypatch.setattr(gpu_verify, "open_client", lambda *_words: client)
         monkeypatch.setattr(gpu_verify, "run_jobs", self.run_jobs)
@@ -281,3 +285,34 @@ def test_a_plugin_that_registers_after_a_boot_is_waited_for(
     assert lab.run(nodes=["a"], records=records, ready_s=60)["ok"] and lab.watched == []
     lab.watched = [node("a", 1)]
     assert lab.run(nodes=["a"], records=records, ready_s=10)["ok"], "after its time it is judged as it is"
+
+
+def test_gpus_that_pods_claim_are_counted_by_slices_and_claims_and_tested_by_a_claim(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    gpus = [{"name": f"gpu-{number}", "attributes": {"type": {"string": "gpu"}}} for number in range(4)]
+    slices = [
+        {"metadata": {"name": name}, "spec": {"driver": "gpu.nvidia.com", "nodeName": name, "devices": gpus}}
+        for name in ("a", "b")
+    ]
+    held = {"devices": {"results": [{"driver": "gpu.nvidia.com"}, {"driver": "gpu.nvidia.com"}]}}
+    claim = {"metadata": {"name": "c"}, "status": {"allocation": held, "reservedFor": [{"uid": "u"}]}}
+    lab = Lab(
+        monkeypatch,
+        tmp_path,
+        Node=[node("a", 0), node("b", 0), node("cpu", 0)],
+        Pod=[pod("job", "b", uid="u"), pod("other", "b", uid="v")],
+        DeviceClass=[{"metadata": {"name": "gpu.nvidia.com"}}],
+        ResourceSlice=slices,
+        ResourceClaim=[claim],
+    )
+    lab.said["a"] = {**SEEN, "devices": "".join(f"device /dev/nvidia{number}\n" for number in range(4)) + "end\n"}
+    result = lab.run(nodes=["a", "b"], ready_s=9)
+    assert result["table"] == ["a: PASS · a pod got 4 GPUs", "b: PASS · a pod got 2 GPUs"]
+    templates, jobs = lab.asked[:2], lab.asked[2:]
+    counts = [item["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] for item in templates]
+    names = [item["spec"]["template"]["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] for item in jobs]
+    assert counts == [4, 2] and names == [item["metadata"]["name"] for item in templates]
+    with_devices, bare = jobs[0]["spec"]["template"]["spec"]["containers"]
+    assert with_devices["resources"]["claims"] == [{"name": "gpus"}] and "claims" not in bare["resources"]
+    assert GPU not in json.dumps(with_devices["resources"]["limits"])

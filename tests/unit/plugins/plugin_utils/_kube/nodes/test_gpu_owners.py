@@ -110,7 +110,7 @@ def test_a_class_of_dra_that_offers_the_name_has_the_nodes_of_its_slices() -> No
         {"kind": "DeviceClass", "metadata": {"name": "mig.nvidia.com"}, "spec": {}},
     ]
     slices = [
-        {"metadata": {"name": "s"}, "spec": {"driver": "gpu.nvidia.com", "nodeName": "a"}},
+        {"metadata": {"name": "s"}, "spec": {"driver": "gpu.nvidia.com", "nodeName": "a", "devices": [{}]}},
         {"metadata": {"name": "u"}, "spec": {"driver": "nic.example", "nodeName": "b"}},
     ]
     kinds = {"resource.k8s.io_v1_DeviceClass": classes, "resource.k8s.io_v1_ResourceSlice": slices}

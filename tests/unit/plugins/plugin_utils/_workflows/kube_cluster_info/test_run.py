@@ -25,6 +25,8 @@ def test_nodes_and_storage_are_read_and_nothing_is_written(monkeypatch: pytest.M
     pages = [("limit", "500")]
     calls = (
         Call("GET", "/api/v1/nodes", query=pages, answer={"items": [NODE, LOST]}),
+        # Whether pods may claim GPUs, which are not on the Nodes.
+        *(Call("GET", path, answer={"kind": "APIGroupDiscoveryList", "items": []}) for path in ("/api", "/apis")),
         Call("GET", "/apis/storage.k8s.io/v1/storageclasses", query=pages, answer={"items": [STORAGE]}),
     )
     with Script(*calls) as script:
