@@ -108,6 +108,7 @@ class KubernetesTarget:
         cluster_facts.require_engine(self.client, self._job)
         self.namespace = self._job.placement.namespace or self.client.namespace
         self._nodes: dict[str, KubeObject] = {}
+        self._excluded: list[str] = []
 
     def find_nodes(self) -> TargetNodes:
         """Return the nodes that can take a pod of the job; nodes that are not ready are listed as absent.
@@ -117,7 +118,7 @@ class KubernetesTarget:
         names, absent = self._usable_nodes()
         facts: dict[str, dict[str, object]] = {name: {} for name in names}
         host_network = False
-        if not self._request.check:
+        if names and not self._request.check:
             facts, problems, host_network = self._gather_facts(names)
             absent += [self._absent_node(name, problem) for name, problem in problems.items()]
         nodes = []
@@ -125,6 +126,11 @@ class KubernetesTarget:
             if name in facts:
                 measured = node_facts.read_node(facts[name], self._nodes[name], host_network=host_network)
                 nodes.append(merge_facts(self._request.node(name), measured))
+        if not nodes:
+            reasons = "; ".join([*self._excluded, *(item.problem for item in absent)]) or "it has none"
+            raise RefusedError(
+                f"no node of the cluster could be tested: {reasons}", "Mend that, or request what its nodes have"
+            )
         if self._job.placement.network_mode == "auto":
             job, listed = self._placement_job(names), [self._nodes[name] for name in names]
             resource = find_rdma_resource(job, judge_nodes(job, listed))
@@ -133,9 +139,6 @@ class KubernetesTarget:
             level = cluster_facts.read_security_level(self.client, self.namespace) if shared else None
             settled, _note = decide_network(job, resource, level, networks)
             self.own_network = settled.placement.network_mode == "host"
-        if not nodes:
-            problems_text = "; ".join(item.problem for item in absent)
-            raise RefusedError(f"no node of the cluster could be tested: {problems_text}")
         return TargetNodes(tuple(nodes), frozenset(self._busy_nodes()), tuple(absent))
 
     def names(self) -> t.Collection[str]:
@@ -183,13 +186,13 @@ class KubernetesTarget:
         verdicts = judge_nodes(self._placement_job(names), [self._nodes[name] for name in names], fabric=False)
         usable = [verdict.node for verdict in verdicts if not verdict.reasons]
         not_ready = [verdict.node for verdict in verdicts if verdict.reasons == ("not ready",)]
-        excluded = [
+        self._excluded = [
             f"{verdict.node} ({'; '.join(verdict.reasons)})"
             for verdict in verdicts
             if verdict.reasons and verdict.node not in not_ready
         ]
-        if excluded:
-            self._request.progress.say(f"not tested: {', '.join(excluded[:8])}")
+        if self._excluded:
+            self._request.progress.say(f"not tested: {', '.join(self._excluded[:8])}")
         return usable, [self._absent_node(name, "the node is not ready") for name in not_ready]
 
     def _list_nodes(self) -> dict[str, KubeObject]:

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import types
 import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._model.job_backends import Surroundings, choose_backend
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.fabric_verify import (
     kubernetes_target,
@@ -55,3 +57,28 @@ def test_the_state_of_a_pod_that_gathers_facts() -> None:
     pod = {"metadata": {"name": "p"}, "status": {"phase": "Pending", "containerStatuses": [{"state": waiting}]}}
     state = kubernetes_target.FactsPod.from_object(pod)
     assert (state.phase, state.exit_code) == ("Pending", 1) and "manifest unknown" in state.problem
+
+
+def test_a_cluster_without_a_node_for_the_job_says_what_keeps_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = object.__new__(kubernetes_target.KubernetesTarget)
+    progress = types.SimpleNamespace(say=lambda _line: None)
+    target._request = t.cast("t.Any", types.SimpleNamespace(check=False, options={}, progress=progress))
+    value = {"image": "x", "gpus_per_node": 2, "gpu": {"model": "h100"}, "placement": {"backend": "kubernetes"}}
+    user_job = kubernetes_target.find_kubernetes_job({"job": value}, Surroundings(machines=False, cluster=True))
+    assert user_job is not None
+    target._user_job, target.own_network, target._excluded = user_job, False, []
+    target._job = parse_job(
+        {
+            "name": "x",
+            "command": ["true"],
+            "launcher": "command",
+            "image": "x",
+            "gpu": {"model": "h100"},
+            "placement": {"backend": "kubernetes"},
+        }
+    )
+    ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"nvidia.com/gpu": "2"}}
+    nodes: t.Any = {"lab-1": {"metadata": {"name": "lab-1"}, "status": ready}}
+    monkeypatch.setattr(target, "_list_nodes", lambda: nodes)
+    with pytest.raises(RefusedError, match=r"no node of the cluster could be tested: lab-1 \(GPU unknown\)"):
+        target.find_nodes()
