@@ -127,3 +127,18 @@ def test_a_queue_with_a_topology_gets_no_gang_that_it_could_pack(job: dict[str, 
     with pytest.raises(RefusedError, match=refused):
         require(plan(**job).job, seen)
     require(plan(**job).job, facts(*pair, queue=Queue("main")))
+
+
+def test_gpus_that_pods_claim_go_to_no_queue_with_a_topology() -> None:
+    """Kueue places there by what pods request, and sees no claims."""
+    pair = [node("a"), node("b")]
+    for item in pair:
+        item["metadata"].setdefault("annotations", {})["muster.training/device-class"] = "gpu.nvidia.com"
+    wanted = plan(gpus_per_node=8).job
+    decided = kubernetes_plan.decide(wanted, "team", facts(*pair))
+    assert decided.problem is None and decided.placement.target.device_class == "gpu.nvidia.com"
+    assert kubernetes_plan.decide(plan().job, "team", facts(*pair)).placement.target.device_class is None
+    with pytest.raises(
+        RefusedError, match=r"main places pods by topology, and Kueue counts no GPUs there that pods claim"
+    ):
+        require(wanted, facts(*pair, queue=Queue("main", topology=True)))
