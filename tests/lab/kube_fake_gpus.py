@@ -19,8 +19,10 @@ from ansible_collections.muster.training.tests.lab.host import LabError
 from ansible_collections.muster.training.tests.lab.kube import binaries, manifests, oci, plan
 from ansible_collections.muster.training.tests.support.kube_lab import KubeLab
 
-PLUGIN, HOOK = "nvidia-device-plugin", "nvidia-cdi-hook"
+PLUGIN, HOOK, DRIVER = "nvidia-device-plugin", "nvidia-cdi-hook", "gpu-kubelet-plugin"
 IMAGE = manifests.image_name(PLUGIN)
+# NVIDIA's driver of DRA; what a cluster runs is known by its image's name.
+DRIVER_IMAGE = manifests.image_name("dra-driver-nvidia-gpu")
 ROOT = "/opt/lab-gpus"
 COUNT = 2
 GPU = "nvidia.com/gpu"
@@ -50,25 +52,25 @@ systemctl daemon-reload && systemctl restart lab-containerd
 _SWITCH_OFF = f"rm -f {_DROP_IN}; systemctl daemon-reload && systemctl restart lab-containerd"
 
 
-def require_programs(lab: KubeLab) -> dict[str, pathlib.Path]:
-    """Return NVIDIA's programs.
+def require_programs(lab: KubeLab, *names: str) -> dict[str, pathlib.Path]:
+    """Return programs of NVIDIA.
 
     :raises LabError: where they cannot be had, or no compiler is here.
     """
     if shutil.which("gcc") is None:
         raise LabError("gcc is not installed, which builds the stand-in of libnvidia-ml")
     made = binaries.Binaries(lab.cluster.folder.parents[1])
-    return {name: made.get(name) for name in (PLUGIN, HOOK)}
+    return {name: made.get(name) for name in names}
 
 
 @contextlib.contextmanager
-def fake_gpus(lab: KubeLab, nodes: t.Sequence[str], folder: pathlib.Path) -> t.Iterator[None]:
-    """Give nodes two GPUs each, CDI and the image of the device plugin, for as long as the block lasts."""
-    programs = require_programs(lab)
-    library = folder / "libnvidia-ml.so"
-    words = ["gcc", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-o", str(library), str(_STUB)]
-    subprocess.run(words, check=True, capture_output=True)
-    archive = _write_image(programs[PLUGIN], folder)
+def fake_gpus(
+    lab: KubeLab, nodes: t.Sequence[str], folder: pathlib.Path, program: str = PLUGIN, image: str = IMAGE
+) -> t.Iterator[None]:
+    """Give nodes two GPUs each, CDI and the image of what offers them, for as long as the block lasts."""
+    programs = require_programs(lab, program, HOOK)
+    library = build_library(folder)
+    archive = write_image(programs[program], image, folder)
     try:
         for node in nodes:
             put(lab, node, _MAKE_ROOT, library.read_bytes())
@@ -100,13 +102,30 @@ def offered(lab: KubeLab, node: str) -> str:
     return str(status.get("allocatable", {}).get(GPU, "0"))
 
 
-def _write_image(program: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    """Write the archive of an image with the plugin and the C library that it was linked with."""
+def build_library(folder: pathlib.Path, version: str = _VERSION) -> pathlib.Path:
+    """Return the stand-in of the library of a driver."""
+    library = folder / "libnvidia-ml.so"
+    words = [
+        "gcc",
+        "-shared",
+        "-fPIC",
+        "-Wl,-soname,libnvidia-ml.so.1",
+        f'-DDRIVER="{version}"',
+        "-o",
+        str(library),
+        str(_STUB),
+    ]
+    subprocess.run(words, check=True, capture_output=True)
+    return library
+
+
+def write_image(program: pathlib.Path, image: str, folder: pathlib.Path) -> pathlib.Path:
+    """Write the archive of an image with a program and the C library that it was linked with."""
     linked = subprocess.run(["ldd", str(program)], check=True, capture_output=True, text=True).stdout.splitlines()
     paths = [word for line in linked for word in line.split() if word.startswith("/")]
     files: dict[str, pathlib.Path | bytes] = {path: pathlib.Path(path) for path in paths}
-    files[f"usr/bin/{PLUGIN}"] = program
+    files[f"usr/bin/{program.name}"] = program
     oci.layer_of(files, folder / "layer")
-    archive = folder / f"{PLUGIN}.tar"
-    oci.write(archive, IMAGE, folder / "layer", oci.Settings((f"/usr/bin/{PLUGIN}",)))
+    archive = folder / f"{program.name}.tar"
+    oci.write(archive, image, folder / "layer", oci.Settings((f"/usr/bin/{program.name}",)))
     return archive

@@ -69,7 +69,7 @@ class Stack:
 def stack(kube_lab: KubeLab, tmp_path: pathlib.Path) -> t.Iterator[Stack]:
     """A team with a quota of both on nodes with two GPUs and an HCA each; all of it goes at the end."""
     try:
-        gpus.require_programs(kube_lab)
+        gpus.require_programs(kube_lab, gpus.PLUGIN, gpus.HOOK)
         hcas.require_program(kube_lab)
     except LabError as error:
         not_run(str(error))

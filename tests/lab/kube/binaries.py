@@ -71,6 +71,20 @@ PROGRAMS: t.Final = {
             cgo=True,
         ),
         Program(
+            "nvidia-ctk",
+            "github.com/NVIDIA/nvidia-container-toolkit",
+            "v1.20.2",
+            "github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk",
+            cgo=True,
+        ),
+        Program(
+            "gpu-kubelet-plugin",
+            "sigs.k8s.io/dra-driver-nvidia-gpu",
+            "v0.4.1",
+            "sigs.k8s.io/dra-driver-nvidia-gpu/cmd/gpu-kubelet-plugin",
+            cgo=True,
+        ),
+        Program(
             "mpi-operator",
             "github.com/kubeflow/mpi-operator",
             "v0.8.2",
