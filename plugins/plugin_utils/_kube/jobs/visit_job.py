@@ -177,7 +177,7 @@ def build_device_tests(
 def _build_claims(test: DeviceTest, devices: t.Mapping[str, t.Mapping[str, int]]) -> t.Iterator[KubeObject]:
     """Yield a template for each node: it has as many GPUs as are free there."""
     for index, counts in enumerate(devices.values()):
-        if test.device_class:
+        if test.device_class and GPU in counts:
             name = device_claims.template_name(test.job_name(index))
             meta: t.Any = {"name": name, "namespace": test.namespace, "labels": {TEST_LABEL: test.name}}
             yield device_claims.build_template(meta, test.device_class, counts[GPU])
@@ -191,7 +191,7 @@ def _build_device_test(test: DeviceTest, index: int, node: str, counts: t.Mappin
         spec["tolerations"] = [*t.cast("list[JsonObject]", spec["tolerations"]), _CORDON]
     if test.runtime_class:
         spec["runtimeClassName"] = test.runtime_class
-    if test.device_class:
+    if test.device_class and GPU in counts:
         spec["resourceClaims"] = device_claims.build_pod_claims(device_claims.template_name(test.job_name(index)))
     labels = {TEST_LABEL: test.name}
     body: JsonObject = {

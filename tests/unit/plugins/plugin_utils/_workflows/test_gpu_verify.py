@@ -300,16 +300,17 @@ def test_gpus_that_pods_claim_are_counted_by_slices_and_claims_and_tested_by_a_c
     lab = Lab(
         monkeypatch,
         tmp_path,
-        Node=[node("a", 0), node("b", 0), node("cpu", 0)],
+        Node=[node("a", 0), node("b", 0), node("cpu", 0), node("hca", 0, **{"rdma/ib": "63"})],
         Pod=[pod("job", "b", uid="u"), pod("other", "b", uid="v")],
         DeviceClass=[{"metadata": {"name": "gpu.nvidia.com"}}],
         ResourceSlice=slices,
         ResourceClaim=[claim],
     )
     lab.said["a"] = {**SEEN, "devices": "".join(f"device /dev/nvidia{number}\n" for number in range(4)) + "end\n"}
-    result = lab.run(nodes=["a", "b"], ready_s=9)
-    assert result["table"] == ["a: PASS · a pod got 4 GPUs", "b: PASS · a pod got 2 GPUs"]
-    templates, jobs = lab.asked[:2], lab.asked[2:]
+    result = lab.run(nodes=["a", "b", "hca"], ready_s=9)
+    assert result["table"][:2] == ["a: PASS · a pod got 4 GPUs", "b: PASS · a pod got 2 GPUs"]
+    templates, jobs, without = lab.asked[:2], lab.asked[2:4], lab.asked[4:]
+    assert without == [] or "resourceClaims" not in without[0]["spec"]["template"]["spec"]
     counts = [item["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] for item in templates]
     names = [item["spec"]["template"]["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] for item in jobs]
     assert counts == [4, 2] and names == [item["metadata"]["name"] for item in templates]
