@@ -98,9 +98,14 @@ def figures_pattern(value: t.Any, path: str) -> str:
 
 def _group_names(pattern: str, path: str) -> t.Mapping[str, int]:
     try:
-        return re.compile(pattern).groupindex
+        groups = re.compile(pattern).groupindex
     except (re.error, OverflowError, RecursionError) as exc:
         raise InputError(path, f"is not a regular expression ({exc})") from exc
+    for name in groups:
+        near = find_nearest(name, _FIGURES, cutoff=0.85)
+        if near and name != near:
+            raise InputError(path, f"its group {name} would be a figure that nothing reads", f"Did you mean {near}?")
+    return groups
 
 
 def integer(minimum: int, maximum: int = 2**31 - 1) -> Parser[int]:
@@ -240,6 +245,8 @@ def list_of(parse: Parser[T]) -> Parser[tuple[T, ...]]:
     return parse_list
 
 
+# The groups of patterns that are read; others are kept as figures of their own.
+_FIGURES = ("step", "loss", "tokens_per_s", "samples_per_s", "total", "epoch")
 # What other tools call an option of ours.
 _OTHER_WORDS = {
     "environment": "env",

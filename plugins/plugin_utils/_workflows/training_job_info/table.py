@@ -51,7 +51,7 @@ def search(expression: str, value: t.Any) -> t.Any:
 def _row(record: Record, folder: pathlib.Path, now: float) -> tuple[str, ...]:
     attempts = record["attempts"]
     step = next((item["last_step"] for item in reversed(attempts) if item.get("last_step") is not None), None)
-    loss = _last_loss(folder / "metrics.jsonl", step if record.get("ended_at") else None)
+    loss = _last_loss(folder / "metrics.jsonl", step, is_ended=bool(record.get("ended_at")))
     return (
         str(record["run_id"]),
         str(record.get("outcome") or record["state"]),
@@ -99,20 +99,25 @@ def _shorten(text: str) -> str:
     return text if len(text) <= _REASON else text[: _REASON - 1].rsplit(" ", 1)[0] + "…"
 
 
-def _last_loss(metrics: pathlib.Path, last_step: int | None) -> float | None:
+def _last_loss(metrics: pathlib.Path, last_step: int | None, *, is_ended: bool) -> float | None:
     """Return the loss that the program reported last, NaN included, reading only the end of the file.
 
-    :param last_step: of a run that has ended: a file that lacks it is cut, and the last loss is not known.
+    :param last_step: of the record. Of a run that is running the file may be ahead of it: the loss is that of the step
+        which is shown. Of a run that has ended a file that lacks it is cut, and the last loss is not known.
     """
+    if not is_ended and last_step is None:
+        return None
     for raw in reversed(read_end(metrics).splitlines()):
         try:
             line = json.loads(raw)
             loss, step = line.get("loss"), line.get("step")
         except (ValueError, AttributeError):
             continue
-        if last_step is not None and isinstance(step, int) and step < last_step:
+        if not is_ended and isinstance(step, int) and step > t.cast(int, last_step):
+            continue
+        if is_ended and last_step is not None and isinstance(step, int) and step < last_step:
             return None
-        last_step = None if isinstance(step, int) else last_step
+        last_step = None if is_ended and isinstance(step, int) else last_step
         if isinstance(loss, int | float) and not isinstance(loss, bool):
             return float(loss)
     return None

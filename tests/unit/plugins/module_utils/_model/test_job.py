@@ -152,6 +152,17 @@ def test_a_misspelt_placeholder_is_refused(option: str, word: str) -> None:
         parse_job({"name": "a", **program})
 
 
+@pytest.mark.parametrize(("group", "meant"), [("los", "loss"), ("tokens_per_sec", "tokens_per_s")])
+def test_a_misspelt_figure_is_refused(group: str, meant: str) -> None:
+    pattern = rf"step (?P<step>\d+) (?P<{group}>[\d.]+)"
+    with pytest.raises(
+        InputError, match=rf"job.metrics.step_pattern: its group {group} would be .* Did you mean {meant}"
+    ):
+        parse_job({"name": "a", "script": "/t.py", "metrics": {"step_pattern": pattern}})
+    fine = r"step (?P<step>\d+) (?P<val_loss>[\d.]+) (?P<lr>\S+)"
+    assert parse_job({"name": "a", "script": "/t.py", "metrics": {"step_pattern": fine}}).metrics.step_pattern == fine
+
+
 @pytest.mark.parametrize("word", ["epoch", "run_name", "output_dir", "checkpoint", "0:03d", "", "deep"])
 def test_other_braces_are_the_programs_own(word: str) -> None:
     assert parse_job({"name": "a", "script": "/t.py", "args": [f"{{{word}}}"]}).args == (f"{{{word}}}",)

@@ -71,7 +71,15 @@ def test_a_run_that_stands_is_named(tmp_path: pathlib.Path) -> None:
 
 def test_a_loss_that_is_not_a_number_is_shown(tmp_path: pathlib.Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": NaN}\n')
-    assert table.build_table([(record("net-1"), tmp_path)], NOW)[1].split()[3] == "nan"
+    row = record("net-1", attempts=[{"last_step": 1, "nodes": []}])
+    assert table.build_table([(row, tmp_path)], NOW)[1].split()[3] == "nan"
+
+
+def test_the_loss_that_is_shown_is_that_of_the_step_that_is_shown(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 2, "loss": 5.0}\n{"step": 3, "loss": 3.333}\n')
+    for last, shown in ((2, ["2", "5"]), (3, ["3", "3.333"]), (None, ["-", "-"])):
+        row = record("net-1", attempts=[{"last_step": last, "nodes": []}])
+        assert table.build_table([(row, tmp_path)], NOW)[1].split()[2:4] == shown
 
 
 def test_queries() -> None:
