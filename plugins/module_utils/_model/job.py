@@ -402,6 +402,10 @@ def _check_placeholders(job: Job) -> None:
                 raise InputError(path, "{checkpoint_dir} is not filled in with launcher 'ray'", fix)
             if word == "deepspeed_config" and not job.deepspeed_config:
                 raise InputError(path, "{deepspeed_config} needs job.deepspeed_config", "Set it, or name a file")
+    for name, value in job.env.items():
+        if found := next((word for word in PLACEHOLDERS if f"{{{word}}}" in value), None):
+            fix = "Use it in job.args, or read MUSTER_CHECKPOINT_DIR or MUSTER_DEEPSPEED_CONFIG in the program"
+            raise InputError(f"job.env.{name}", f"{{{found}}} is filled in arguments only", fix)
 
 
 def _check_numbers(job: Job) -> None:

@@ -14,6 +14,7 @@ import typing as t
 from ansible import context
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible.utils.vars import load_extra_vars
 
 from .._ansible import supported as _supported  # noqa: F401  # pylint: disable=unused-import
 from .._workflows.shared import progress
@@ -116,6 +117,8 @@ class WorkflowAction(ActionBase):
         from .._workflows.shared import request
         from . import command_line
 
+        for line in command_line.find_misspelt(load_extra_vars(self._loader), _PLAYBOOKS.parent):
+            Display().warning(line)
         return request.RunRequest(
             options=options,
             hosts=hosts,

@@ -48,6 +48,7 @@ class BriefOutput(CallbackBase):
     def v2_runner_on_ok(self, result: t.Any) -> None:
         """Show what a task shows, and note what it changed."""
         values = result.result
+        self._warn(result)
         proves = result.task.action in _ASSERTS and values.get("msg") not in (None, _PASSED)
         if proves or result.task.action in _SHOWS:
             self._show({"msg": values["msg"]} if proves else values)
@@ -56,6 +57,7 @@ class BriefOutput(CallbackBase):
 
     def v2_runner_on_failed(self, result: t.Any, ignore_errors: bool = False) -> None:
         """Say an error, once however many hosts have it and however many tasks repeat it."""
+        self._warn(result)
         if not ignore_errors:
             self._fail("failed", result)
 
@@ -80,6 +82,13 @@ class BriefOutput(CallbackBase):
             f"failed on {', '.join(bad)}" if bad else "no failure",
         ]
         self._display.display(" · ".join(parts), color="red" if bad else None)
+
+    def _warn(self, result: t.Any) -> None:
+        """Say each warning of the collection once; those of other modules are about how Ansible reached the host."""
+        for line in map(str, result.result.get("warnings") or ()):
+            if str(result.task.action).startswith("muster.training.") and line not in self._errors:
+                self._errors.add(line)
+                self._say(f"warning: {line}")
 
     def _fail(self, word: str, result: t.Any) -> None:
         values = result.result

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import types
+
 from ansible_collections.muster.training.plugins.plugin_utils._ansible import brief_output
 
 
@@ -12,3 +14,15 @@ def test_many_hosts_are_counted() -> None:
     names = [f"n{number}" for number in range(10)]
     assert brief_output._name_hosts(names) == "n0, n1, n2, n3, n4, n5, n6, n7 and 2 more"
     assert brief_output._name_hosts(["b", "a"]) == "a, b"
+
+
+def test_a_warning_of_the_collection_is_said_once_and_those_about_interpreters_are_not() -> None:
+    said: list[str] = []
+    brief = brief_output.BriefOutput(
+        display=types.SimpleNamespace(verbosity=0, display=lambda line, **_k: said.append(line))
+    )
+    for action in ("muster.training.training_job", "muster.training.training_job", "ansible.builtin.command"):
+        task = types.SimpleNamespace(action=action, get_name=lambda: "Task")
+        host = types.SimpleNamespace(get_name=lambda: "a")
+        brief.v2_runner_on_ok(types.SimpleNamespace(task=task, host=host, result={"warnings": [f"of {action}"]}))
+    assert [line.strip() for line in said if "warning" in line] == ["warning: of muster.training.training_job"]
