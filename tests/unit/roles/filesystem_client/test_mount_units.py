@@ -23,6 +23,7 @@ from ansible_collections.muster.training.tests.support.run_inventory import envi
 
 ROLE = pathlib.Path(__file__).parents[4] / "roles" / "filesystem_client"
 Dict = dict[str, t.Any]
+SECRET: t.Final = "canary-of-a-share-0123"
 
 
 def plan(provider: str, endpoint: str, **filesystem: t.Any) -> Dict:
@@ -120,3 +121,34 @@ def test_what_mount_printed_has_its_fix(tmp_path: pathlib.Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     for text, fix in said.items():
         assert f"{text} => {fix}" in done.stdout
+
+
+@pytest.mark.skipif(not shutil.which("systemd-escape"), reason="needs systemd-escape")
+@pytest.mark.parametrize(
+    ("path", "user", "words"),
+    [
+        ("/mnt/muster-test-nas", {"SMB_USERNAME": "train", "SMB_PASSWORD": SECRET}, ""),
+        ("/mnt/muster-test-nas", {"SMB_USERNAME": "train"}, "Set SMB_USERNAME and SMB_PASSWORD for ansible-playbook"),
+        ("/mnt/muster-test-nas", {"SMB_USERNAME": "a", "SMB_PASSWORD": f"{SECRET}\nuid=0"}, "one of more than a line"),
+        ("/dev/shm", {}, "is mounted at /dev/shm already, and not by this role"),
+    ],
+    ids=["check mode", "no password", "two lines", "taken"],
+)
+def test_a_node_is_only_looked_at_in_check_mode(
+    tmp_path: pathlib.Path, path: str, user: dict[str, str], words: str
+) -> None:
+    """What the role refuses before it writes, and a run that writes nothing, on this machine."""
+    item = {**plan("smb", "smb://files/share"), "path": path}
+    task = {"include_role": {"name": "muster.training.filesystem_client", "tasks_from": "mount"}}
+    values = {"__filesystem_client_item": item, "ansible_python_interpreter": sys.executable, "ansible_become": False}
+    play = {"hosts": "localhost", "gather_facts": False, "vars": values, "tasks": [task]}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+    program = pathlib.Path(sys.executable).parent / "ansible-playbook"
+    argv = [os.fspath(program), "-i", "localhost,", "-c", "local", "--check", "--diff", "-vvvv", "play.yml"]
+    env = {**environment(tmp_path), **user}
+    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    output = done.stdout + done.stderr
+    assert (done.returncode == 0) is not bool(words), output
+    assert words in " ".join(output.split()) and SECRET not in output
+    assert not pathlib.Path("/etc/muster/filesystems").exists()
+    assert not list(pathlib.Path("/etc/systemd/system").glob("*muster*test*nas.mount"))
