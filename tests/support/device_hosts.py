@@ -14,7 +14,7 @@ A file holds a list of hosts. Each has ``name``, ``source`` (where such a machin
 - ``hcas``: ``{name, vendor, device, driver, layer, state, rate, netdev, mtu, gids, board}`` of each port 1;
 - ``options``: of ``gpu_driver``, ``container_runtime``, ``rdma``; ``k3s_unit``; ``expect``: for each of the three the
   fields of its plan that are certain. A list is expected to be part of the plan's list; ``says`` is a text, or several,
-  that the reason, a refusal or a warning holds.
+  that the reason, a refusal or a warning holds, ``lacks`` are packages and units that the plan does not have.
 """
 
 from __future__ import annotations

@@ -145,7 +145,9 @@ def check_packages(host: DeviceHost, pattern: str) -> list[Refusal]:
     """Return what forbids to install packages whose names match ``pattern``: broken, held, no space."""
     packages = host.facts.get("packages") or {}
     broken = ", ".join(packages.get("broken") or ())
-    held = ", ".join(name for name in packages.get("held") or () if re.match(pattern, name))
+    # On the RHEL family the role gpu_driver locks versions itself, of a driver that it installed.
+    own = host.manager == "dnf" and "gpu-driver" in (host.facts.get("records") or {})
+    held = "" if own else ", ".join(name for name in packages.get("held") or () if re.match(pattern, name))
     free = host.facts.get("free_bytes")
     found = []
     if broken:

@@ -84,6 +84,13 @@ CUDA_REPOSITORIES: t.Final[dict[tuple[str, str], tuple[str, str, str]]] = {
     ("rhel", "9"): ("rhel9", "D42D0685.pub", _CUDA_RPM),
     ("rhel", "10"): ("rhel10", "CDF6BA43.pub", ""),
 }
+# EPEL has dkms for the RHEL family; by major version the fingerprint of its key (fedoraproject.org/security).
+EPEL_URL: t.Final = "https://dl.fedoraproject.org/pub/epel"
+EPEL_KEYS: t.Final = {
+    "8": "94E279EB8D8F25B21810ADF121EA45AB2F86D6A1",
+    "9": "FF8AD1344597106ECE813B918A3872BF3228467C",
+    "10": "7D8D15CBFC4E62688591FB2633D98517E37ED158",
+}
 # Ubuntu releases whose archive has signed -server modules of the branches above.
 UBUNTU_ARCHIVES: t.Final = ("22.04", "24.04", "26.04")
 TOOLKIT_KEY: t.Final = SigningKey(f"{TOOLKIT_URL}/gpgkey", "C95B321B61E88C1809C4F759DDCAE044F796ECB0")

@@ -67,6 +67,8 @@ class DriverPlan:
     ``owner``: who installed the driver that is there; ``manager``: apt or dnf. ``packages`` are installed in one
     transaction, ``before`` in one of their own ahead of it. ``pinned_by``: the package whose dependency says which
     version of ``pinned`` fits the signed module. ``reboot``: why the machine has to boot again, empty where it has not.
+    ``dnf_stream``: of the module that is enabled; ``versions``: which ones dnf may install, as a pattern; ``locked``:
+    packages whose versions dnf keeps then.
     ``gpus``: how many ``nvidia-smi`` has to list at the end. ``latest``: packages that are there are brought to the
     newest version, too.
     """
@@ -86,6 +88,8 @@ class DriverPlan:
     pinned_by: str = ""
     pinned: str = ""
     dnf_stream: str = ""
+    versions: str = ""
+    locked: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
     blacklist: tuple[str, ...] = ()
     reboot: str = ""
@@ -296,6 +300,8 @@ def _plan_install(host: DeviceHost, options: DriverOptions) -> DriverPlan:
         return _refuse(*refusals)
     build = _plan_archive if _choose_source(host, options) == "archive" else _plan_cuda
     plan = build(host, branch, flavour)
+    if plan.dnf_stream and options.wanted_branch:
+        plan = dataclasses.replace(plan, dnf_stream=_name_stream(flavour, branch))
     if plan.action == "refuse" or not host.driver.get("nouveau"):
         return plan
     return dataclasses.replace(plan, blacklist=("nouveau",), reboot="nouveau has the GPUs until the next boot")
@@ -414,20 +420,45 @@ def _add_apt(host: DeviceHost, plan: DriverPlan) -> DriverPlan:
 
 
 def _add_dnf(host: DeviceHost, plan: DriverPlan) -> DriverPlan:
+    """Return the plan for the RHEL family (NVIDIA's driver installation guide, kernel modules and version locking)."""
     names = {"580": "nvidia-fabric-manager"}
-    manager = (names.get(plan.branch, "nvidia-fabricmanager"),) if host.facts.get("nvswitches") else ()
-    headers = (f"kernel-devel-{host.kernel}", f"kernel-headers-{host.kernel}")
-    opened = plan.flavour == "open"
-    if host.release == "10":
-        return dataclasses.replace(
-            plan, before=headers, packages=("nvidia-open" if opened else "cuda-drivers", *manager)
-        )
+    switched = host.facts.get("nvswitches") or host.has_device(tables.NVLINK5_HGX)
+    manager = (names.get(plan.branch, "nvidia-fabricmanager"),) if switched else ()
+    opened, release = plan.flavour == "open", host.release
+    epel = f"{tables.EPEL_URL}/{release}/Everything/{host.facts['machine']}/"
+    key = f"{tables.EPEL_URL}/RPM-GPG-KEY-EPEL-{release}"
+    plan = dataclasses.replace(
+        plan,
+        before=_list_rhel_headers(host),
+        repositories=(*plan.repositories, Repository("epel", epel, key, tables.EPEL_KEYS[release])),
+    )
+    if release == "10":
+        # It has no modules.
+        packages = ("nvidia-open" if opened else "cuda-drivers", *manager)
+        return dataclasses.replace(plan, packages=packages, locked=packages, versions=f"{plan.branch}.*")
+    packages = ("nvidia-driver-cuda", f"kmod-nvidia-{'open' if opened else 'latest'}-dkms", *manager)
     return dataclasses.replace(
         plan,
-        before=headers,
-        packages=("nvidia-driver-cuda", f"kmod-nvidia-{'open' if opened else 'latest'}-dkms", *manager),
-        dnf_stream=f"nvidia-driver:{'open-dkms' if opened else f'{plan.branch}-dkms'}",
+        packages=packages,
+        locked=packages,
+        dnf_stream=_name_stream(plan.flavour, "" if opened else plan.branch),
     )
+
+
+def _name_stream(flavour: str, branch: str) -> str:
+    """Return the stream of NVIDIA's module: that of a branch, or with ``branch`` empty the newest open one."""
+    return (
+        f"nvidia-driver:{f'{branch}-open' if branch else 'open-dkms'}"
+        if flavour == "open"
+        else f"nvidia-driver:{branch}-dkms"
+    )
+
+
+def _list_rhel_headers(host: DeviceHost) -> tuple[str, ...]:
+    """Return what modules are built with: for the running kernel, and from 9 on for every kernel to come."""
+    kernel, large, _unused = host.kernel.partition("+64k")
+    name = "kernel-64k-devel" if large else "kernel-devel"
+    return (f"{name}-{kernel}", "kernel-headers", *(() if host.release == "8" else (f"{name}-matched",)))
 
 
 def _check_signing(host: DeviceHost) -> Refusal | None:
@@ -452,7 +483,8 @@ def _check_signing(host: DeviceHost) -> Refusal | None:
 def _check_headers(host: DeviceHost) -> Refusal | None:
     if host.facts.get("headers") != "missing":
         return None
-    problem = f"the archive has no linux-headers-{host.kernel} for its running kernel"
+    name = _list_rhel_headers(host)[0] if host.system == "rhel" else f"linux-headers-{host.kernel}"
+    problem = f"the archive has no {name} for its running kernel"
     return Refusal(problem, "Update it and boot the newest kernel, then run this again")
 
 

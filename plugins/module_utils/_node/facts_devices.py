@@ -136,6 +136,8 @@ def _find_headers(source: FactsSource, kernel: str | None, packages: t.Mapping[s
     places = (f"lib/modules/{kernel}/build", f"usr/src/linux-headers-{kernel}", f"usr/src/kernels/{kernel}")
     if any(os.path.isdir(source.below(path)) for path in places):
         return "installed"
+    if packages["manager"] == "dnf":
+        return _ask_dnf(source, kernel)
     # A machine whose lists were never read knows of no package at all.
     lists = any("_Packages" in name for name in source.names(source.below("var/lib/apt/lists")))
     if packages["manager"] != "apt" or not lists:
@@ -143,6 +145,16 @@ def _find_headers(source: FactsSource, kernel: str | None, packages: t.Mapping[s
     policy = source.run("apt-cache", "policy", f"linux-headers-{kernel}")
     found = re.search(r"Candidate: (\S+)", policy or "")
     return None if policy is None else "available" if found and found.group(1) != "(none)" else "missing"
+
+
+def _ask_dnf(source: FactsSource, kernel: str) -> str | None:
+    """Return whether dnf knows what modules of a kernel are built with; None where it has not read its repositories."""
+    name, large, _unused = kernel.partition("+64k")
+    package = f"kernel-{'64k-' if large else ''}devel-{name}"
+    before = len(source.problems)
+    said = source.run("dnf", "--quiet", "--cacheonly", "repoquery", package)
+    del source.problems[before:]
+    return None if said is None else "available" if said.strip() else "missing"
 
 
 def _read_gpu_functions(source: FactsSource, bus: t.Mapping[str, tuple[str, str]]) -> list[dict[str, t.Any]]:
