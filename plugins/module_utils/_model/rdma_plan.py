@@ -24,6 +24,8 @@ _UNLIMITED = "unlimited"
 _DOCA_REBOOT = "DOCA-OFED's modules take the place of those that are loaded"
 # Below it NCCL cannot register its buffers (NCCL's troubleshooting guide asks for unlimited).
 _LEAST_MEMLOCK = 1 << 30
+# What the role writes, so that the modules are loaded at each boot.
+_MODULES_FILE = "/etc/modules-load.d/muster-rdma.conf"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,8 +101,10 @@ def plan_rdma(host: DeviceHost, options: RdmaOptions) -> RdmaPlan:
     if refusals:
         return RdmaPlan("refuse", refusals[0].problem, _find_kind(ports), tuple(refusals))
     modules = _list_modules(ports)
-    # Those that are loaded without the packages, such as after a removal, are gone with the next boot.
-    modules = () if set(modules) <= set(rdma.get("modules") or ()) and not packages else modules
+    # Those that are loaded without the packages, such as after a removal, are gone with the next boot, and so are those
+    # of a set-up that was cut before its file was written.
+    is_cut = "rdma" in (host.facts.get("records") or {}) and _MODULES_FILE not in _list_own_files(host)
+    modules = () if set(modules) <= set(rdma.get("modules") or ()) and not packages and not is_cut else modules
     mtu = _list_low_mtu(ports, options.mtu) if options.mtu else ()
     memlock = tuple(sorted(_find_low_memlock(rdma)))
     missing = [*packages, *modules, *mtu, *memlock]
@@ -179,6 +183,11 @@ def _judge_port(host: DeviceHost, port: Facts, kind: Kind, best: float, exclude:
         f"{_SLOWER} ({rate:g} Gb/s, {best:g})": kind != "efa" and rate < best,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def _list_own_files(host: DeviceHost) -> t.Collection[str]:
+    """Return the files of the role that are on the machine."""
+    return (host.facts.get("own_files") or {}).get("rdma") or ()
 
 
 def _list_modules(ports: t.Sequence[Facts]) -> tuple[str, ...]:

@@ -56,6 +56,18 @@ def test_an_mtu_is_written_for_all_interfaces_while_one_is_low() -> None:
     assert plan(*ports, mtu=9000).mtu == ("eth0", "eth1") and plan(*ports[1:], mtu=9000).mtu == ()
 
 
+def test_modules_that_are_loaded_are_written_where_a_set_up_was_cut_before_its_file() -> None:
+    loaded = ["ib_uverbs", "rdma_cm", "rdma_ucm", "ib_umad"]
+    facts = {**BARE, "gpus": [], "rdma": {"ports": [PORT], "modules": loaded, "doca": "3.5.0"}}
+
+    def modules(**more: t.Any) -> tuple[str, ...]:
+        return plan_devices("x", {**facts, **more}, {}).rdma.modules
+
+    assert modules() == () and modules(records={"rdma": True}) == tuple(loaded)
+    written = {"rdma": ["/etc/modules-load.d/muster-rdma.conf"]}
+    assert modules(records={"rdma": True}, own_files=written) == ()
+
+
 def test_doca_needs_a_boot_that_is_noted_on_the_machine() -> None:
     rdma = {"modules": ["ib_uverbs", "rdma_cm", "rdma_ucm", "ib_umad"], "doca": "3.5.0"}
     facts = {**BARE, "gpus": [], "rdma": {"ports": [PORT], **rdma}}
