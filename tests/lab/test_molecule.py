@@ -10,11 +10,7 @@ removal leaves them as they were.
 from __future__ import annotations
 
 import json
-import os
-import pathlib
 import re
-import subprocess
-import sys
 import typing as t
 
 import pytest
@@ -32,11 +28,11 @@ from ansible_collections.muster.training.tests.lab.k3s.session import (
 )
 from ansible_collections.muster.training.tests.lab.k3s.site import open_site
 from ansible_collections.muster.training.tests.lab.tailnet import Minting
+from ansible_collections.muster.training.tests.support import molecule
 from ansible_collections.muster.training.tests.support.kube_lab import NOTES
 from ansible_collections.muster.training.tests.support.node_lab import eventually
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BASE = ROOT / ".config" / "molecule" / "config.yml"
+ROOT = molecule.ROOT
 UFW = re.compile(r"/etc/ufw/|rule -A (INPUT|FORWARD|OUTPUT) -j ufw-")
 # What apt and dpkg write for themselves, with what apt reads of the machine's own repositories, which a distribution's
 # timer does too. Which packages there are is asked of dpkg.
@@ -65,30 +61,7 @@ class Scenarios:
 
     def step(self, scenario: str, name: str) -> str:
         """Run one step of a scenario and return what it printed."""
-        programs = pathlib.Path(sys.executable).parent
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("ANSIBLE_", "PYTHON", "MOLECULE_"))}
-        environment = {
-            **kept,
-            "PATH": os.pathsep.join([os.fspath(programs), kept.get("PATH", os.defpath)]),
-            "ANSIBLE_HOME": str(self.lab.folder / "ansible"),
-            "MOLECULE_EPHEMERAL_DIRECTORY": str(self.lab.folder / "molecule" / scenario),
-            "MUSTER_MOLECULE_INVENTORY": str(self.inventory),
-            "NO_COLOR": "1",
-            "ANSIBLE_NOCOLOR": "1",
-            "LC_ALL": "C.UTF-8",
-        }
-        done = subprocess.run(
-            # Named: molecule looks for it at the root of a repository alone.
-            [os.fspath(programs / "molecule"), "--base-config", os.fspath(BASE), name, "--scenario-name", scenario],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=900,
-            check=False,
-        )
-        assert done.returncode == 0, f"molecule {name} -s {scenario}\n{done.stdout[-6000:]}{done.stderr[-6000:]}"
-        return done.stdout + done.stderr
+        return molecule.run_step(scenario, name, self.lab.folder, MUSTER_MOLECULE_INVENTORY=str(self.inventory))
 
     def started(self) -> list[str]:
         """The invocations of the units that scenarios install: another one after each start."""
