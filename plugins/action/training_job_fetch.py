@@ -34,14 +34,14 @@ class ActionModule(WorkflowAction):
         home = StateHome(options["state_home"], options["cluster"])
         dest = pathlib.Path(self.base, options["dest"]) if options["dest"] else None
         run_id, paths = options["run_id"], tuple(options["paths"])
+        open_cluster = run.build_cluster_opener(options, self.base, self.reporter())
         if options["model"]:
             if run_id or paths:
                 raise InputError("model", "goes without run_id and paths", "A version names its run and its checkpoint")
-            found = models.find_model_files(home, options["model"], options["tracker"])
+            found = models.find_model_files(home, options["model"], options["tracker"], open_cluster)
             self.reporter().say(f"{options['model']} is version {found.version}, of run {found.run_id}")
             run_id, paths = found.run_id, (found.pattern,)
         wanted = run.FetchRequest(run_id, options["source"], paths, dest, self.check)
         open_pods = run.build_pod_opener(options, self.base, self.reporter())
-        open_cluster = run.build_cluster_opener(options, self.base, self.reporter())
         nodes = run.Nodes(variables["hostvars"], self.connect(variables), open_pods, open_cluster)
         return run.fetch_files(home, wanted, nodes, self.reporter())

@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import importlib.util
-import itertools
 import json
 import os
 import pathlib
@@ -20,6 +19,7 @@ import subprocess
 import sys
 import threading
 import typing as t
+import uuid
 
 import pytest
 
@@ -42,7 +42,7 @@ from ansible_collections.muster.training.tests.support.run_world import Said
 
 __all__ = ["admin"]
 NODE = "painters-node"
-_teams = (f"painters-{number}" for number in itertools.count(1))
+QUEUE = "kueue.x-k8s.io/queue-name"
 ACCESS, SECRET = "AKmember-access-1", "SKmember-secret-0123"
 Dict = dict[str, t.Any]
 
@@ -65,7 +65,8 @@ class Machines:
         while not self._ended.wait(0.05):
             with contextlib.suppress(MusterError):
                 for job in self.client.list("batch/v1/Job", self.team).items:
-                    if job["metadata"]["uid"] not in seen:
+                    # Kueue would hold one of its queue back: it makes no pod.
+                    if job["metadata"]["uid"] not in seen and QUEUE not in job["metadata"]["labels"]:
                         seen.add(str(job["metadata"]["uid"]))
                         self._run(job)
 
@@ -113,7 +114,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> t.Iterator[object_store.ObjectSto
 @pytest.fixture
 def machines(admin: Admin, client: Client, api: ApiServer, tmp_path: pathlib.Path) -> t.Iterator[Machines]:
     """The team with a node, on which the stand-in runs what the member's Jobs ask for."""
-    team = next(_teams)
+    team = f"painters-{uuid.uuid4().hex[:6]}"
     admin.play(team)
     # What the controller would count: without it admission does not know the quotas yet.
     for name in ("muster-team", "muster-team-unqueued"):
@@ -147,12 +148,14 @@ class Member:
         self.home = StateHome(self.setting, "default")
         self.client = connect({"kubeconfig": str(self.kubeconfig)})
 
-    def bind(self) -> Dict:
+    def bind(self, *services: Dict) -> Dict:
+        """Bind these services, without any the bucket."""
         resources = [{"purpose": name, "ref": "bucket"} for name in ("datasets", "checkpoints")]
         service: Dict = {"name": "store", "kind": "object_store", "mode": "bind", "endpoint": self.endpoint}
         service |= {"resources": resources, "secret_ref": {"from": "kubernetes", "path": "store-keys"}}
         pods = {"namespace": self.team, "image": "train:1", "python": sys.executable}
-        options = {"services": [service], "pods": pods, "kubeconfig": str(self.kubeconfig), "require_all": True}
+        options: Dict = {"services": list(services) or [service], "pods": pods, "require_all": True}
+        options |= {"kubeconfig": str(self.kubeconfig)}
         options |= {"state_home": self.setting, "cluster": "default"}
         # Hosts are not asked: the controller is no machine that runs jobs.
         connecting: t.Any = lambda names: [] if not names else pytest.fail(f"asked {names}")  # noqa: E731

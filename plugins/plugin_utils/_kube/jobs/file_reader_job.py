@@ -8,6 +8,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
 from ....module_utils._model import job_backends
@@ -23,8 +24,22 @@ _TTL_S = 60
 _DEADLINE_S: t.Final = 6 * 3600
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReaderImage:
+    """The image of a reader, and the Secrets with which the kubelet pulls it, beside those that the job names."""
+
+    name: str
+    pull_secrets: tuple[str, ...] = ()
+
+
 def build(
-    job: Job, run_id: str, name: str, namespace: str, node: str | None, ranges: t.Sequence[KubeObject] = ()
+    job: Job,
+    run_id: str,
+    name: str,
+    namespace: str,
+    node: str | None,
+    image: ReaderImage,
+    ranges: t.Sequence[KubeObject] = (),
 ) -> KubeObject:
     """Return the Job of one pod, on ``node`` where the checkpoints are on that node's own disk.
 
@@ -35,15 +50,16 @@ def build(
     labels = {LABEL: object_name(run_id)}
     container: JsonObject = {
         "name": CONTAINER,
-        "image": job.image,
+        "image": image.name,
         "command": ["sh", "-c", f"trap 'exit 0' TERM; sleep {_DEADLINE_S} & wait"],
         "resources": limit_range.apply_limits(limit_range.SMALL_POD, ranges),
         "securityContext": {"allowPrivilegeEscalation": False},
         "volumeMounts": [{"name": f"data-{mount.name}", "mountPath": mount.path, "readOnly": True} for mount in mounts],
     }
-    pulls = [
+    named = [
         ref.path for ref in job.secret_refs if ref.deliver == "registry" and ref.source == "kubernetes" and ref.path
     ]
+    pulls = [*named, *image.pull_secrets]
     volumes = [pod_template.build_data_volume(mount) for mount in mounts]
     spec = build_short_pod_spec(container, volumes, pulls, node=node, deadline_s=_DEADLINE_S)
     body: JsonObject = {

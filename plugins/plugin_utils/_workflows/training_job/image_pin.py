@@ -62,12 +62,18 @@ class JobImage:
         """The name with the digest, None where there is none."""
         return self.name.at(self.digest) if self.digest else None
 
-    def add_login(self, secrets: JobSecrets) -> JobSecrets:
-        """Return the secrets of the job with what the kubelet pulls the image with."""
+    def build_login(self) -> bytes | None:
+        """Return the configuration file with which the kubelet pulls the image, None for one that all may pull."""
         password = self.access.password
         if password is None:
+            return None
+        return build_registry_config(f"{self.access.user}:{password.reveal()}".encode(), self.image, _OPTION)
+
+    def add_login(self, secrets: JobSecrets) -> JobSecrets:
+        """Return the secrets of the job with what the kubelet pulls the image with."""
+        config = self.build_login()
+        if config is None:
             return secrets
-        config = build_registry_config(f"{self.access.user}:{password.reveal()}".encode(), self.image, _OPTION)
         return dataclasses.replace(secrets, registries={**secrets.registries, self.binding.name: config})
 
     def complete(self, plan: KubePlan) -> KubePlan:

@@ -24,6 +24,9 @@ from .load import find_drill_id
 from .source import CodeSource, derive_run_id, read_source
 from .trackers import step_log
 
+if t.TYPE_CHECKING:
+    from ..._kube.api.client import Client
+
 # Characters of a cluster's id in the name of the record of a run there.
 _SUFFIX: t.Final = 8
 
@@ -53,7 +56,16 @@ class RequestedRun:
         """Report that the run has ended well, so that nothing is started."""
         self.request.progress.say(f"run {self.run_id} has already succeeded; name another run_id to run it again")
         if not self.request.check:
-            step_log.send_rest(self.home, self.job, self.folder, self.request.progress)
+            step_log.send_rest(self.home, self.job, self.folder, self.request.progress, self.open_cluster)
+
+    def open_cluster(self) -> Client:
+        """Return a client for the job's cluster."""
+        # Late: most runs on hosts need none.
+        from ..shared import kube_connection
+
+        request = self.request
+        context = self.job.placement.cluster
+        return kube_connection.open_client(request.options, request.base, request.progress.say, context=context)
 
     def say_plan(self, starts: bool, where: str) -> None:
         """Say what check mode found: that the run would be started, continued from which step, or followed."""

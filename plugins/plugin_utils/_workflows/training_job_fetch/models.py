@@ -30,19 +30,22 @@ class ModelFiles(t.NamedTuple):
     version: str
 
 
-def find_model_files(home: StateHome, model: str, tracker: str | None) -> ModelFiles:
+def find_model_files(
+    home: StateHome, model: str, tracker: str | None, open_cluster: credentials.OpenCluster
+) -> ModelFiles:
     """Return what ``NAME`` or ``NAME@ALIAS`` stands for, by the tracker of the binding ``tracker``.
 
     :param tracker: None for the only binding of a tracker.
+    :param open_cluster: the cluster that may have the tracker's credentials in a Secret.
     :raises InputError: when the tracker has no such model, or there is no such binding.
     :raises RefusedError: when the version is not one of a run of this controller, with where its bytes are.
     """
     name, alias = job_tracking.split_model(model, _OPTION)
     binding = _find_tracker(home, tracker)
     # Late: it needs the HTTP client.
-    from ..._services.mlflow_runs import MlflowRuns
+    from ..._services.tracking.mlflow_runs import MlflowRuns
 
-    runs = MlflowRuns(binding, credentials.read_tracker_keys(binding, "tracker"))
+    runs = MlflowRuns(binding, credentials.read_tracker_keys(binding, "tracker", open_cluster))
     found = runs.find_model(name, alias, _OPTION)
     run_id, checkpoint = (found["tags"].get(f"muster.{key}", "") for key in ("run_id", "checkpoint"))
     what = f"version {found['version']} of {name}"

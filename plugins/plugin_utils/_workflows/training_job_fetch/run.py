@@ -42,7 +42,14 @@ Connect = t.Callable[[t.Sequence[str]], list[NodeClient]]
 # Opens the nodes of a run in pods.
 _Answer = t.Mapping[str, t.Any]
 OpenRunPods = t.Callable[[], contextlib.AbstractContextManager[list[NodeClient]]]
-OpenCluster = t.Callable[[RunRecord], "Client"]
+
+
+class OpenCluster(t.Protocol):
+    """Opens the cluster of a run, or that of the connection where none is named."""
+
+    def __call__(self, record: RunRecord | None = None) -> Client: ...
+
+
 OpenPods = t.Callable[[RunRecord, Job], contextlib.AbstractContextManager[list[NodeClient]]]
 
 
@@ -73,11 +80,11 @@ class Nodes:
 def build_cluster_opener(options: t.Mapping[str, t.Any], base: pathlib.Path, progress: Progress) -> OpenCluster:
     """Return what opens the cluster of ``options``, or else of a run's record."""
 
-    def open_cluster(record: RunRecord) -> Client:
+    def open_cluster(record: RunRecord | None = None) -> Client:
         # Late: most runs are on hosts.
         from ..shared import kube_connection
 
-        context = record.backend_ref.context if record.backend_ref else None
+        context = record.backend_ref.context if record and record.backend_ref else None
         return kube_connection.open_client(options, base, progress.say, context=context)
 
     return open_cluster
@@ -88,9 +95,11 @@ def build_pod_opener(options: t.Mapping[str, t.Any], base: pathlib.Path, progres
     open_cluster = build_cluster_opener(options, base, progress)
 
     def open_pods(record: RunRecord, job: Job) -> contextlib.AbstractContextManager[list[NodeClient]]:
+        from ..training_job import image_pin
         from . import pods
 
-        return pods.open_readers(open_cluster(record), record, job, progress)
+        home, client = StateHome(options["state_home"], options["cluster"]), open_cluster(record)
+        return pods.open_readers(client, record, job, progress, image_pin.find_image(home, job, lambda: client))
 
     return open_pods
 

@@ -24,7 +24,7 @@ from ...._kube.api.client import Client
 from ...._kube.api.kinds import KubeObject
 from ...._kube.jobs.spec import ATTEMPT_LABEL, KubePlan
 from ...._kube.objects import status
-from ...shared import cluster_identity, kube_connection, run_record
+from ...shared import cluster_identity, run_record
 from ...shared.progress import say_if_killed
 from ...shared.request import Dict, Result, RunRequest
 from ...shared.state_dir import StateHome
@@ -180,9 +180,8 @@ def _leave_former_cluster(asked: RequestedRun) -> RequestedRun:
 
 def _open_cluster(asked: RequestedRun) -> tuple[Client, str]:
     """Return a client for the job's cluster and the namespace of the job."""
-    request, placement = asked.request, asked.job.placement
-    client = kube_connection.open_client(request.options, request.base, request.progress.say, context=placement.cluster)
-    return client, placement.namespace or client.namespace
+    client = asked.open_cluster()
+    return client, asked.job.placement.namespace or client.namespace
 
 
 def _decide(asked: RequestedRun) -> tuple[ClusterRun, drill.Drill | None]:

@@ -167,7 +167,12 @@ def add_store(
     if store is None:
         return values
     visits = pod_store.visits_for(client, plan.job, plan.namespace, plan.pull_secrets, plan.image)
-    return dataclasses.replace(values, files={**values.files, **store.values(visits, progress)})
+    try:
+        return dataclasses.replace(values, files={**values.files, **store.values(visits, progress)})
+    except BaseException:
+        # It is there since the network test.
+        delete_secret(client, plan, plan.pull_secret, progress)
+        raise
 
 
 def set_owners(client: Client, supporting: t.Iterable[KubeObject], live: KubeObject) -> None:

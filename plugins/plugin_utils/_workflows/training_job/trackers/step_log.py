@@ -28,7 +28,7 @@ if t.TYPE_CHECKING:
     from .....module_utils._model.binding import Binding
     from .....module_utils._model.job import Job
     from .....module_utils._model.run_record import RunRecord
-    from ...._services.mlflow_runs import Metric, MlflowRuns
+    from ...._services.tracking.mlflow_runs import Metric, MlflowRuns
     from .tracking import BoundTracking
 
 STATE_FILE: t.Final = "tracking.json"
@@ -162,7 +162,7 @@ def name_in_folder(path: str, run_id: str) -> str:
 
 def _open(binding: Binding, keys: t.Mapping[str, str], folder: pathlib.Path, job: Job, stored_at: str) -> StepLog:
     # Late: it needs the HTTP client, for which every other run would wait.
-    from ...._services.mlflow_runs import MlflowRuns
+    from ...._services.tracking.mlflow_runs import MlflowRuns
 
     runs, tracking = MlflowRuns(binding, keys), job.tracking
     experiment = experiment_of(job)
@@ -170,12 +170,17 @@ def _open(binding: Binding, keys: t.Mapping[str, str], folder: pathlib.Path, job
     return StepLog(runs, folder, experiment, binding.endpoint, model=model, stored_at=stored_at)
 
 
-def send_rest(home: StateHome, job: Job, folder: pathlib.Path, progress: Progress) -> None:
-    """Send what was left of the steps of a run that has ended."""
+def send_rest(
+    home: StateHome, job: Job, folder: pathlib.Path, progress: Progress, open_cluster: credentials.OpenCluster
+) -> None:
+    """Send what was left of the steps of a run that has ended.
+
+    :param open_cluster: the cluster of the job, which may have the tracker's credentials in a Secret.
+    """
     if job.tracking is None or not job.tracking.log:
         return
     binding = bindings.load_binding(home, job.tracking.binding, _OPTION)
-    keys = credentials.read_tracker_keys(binding, _OPTION)
+    keys = credentials.read_tracker_keys(binding, _OPTION, open_cluster)
     problem = _open(binding, keys, folder, job, find_stored_address(home, job, folder.name)).send()
     if problem:
         progress.say(f"warning: steps are not logged to {binding.name}, and are kept: {problem}")
@@ -185,7 +190,7 @@ def _prepare_experiment(tracked: BoundTracking | None) -> None:
     """Have the experiment there before the ranks begin: of several that make it at once, all but one would fail."""
     if tracked is None or tracked.binding.provider == "wandb":
         return
-    from ...._services.mlflow_runs import MlflowRuns
+    from ...._services.tracking.mlflow_runs import MlflowRuns
 
     try:
         MlflowRuns(tracked.binding, tracked.keys).find_experiment(tracked.experiment)

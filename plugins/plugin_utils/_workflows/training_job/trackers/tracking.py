@@ -13,7 +13,7 @@ import dataclasses
 from .....module_utils._model.binding import Binding
 from .....module_utils._model.errors import InputError
 from .....module_utils._model.job import Job
-from ...._services import trackers
+from ...._services.tracking import trackers
 from ...shared import bindings, credentials
 from ...shared.state_dir import StateHome
 from ..object_stores.job_nodes import JobNodes

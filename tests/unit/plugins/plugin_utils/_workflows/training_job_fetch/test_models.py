@@ -31,6 +31,10 @@ def server() -> t.Iterator[FakeMlflow]:
         yield found
 
 
+def no_cluster() -> t.Any:
+    raise AssertionError("its credentials are in no cluster")
+
+
 def bind(home: StateHome, name: str, endpoint: str, **more: t.Any) -> None:
     about = {"name": name, "component": "tracking", "mode": "bind", "endpoint": endpoint, **more}
     bindings.write_binding(home, Binding.from_dict(about))
@@ -48,7 +52,7 @@ def home(tmp_path: pathlib.Path, server: FakeMlflow) -> StateHome:
 
 @pytest.mark.parametrize(("model", "tracker"), [("net", None), ("net@trained", "tracker")])
 def test_a_model_stands_for_a_checkpoint_of_a_run(home: StateHome, model: str, tracker: str | None) -> None:
-    assert models.find_model_files(home, model, tracker) == ("net-1", "step[[]5].pt", "1")
+    assert models.find_model_files(home, model, tracker, no_cluster) == ("net-1", "step[[]5].pt", "1")
 
 
 @pytest.mark.parametrize(
@@ -63,22 +67,22 @@ def test_a_model_stands_for_a_checkpoint_of_a_run(home: StateHome, model: str, t
 )
 def test_what_cannot_be_found_is_named(home: StateHome, model: str, tracker: str | None, words: str) -> None:
     with pytest.raises(MusterError, match=words):
-        models.find_model_files(home, model, tracker)
+        models.find_model_files(home, model, tracker, no_cluster)
 
 
 def test_a_run_of_another_controller_is_named_with_the_address(home: StateHome) -> None:
     (home.run_folder("net-1") / "run.json").unlink()
     with pytest.raises(MusterError, match="this controller does not know.*copy s3://b/net-1/step"):
-        models.find_model_files(home, "net", None)
+        models.find_model_files(home, "net", None, no_cluster)
 
 
 def test_which_tracker_is_asked(home: StateHome, server: FakeMlflow) -> None:
     bind(home, "other", server.url, provider="wandb")
     with pytest.raises(MusterError, match="there are several trackers: other, tracker"):
-        models.find_model_files(home, "net", None)
+        models.find_model_files(home, "net", None, no_cluster)
     with pytest.raises(MusterError, match="other is of Weights & Biases"):
-        models.find_model_files(home, "net", "other")
+        models.find_model_files(home, "net", "other", no_cluster)
     for name in ("other", "tracker"):
         bindings.remove_binding(home, name)
     with pytest.raises(MusterError, match="no tracker is bound"):
-        models.find_model_files(home, "net", None)
+        models.find_model_files(home, "net", None, no_cluster)

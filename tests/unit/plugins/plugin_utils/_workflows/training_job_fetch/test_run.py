@@ -235,7 +235,9 @@ def test_pods_are_reached_by_the_context_of_the_run(
     monkeypatch.setattr(pods, "open_readers", lambda client, about, *_: (client, about.run_id))
     found = load_record(home.run_folder("net-1"))
     assert found is not None
-    opened: t.Any = fetch.build_pod_opener({}, tmp_path, Progress())(found, parse_job(found.job))
+    opened: t.Any = fetch.build_pod_opener(
+        {"state_home": {"path": str(tmp_path)}, "cluster": "lab"}, tmp_path, Progress()
+    )(found, parse_job(found.job))
     assert asked == ["prod"] and opened == ("client", "net-1")
 
 
