@@ -25,7 +25,8 @@ options:
         always serves HTTPS.
       - C(provider) chooses the program. For C(object_store) it is C(seaweedfs), C(rustfs) or C(minio), whose project
         has ended. For C(secrets) it is C(openbao) or C(vault), whose key is kept on the controller, and which is sealed
-        after each start until this module runs again.
+        after each start until this module runs again. For C(tracking) it is C(mlflow), which pip installs on a host
+        into an environment of its own. Its files go to the bucket for artifacts of the binding C(deploy.artifacts).
       - With C(state=absent) what was made is removed. What the service stores stays, with its credentials, unless
         C(deploy.delete_data) is set.
     type: raw
@@ -34,6 +35,7 @@ options:
     description:
       - A folder of the controller that holds the archive of the release, or a URL below which it is. The default is
         the project's release, from which the host downloads.
+      - For C(tracking), the URL of an index of packages. The default is that of the host's own settings of pip.
     type: str
   lock_file:
     description: The lock file. The default is C(muster-downloads.lock.json) beside the inventory.

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import re
 import typing as t
@@ -16,6 +17,19 @@ from ansible_collections.muster.training.tests.support.loopback import Api
 Handled = tuple[int, t.Any, Mapping[str, str]]
 TEXT = {"Content-Type": "text/plain; charset=utf-8"}
 TOKEN, API_KEY = "canary-mlflow-token-0001", "canary-wandb-key-0123456789abcdef01234567"
+
+
+class _Routes(dict[str, t.Any]):
+    """All files have one handler."""
+
+    def __init__(self, server: FakeMlflow, routes: t.Mapping[str, t.Any]) -> None:
+        super().__init__(routes)
+        self._server = server
+
+    def get(self, key: str, default: t.Any = None) -> t.Any:
+        if "/mlflow-artifacts/artifacts/" not in key:
+            return super().get(key, default)
+        return functools.partial(self._server.handle_file, key)
 
 
 class FakeMlflow(Api):
@@ -34,23 +48,32 @@ class FakeMlflow(Api):
         self.lose = 0
         # A status with which all of the API is refused, 0 for none.
         self.refuse = 0
+        # The requests for files, and the status with which they are refused, 0 for none.
+        self.stored: list[str] = []
+        self.stores = 0
         api = "/api/2.0/mlflow"
-        super().__init__(
-            {
-                "GET /health": self._health,
-                f"POST {api}/experiments/search": self._search,
-                f"GET {api}/experiments/get-by-name": self._guarded(self._get_experiment),
-                f"POST {api}/experiments/create": self._guarded(self._create_experiment),
-                f"POST {api}/runs/create": self._guarded(self._create_run),
-                f"POST {api}/runs/log-batch": self._guarded(self._log_batch),
-                f"POST {api}/runs/update": self._guarded(self._update_run),
-                f"POST {api}/registered-models/create": self._guarded(self._create_model),
-                f"GET {api}/registered-models/alias": self._guarded(self._get_alias),
-                f"POST {api}/registered-models/alias": self._guarded(self._set_alias),
-                f"GET {api}/model-versions/search": self._guarded(self._search_versions),
-                f"POST {api}/model-versions/create": self._guarded(self._create_version),
-            }
-        )
+        routes = {
+            "GET /health": self._health,
+            f"POST {api}/experiments/search": self._search,
+            f"GET {api}/experiments/get-by-name": self._guarded(self._get_experiment),
+            f"POST {api}/experiments/create": self._guarded(self._create_experiment),
+            f"POST {api}/runs/create": self._guarded(self._create_run),
+            f"POST {api}/runs/log-batch": self._guarded(self._log_batch),
+            f"POST {api}/runs/update": self._guarded(self._update_run),
+            f"POST {api}/registered-models/create": self._guarded(self._create_model),
+            f"GET {api}/registered-models/alias": self._guarded(self._get_alias),
+            f"POST {api}/registered-models/alias": self._guarded(self._set_alias),
+            f"GET {api}/model-versions/search": self._guarded(self._search_versions),
+            f"POST {api}/model-versions/create": self._guarded(self._create_version),
+        }
+        super().__init__(_Routes(self, routes))
+
+    def handle_file(self, key: str, _query: t.Any, headers: Mapping[str, str], _body: bytes) -> Handled:
+        """Answer a request for a file."""
+        if self._token and headers.get("authorization") != f"Bearer {self._token}":
+            return 401, b"You are not authenticated", TEXT
+        self.stored.append(key)
+        return (self.stores, b"Internal Server Error", TEXT) if self.stores else (200, {}, {})
 
     def _guarded(self, handler: t.Callable[..., Handled]) -> t.Callable[..., Handled]:
         def handle(query: t.Any, headers: Mapping[str, str], body: bytes) -> Handled:

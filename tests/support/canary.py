@@ -147,6 +147,7 @@ HOLDERS: t.Final = {
     "plugin_utils/_services/s3_addresses.py": _BAO,
     "plugin_utils/_services/s3_state.py": "tests/e2e/test_stored_state.py",
     "plugin_utils/_services/seaweedfs.py": "tests/lab/test_object_store.py",
+    "plugin_utils/_services/tracking/mlflow.py": "tests/e2e/test_tracker_deployed.py",
     "plugin_utils/_services/vault.py": _BAO,
     "plugin_utils/_services/vault_set_up.py": _VAULT,
     "plugin_utils/_workflows/k3s_node/node.py": "tests/lab/test_k3s_cluster.py",

@@ -24,10 +24,11 @@ from .shared_filesystem import check_service as check_filesystem
 
 # What this release binds; the other components have their names in the contract already.
 _BOUND: t.Final = ("object_store", "secrets", "tracking", "registry", "shared_filesystem")
-_NOT_DEPLOYED: t.Final = {
-    "tracking": "a tracker",
-    "shared_filesystem": "a shared file system",
-}
+_NOT_DEPLOYED: t.Final = {"shared_filesystem": "a shared file system"}
+# Keys of ``deploy`` that one kind has.
+_DEPLOY_KEYS: t.Final = {"login": "tracking", "artifacts": "tracking", "python": "tracking"}
+# A name of a machine, as it is in an address.
+_HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z")
 # Amazon S3, "Bucket naming rules".
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
 _SECRET_KEYS: t.Final = {
@@ -161,16 +162,28 @@ def _check_deployed(service: Service, where: str) -> None:
     if service.kind in _NOT_DEPLOYED:
         problem = f"{_NOT_DEPLOYED[service.kind]} is not deployed yet"
         raise InputError(f"{where}.mode", problem, "Install it and use mode: bind")
-    check_deploy(service.deploy, f"{where}.deploy")
+    place = check_deploy(service.deploy, f"{where}.deploy")
+    for key, kind in _DEPLOY_KEYS.items():
+        if getattr(place, key) and service.kind != kind:
+            raise InputError(f"{where}.deploy.{key}", f"is for kind: {kind}", "Leave it out")
     for key in ("endpoint", "secret_ref", "ca", "region"):
         if getattr(service, key) is not None:
             raise InputError(f"{where}.{key}", "is for mode: bind", "A service that is deployed makes its own")
     if service.addressing != "path":
         raise InputError(f"{where}.addressing", "must be path for a service that is deployed")
-    if service.kind == "object_store":
-        _check_buckets(service, where)
-    if service.kind == "registry":
-        check_registry(service, where)
+    if service.hosts and service.kind not in ("registry", "tracking"):
+        raise InputError(f"{where}.hosts", "is for kind: registry, and for a tracker that is deployed")
+    if service.kind in _DEPLOY_CHECKS:
+        _DEPLOY_CHECKS[service.kind](service, where)
+
+
+def _check_deployed_tracker(service: Service, where: str) -> None:
+    if service.provider == "wandb":
+        raise InputError(f"{where}.provider", "wandb is not deployed from here", "Use mode: bind, or provider: mlflow")
+    _check_tracker(service, where)
+    for name in service.hosts:
+        if not _HOST_NAME.match(name):
+            raise InputError(f"{where}.hosts", f"'{name}' is not the name of a machine", "Write it without a port")
 
 
 def _check_secrets(service: Service, where: str) -> None:
@@ -213,6 +226,13 @@ _CHECKS: t.Final[dict[str, t.Callable[[Service, str], None]]] = {
     "secrets": _check_secrets,
     "tracking": _check_tracker,
     "registry": check_registry,
+}
+
+
+_DEPLOY_CHECKS: t.Final[dict[str, t.Callable[[Service, str], None]]] = {
+    "object_store": _check_buckets,
+    "registry": check_registry,
+    "tracking": _check_deployed_tracker,
 }
 
 

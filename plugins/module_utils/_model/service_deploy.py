@@ -12,12 +12,13 @@ import dataclasses
 import typing as t
 
 from . import validators as f
+from .binding import NAME_LIMIT
 from .errors import InputError
 
 # The gateway's port and those beside it, with the ones that are 10000 above them.
 _LOWEST_PORT: t.Final = 1024
 _HIGHEST_PORT: t.Final = 55000
-_HOST_KEYS: t.Final = ("address", "version")
+_HOST_KEYS: t.Final = ("address", "version", "python")
 _CLUSTER_KEYS: t.Final = ("node", "size", "storage_class", "host_path", "claim", "image")
 
 
@@ -27,7 +28,9 @@ class Deploy:
 
     ``address``: the one by which nodes reach the host. ``node``: the Node that the pod is bound to. ``claim``: the
     claim of the data, by default one that is made; ``host_path``: a folder of that Node for it. ``tls``: HTTPS also
-    where the service can do without. ``delete_data``: whether ``state: absent`` deletes the data.
+    where the service can do without. ``delete_data``: whether ``state: absent`` deletes the data. ``login`` and
+    ``artifacts`` are of a tracker: whether it asks for a user, and the binding of the object store with its files.
+    ``python``: on a host the interpreter of an environment that has the service's program already.
     """
 
     host: str | None = f.field(f.text, None)
@@ -42,6 +45,9 @@ class Deploy:
     claim: str | None = f.field(f.name(63), None)
     image: str | None = f.field(f.text, None)
     tls: bool = f.field(f.boolean, False)
+    login: bool = f.field(f.boolean, False)
+    artifacts: str | None = f.field(f.name(NAME_LIMIT), None)
+    python: str | None = f.field(f.text, None)
     delete_data: bool = f.field(f.boolean, False)
 
 
@@ -69,4 +75,6 @@ def check_deploy(value: Deploy | None, option: str) -> Deploy:
     for key in unfit:
         if getattr(value, key) is not None:
             raise InputError(f"{option}.{key}", f"is for services {where} only")
+    if value.python and not value.python.startswith("/"):
+        raise InputError(f"{option}.python", "must be an absolute path of the host", "Write /PATH/bin/python")
     return value

@@ -76,6 +76,7 @@ def _apply(request: NodeRequest) -> dict[str, t.Any]:
     if not result.get("problem"):
         recorder.write({**(recorder.read() or {}), "release": request["release"]})
     _open_folders(recorder, request["files"])
+    _open_environment(recorder)
     if request.get("root", "/") != "/" or result.get("problem"):
         return result
     run("systemctl", "daemon-reload")
@@ -101,6 +102,17 @@ def _open_folders(recorder: Recorder, placed: t.Sequence[t.Mapping[str, t.Any]])
     for folder in (recorder.read() or {}).get("folders", []):
         if any(pathlib.Path(folder) in program.parents for program in programs):
             pathlib.Path(folder).chmod(0o755)
+
+
+def _open_environment(recorder: Recorder) -> None:
+    """Let the service's own user read the environment of Python that was made for its program."""
+    named = (recorder.read() or {}).get("environment")
+    if not named:
+        return
+    folder = place_of(named, recorder.root)
+    run("chmod", "-R", "a+rX", str(folder))
+    for parent in (folder.parent, folder.parent.parent):
+        parent.chmod(parent.stat().st_mode | 0o055)
 
 
 def _wait_ready(request: NodeRequest) -> str | None:
@@ -157,6 +169,11 @@ def _remove(request: NodeRequest) -> dict[str, t.Any]:
         place = place_of(path, root)
         place.unlink(missing_ok=True)
         placed_files.part_of(path, root).unlink(missing_ok=True)
+    environment = record.get("environment")
+    if environment:
+        shutil.rmtree(place_of(environment, root), ignore_errors=True)
+        lock = place_of(f"{environment.rpartition('/')[0]}/.{environment.rpartition('/')[2]}.lock", root)
+        lock.unlink(missing_ok=True)
     data = place_of(record["data"], root)
     if request.get("delete_data"):
         shutil.rmtree(data, ignore_errors=True)
@@ -171,7 +188,8 @@ def _remove(request: NodeRequest) -> dict[str, t.Any]:
     if not is_kept:
         keys.unlink(missing_ok=True)
     # Those that several services share are in the record of the first alone.
-    parents = [parent for path in record["files"] for parent in pathlib.PurePosixPath(path).parents]
+    made = [*record["files"], *([environment] if environment else [])]
+    parents = [parent for path in made for parent in pathlib.PurePosixPath(path).parents]
     shared = {str(place_of(str(parent), root)) for parent in parents if "muster" in parent.parts}
     placed_files.remove_empty({*record.get("folders", []), *shared, str(keys.parent)})
     if root == "/":

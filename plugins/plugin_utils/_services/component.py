@@ -30,10 +30,23 @@ UNSEAL_KEY, ROOT_TOKEN = "UNSEAL_KEY", "ROOT_TOKEN"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ArtifactStore:
+    """The bucket that a service keeps its files in. ``keys``: by the names that S3's own programs have for them."""
+
+    ref: str
+    endpoint: str
+    region: str
+    ca: str | None
+    keys: Credentials = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Site:
     """Where a service runs, as its program sees it. ``listen``: the address that users of the service reach.
 
     ``files``: the folder with the files of ``Component.write_files``; ``data``: the folder that it may write.
+    ``names``: the names and addresses by which users reach it; ``login``: whether it asks them who they are.
+    ``artifacts``: the bucket for its files, None where they are in ``data``.
     """
 
     name: str
@@ -42,6 +55,9 @@ class Site:
     port: int
     data: str
     files: str
+    names: tuple[str, ...] = ()
+    login: bool = False
+    artifacts: ArtifactStore | None = None
 
     @property
     def is_secure(self) -> bool:
@@ -67,6 +83,11 @@ def no_environment(_site: Site) -> dict[str, str]:
     return {}
 
 
+def no_secrets(_site: Site, _credentials: Credentials) -> dict[str, str]:
+    """Return no variables with secrets: the program reads files."""
+    return {}
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Component:
     """One component, the same on both backends.
@@ -79,7 +100,9 @@ class Component:
     addresses; ``on_node``: in clusters it is reached at its Node's address, from the controller too. ``size``:
     that of its claim where none is asked for. ``environment``: variables without a secret, for what the command cannot
     say. ``warning``: what who chooses it should know. ``bring_up``: what the controller does with a program that runs
-    and does not serve by itself.
+    and does not serve by itself. ``packages``: for a program of Python, what pip installs on a host for a version;
+    ``tag``: the image's, where it is not the version itself; ``login_by_choice``: it asks for a user where that is
+    wished; ``hidden``: variables with secrets, for a program that reads them from nowhere else.
     """
 
     kind: str
@@ -100,6 +123,10 @@ class Component:
     environment: t.Callable[[Site], dict[str, str]] = no_environment
     warning: str = ""
     bring_up: t.Callable[[BringUp], bool] | None = None
+    packages: t.Callable[[str], tuple[str, ...]] | None = None
+    tag: str = "{version}"
+    login_by_choice: bool = False
+    hidden: t.Callable[[Site, Credentials], dict[str, str]] = no_secrets
 
 
 def drop_controller_keys(credentials: Credentials) -> dict[str, str]:

@@ -14,11 +14,13 @@ from ...module_utils._model.errors import InputError
 from . import hashicorp_vault, minio, openbao, rustfs, seaweedfs
 from .component import Component
 from .registry import distribution
+from .tracking import mlflow
 
 COMPONENTS: t.Final[dict[str, tuple[Component, ...]]] = {
     "object_store": (seaweedfs.COMPONENT, rustfs.COMPONENT, minio.COMPONENT),
     "secrets": (openbao.COMPONENT, hashicorp_vault.COMPONENT),
     "registry": (distribution.COMPONENT,),
+    "tracking": (mlflow.COMPONENT,),
 }
 
 

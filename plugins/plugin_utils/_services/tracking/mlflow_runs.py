@@ -11,9 +11,9 @@ from __future__ import annotations
 import time
 import typing as t
 
-from ...module_utils._http.messages import json_request
-from ...module_utils._model.binding import Binding
-from ...module_utils._model.errors import InputError, MusterError, RefusedError
+from ....module_utils._http.messages import json_request
+from ....module_utils._model.binding import Binding
+from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from .tracker_access import Keys, call
 
 _API: t.Final = "/api/2.0/mlflow"

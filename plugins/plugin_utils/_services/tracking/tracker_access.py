@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import base64
 import json
+import secrets
 import typing as t
 
-from ...module_utils._http.client import HttpClient
-from ...module_utils._http.connection_pool import ConnectionPool
-from ...module_utils._http.messages import HttpRequest, JsonResponse, json_request
-from ...module_utils._http.retry import Timeouts
-from ...module_utils._http.tls import TlsOptions
-from ...module_utils._http.urls import parse_base_url
-from ...module_utils._model.binding import Binding
-from ...module_utils._model.errors import ApiError, InputError, RefusedError, TransportError
-from ...module_utils._secrets.auth import StaticAuth, header
-from ...module_utils._secrets.secret import Secret
+from ....module_utils._http.client import HttpClient
+from ....module_utils._http.connection_pool import ConnectionPool
+from ....module_utils._http.messages import HttpRequest, JsonResponse, json_request
+from ....module_utils._http.retry import Timeouts
+from ....module_utils._http.tls import TlsOptions
+from ....module_utils._http.urls import parse_base_url
+from ....module_utils._model.binding import Binding
+from ....module_utils._model.errors import ApiError, InputError, RefusedError, TransportError
+from ....module_utils._secrets.auth import StaticAuth, header
+from ....module_utils._secrets.secret import Secret
 from .trackers import tracker_of
 
 _TIMEOUTS: t.Final = Timeouts(total_s=20.0)
@@ -56,6 +57,26 @@ def check_access(binding: Binding, keys: Keys, option: str) -> str:
         problem = f"{tracker.title} at {where} does not know the key"
         raise InputError(f"{option}.secret_ref", problem, "Check api_key, and that it is one of this server")
     return ""
+
+
+def check_artifacts(binding: Binding, keys: Keys, option: str) -> None:
+    """Refuse an MLflow that takes figures and cannot store files: a small one is stored and deleted.
+
+    One that stores none for this user, or at all, is left to the programs that need none.
+
+    :raises RefusedError: when what is behind it does not take the file.
+    """
+    path = f"/api/2.0/mlflow-artifacts/artifacts/muster-check-{secrets.token_hex(6)}"
+    kind = {"Content-Type": "application/octet-stream"}
+    try:
+        call(binding, keys, HttpRequest("PUT", path, headers=kind, body=b"muster"))
+        call(binding, keys, HttpRequest("DELETE", path))
+    except ApiError as exc:
+        if exc.status >= 500:
+            problem = f"{option}: MLflow at {binding.endpoint} cannot store files (HTTP {exc.status})"
+            raise RefusedError(problem, "Look at its log: its bucket, or the keys of it, may be gone") from None
+    except TransportError as exc:
+        raise RefusedError(f"{option}: MLflow at {binding.endpoint}: {exc.message}", exc.fix) from None
 
 
 def call(binding: Binding, keys: Keys, request: HttpRequest, allow: t.Collection[int] = ()) -> JsonResponse:

@@ -13,7 +13,7 @@ import json
 import typing as t
 import urllib.parse
 
-from ...module_utils._model.binding import Binding
+from ....module_utils._model.binding import Binding
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -156,7 +156,8 @@ def fill_deployed(order: BindOrder, service: Service, known: t.Mapping[str, t.An
         fix = "Run the services playbook, which deploys it first"
         raise RefusedError(f"muster_services.{service.name}: it is not deployed for {order.home.folder.name}", fix)
     component = find_component(service.kind, service.provider, f"muster_services.{service.name}.provider")
-    pointer = point_at(order.home, service.name, component.secret_keys)
+    asks = not component.login_by_choice or bool(service.deploy and service.deploy.login)
+    pointer = point_at(order.home, service.name, component.secret_keys) if asks else None
     address = str(known["endpoint"])
     credentials = read_credentials(order.home, service.name) or {}
     ca = certificate_of(credentials) if address.startswith("https:") else None
@@ -265,10 +266,13 @@ def _order_class(order: BindOrder, system: FilesystemOrder, option: str) -> list
 # them with a job, not for a check.
 def _try_tracker(order: BindOrder, binding: Binding, option: str) -> str:
     # Late: it needs the HTTP client, for which every other run would wait.
-    from ..._services import tracker_access
+    from ..._services.tracking import tracker_access
 
     keys = credentials.read_tracker_keys(binding, option, order.open_cluster)
-    return tracker_access.check_access(binding, keys, option)
+    untried = tracker_access.check_access(binding, keys, option)
+    if not untried and not order.check and binding.provider != "wandb":
+        tracker_access.check_artifacts(binding, keys, option)
+    return untried
 
 
 def _try_registry(order: BindOrder, binding: Binding, option: str) -> str:

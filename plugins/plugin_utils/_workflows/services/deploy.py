@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import functools
 import ipaddress
 import pathlib
 import typing as t
@@ -22,10 +23,21 @@ from ....module_utils._model.service import Service, parse_services
 from ....module_utils._model.service_deploy import Deploy, check_deploy
 from ..._hosts import downloads
 from ..._services import own_certificate
-from ..._services.component import TLS_CERTIFICATE, TLS_KEY, TLS_PLACES, BringUp, Component
+from ..._services.component import (
+    ACCESS,
+    SECRET,
+    TLS_CERTIFICATE,
+    TLS_KEY,
+    TLS_PLACES,
+    ArtifactStore,
+    BringUp,
+    Component,
+    Site,
+)
 from ..._services.components import find_component
-from ..shared import deployed
+from ..shared import bindings, credentials, deployed
 from ..shared.digest_lock import DigestLock, find_lock
+from ..shared.kube_connection import open_client
 from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome
 from .rented import list_rented
@@ -47,6 +59,7 @@ class DeployOrder:
     check: bool
     wait_s: int
     rented: t.Mapping[str, str]
+    artifacts: ArtifactStore | None = None
 
     @property
     def option(self) -> str:
@@ -67,6 +80,16 @@ class DeployOrder:
     def scheme(self) -> str:
         """How it is reached."""
         return "https" if self.secure else "http"
+
+    def describe_site(self, site: Site, names: t.Iterable[str]) -> Site:
+        """Return where its program runs with what the service's entry says of it, and the names of its address."""
+        found = tuple(dict.fromkeys((*names, *self.more_names)))
+        return dataclasses.replace(site, names=found, login=self.place.login, artifacts=self.artifacts)
+
+    @property
+    def more_names(self) -> tuple[str, ...]:
+        """Return the names of a tracker besides that of its address; those of a registry are mirrors of nodes."""
+        return self.service.hosts if self.component.kind == "tracking" else ()
 
     @property
     def version(self) -> str:
@@ -121,7 +144,7 @@ def run(
     lock = find_lock(sources, request.base, lock_file)
     rented = list_rented(request)
     about = (request.base, lock, source, request.check, wait_s, rented)
-    order = DeployOrder(service, place, component, home, *about)
+    order = DeployOrder(service, place, component, home, *about, _find_artifacts(request, home, service))
     refuse_rented_place(order)
     before = deployed.read_deployed(home, service.name)
     if before is not None:
@@ -131,6 +154,29 @@ def run(
     result = _bring_up(order, _bring(order, request))
     warnings = [component.warning] if component.warning and service.state == "present" else []
     return {**result, "warnings": warnings} if warnings else result
+
+
+def _find_artifacts(request: RunRequest, home: StateHome, service: Service) -> ArtifactStore | None:
+    """Return the bucket that a tracker is to keep its files in, None for its own disk.
+
+    In check mode the store may be among what would be bound first.
+    """
+    place, option = t.cast(Deploy, service.deploy), f"muster_services.{service.name}.deploy.artifacts"
+    if not place.artifacts or service.state == "absent":
+        return None
+    if request.check and bindings.find_binding(home, place.artifacts) is None:
+        return None
+    binding = bindings.load_binding(home, place.artifacts, option)
+    ref = next((item.ref for item in binding.resources if item.purpose == "artifacts"), None)
+    if binding.component != "object_store" or ref is None:
+        problem = f"'{binding.name}' has no bucket for artifacts"
+        raise InputError(option, problem, "Name an object store whose resources have {purpose: artifacts}")
+    open_cluster = functools.partial(open_client, request.options, request.base, request.progress.say)
+    keys = credentials.read_s3_keys(binding.secret_ref, option, open_cluster)
+    if keys.session_token is not None:
+        raise InputError(option, f"'{binding.name}' has the keys of a session, which ends", "Bind it with lasting keys")
+    values = {ACCESS: keys.access_key.reveal(), SECRET: keys.secret_key.reveal()}
+    return ArtifactStore(ref, binding.endpoint, binding.region or "us-east-1", binding.ca, values)
 
 
 def _bring(order: DeployOrder, request: RunRequest) -> Result:

@@ -70,7 +70,9 @@ class ClusterService:
         port = self.order.port
         host = self.address or f"{self.name}.{self.namespace}.svc"
         endpoint = f"{self.order.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
-        return Site(self.order.service.name, endpoint, "0.0.0.0", port, _DATA, _FILES)
+        own = f"{self.name}.{self.namespace}.svc"
+        names = (*([self.address] if self.address else []), self.name, own, f"{own}.cluster.local")
+        return self.order.describe_site(Site(self.order.service.name, endpoint, "0.0.0.0", port, _DATA, _FILES), names)
 
     def ensure_present(self) -> Result:
         """Apply what differs, the claim first, and wait until the pod is ready; a second run sends nothing."""
@@ -80,7 +82,8 @@ class ClusterService:
         if order.component.on_node and not self.address:
             return dataclasses.replace(self, address=self._address_of(node)).ensure_present()
         name = f"{self.name}.{self.namespace}.svc"
-        places = [*([self.address] if self.address else []), name, f"{name}.cluster.local", "127.0.0.1"]
+        own = [*([self.address] if self.address else []), name, f"{name}.cluster.local", "127.0.0.1"]
+        places = [*own, *order.more_names]
         self._require_same_keys()
         before = self.client.writes
         is_new = ensure_pvc(order, self.client, self.pvc_name)
@@ -188,19 +191,20 @@ class ClusterService:
         kept = "\n".join(f"{name} = {value}" for name, value in drop_controller_keys(credentials).items())
         labels = {LABEL: self.order.service.name, "app.kubernetes.io/managed-by": "muster.training"}
         meta: t.Any = {"name": self.name, "namespace": self.namespace, "labels": labels}
-        secret = kube_secrets.build_secret(meta, "Opaque", {**files, _KEPT: kept}, {})
+        hidden = component.hidden(site, credentials)
+        secret = kube_secrets.build_secret(meta, "Opaque", {**files, **hidden, _KEPT: kept}, {})
         port = {"name": "service", "port": site.port, "targetPort": site.port}
         select = {LABEL: self.order.service.name}
         service: t.Any = {"apiVersion": "v1", "kind": "Service", "metadata": meta,
                           "spec": {"type": "ClusterIP", "selector": select, "ports": [port]}}  # fmt: skip
-        digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
+        digest = hashlib.sha256(repr(sorted([*files.items(), *hidden.items()])).encode()).hexdigest()[:16]
         template = {"metadata": {"labels": labels, "annotations": {f"{LABEL}-files": digest}},
-                    "spec": self._pod(node, sorted(files))}  # fmt: skip
+                    "spec": self._pod(node, sorted(files), sorted(hidden))}  # fmt: skip
         spec = {"replicas": 1, "serviceName": self.name, "selector": {"matchLabels": select}, "template": template}
         workload: t.Any = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": meta, "spec": spec}
         return [secret, service, workload]
 
-    def _pod(self, node: str, files: t.Sequence[str]) -> JsonObject:
+    def _pod(self, node: str, files: t.Sequence[str], hidden: t.Sequence[str]) -> JsonObject:
         component, site = self.order.component, self.site
         get = {"path": component.ready, "port": site.port, "scheme": self.order.scheme.upper()}
         probe = {"httpGet": get, "periodSeconds": 2, "failureThreshold": 3}
@@ -209,7 +213,7 @@ class ClusterService:
             "image": self.find_image(),
             "imagePullPolicy": "IfNotPresent",
             "command": [component.member, *component.command(site)],
-            **_environment(component.environment(site)),
+            **_environment(component.environment(site), self.name, hidden),
             "ports": [{"name": "service", "containerPort": site.port}],
             "readinessProbe": probe,
             "resources": {"requests": {"cpu": "100m", "memory": component.memory}},
@@ -258,7 +262,7 @@ class ClusterService:
         order = self.order
         if order.place.image:
             return order.place.image
-        name = f"{order.component.image}:{order.version}"
+        name = f"{order.component.image}:{order.component.tag.format(version=order.version)}"
         pinned = downloads.image(name)
         digest = order.lock.find_digest(pinned) or self._digest_in_use(name)
         if not digest and not order.check:
@@ -335,9 +339,11 @@ def open_cluster(order: DeployOrder, options: t.Mapping[str, t.Any], say: Report
     return ClusterService(order, open_client(options, order.base, say), say)
 
 
-def _environment(values: t.Mapping[str, str]) -> JsonObject:
-    """Return the variables of a container, nothing at all for a component without any."""
-    return {"env": [{"name": name, "value": value} for name, value in values.items()]} if values else {}
+def _environment(values: t.Mapping[str, str], secret: str, hidden: t.Sequence[str]) -> JsonObject:
+    """Return the variables of a container, nothing at all for a component without any; ``hidden`` are in the Secret."""
+    env: list[JsonObject] = [{"name": name, "value": value} for name, value in values.items()]
+    env += [{"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name}}} for name in hidden]
+    return {"env": env} if env else {}
 
 
 def _has_labels(live: KubeObject, labels: t.Mapping[str, str]) -> bool:

@@ -18,16 +18,18 @@ import typing as t
 import urllib.parse
 
 from ....module_utils._model.cluster_checks import ARCHITECTURES
-from ....module_utils._model.errors import RefusedError
+from ....module_utils._model.errors import InputError, RefusedError
 from ..._hosts import downloads
 from ..._hosts.node_client import NodeClient
 from ..._services.component import Site, certificate_of, fingerprint
 from ..shared import deployed
-from ..shared.release_files import find_file, send_files
+from ..shared.release_files import ReleaseFile, find_file, push_files, send_files
 from .deploy import DeployOrder, Result, describe
 
 # LoadCredential= came with it.
 _SYSTEMD: t.Final = 247
+# Variables with secrets.
+_HIDDEN: t.Final = "environment"
 # A release of another kind is the program itself.
 _ARCHIVES: t.Final = (".tar.gz", ".tgz", ".zip")
 _UNIT = """# Written by muster.training; changes are overwritten.
@@ -70,6 +72,9 @@ class HostParts:
     program: str
     archive: str
     ready: dict[str, t.Any]
+    # The folder of an environment of Python that is made for its program, empty for one of a release.
+    environment: str = ""
+    more_names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, order: DeployOrder, address: str) -> HostParts:
@@ -85,23 +90,30 @@ class HostParts:
             data=f"/var/lib/{unit}",
             files=f"/run/credentials/{unit}.service",
         )
+        site = order.describe_site(site, (shown.strip("[]"), order.place.host or ""))
         here = "127.0.0.1" if listen == "0.0.0.0" else f"[{listen}]" if ":" in listen else listen
         url = f"{order.scheme}://{here}:{order.port}{order.component.ready}"
         ready = {"url": url, "statuses": order.component.statuses}
+        folder = f"/usr/local/lib/muster/{name}"
+        own = f"{folder}/environment" if order.component.packages and not order.place.python else ""
+        programs = f"{own}/bin" if own else (order.place.python or f"{folder}/").rpartition("/")[0]
         return cls(
             site,
             f"{unit}.service",
             f"/etc/systemd/system/{unit}.service",
-            f"/usr/local/lib/muster/{name}/{order.component.member}",
+            f"{programs}/{order.component.member}",
             f"/var/lib/muster/{name}.tgz",
             ready,
+            own,
+            order.more_names,
         )
 
     @property
     def places(self) -> list[str]:
         """The addresses and names at which the service is reached: by its users, and on the host itself."""
         shown = str(urllib.parse.urlsplit(self.site.endpoint).hostname)
-        return list(dict.fromkeys((shown, str(urllib.parse.urlsplit(self.ready["url"]).hostname), "127.0.0.1")))
+        here = str(urllib.parse.urlsplit(self.ready["url"]).hostname)
+        return list(dict.fromkeys((shown, here, "127.0.0.1", *self.more_names)))
 
     def trust(self, credentials: t.Mapping[str, str]) -> None:
         """Have the host trust the certificate of the service when it looks whether it is ready."""
@@ -113,6 +125,10 @@ class HostParts:
         folder = f"/etc/muster/services/{self.site.name}"
         command = [self.program, *order.component.command(self.site)]
         variables = order.component.environment(self.site)
+        hidden = order.component.hidden(self.site, credentials)
+        if hidden:
+            # systemd itself reads it, as root.
+            secret = {**secret, _HIDDEN: "".join(f"{name}={value}\n" for name, value in sorted(hidden.items()))}
         unit = _UNIT.format(
             name=self.site.name,
             provider=order.component.provider,
@@ -121,7 +137,8 @@ class HostParts:
             settings="\n".join(
                 [
                     *(f'Environment="{name}={value}"' for name, value in sorted(variables.items())),
-                    *(f"LoadCredential={name}:{folder}/{name}" for name in sorted(secret)),
+                    *([f"EnvironmentFile={folder}/{_HIDDEN}"] if hidden else []),
+                    *(f"LoadCredential={name}:{folder}/{name}" for name in sorted(secret) if name != _HIDDEN),
                 ]
             ),
         )
@@ -142,13 +159,12 @@ def ensure_present(order: DeployOrder, remote: NodeClient, address: str) -> Resu
     if found is not None:
         _refuse_other_keys(order, remote.name, facts, fingerprint(found))
     # Before new credentials are kept: those of a program that cannot be had would stand in the way of another one.
-    download = downloads.find(order.component.provider, order.version, ARCHITECTURES[facts["architecture"]])
-    item = find_file(download, parts.archive, 0o600, order.source, order.base, order.lock, order.check)
+    item = _find_release(order, parts, facts)
     credentials = order.require_credentials(lambda: _refuse_unknown(order, remote.name, facts), parts.places)
     parts.trust(credentials)
     texts = parts.texts(order, credentials)
     record = facts["record"] or {}
-    is_installed = _has_program(facts, parts, record, order.version, item.sha256)
+    is_installed = _has_program(facts, parts, record, order, item)
     changed = [item for item in texts if not _same(facts["files"].get(item["path"]), item)]
     start_with = _digest([order.version, *(str(item) for item in texts)])
     is_running = facts["unit"]["active"] == "active" and record.get("started_with") == start_with
@@ -166,13 +182,17 @@ def ensure_present(order: DeployOrder, remote: NodeClient, address: str) -> Resu
     placed = list(texts)
     release = record.get("release")
     if not is_installed:
-        begin = {"paths": [parts.program, *(item["path"] for item in texts)], "unit": parts.unit,
+        begin = {"paths": [item["path"] for item in texts], "unit": parts.unit, "service": order.service.name,
                  "cluster": order.home.folder.name, "data": common["data"]}  # fmt: skip
-        (archive,) = send_files(remote, "service", order.lock, [item], {**begin, "service": order.service.name})
-        release = {"version": order.version, "sha256": archive["sha256"]}
-        packed = {"member": order.component.member} if download.file.endswith(_ARCHIVES) else {}
-        placed.append({"path": parts.program, "mode": 0o755, "sha256": archive["sha256"],
-                       "archive": parts.archive, **packed})  # fmt: skip
+        if item is None:
+            release = _install_packages(order, remote, parts, begin)
+        else:
+            begin["paths"] = [parts.program, *begin["paths"]]
+            (archive,) = send_files(remote, "service", order.lock, [item], begin)
+            release = {"version": order.version, "sha256": archive["sha256"]}
+            packed = {"member": order.component.member} if item.download.file.endswith(_ARCHIVES) else {}
+            placed.append({"path": parts.program, "mode": 0o755, "sha256": archive["sha256"],
+                           "archive": parts.archive, **packed})  # fmt: skip
     remote.call("service", step="apply", files=placed, obsolete=obsolete, cluster=order.home.folder.name,
                 start_with=start_with, release=release, wait_s=order.wait_s, keys=fingerprint(credentials),
                 **common)  # fmt: skip
@@ -249,12 +269,57 @@ def _refuse_other_keys(order: DeployOrder, name: str, facts: t.Mapping[str, t.An
     )
 
 
+def _find_release(order: DeployOrder, parts: HostParts, facts: t.Mapping[str, t.Any]) -> ReleaseFile | None:
+    """Return the file of a release, None for a program that pip installs, or that is there already.
+
+    :raises InputError: when there is no such program.
+    """
+    component, option = order.component, order.option
+    if component.packages is None:
+        download = downloads.find(component.provider, order.version, ARCHITECTURES[facts["architecture"]])
+        return find_file(download, parts.archive, 0o600, order.source, order.base, order.lock, order.check)
+    if order.place.python and not facts["files"].get(parts.program):
+        fix = f"Install {' '.join(component.packages(order.version))} there, or leave it out"
+        raise InputError(f"{option}.python", f"there is no {parts.program}", fix)
+    return None
+
+
+def _install_packages(
+    order: DeployOrder, remote: NodeClient, parts: HostParts, begin: t.Mapping[str, t.Any]
+) -> dict[str, str]:
+    """Have pip make the environment of a program, which the record names first; return what was installed."""
+    release = {"version": order.version, "python": order.place.python or ""}
+    if parts.environment and order.component.packages is not None:
+        push_files(remote, "service", [], begin={**begin, "environment": parts.environment})
+        wanted = [*_pip_options(order), *order.component.packages(order.version)]
+        remote.call("environment", python="python3", requirements=wanted, folder=parts.environment)
+    return release
+
+
+def _pip_options(order: DeployOrder) -> list[str]:
+    """Return where pip looks for packages.
+
+    :raises InputError: for a folder of the controller, which the host does not have.
+    """
+    if order.source and not order.source.startswith(("https://", "http://")):
+        fix = "Name an index of packages by its URL, or the interpreter that has them (deploy.python)"
+        raise InputError("source", f"{order.source} is a folder of the controller, and pip runs on the host", fix)
+    return [f"-i {order.source}"] if order.source else []
+
+
 def _has_program(
-    facts: t.Mapping[str, t.Any], parts: HostParts, record: t.Mapping[str, t.Any], version: str, sha256: str
+    facts: t.Mapping[str, t.Any],
+    parts: HostParts,
+    record: t.Mapping[str, t.Any],
+    order: DeployOrder,
+    item: ReleaseFile | None,
 ) -> bool:
     there, known = facts["files"].get(parts.program), (record.get("files") or {}).get(parts.program)
     release = record.get("release") or {}
-    is_same = release.get("version") == version and sha256 in ("", release.get("sha256"))
+    if item is None:
+        same = release == {"version": order.version, "python": order.place.python or ""}
+        return bool(there) and same
+    is_same = release.get("version") == order.version and item.sha256 in ("", release.get("sha256"))
     return bool(is_same and there and known and there["sha256"] == known["sha256"])
 
 

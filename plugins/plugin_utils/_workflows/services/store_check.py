@@ -20,9 +20,9 @@ import uuid
 from ....module_utils._model.binding import Binding, Reachability, Vantage
 from ....module_utils._model.errors import MusterError, RefusedError
 from ..._hosts.node_client import NodeClient, on_each_node
-from ..._services import trackers
 from ..._services.registry import check as registry_check
 from ..._services.s3_addresses import ObjectPlace, S3Signer
+from ..._services.tracking import trackers
 from ..shared.pod_visits import PLACE, PodVisits
 from .claim_check import ONE_POD, ClassCheck
 from .filesystem_check import FilesystemOrder

@@ -19,7 +19,8 @@ from ....module_utils._model.binding import Binding, SecretPointer
 from ....module_utils._model.errors import InputError
 from ....module_utils._secrets.secret import Secret
 from ....module_utils._secrets.sources import SecretSource
-from ..._services import aws_secrets, s3_addresses, trackers, vault
+from ..._services import aws_secrets, s3_addresses, vault
+from ..._services.tracking import trackers
 
 if t.TYPE_CHECKING:
     from ..._kube.api.client import Client

@@ -33,6 +33,16 @@ def test_services_become_bindings_and_mode_none_is_left_out() -> None:
     assert service.parse_services(None) == ()
 
 
+# A tracker, with what the entry of a store has taken away.
+DEPLOYED: t.Final[dict[str, t.Any]] = {
+    "kind": "tracking",
+    "mode": "deploy",
+    "endpoint": None,
+    "resources": [],
+    "deploy": {"host": "h"},
+}
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -51,7 +61,12 @@ def test_services_become_bindings_and_mode_none_is_left_out() -> None:
         ({"kind": "tracking"}, "store.resources: has no effect for a tracker"),
         ({"kind": "tracking", "resources": [], "provider": "comet"}, "'comet' is not a tracker that is known"),
         ({"kind": "tracking", "resources": [], "provider": "wandb"}, "store.secret_ref: is required for wandb"),
-        ({"kind": "tracking", "mode": "deploy", "endpoint": None}, "a tracker is not deployed yet"),
+        (DEPLOYED | {"provider": "wandb"}, "wandb is not deployed from here"),
+        (DEPLOYED | {"hosts": ["mlflow.mesh:5000"]}, "'mlflow.mesh:5000' is not the name of a machine"),
+        (DEPLOYED | {"deploy": {"host": "h", "python": "bin/python"}}, "deploy.python: must be an absolute path"),
+        (DEPLOYED | {"deploy": {"namespace": "n", "python": "/p"}}, "deploy.python: is for services on hosts only"),
+        (DEPLOYED | {"kind": "secrets", "hosts": ["h"]}, "hosts: is for kind: registry, and for a tracker"),
+        (DEPLOYED | {"kind": "registry", "deploy": {"host": "h", "login": True}}, "login: is for kind: tracking"),
         ({"secret_ref": {"from": "file"}}, "store.secret_ref.path: is required"),
         ({"secret_ref": {"from": "env", "keys": {"password": "X"}}}, "Known are: access_key"),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding
 from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError, RefusedError
-from ansible_collections.muster.training.plugins.plugin_utils._services.mlflow_runs import MlflowRuns
+from ansible_collections.muster.training.plugins.plugin_utils._services.tracking.mlflow_runs import MlflowRuns
 from ansible_collections.muster.training.tests.fakes.trackers import TOKEN, FakeMlflow
 
 

@@ -9,7 +9,10 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
-from ansible_collections.muster.training.plugins.plugin_utils._services.tracker_access import check_access
+from ansible_collections.muster.training.plugins.plugin_utils._services.tracking.tracker_access import (
+    check_access,
+    check_artifacts,
+)
 from ansible_collections.muster.training.tests.fakes.trackers import API_KEY, TOKEN, FakeMlflow, FakeWandb
 
 
@@ -31,6 +34,22 @@ def test_credentials_that_are_refused(given: dict[str, str]) -> None:
         check_access(binding(closed.url), given, "o")
     assert caught.value.option == "o.secret_ref"
     assert not any(value in str(caught.value) for key, value in given.items() if key != "username")
+
+
+def test_a_server_that_takes_figures_and_no_files() -> None:
+    """A bucket that is gone behind it is an error; a user who may store none, and a server without files, are not."""
+    path = "/api/2.0/mlflow-artifacts/artifacts/"
+    for status, is_refused in ((500, True), (503, True), (403, False), (404, False)):
+        with FakeMlflow() as server:
+            server.stores = status
+            if is_refused:
+                with pytest.raises(RefusedError, match=f"cannot store files .HTTP {status}"):
+                    check_artifacts(binding(server.url), {}, "o")
+            else:
+                check_artifacts(binding(server.url), {}, "o")
+    with FakeMlflow(TOKEN) as server:
+        check_artifacts(binding(server.url), {"token": TOKEN}, "o")
+        assert [call.partition(path)[0] for call in server.stored] == ["PUT ", "DELETE "]
 
 
 def test_a_key_that_nobody_has() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding
-from ansible_collections.muster.training.plugins.plugin_utils._services.trackers import Seen, judge, tracker_of
+from ansible_collections.muster.training.plugins.plugin_utils._services.tracking.trackers import Seen, judge, tracker_of
 
 NOBODY = '{"data": {"viewer": null}}'
 PAGE = "<!doctype html><title>Log in</title>"

@@ -214,3 +214,33 @@ def test_a_claim_that_is_pending_is_what_a_service_waits_for(tmp_path: pathlib.P
 def test_a_namespace_that_is_not_there_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(RefusedError, match="there is no namespace storage"):
         service(tmp_path, Cluster(node("n"))).ensure_present()
+
+
+def test_a_tracker_has_its_names_its_secrets_and_the_projects_image_with_clients_of_stores(
+    tmp_path: pathlib.Path,
+) -> None:
+    """What it reads from its environment alone comes from the Secret."""
+    place = {"namespace": "storage", "login": True}
+    about = {"name": "mlflow", "kind": "tracking", "mode": "deploy", "deploy": place, "hosts": ["mlflow.mesh"]}
+    (parsed,) = parse_services([about])
+    assert parsed.deploy is not None
+    component, home = find_component("tracking", None, "x"), StateHome({"path": str(tmp_path)}, "c")
+    order = DeployOrder(parsed, parsed.deploy, component, home, tmp_path, DigestLock(tmp_path / "l"), "", True, 1, {})
+    client: t.Any = Cluster()
+    made = ClusterService(order, client, lambda _line: None)
+    assert made.find_image() == "ghcr.io/mlflow/mlflow:v3.17.2-full"
+    credentials = component.make_credentials()
+    objects: t.Any = made.build_objects(credentials, "n1")
+    secret, entry, workload = objects
+    assert problems(secret) == [] and "accounts.ini" in secret["data"]
+    (container,) = workload["spec"]["template"]["spec"]["containers"]
+    words = " ".join(container["command"])
+    assert words.startswith("mlflow server") and "muster-mlflow.storage.svc.cluster.local:*" in words
+    assert "mlflow.mesh:*" in words
+    hidden = {item["name"]: item["valueFrom"]["secretKeyRef"] for item in container["env"] if "valueFrom" in item}
+    name = "MLFLOW_FLASK_SERVER_SECRET_KEY"
+    assert hidden == {name: {"name": "muster-mlflow", "key": name}} and name in secret["data"]
+    shown = json.dumps([entry, workload])
+    assert not [value for value in credentials.values() if value in shown]
+    volumes = workload["spec"]["template"]["spec"]["volumes"]
+    assert name not in str(volumes), "it is no file"

@@ -16,11 +16,14 @@ import zipfile
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._node import host_agent, host_service, placed_files
 from ansible_collections.muster.training.plugins.plugin_utils._services import components, hashicorp_vault
 from ansible_collections.muster.training.plugins.plugin_utils._services.component import BringUp
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import deploy
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import bindings
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.tests.support.carried import as_stream
 from ansible_collections.muster.training.tests.support.run_world import RunWorld
 
@@ -34,9 +37,17 @@ class Host:
 
     def __init__(self, root: pathlib.Path) -> None:
         self.root, self.asked = root, t.cast("list[str]", [])
+        self.installed: list[str] = []
 
     def call(self, op: str, **values: t.Any) -> Dict:
-        self.asked.append(str(values["step"]))
+        self.asked.append(str(values.get("step") or op))
+        if op == "environment":
+            # What pip does.
+            program = self.root / values["folder"].lstrip("/") / "bin" / "mlflow"
+            program.parent.mkdir(parents=True)
+            program.write_text("program")
+            self.installed = values["requirements"]
+            return {"python": "x", "made": True, "folder": values["folder"]}
         answer = host_agent.answer_request({"op": op, "root": str(self.root), **as_stream(values)})
         assert not answer.get("problem"), answer
         if values["step"] == "apply":
@@ -59,6 +70,7 @@ class World(RunWorld):
         with tarfile.open(self.release / "linux_amd64_large_disk.tar.gz", "w:gz") as packed:
             packed.add(root / "weed", "weed")
         self.records: dict[str, Dict] = {}
+        self.index = ""
 
     def deploy(
         self,
@@ -77,7 +89,8 @@ class World(RunWorld):
         known = {name: {**dict(request.hostvars[name]), **self.records.get(name, {})} for name in "ab"}
         host: t.Any = self.host
         asked = dataclasses.replace(request, hostvars=known, connect=lambda _names: [host])
-        return deploy.run(asked, [str(self.root / "inventory.yml")], source=str(self.release), wait_s=1)
+        source = str(self.release) if service["kind"] != "tracking" else self.index
+        return deploy.run(asked, [str(self.root / "inventory.yml")], source=source, wait_s=1)
 
     @property
     def secret(self) -> str:
@@ -370,3 +383,76 @@ def test_an_archive_without_the_program_is_refused(world: World) -> None:
         packed.writestr("rustfs/readme", "text")
     with pytest.raises(AssertionError, match="has no file rustfs"):
         world.deploy(name="own", provider="rustfs")
+
+
+TRACKER: t.Final[Dict] = {"kind": "tracking", "name": "mlflow", "resources": []}
+
+
+def test_a_program_of_python_is_installed_by_pip_once_and_goes_with_its_environment(world: World) -> None:
+    """Its accounts are where systemd hands them on; another version is installed into the environment that is there."""
+    world.index = "https://index.example/simple"
+    about: Dict = {**TRACKER, "deploy": {"login": True, "tls": True}, "hosts": ["mlflow.mesh"]}
+    assert world.deploy(check=True, **about)["changed"] and world.host.asked == ["look"]
+    world.host.asked.clear()
+    assert world.deploy(**about)["endpoint"].endswith(":5000")
+    assert world.host.asked == ["look", "bring", "environment", "apply"]
+    assert world.host.installed[:2] == ["-i https://index.example/simple", "mlflow[auth]==3.17.2"]
+    world.host.asked.clear()
+    assert not world.deploy(**about)["changed"] and world.host.asked == ["look"]
+    unit = (world.host.root / "etc/systemd/system/muster-mlflow.service").read_text()
+    folder = "usr/local/lib/muster/mlflow/environment"
+    assert f"ExecStart=/{folder}/bin/mlflow server --app-name=basic-auth" in unit and "mlflow.mesh:*" in unit
+    assert "EnvironmentFile=/etc/muster/services/mlflow/environment" in unit
+    assert "LoadCredential=environment" not in unit and "LoadCredential=accounts.ini:" in unit
+    kept = (world.root / "home/default/services/mlflow.credentials").read_text()
+    values = [line.partition(" = ")[2] for line in kept.splitlines() if " = " in line and "USERNAME" not in line]
+    assert not [value for value in values if value in unit]
+    assert (world.host.root / folder).stat().st_mode & 0o005 == 0o005
+    gone = world.deploy("absent", **TRACKER)
+    assert gone["changed"] and not (world.host.root / "usr/local/lib/muster").exists()
+
+
+def test_a_program_that_is_there_already_is_used_and_left(world: World) -> None:
+    about: Dict = {**TRACKER, "deploy": {"python": "/opt/mlflow/bin/python"}}
+    with pytest.raises(InputError, match=r"deploy\.python: there is no /opt/mlflow/bin/mlflow.*Install mlflow.auth."):
+        world.deploy(**about)
+    assert not (world.root / "home").exists()
+    program = world.host.root / "opt/mlflow/bin/mlflow"
+    program.parent.mkdir(parents=True)
+    program.touch()
+    assert world.deploy(**about)["changed"] and "environment" not in world.host.asked
+    assert not world.deploy(**about)["changed"]
+    assert world.deploy("absent", **about)["changed"] and program.exists()
+
+
+def test_a_folder_of_the_controller_is_no_index_for_pip_on_a_host(world: World) -> None:
+    world.index = "wheels"
+    with pytest.raises(InputError, match="wheels is a folder of the controller, and pip runs on the host"):
+        world.deploy(**TRACKER)
+
+
+def test_files_of_a_tracker_go_to_the_bucket_of_a_binding(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKcanary-access-01")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SKcanary-secret-9f2")
+    about: Dict = {**TRACKER, "deploy": {"artifacts": "own"}}
+    home = StateHome({"path": str(world.root / "home")}, "default")
+    assert world.deploy(check=True, **about)["changed"], "the store may be bound before it in the same play"
+    with pytest.raises(InputError, match=r"deploy\.artifacts"):
+        world.deploy(**about)
+    store: Dict = {"name": "own", "component": "object_store", "mode": "bind", "endpoint": "https://s3.example"}
+    store |= {"secret_ref": {"from": "env"}, "resources": [{"purpose": "checkpoints", "ref": "ckpt"}]}
+    bindings.write_binding(home, Binding.from_dict(store))
+    with pytest.raises(InputError, match="'own' has no bucket for artifacts"):
+        world.deploy(**about)
+    store["resources"] = [{"purpose": "artifacts", "ref": "files/mlflow"}]
+    bindings.write_binding(home, Binding.from_dict(store))
+    assert world.deploy(**about)["changed"] and not world.deploy(**about)["changed"]
+    unit = (world.host.root / "etc/systemd/system/muster-mlflow.service").read_text()
+    assert "--artifacts-destination=s3://files/mlflow" in unit and "SKcanary" not in unit
+    keys = (world.host.root / "etc/muster/services/mlflow/store-keys").read_text()
+    assert "SKcanary-secret-9f2" in keys
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SKcanary-another-111")
+    assert world.deploy(**about)["changed"], "keys that were changed reach the service"
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of-a-session")
+    with pytest.raises(InputError, match="'own' has the keys of a session, which ends"):
+        world.deploy(**about)

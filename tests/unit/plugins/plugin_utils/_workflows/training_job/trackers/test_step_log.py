@@ -14,7 +14,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding
 from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
-from ansible_collections.muster.training.plugins.plugin_utils._services.mlflow_runs import MlflowRuns
+from ansible_collections.muster.training.plugins.plugin_utils._services.tracking.mlflow_runs import MlflowRuns
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import bind
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.trackers import step_log
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.trackers.step_log import (
