@@ -170,15 +170,63 @@ class FakeMlflow(Api):
         return 200, {"experiments": []}, {}
 
 
+class _Streams(dict[str, t.Any]):
+    """All streams of files have one handler; what the client tells of itself is taken."""
+
+    def __init__(self, server: FakeWandb) -> None:
+        super().__init__({"POST /graphql": server.answer_query})
+        self._server = server
+
+    def get(self, key: str, default: t.Any = None) -> t.Any:
+        if "/sdk/otel/" in key:
+            return lambda *_request: (200, {}, {})
+        return functools.partial(self._server.take_stream, key) if "/file_stream" in key else super().get(key, default)
+
+
 class FakeWandb(Api):
-    """The GraphQL of Weights & Biases: who nobody knows is nobody, with status 200."""
+    """Weights & Biases as its client 0.31 talks to it: who nobody knows is nobody, with status 200.
+
+    ``runs`` are what was asked for of each run (its project, group and entity), ``rows`` the lines of its history by
+    their numbers: a line that comes twice must be the same, and none may be left out.
+    """
 
     def __init__(self, key: str = API_KEY) -> None:
         self._key = key
-        super().__init__({"POST /graphql": self._graphql})
+        self.runs: dict[str, dict[str, t.Any]] = {}
+        self.rows: dict[str, dict[int, dict[str, t.Any]]] = {}
+        super().__init__(_Streams(self))
 
-    def _graphql(self, _query: t.Any, headers: Mapping[str, str], body: bytes) -> Handled:
-        assert "viewer" in json.loads(body)["query"]
+    def _knows(self, headers: Mapping[str, str]) -> bool:
         given = base64.b64decode(headers.get("authorization", "").removeprefix("Basic ")).decode()
-        viewer = {"entity": "team", "username": "u"} if given == f"api:{self._key}" else None
-        return 200, {"data": {"viewer": viewer}}, {}
+        return given == f"api:{self._key}"
+
+    def answer_query(self, _query: t.Any, headers: Mapping[str, str], body: bytes) -> Handled:
+        """Answer a question in GraphQL; those that are not known have no data."""
+        asked = json.loads(body)
+        if "createRunFiles" in asked["query"] and self._knows(headers):
+            return 200, {"data": {"createRunFiles": {"runID": "b", "uploadHeaders": [], "files": []}}}, {}
+        if "upsertBucket" not in asked["query"]:
+            viewer = {"id": "1", "entity": "team", "username": "u", "flags": "{}", "teams": {"edges": []}}
+            known = viewer if self._knows(headers) else None
+            return 200, {"data": {"viewer": known} if "viewer" in asked["query"] else {}}, {}
+        if not self._knows(headers):
+            return 401, {"errors": [{"message": "user is not logged in"}]}, {}
+        given = asked["variables"]
+        self.runs.setdefault(given["name"], {}).update({key: value for key, value in given.items() if value})
+        project = {"id": "p", "name": given["project"], "entity": {"id": "e", "name": given["entity"]}}
+        # Its core ends without a word where one of these is missing.
+        empty = dict.fromkeys(("description", "sweepName"), "")
+        bucket = {**empty, "id": "b", "name": given["name"], "displayName": given["name"], "project": project}
+        bucket |= {"config": "{}"}
+        return 200, {"data": {"upsertBucket": {"bucket": {**bucket, "historyLineCount": 0}, "inserted": True}}}, {}
+
+    def take_stream(self, key: str, _query: t.Any, headers: Mapping[str, str], body: bytes) -> Handled:
+        """Take lines of a run's history."""
+        if not self._knows(headers):
+            return 401, {}, {}
+        sent = json.loads(body).get("files", {}).get("wandb-history.jsonl", {"offset": 0, "content": []})
+        rows = self.rows.setdefault(key.split("/")[-2], {})
+        assert sent["offset"] <= len(rows), "lines were left out"
+        for number, line in enumerate(sent["content"], sent["offset"]):
+            assert rows.setdefault(number, json.loads(line)) == json.loads(line)
+        return 200, {}, {}
