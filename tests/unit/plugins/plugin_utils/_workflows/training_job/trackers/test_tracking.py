@@ -106,7 +106,8 @@ def test_a_user_and_a_password(world: TrackedWorld, monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "me")
         world.bind(server, secret_ref=pointer)
         sent = [headers["authorization"] for _m, path, _q, headers, _b in server.requests if path.startswith("/api")]
-    assert sent == ["Basic " + base64.b64encode(b"me:canary-password-1").decode()]
+    # The API is asked, and a small file is stored and deleted.
+    assert sent == ["Basic " + base64.b64encode(b"me:canary-password-1").decode()] * 3
 
 
 def test_check_mode_writes_nothing(world: TrackedWorld) -> None:
