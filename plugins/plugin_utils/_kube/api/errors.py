@@ -150,7 +150,7 @@ def _describe(status: int, reason: str, message: str, causes: tuple[tuple[str, s
 
 
 _ADVICE = {
-    401: "Log in again, or give another credential",
+    401: "Log in again, or give another credential; a team's token is renewed by the playbook team",
     403: "Get the permission (RBAC) for it, or satisfy the policy that is named",
     410: "Read again from the start",
     429: "The API server is overloaded: try later",

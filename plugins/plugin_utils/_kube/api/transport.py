@@ -274,7 +274,7 @@ class ApiTransport:
 
     def unauthorized_error(self, what: str) -> KubeError:
         """Return the error for a credential that was rejected."""
-        fix = "Log in again, or give another credential"
+        fix = "Log in again, or give another credential; a team's token is renewed by the playbook team"
         return KubeError(what, f"{self._describe_credential()} (401)", fix, status=401, reason="Unauthorized")
 
     def open(self, what: str, request: HttpRequest) -> Stream:

@@ -89,7 +89,10 @@ def read_logs(home: StateHome, run_id: str | None, view: LogView, ranks: bool, l
 def say_logs(found: t.Mapping[str, t.Any], say: t.Callable[[str], None]) -> None:
     """Say the lines that :func:`read_logs` has returned, each with the name of its log, or that there are none."""
     if not any(found["logs"].values()):
-        say(f"run {found['run_id']}: no line of its logs in {found['folder']}/logs is selected")
+        folder = pathlib.Path(found["folder"]) / "logs"
+        selected = f"no line of its logs in {folder} is selected"
+        unread = "no log of it is here yet: the train playbook with this muster_run_id follows it and fetches them"
+        say(f"run {found['run_id']}: {selected if any(folder.glob('*.log')) else unread}")
     for name, lines in found["logs"].items():
         for line in lines:
             say(f"{name.removesuffix('.log')}  {line}")

@@ -156,6 +156,11 @@ def test_a_selection_without_a_line_says_so(home: StateHome) -> None:
             said.append,
         )
     assert said == ["a  one", f"run run-1: no line of its logs in {folder}/logs is selected"]
+    (folder / "logs/a.log").unlink()
+    logs.say_logs(
+        logs.read_logs(home, "run-1", logs.build_view(9, None, None), False, LiveSource(connect({}), ())), said.append
+    )
+    assert said[-1].startswith("run run-1: no log of it is here yet: the train playbook")
 
 
 def test_following_says_each_new_line_once_until_the_end(home: StateHome) -> None:
