@@ -427,11 +427,8 @@ def _add_dnf(host: DeviceHost, plan: DriverPlan) -> DriverPlan:
     opened, release = plan.flavour == "open", host.release
     epel = f"{tables.EPEL_URL}/{release}/Everything/{host.facts['machine']}/"
     key = f"{tables.EPEL_URL}/RPM-GPG-KEY-EPEL-{release}"
-    plan = dataclasses.replace(
-        plan,
-        before=_list_rhel_headers(host),
-        repositories=(*plan.repositories, Repository("epel", epel, key, tables.EPEL_KEYS[release])),
-    )
+    added = () if "epel-release" in host.versions else (Repository("epel", epel, key, tables.EPEL_KEYS[release]),)
+    plan = dataclasses.replace(plan, before=_list_rhel_headers(host), repositories=(*plan.repositories, *added))
     if release == "10":
         # It has no modules.
         packages = ("nvidia-open" if opened else "cuda-drivers", *manager)

@@ -24,7 +24,7 @@ from .facts_source import FactsSource
 # Packages that decide on drivers, container runtimes and RDMA.
 _PACKAGES = re.compile(
     r"(nvidia-|libnvidia-|linux-modules-nvidia-|linux-image-|linux-headers-|kernel-|cuda-drivers|nvlsm|doca-|mlnx-|"
-    r"mlnx_|ofed-|rdma-core|ibverbs|libibverbs|libibumad|librdmacm|rdmacm-utils|infiniband-diags|perftest|dkms|containerd|kmod-)"
+    r"mlnx_|ofed-|rdma-core|ibverbs|libibverbs|libibumad|librdmacm|rdmacm-utils|infiniband-diags|perftest|dkms|epel-release|containerd|kmod-)"
 )
 _LOCKS = ("var/lib/dpkg/lock-frontend", "var/lib/dpkg/lock", "var/lib/apt/lists/lock", "var/lib/rpm/.rpm.lock")
 _LIBRARY_FOLDERS = ("usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib/wsl/lib")

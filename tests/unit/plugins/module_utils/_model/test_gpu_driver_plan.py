@@ -126,3 +126,21 @@ def test_an_upgrade_that_was_cut_short_before_its_boot_is_finished_with_one() ->
     plan = plan_devices("x", facts, asked).gpu_driver
     assert (plan.action, plan.latest) == ("install", True) and plan.packages
     assert plan.reboot == "the kernel module is 580.105.08 and the libraries are 595.91.07"
+
+
+def test_a_machine_of_the_rhel_family_that_has_epel_keeps_its_own() -> None:
+    rocky = {"os": {"id": "rocky", "version": "9.6", "like": ["rhel"]}, "kernel": "5.14.0-570.12.1.el9_6.x86_64"}
+
+    def names(**versions: str) -> list[str]:
+        packages = {"versions": versions, "held": [], "broken": [], "manager": "dnf"}
+        plan = plan_devices("x", {**BARE, **rocky, "packages": packages}, {}).gpu_driver
+        return [item.name for item in plan.repositories]
+
+    assert names() == ["cuda", "epel"] and names(**{"epel-release": "9-8.el9"}) == ["cuda"]
+
+
+def test_what_the_role_has_locked_does_not_keep_its_next_run_away() -> None:
+    held = {"versions": {}, "held": ["nvidia-open"], "broken": [], "manager": "dnf"}
+    rhel = {"os": {"id": "rhel", "version": "10.0", "like": []}, "packages": held}
+    assert action(rhel) == ("refuse", "held packages: nvidia-open")
+    assert action({**rhel, "records": {"gpu-driver": False}})[0] == "install"
