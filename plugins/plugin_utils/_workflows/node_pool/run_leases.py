@@ -278,7 +278,7 @@ def describe_void_rule(job: Job, names: t.Collection[str]) -> str:
     option = _find_rule(job)
     shown = ", ".join(sorted(names)[:8]) + (", …" if len(names) > 8 else "")
     what = "counts no cost of" if option == "job.max_cost_usd" else "ends nothing of"
-    return f"{option} {what} {shown}: no open lease in the ledger of this cluster is theirs" if option and names else ""
+    return f"{option} {what} {shown}: the ledger of this cluster has no open lease for that" if option and names else ""
 
 
 def reassign_lease(home: StateHome, lease: Lease, run_id: str, *, scheduler: Scheduler | None = None) -> None:
