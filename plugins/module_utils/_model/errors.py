@@ -46,7 +46,7 @@ class MusterError(Exception):
         self.fix = fix
 
     def __str__(self) -> str:
-        return f"{self.message}. {self.fix}" if self.fix else self.message
+        return f"{self.message.removesuffix('.')}. {self.fix}" if self.fix else self.message
 
 
 class InputError(MusterError):

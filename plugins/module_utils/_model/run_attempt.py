@@ -63,6 +63,8 @@ class Attempt:
     fault: tuple[str, str | None] | None = None
     cancelled_at: float | None = None
     followed: bool = False
+    # The pod whose deletion is its fault, where that was told.
+    fault_pod: str | None = None
     # When the cluster said that a node of it was not ready, and its name.
     not_ready: tuple[float, str | None] | None = None
     # The first of its containers that was killed with the program in it, of which no rank could say anything.
@@ -140,10 +142,27 @@ class Attempt:
         return self.first_failure.node if self.first_failure and self.cause == "crash" else None
 
     @property
+    def culprit(self) -> tuple[int | None, RankExit | None]:
+        """Return the rank of what ended the attempt, and how it ended: with ``failed_node``, all of one event.
+
+        Ranks elsewhere fail because of a fault on its node; theirs are other events. Unknown is None.
+        """
+        if self.cause in (None, "crash", "cancelled") and not self.killed:
+            return self.failed_rank, self.first_failure
+        there = [rank for rank, node in self.ranks.items() if node == self.failed_node]
+        if self.fault_pod and any(self.pods.get(rank) for rank in there):
+            there = [rank for rank in there if self.pods.get(rank) == self.fault_pod]
+        failed = [(end, rank) for rank in there if (end := self.exits.get(rank)) and end.exit_code not in (0, _STOPPED)]
+        rank = min(failed)[1] if failed else there[0] if len(there) == 1 else None
+        end = self.exits.get(rank) if rank is not None else None
+        return rank, self.killed if self.killed and self.cause == "crash" else end
+
+    @property
     def exit_code(self) -> int | None:
-        """Return the exit code of the rank that failed first; of the last attempt without one, its highest."""
-        if self.first_failure:
-            return self.first_failure.exit_code
+        """Return the exit code of what ended the attempt; of the last attempt without any failure, the highest one."""
+        end = self.culprit[1]
+        if end or self.first_failure:
+            return end.exit_code if end else None
         return None if self.followed else max((end.exit_code for end in self.exits.values()), default=None)
 
     @property

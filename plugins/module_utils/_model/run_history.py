@@ -165,6 +165,7 @@ class RunHistory:
         if attempt is not None and attempt.fault is None and (named or attempt.cause is None):
             self.faults.append((at, "pod_deleted", _node_of(line)))
             attempt.fault = self.faults[-1][1:]
+            attempt.fault_pod = str(line["pod"]) if line.get("pod") else None
 
     def _take_evidence(self, line: Line) -> None:
         """Take in what carried the traffic of a rank, or which versions and devices a node has."""
@@ -402,16 +403,19 @@ class RunHistory:
         """Return the number of ranks that started in the newest attempt."""
         return len(self.attempts[-1].ranks) if self.attempts else 0
 
-    def ranks_running(self) -> int:
+    def ranks_running(self, pods: t.Container[str] | None = None) -> int:
         """Return how many ranks of the newest attempt of this start are running, as far as their nodes have said.
 
-        None is after the attempt lost its placement, and none on a node that it lost.
+        None is after the attempt lost its placement, none on a node that it lost, and none in a pod that does not run.
+
+        :param pods: the names of its pods that are running, None where it has none.
         """
         last = self.attempts[-1] if self.attempts and self.attempts[-1].n >= self.base else None
         if last is None or not self.is_placed:
             return 0
         lost = last.fault[1] if last.fault and last.fault[0] == "node_lost" else None
-        return sum(rank not in last.exits and node != lost for rank, node in last.ranks.items())
+        gone = {rank for rank, pod in last.pods.items() if pods is not None and pod and pod not in pods}
+        return sum(rank not in {*last.exits, *gone} and node != lost for rank, node in last.ranks.items())
 
     def find_sharing(self, ranks_per_pod: int) -> tuple[int, int] | None:
         """Return (pods, machines) of the newest attempt where pods of it share machines, else None."""

@@ -17,7 +17,7 @@ import typing as t
 from . import validators as f
 from .errors import InputError
 
-State = t.Literal["queued", "starting", "running", "restarting", "ended"]
+State = t.Literal["queued", "starting", "running", "restarting", "ending", "ended"]
 RunEnd = t.Literal["succeeded", "failed", "cancelled", "lost"]
 SCHEMA = 1
 T = t.TypeVar("T")

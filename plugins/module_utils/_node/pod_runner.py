@@ -73,8 +73,6 @@ class PodRunner:
             os.set_blocking(end, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_unused: None)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_unused: self._ask_stop("asked to stop"))
         self.sampler = usage.Sampler()
         self.transport = rank_transport.TransportRecorder(self.run_dir, self.identity.node)
         self.tails = {name: Tail(self.run_dir / f"{name}.jsonl") for name in ("events", "metrics", "usage")}
@@ -92,6 +90,9 @@ class PodRunner:
     def _run(self) -> int:
         try:
             env = self._prepare()
+            # Until here nothing is to be saved: the first handler ended all at once.
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_unused: self._ask_stop("asked to stop"))
             address = self._discover()
             self._start(
                 pod_environment.build_environment(self.spec, self.identity, self._own_variables(), env, address)

@@ -92,7 +92,8 @@ _TABLE = (
         "pod_unschedulable",
         "fatal",
         "No node of the cluster can take a pod",
-        "Free GPUs or memory, remove taints, or request less: the gang starts only when all its pods can",
+        "Bring back or replace a node that was lost (heal), free what the scheduler names, or request less: the gang "
+        "starts only when all its pods can",
     ),
     CauseInfo(
         "pod_volume",
@@ -127,6 +128,12 @@ _TABLE = (
         "The job asks for a resource that its queue does not offer",
         "Ask for none of it (job.resources), take another queue, or let the administrator add the resource to the "
         "ClusterQueue's coveredResources with a quota",
+    ),
+    CauseInfo(
+        "never_fits",
+        "fatal",
+        "The job asks for more than its queue or its namespace has",
+        "Ask for less (job.resources, job.nodes), take another queue, or have the queue's quota raised",
     ),
     CauseInfo(
         "pods_not_ready",

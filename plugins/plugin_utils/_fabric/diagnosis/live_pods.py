@@ -42,6 +42,7 @@ CODES: t.Mapping[str, str] = {
 _QUEUED: t.Final = (
     (re.compile("unavailable in ClusterQueue"), "queue_lacks_resource"),
     (re.compile("PodsReady"), "pods_not_ready"),
+    (re.compile("will never (?:fit|start)"), "never_fits"),
 )
 
 
@@ -75,7 +76,7 @@ class PodSnapshot:
 
     def to_dict(self) -> dict[str, object]:
         """Return the pod's state without its log."""
-        state = {key: getattr(self, key) for key in ("name", "phase", "exit_code", "restarts")}
+        state = {key: getattr(self, key) for key in ("name", "node", "phase", "exit_code", "restarts")}
         optional = {"reason": self.reason, "waits": self.waits[1] if self.waits else "", "taken": self.evicted}
         return {**state, **{key: value for key, value in optional.items() if value}}
 

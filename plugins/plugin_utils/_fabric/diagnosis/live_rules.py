@@ -106,11 +106,19 @@ def _find_unstarted_ranks(run: RunObservation) -> t.Iterator[Cause]:
     started = {rank["rank"] for _node, rank in run.gang}
     missing = [number for number in range(min(run.rank_count or 0, _MAX_RANKS)) if number not in started]
     if missing:
-        empty = [node.name for node in run.nodes if not node.ranks]
+        pods = [node for node in run.nodes if not node.ranks and _is_unplaced(node)]
+        empty = [node.name for node in run.nodes if not node.ranks and node not in pods]
         where = f"; no rank started on {', '.join(empty[:_MAX_NAMES])}" if empty else ""
+        where += f"; {len(pods)} {'pods have' if len(pods) > 1 else 'pod has'} no node" if pods else ""
         numbers = ", ".join(map(str, missing[:16])) + ("…" if len(missing) > 16 else "")
         text = f"{len(started)} of {run.rank_count} ranks started, rank {numbers} did not{where}"
         yield build_live_cause("ranks_missing", text, empty[0] if len(empty) == 1 else None)
+
+
+def _is_unplaced(node: NodeObservation) -> bool:
+    """Return whether it is a pod that is on no node."""
+    pod = (node.answer or {}).get("pod") or {}
+    return pod.get("phase") == "Pending" and pod.get("node") is None
 
 
 def _find_rank_end(node: NodeObservation, rank: t.Mapping[str, t.Any], *, job_ended: bool) -> t.Iterator[Cause]:

@@ -13,6 +13,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import datetime
+import typing as t
 
 from ..api.client import Client
 from ..api.errors import KubeError
@@ -51,3 +52,10 @@ def _mark_disrupted(client: Client, pod: KubeObject, message: str) -> None:
         # It is deleted all the same when the user may not write its status: its loss then counts as a crash.
         if error.status >= 500 or error.status == 429:
             raise
+
+
+def describe_pods(pods: t.Sequence[KubeObject]) -> str:
+    """Return ``2 pods on gpu-1, gpu-2``, empty without pods; of one that has no node, its number alone."""
+    nodes = sorted({str(pod["spec"].get("nodeName")) for pod in pods if pod["spec"].get("nodeName")})
+    count = f"{len(pods)} pod{'' if len(pods) == 1 else 's'}" if pods else ""
+    return count + (f" on {', '.join(nodes)}" if nodes else "")

@@ -58,6 +58,7 @@ _RULES: t.Final[tuple[tuple[ProblemCode, str, str], ...]] = (
 )
 # Problems that usually pass by themselves.
 _QUEUE_LABEL: t.Final = "kueue.x-k8s.io/queue-name"
+_PRIORITY_LABEL: t.Final = "kueue.x-k8s.io/priority-class"
 _TRANSIENT: t.Final = frozenset({"unschedulable", "queue", "volume", "node"})
 # Warnings of Kubernetes that come in every healthy run.
 _USUAL: t.Final = re.compile(
@@ -117,6 +118,12 @@ _REFUSED_SIZE: t.Final = re.compile("didn't satisfy LimitRange constraints|resou
 _REGISTRY_AWAY: t.Final = re.compile(
     "toomanyrequests|429|50[0234] |dial tcp|i/o timeout|TLS handshake|connection reset|no such host|deadline exceeded"
 )
+# The scheduler's words where no node has the labels that a pod asks for, and no other reason.
+_NO_MATCH: t.Final = re.compile(
+    r"nodes are available: \d+ node\(s\) didn't match Pod's node affinity/selector\.(?: |$)"
+)
+# What the scheduler adds of pods that it could remove for this one.
+_PREEMPTION: t.Final = re.compile(r" preemption: .*")
 # The kubelet's message as it begins to pull an image.
 _PULLING: t.Final = re.compile('Pulling image "([^"]+)"')
 DEACTIVATED = "; set its spec.active to true to continue"
@@ -139,6 +146,14 @@ class StartProblem:
         return f"{self.object}: {self._words}: {self.line}"
 
     @property
+    def wait(self) -> str:
+        """Return what is waited for, for a line about the run: the scheduler's words, or what the problem is."""
+        if self.code != "unschedulable":
+            return f"waiting: {self._words}"
+        said = _PREEMPTION.sub("", self.line.removeprefix("FailedScheduling: "))
+        return f"waiting for a machine: {said.rstrip('. ')}"
+
+    @property
     def _words(self) -> str:
         if self.code in ("image", "container") and is_wrong_architecture(self.line):
             return _WRONG_ARCHITECTURE_TEXT
@@ -150,6 +165,10 @@ class StartProblem:
             return "refused by the cluster as invalid"
         if self.code == "unschedulable" and "anti-affinity" in self.line:
             return "no machine is free of the job's other pods (job.placement.share_machines: false)"
+        if self.code == "unschedulable" and _NO_MATCH.search(self.line):
+            return "no node matches its node affinity, such as the island of job.placement.island"
+        if self.code == "image" and "InvalidImageName" in self.line:
+            return "its image has a name that no registry can have (job.image)"
         return (_describe_size(self.line) if self.never_fits else "") or _WORDS[self.code]
 
     @property
@@ -245,6 +264,14 @@ def find_pod_problem(pod: KubeObject) -> StartProblem | None:
     return None if reason is None else _classify(name, *reason, 1, uid)
 
 
+def describe_wait(pods: Iterable[KubeObject]) -> str:
+    """Return what pods that have not started wait for, first a machine; empty where nothing is known to keep them."""
+    pending = (pod for pod in pods if (pod.get("status") or {}).get("phase") == "Pending")
+    problems = [problem for pod in pending if (problem := find_pod_problem(pod))]
+    problems.sort(key=lambda problem: problem.code != "unschedulable")
+    return problems[0].wait if problems else ""
+
+
 def _state_of(container: t.Mapping[str, t.Any], name: str) -> t.Mapping[str, t.Any]:
     return (container.get("state") or {}).get(name) or {}
 
@@ -312,7 +339,9 @@ def find_unqueued_problem(job: KubeObject, searched: bool = True) -> StartProble
     said = state.reason if state.reason.startswith("is suspended") else "is suspended"
     if _QUEUE_LABEL not in (meta.get("labels") or {}):
         return StartProblem("stopped", name, said, 1, True, uid)
-    why = "Kueue has not created a Workload for it: check Kueue's logs, it may not support this kind"
+    priority = (meta.get("labels") or {}).get(_PRIORITY_LABEL)
+    first = f"that WorkloadPriorityClass {priority} (job.placement.priority) exists, then " if priority else ""
+    why = f"Kueue has not created a Workload for it: check {first}Kueue's logs, it may not support this kind"
     if not searched:
         why = "it waits in a queue that cannot be read from here, or a user has suspended it"
     return StartProblem("queue", name, f"{said}; {why}", 1, True, uid)

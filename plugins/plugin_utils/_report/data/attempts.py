@@ -170,7 +170,7 @@ def _from_row(row: Line, number: int, history: t.Mapping[int, Attempt]) -> Attem
         cause=parsing.read_text(row.get("cause"), 40),
         node=node,
         # The record does not hold it.
-        rank=attempt.failed_rank if attempt and attempt.failed_node == node else None,
+        rank=attempt.culprit[0] if attempt and attempt.failed_node == node else None,
         exit_code=parsing.read_integer(row.get("exit_code")),
         first_step=parsing.read_integer(row.get("first_step")),
         last_step=parsing.read_integer(row.get("last_step")),
@@ -198,7 +198,7 @@ def _from_history(attempt: Attempt) -> AttemptView:
         end=end,
         cause=attempt.cause,
         node=parsing.read_text(attempt.failed_node, 80),
-        rank=attempt.failed_rank,
+        rank=attempt.culprit[0],
         exit_code=attempt.exit_code,
         first_step=attempt.first_step,
         last_step=attempt.last_step,

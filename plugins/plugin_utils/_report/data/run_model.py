@@ -256,6 +256,7 @@ def _read_outcome(record: Line, ranks_needed: int | None, ranks_seen: int | None
         "starting": "waiting",
         "running": "running",
         "restarting": "running",
+        "ending": "running",
     }
     return states.get(parsing.read_text(record.get("state"), 20), "unknown")
 

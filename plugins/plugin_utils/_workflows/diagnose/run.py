@@ -176,7 +176,7 @@ def summarise(diagnosis: RunDiagnosis, gpus: str = "") -> list[str]:
     lines += [f"GPUs: {gpus}"] if gpus else []
     for cause in diagnosis.causes:
         where = f" on {cause.node}" if cause.node else ""
-        lines.append(f"{cause.code}{where}: {cause.evidence}. {cause.fix}")
+        lines.append(f"{cause.code}{where}: {cause.evidence.removesuffix('.')}. {cause.fix}")
     if progress.state == "late" and since is not None:
         usual = f", a step usually takes {progress.step_s:.3g} s" if progress.step_s else ""
         lines.append(f"no step for {since:.0f} s{usual}; run diagnose again in half a minute")

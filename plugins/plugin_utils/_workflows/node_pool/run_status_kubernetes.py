@@ -8,11 +8,15 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import contextlib
 import typing as t
 
 from ....module_utils._model.errors import MusterError
 from ..._kube.api.client import Client
-from ..._kube.objects import status
+from ..._kube.api.kinds import KubeObject
+from ..._kube.jobs.spec import gang_selector
+from ..._kube.nodes.lost_pods import FINISHED, describe_pods
+from ..._kube.objects import events, status
 from ..._provision.bill.due_rules import RunView
 from ..shared import cluster_identity
 
@@ -26,11 +30,22 @@ def describe_run(client: Client, run_id: str, ref: t.Mapping[str, object]) -> di
     except (MusterError, LookupError) as error:
         return {"phase": "unknown", "detail": f"the cluster cannot report its state: {error}"}
     if live is None or (ref.get("uid") and live["metadata"].get("uid") != ref["uid"]):
-        return {"phase": "gone", "detail": f"{label} no longer exists"}
+        pods = _list_pods(client, run_id, str(ref["namespace"]))
+        left = describe_pods([pod for pod in pods if (pod.get("status") or {}).get("phase") not in FINISHED])
+        return {"phase": "gone", "detail": f"{label} no longer exists{f'; still to end: {left}' if left else ''}"}
     now = status.read_state(live)
+    if now.phase == "waiting" and (waits := events.describe_wait(_list_pods(client, run_id, str(ref["namespace"])))):
+        return {"phase": now.phase, "detail": waits}
     advice = f"; its end is not recorded yet: run train with muster_run_id={run_id} to record it"
     end = "" if now.phase == "waiting" else advice
     return {"phase": now.phase, "detail": f"{label}: {now.reason or now.phase}{end}"}
+
+
+def _list_pods(client: Client, run_id: str, namespace: str) -> list[KubeObject]:
+    """Return the pods of a run, none where they may not be read."""
+    with contextlib.suppress(MusterError):
+        return client.list("v1/Pod", namespace, labels=gang_selector(run_id)).items
+    return []
 
 
 def read_run_end(client: Client, ref: t.Mapping[str, object]) -> RunView | None:

@@ -54,9 +54,8 @@ def record_end(
         ended = dataclasses.replace(ended, drill=_judge_drill(follower, follower.drilled_at))
         run_record.write_record(follower.folder, ended)
     seen = follower.story.ranks_seen()
-    said = describe_state(
-        {**follower.state(), "ranks": seen, "nodes": 0, "silent": {}, "step_age_s": None, "stalled_s": None}
-    )
+    ended_now: dict[str, object] = {"nodes": 0, "waiting": None, "silent": {}, "step_age_s": None, "stalled_s": None}
+    said = describe_state({**follower.state(), "ranks": seen, **ended_now})
     since = follower.story.nan_since
     verdict = f"{outcome.outcome}, not clean" if ended.problems else outcome.outcome
     verdict = verdict if since is None else f"{outcome.outcome} with a loss of NaN since step {since}"

@@ -150,7 +150,7 @@ class Fetch:
         place = _place(self.record, self.wanted.source)
         found, there = choose_files(place, self.wanted.patterns, self.record, remotes)
         if found:
-            return self._take(found)
+            return _add_silent(self._take(found), errors)
         missing = self._build_missing_error(str(place["folder"] or "its folder"), there, errors)
         if not self._may_be_stored() or (self.wanted.patterns and there):
             # Of files that are there under other names, the names help more than what the bucket has.
@@ -271,6 +271,16 @@ class Fetch:
     def _build_result(self, names: t.Sequence[str], size: int, changed: bool, msg: str) -> dict[str, object]:
         about = {"run_id": self.record.run_id, "dest": str(self.dest)}
         return {"changed": changed, **about, "files": list(names), "bytes": size, "msg": msg}
+
+
+def _add_silent(result: dict[str, object], errors: t.Mapping[str, MusterError]) -> dict[str, object]:
+    """Return the result with the nodes that gave no answer: what only they have was not fetched."""
+    if not errors:
+        return result
+    names = sorted(errors)
+    words = f"no answer from {', '.join(names)} ({errors[names[0]].message}): what only {names[0]} has is missing"
+    warnings = t.cast("list[str]", result.get("warnings") or [])
+    return {**result, "msg": f"{result['msg']}. {words}", "warnings": [*warnings, words]}
 
 
 def choose_files(

@@ -25,6 +25,7 @@ from ...._kube.jobs.spec import (
     secret_name,
     selector,
 )
+from ...._kube.nodes.lost_pods import describe_pods
 from ...._kube.objects.device_claims import TEMPLATE
 from ...._kube.objects.external_secrets import KIND
 from ...shared.progress import Progress
@@ -33,6 +34,8 @@ from .force_delete import ForcedDeletions
 # What pods may take beyond the time that they have to save.
 DELETION_S = 60.0
 _POLL_S = 1.0
+# A wait that lasts longer than this is said.
+_MOMENT_S = 3.0
 
 
 def mark_cancelled(client: Client, ref: BackendRef, who: str) -> None:
@@ -95,7 +98,7 @@ def _wait_until_gone(
 ) -> float:
     """Wait until no such pod exists; return the deadline that also holds for what the caller waits for next."""
     # What may take long is the end of the pods, which begins to count once they can be seen.
-    end = math.inf
+    end, said_at = math.inf, math.inf
     evictions = ForcedDeletions(client, progress)
     with client.watch("v1/Pod", namespace, labels=labels) as pods:
         left: dict[str, KubeObject] = {}
@@ -111,7 +114,11 @@ def _wait_until_gone(
             elif event is not None and event.type in ("ADDED", "MODIFIED"):
                 left[event.object["metadata"]["uid"]] = event.object
             if event is not None and event.type == "SYNCED" and not synced:
-                synced, end = True, time.monotonic() + within_s
+                synced, end, said_at = True, time.monotonic() + within_s, time.monotonic() + _MOMENT_S
+            if left and time.monotonic() > said_at:
+                said_at = math.inf
+                what = f"waiting for {describe_pods(list(left.values()))} to end, for {within_s:.0f} s at most"
+                progress.say(f"run {run_id}: {what}")
             evictions.force_delete(left.values())
     return end
 

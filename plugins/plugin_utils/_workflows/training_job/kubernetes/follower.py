@@ -24,6 +24,7 @@ from ...._kube.api.kinds import Fields, KubeObject, ObjectMeta
 from ...._kube.api.logs import LogPosition
 from ...._kube.api.watch import WatchEvent
 from ...._kube.jobs.spec import CONTAINER
+from ...._kube.nodes.lost_pods import describe_pods
 from ...._kube.objects import events, status
 from ...shared import run_record
 from ...shared.parent_process import watch_parent
@@ -111,6 +112,7 @@ class ClusterFollower(Follower):
                     self.losses.take_attempt(self.story.attempts[-2] if len(self.story.attempts) > 1 else None)
                 if self._ending and not self._must_wait(self._ending):
                     return self._finish(self._ending.outcome)
+                self._say_ending()
                 self._drill_if_due()
                 self._force_delete()
                 self.logs.reopen(self.sources, self.pods)
@@ -127,10 +129,27 @@ class ClusterFollower(Follower):
         """Return where the run is; a node counts while its pod runs."""
         phases = [pod.get("status", {}).get("phase") for pod in self.pods.values()]
         values = {**super().state(), "nodes": phases.count("Running"), "nodes_asked": self.job.nodes}
+        if self.is_ending:
+            return {**values, "waiting": "ending"}
         if self.pending.suspended:
             return {**values, "ranks": 0, "waiting": "queued"}
         # Between two attempts there are none, whatever ranks the last one had.
-        return values if self._ending or {"Running", "Succeeded"} & {*phases} else {**values, "ranks": 0}
+        return {**values, "ranks": self._count_ranks(), "waiting": events.describe_wait(self.pods.values())}
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it is known how the run ends, and its pods or their last lines are waited for."""
+        return self._ending is not None
+
+    @property
+    def is_between(self) -> bool:
+        """Whether the run has begun and none of its ranks is running: its gang is to start again."""
+        over = any(pod["status"].get("phase") == "Succeeded" for pod in self.pods.values())
+        return bool(self.story.attempts) and not (self.is_ending or over or self._count_ranks())
+
+    def _count_ranks(self) -> int:
+        running = {pod["metadata"]["name"] for pod in self.pods.values() if pod["status"].get("phase") == "Running"}
+        return self.story.ranks_running(running)
 
     def _is_seen(self) -> bool:
         """Return whether the run is placed, and no log of it is waited for."""
@@ -145,15 +164,16 @@ class ClusterFollower(Follower):
         return cluster_date(stamp, time.time(), self.sources.client.transport.stats.server_time())
 
     def ended_at(self) -> float | None:
-        """Return when the run ended by its engine's word, None where it has said no end.
+        """Return when the run ended: by its engine's word, else when that was found or its last rank ended.
 
-        It has whole seconds, which may be before the end of the last rank.
+        How long its pods and its logs are waited for then does not count. An engine has whole seconds, which may be
+        before the end of the last rank.
         """
+        exits = [end.at for end in self.story.attempts[-1].exits.values()] if self.story.attempts else []
         if self.rules.engine_end(self.main, self.story) is None:
-            return None
+            return max([self._ending.at, *exits]) if self._ending else None
         at = self.local_time_of(status.end_time(self.main))
-        exits = self.story.attempts[-1].exits.values() if self.story.attempts else ()
-        return max([at, *(end.at for end in exits if end.at - at < 1.0)])
+        return max([at, *(end for end in exits if end - at < 1.0)])
 
     def _take_news(self) -> None:
         item = self.sources.next_item(_IDLE_S)
@@ -186,6 +206,14 @@ class ClusterFollower(Follower):
             self.progress.say(f"warning: {what}{fix}")
             self.record_event("log_gap", **gap._asdict())
         return dataclasses.replace(outcome, detail="; ".join([outcome.detail, *(gap.detail for gap in gaps)]))
+
+    def _say_ending(self) -> None:
+        """Say once that the run ends, where its pods or their last lines are waited for longer than a moment."""
+        if self._ending is None or not self._ending.is_slow():
+            return
+        left = describe_pods([pod for pod in self.pods.values() if not is_over(pod)])
+        waits = f"waiting for {left} to end" if left else "reading the last lines of its logs"
+        self.progress.say(f"run {self.run_id} is ending ({self._ending.outcome.detail}): {waits}")
 
     def _must_wait(self, ending: FoundEnd) -> bool:
         """Return whether something of a run that has ended is still to come: pods, lines, or why a node is silent."""

@@ -15,6 +15,7 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import typing as t
 
@@ -30,6 +31,9 @@ from .timestamps import cluster_time
 _INTERVAL_S = 2.0
 # Without a word on the node: so long after the time that the pod had to end.
 _LATE_S = 30.0
+# A pod's program sets its handler of signals within this time after its start, under load as well; what Linux gave it
+# before was dropped. It has nothing to save then, and a program that was reached has ended so long after it was asked.
+_DEAF_S = 5.0
 # By which the Job controller counts the ends of pods.
 _OWN_FINALIZERS = "batch.kubernetes.io/"
 NodeState = t.Literal["answers", "silent", "gone", "unknown"]
@@ -44,6 +48,8 @@ class ForcedDeletions:
         self.forced: set[str] = set()
         # Pods that have ended and are kept by finalizers, which were reported.
         self._kept: set[str] = set()
+        # Pods whose time to end was made shorter.
+        self._shortened: set[str] = set()
 
     def force_delete(self, pods: t.Iterable[KubeObject]) -> list[str]:
         """Force-delete the pods that are due and return their uids. Call it at every turn: it reads nodes seldom."""
@@ -58,12 +64,21 @@ class ForcedDeletions:
         now = cluster_time(time.time(), self._client.transport.stats.server_time())
         for pod in leaving:
             self._report_kept(pod, now)
+            self._shorten(pod, now)
             name = str(pod["spec"]["nodeName"])
             if name not in states:
                 states[name] = self._node(name)
             if is_due(pod, states[name], now) and self._delete_now(pod, name):
                 taken.append(str(pod["metadata"]["uid"]))
         return taken
+
+    def _shorten(self, pod: KubeObject, now: float) -> None:
+        """Take the rest of its time from a pod that cannot have been told to end: it would run through all of it."""
+        meta = pod["metadata"]
+        if is_deaf(pod, now) and meta["uid"] not in self._shortened:
+            self._shortened.add(meta["uid"])
+            with contextlib.suppress(MusterError):
+                self._client.delete("v1/Pod", meta["name"], meta["namespace"], uid=meta["uid"], grace_s=1)
 
     def _report_kept(self, pod: KubeObject, now: float) -> None:
         """Report a pod that finalizers of others keep: its gang does not start again before it is gone."""
@@ -103,6 +118,16 @@ def node_state(node: KubeObject | None) -> NodeState:
     ready = status.conditions(node).get("Ready") or {}
     # False was reported by the kubelet itself: it is running and may still end the pod.
     return "silent" if ready.get("status") == "Unknown" else "answers"
+
+
+def is_deaf(pod: KubeObject, now: float) -> bool:
+    """Return whether a leaving pod runs on that was asked to end before its program could be reached by that."""
+    grace_s = int(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+    asked_at = (parse_time(pod["metadata"]["deletionTimestamp"]) or now) - grace_s
+    states = [item.get("state") or {} for item in (pod.get("status") or {}).get("containerStatuses") or ()]
+    begun = [parse_time((state.get("running") or {}).get("startedAt")) for state in states]
+    known = [at for at in begun if at is not None]
+    return grace_s > 1 and bool(known) and max(known) > asked_at - _DEAF_S and now > max(*known, asked_at) + _DEAF_S
 
 
 def is_due(pod: KubeObject, node: NodeState, now: float) -> bool:

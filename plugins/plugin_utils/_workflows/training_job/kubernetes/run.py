@@ -17,7 +17,7 @@ from .....module_utils._model import advice, commands, drill, job_checkpoints
 from .....module_utils._model.errors import MusterError, TransportError
 from .....module_utils._model.job import Job, to_yaml_names
 from .....module_utils._model.network_plan import NetworkPlan
-from .....module_utils._model.run_record import BackendRef, RunRecord
+from .....module_utils._model.run_record import BackendRef, RunRecord, State
 from .....module_utils._model.timestamps import parse_time
 from .....module_utils._node import files
 from ...._kube.api.client import Client
@@ -387,7 +387,7 @@ def _follow(
         current = add_software(watch.update(current, cluster.story), cluster.story, cluster.image_ids)
         record = dataclasses.replace(
             current,
-            state="queued" if cluster.pending.suspended and not current.is_ended else current.state,
+            state=_state_now(cluster, current),
             admitted_at=current.admitted_at or run_record.format_time(cluster.admitted_at),
             image_digest=current.image_digest or next(iter(sorted(cluster.image_ids.values())), None),
             hosts=tuple(names),
@@ -413,6 +413,17 @@ def _follow(
         return build_unfollowed_result(record, folder, changed, error)
     fabric_file.write_verdict(folder, network_plan.on_nodes(record.hosts))
     return _conclude(plan, follower, outcome, record, guard, changed)
+
+
+def _state_now(follower: ClusterFollower, record: RunRecord) -> State:
+    """Return the state of a followed run: also one that no rank of it tells."""
+    if record.is_ended:
+        return record.state
+    if follower.is_ending:
+        return "ending"
+    if follower.pending.suspended:
+        return "queued"
+    return "restarting" if follower.is_between else record.state
 
 
 def _conclude(

@@ -62,3 +62,9 @@ def test_lines_keep_their_words_and_lose_their_colours() -> None:
     link = "\x1b]8;;http://x\x1b\\name\x1b]8;;\x1b\\"
     text = f"\x1b[1;31mred\x1b[0m {link} \x1b(Bü\x9b2Jz\r\n10%\r20%"
     assert errors.plain_lines(text) == "red name üz\n10%\n20%"
+
+
+def test_a_fix_follows_after_one_dot() -> None:
+    assert (
+        str(errors.MusterError("x failed.", "Do y")) == str(errors.MusterError("x failed", "Do y")) == "x failed. Do y"
+    )

@@ -67,3 +67,27 @@ def test_a_crash_is_described_once_all_of_it_is_known(changes: dict[str, object]
     attempt = Attempt(1, 1.0, **{"ranks": ranks, "exits": {1: FIRST}, "last_step": 7, **changes})  # type: ignore[arg-type]
     found = attempt.describe_crash()
     assert found.startswith(said) and bool(found) is bool(said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "culprit"),
+    [
+        # Its pod was deleted on b: rank 0 failed elsewhere because of that.
+        ({"fault": ("pod_deleted", "b"), "fault_pod": "r-1"}, ("b", 1, 143)),
+        # Two of its pods share the node.
+        ({"fault": ("pod_deleted", "a"), "fault_pod": "r-2"}, ("a", 2, None)),
+        ({"fault": ("drill", "a")}, ("a", 0, 1)),
+        ({"fault": ("node_lost", "c")}, ("c", None, None)),
+        ({"fault": ("suspended", None)}, (None, None, None)),
+        ({"killed": RankExit(4.0, 137, "b")}, ("b", 1, 137)),
+        ({}, ("a", 0, 1)),
+    ],
+    ids=["pod deleted", "pods of one node", "drill", "node lost", "suspended", "killed", "crash"],
+)
+def test_node_rank_and_exit_code_are_of_one_event(
+    changes: dict[str, object], culprit: tuple[str | None, int | None, int | None]
+) -> None:
+    ranks, pods = {0: "a", 1: "b", 2: "a"}, {0: "r-0", 1: "r-1", 2: "r-2"}
+    exits = {0: RankExit(5.0, 1, "a"), 1: RankExit(4.0, 143, "b")}
+    attempt = Attempt(1, 1.0, ranks=ranks, pods=pods, exits=exits, followed=True, **changes)  # type: ignore[arg-type]
+    assert (attempt.failed_node, attempt.culprit[0], attempt.exit_code) == culprit

@@ -567,3 +567,11 @@ def test_an_empty_folder_of_an_earlier_attempt_says_nothing() -> None:
     history.event({"kind": "no_checkpoint", "node": node, "folder": "/ck/r", "at": 9.0})
     history.event({"kind": "worker_started", "rank": 0, "node": node, "attempt": 2, "at": 20.0})
     assert history.describe_missing() == ""
+
+
+def test_no_rank_runs_in_a_pod_that_is_not_running() -> None:
+    begun = [started(1, rank, rank + 1.0) for rank in (0, 1)]
+    history = fold_lines([(stream, {**line, "pod": f"r-{line['rank']}"}) for stream, line in begun])
+    running = [history.ranks_running(pods) for pods in (None, {"r-0", "r-1"}, {"r-1"}, set[str]())]
+    assert running == [2, 2, 1, 0]
+    assert fold_lines([started(1, 0, 1.0)]).ranks_running(set()) == 1, "a host's rank is in no pod"

@@ -16,6 +16,7 @@ from ......module_utils._model.run_record import BackendRef, RunRecord
 from ....._kube.api.client import Client
 from ....._kube.api.errors import KubeError
 from ....._kube.jobs.spec import gang_selector
+from ....._kube.nodes.lost_pods import describe_pods
 from ....shared import cluster_identity, kube_connection
 from ....shared.request import Result, RunRequest
 from ....shared.state_dir import StateHome
@@ -103,7 +104,5 @@ def _find_left(client: Client, ref: BackendRef, run_id: str) -> str:
         return what if isinstance(error, KubeError) else f"{what}; {gone}"
     there = live is not None and (not ref.uid or live["metadata"].get("uid") == ref.uid)
     parts = [f"{ref.kind} {ref.namespace}/{ref.name}"] if there else []
-    running = [pod for pod in pods if not is_over(pod)]
-    nodes = sorted({str(pod["spec"].get("nodeName")) for pod in running if pod["spec"].get("nodeName")})
-    parts += [f"{len(running)} pods" + (f" on {', '.join(nodes)}" if nodes else "")] if running else []
+    parts += filter(None, [describe_pods([pod for pod in pods if not is_over(pod)])])
     return f"there still are {' and '.join(parts)}" if parts else "nothing of it is left"

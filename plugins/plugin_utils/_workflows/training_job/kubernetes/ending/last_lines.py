@@ -19,12 +19,14 @@ from ...follower import RunOutcome
 
 # So long nothing may come before the rest is given up.
 _QUIET_S = 20.0
+# A wait that lasts longer than this is said.
+_MOMENT_S = 3.0
 # A node that does not answer is noticed after 40 to 50 s by Kubernetes' defaults.
 _SILENT_S = 75.0
 
 
 class FoundEnd:
-    """How a run ended, and until when its last lines are waited for.
+    """How a run ended, when that was found (``at``), and until when its last lines are waited for.
 
     :param by_engine: its engine says that it ended; otherwise it was asked to end.
     :param saves_s: seconds that a run which was asked to end may take to save.
@@ -35,13 +37,22 @@ class FoundEnd:
         self, outcome: RunOutcome, *, by_engine: bool = False, saves_s: float = 0.0, quiet_s: float = _QUIET_S
     ) -> None:
         self.outcome, self._by_engine = outcome, by_engine
+        self.at = time.time()
         self._began = self._line_at = time.monotonic()
+        self._is_said = False
         self._limit_s = quiet_s + saves_s
         self._quiet_s = quiet_s
 
     def take_line(self) -> None:
         """Note that a line was read."""
         self._line_at = time.monotonic()
+
+    def is_slow(self) -> bool:
+        """Return, once, that the end takes longer than a moment."""
+        if self._is_said or time.monotonic() < self._began + _MOMENT_S:
+            return False
+        self._is_said = True
+        return True
 
     def must_wait(self, reading: bool, alive: bool, silent: bool) -> bool:
         """Return whether more lines may come.

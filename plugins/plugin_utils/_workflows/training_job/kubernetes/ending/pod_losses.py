@@ -88,7 +88,8 @@ class PodLosses:
         self._lost.add(uid)
         if attempt is not None and attempt.cause is None and pod["spec"].get("nodeName"):
             # Its node confirms no end, and no rank of it tells one.
-            self._record("pod_deleted", node=self.node_of(uid), detail=f"{meta['name']} was deleted by force")
+            detail = f"{meta['name']} was deleted by force"
+            self._record("pod_deleted", node=self.node_of(uid), pod=meta["name"], detail=detail)
             self._progress.say(f"{self.node_of(uid)}: {meta['name']} was deleted by force, and not by this collection")
 
     def _take_leaving(self, pod: KubeObject, attempt: Attempt | None) -> None:
@@ -121,7 +122,7 @@ class PodLosses:
             return
         self._lost.add(uid)
         node = self.node_of(uid)
-        self._record("pod_deleted", at, node=node, attempt=attempt, detail=f"{name} was deleted")
+        self._record("pod_deleted", at, node=node, pod=name, attempt=attempt, detail=f"{name} was deleted")
         self._progress.say(f"{node}: {name} was deleted, and not by this collection")
 
     def take_attempt(self, former: Attempt | None) -> None:

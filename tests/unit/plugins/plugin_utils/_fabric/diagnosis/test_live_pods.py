@@ -142,3 +142,23 @@ def test_any_events_give_ranks(events: list[dict[str, t.Any]]) -> None:
 def test_a_rank_does_not_outlive_its_pod() -> None:
     found = diagnosed(pod(1, *lines(0), phase="Failed", exit_code=137), pod(2, *lines(1)))
     assert found.ranks_alive == 1 and ("rank_ended", "n1") in codes(found)
+
+
+def test_a_pod_without_a_node_is_none_of_the_nodes_on_which_no_rank_started() -> None:
+    words = "Pod n/run-node-0-2: no node has room for it: FailedScheduling: 0/2 nodes are available."
+    left = pod(2, node=None, phase="Pending", waits=("unschedulable", words))
+    found = diagnosed(pod(1), left)
+    said = {item.code: item.evidence for item in (*found.causes, *found.also)}
+    assert said["ranks_missing"] == "0 of 2 ranks started, rank 0, 1 did not; no rank started on n1; 1 pod has no node"
+    assert "GPU" not in LIVE_CAUSES["pod_unschedulable"].fix
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("Workload n/r: will never fit: 20 CPU asked, the queue has 3: insufficient quota for cpu", "never_fits"),
+        ("Workload n/r: waiting in its queue: insufficient unused quota for cpu", "job_queued"),
+    ],
+)
+def test_what_never_fits_is_not_advised_to_wait(words: str, code: str) -> None:
+    assert live_pods.find_code("queue", words) == code and ("Wait" in LIVE_CAUSES[code].fix) is (code == "job_queued")

@@ -10,7 +10,10 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
-from ansible_collections.muster.training.plugins.plugin_utils._kube.nodes.lost_pods import delete_lost_pod
+from ansible_collections.muster.training.plugins.plugin_utils._kube.nodes.lost_pods import (
+    delete_lost_pod,
+    describe_pods,
+)
 
 
 class Requests:
@@ -68,3 +71,11 @@ def test_an_outage_is_raised_before_the_deletion(status: int) -> None:
     with pytest.raises(KubeError):
         delete(requests)
     assert requests.sent == []
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [([], ""), ([None], "1 pod"), (["b", "a", "a"], "3 pods on a, b"), (["a", None], "2 pods on a")],
+)
+def test_pods_are_counted_with_their_nodes(nodes: list[str | None], said: str) -> None:
+    assert describe_pods([t.cast(t.Any, {"spec": {"nodeName": node} if node else {}}) for node in nodes]) == said

@@ -301,3 +301,39 @@ def test_a_pod_that_has_no_machine_of_its_own_is_told_by_the_option() -> None:
     found = events.parse_event(t.cast(t.Any, event))
     assert found is not None and found.transient
     assert "no machine is free of the job's other pods (job.placement.share_machines: false)" in found.text
+
+
+def test_what_pods_wait_for_is_a_machine_before_all_else() -> None:
+    waits = {"name": "node", "state": {"waiting": {"reason": "ErrImagePull", "message": "refused"}}}
+    words = "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 2 No victims found."
+    unplaced = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
+
+    def pod(phase: str, **status: t.Any) -> t.Any:
+        return {"metadata": {"name": "r-0", "namespace": "n"}, "status": {"phase": phase, **status}}
+
+    pulling, left = pod("Pending", containerStatuses=[waits]), pod("Pending", conditions=[unplaced])
+    assert events.describe_wait([pulling, left]) == "waiting for a machine: 0/2 nodes are available: 2 Insufficient cpu"
+    assert events.describe_wait([pod("Running"), pulling]) == "waiting: its image cannot be pulled"
+    assert events.describe_wait([pod("Running", containerStatuses=[waits]), pod("Pending")]) == ""
+
+
+@pytest.mark.parametrize(
+    ("reason", "words", "said"),
+    [
+        ("FailedScheduling", "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector. preemption: 0/2",
+         "no node matches its node affinity, such as the island of job.placement.island"),
+        ("FailedScheduling", "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector. p", "no node has room for it"),
+        ("InvalidImageName", 'Failed to apply default image tag "A B": invalid reference format', "(job.image)"),
+    ],
+)  # fmt: skip
+def test_words_are_those_of_the_reason(reason: str, words: str, said: str) -> None:
+    event = {"type": "Warning", "reason": reason, "message": words, "involvedObject": {"kind": "Pod"}}
+    found = events.parse_event(t.cast(t.Any, event))
+    assert found is not None and said in found.text
+
+
+def test_a_job_with_a_priority_that_kueue_may_not_know_says_so() -> None:
+    labels = {"kueue.x-k8s.io/queue-name": "q", "kueue.x-k8s.io/priority-class": "hihg"}
+    job: t.Any = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"suspend": True}}
+    found = events.find_unqueued_problem({**job, "metadata": {"name": "r", "uid": "u", "labels": labels}})
+    assert found and "WorkloadPriorityClass hihg (job.placement.priority) exists" in found.line

@@ -18,6 +18,7 @@ from ansible_collections.muster.training.tests.support.scripted_http import Call
 
 Dict = dict[str, t.Any]
 REF = {"api_version": "batch/v1", "kind": "Job", "namespace": "team", "name": "r1", "uid": "u1", "cluster_id": "c1"}
+PODS = "/api/v1/namespaces/team/pods"
 PATH = "/apis/batch/v1/namespaces/team/jobs/r1"
 
 
@@ -35,6 +36,11 @@ def cluster(identity: str = "c1") -> Call:
 
 def found(value: Dict | None) -> Call:
     return Call("GET", PATH, answer=value) if value else Call("GET", PATH, 404, {"kind": "Status", "code": 404})
+
+
+def pods(*states: Dict) -> Call:
+    items = [{"metadata": {"name": "r1-0"}, "spec": {"nodeName": "node-1"}, "status": state} for state in states]
+    return Call("GET", PODS, answer={"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})
 
 
 def describe(*calls: Call, **changes: t.Any) -> Dict:
@@ -58,9 +64,33 @@ def read_end(*calls: Call, **changes: t.Any) -> RunView | None:
     ],
 )
 def test_the_phase_is_that_of_the_submitted_object(live: Dict | None, phase: str, detail: str) -> None:
-    state = describe(cluster(), found(live))
+    state = describe(cluster(), found(live), *([pods()] if phase in ("waiting", "gone") else []))
     assert state["phase"] == phase and str(state["detail"]).startswith(detail)
     assert ("muster_run_id" in str(state["detail"])) is (phase in ("done", "failed"))
+
+
+UNPLACED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available."}
+
+
+@pytest.mark.parametrize(
+    ("live", "pod", "detail"),
+    [
+        (
+            job(active=1),
+            {"phase": "Pending", "conditions": [UNPLACED]},
+            "waiting for a machine: 0/2 nodes are available",
+        ),
+        (None, {"phase": "Running"}, "Job team/r1 no longer exists; still to end: 1 pod on node-1"),
+        (None, {"phase": "Failed"}, "Job team/r1 no longer exists"),
+    ],
+)
+def test_its_pods_say_what_it_waits_for_and_which_of_them_still_run(live: Dict | None, pod: Dict, detail: str) -> None:
+    assert describe(cluster(), found(live), pods(pod))["detail"] == detail
+
+
+def test_pods_that_may_not_be_read_say_nothing() -> None:
+    refused = Call("GET", PODS, 403, {"kind": "Status", "code": 403, "reason": "Forbidden"})
+    assert describe(cluster(), found(job(active=2)), refused)["detail"] == "Job team/r1: 2 active"
 
 
 def test_a_reference_without_a_uid_takes_the_object_of_its_name() -> None:

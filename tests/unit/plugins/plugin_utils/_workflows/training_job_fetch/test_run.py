@@ -225,6 +225,21 @@ def test_a_node_that_does_not_answer_is_named_with_the_reason(home: StateHome, t
         run(home, [Silent("a", tmp_path)])
 
 
+def test_what_only_a_silent_node_has_is_missing_and_that_is_said(home: StateHome, tmp_path: pathlib.Path) -> None:
+    class Silent(Node):
+        def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
+            raise NodeError(self.name, "the node does not answer")
+
+    record(home, backend="kubernetes")
+    gang = nodes(tmp_path, a={"checkpoints/step-2/model.pt": b"weights"})
+    result = run(home, [*gang, Silent("b", tmp_path)])
+    words = "no answer from b (b: the node does not answer): what only b has is missing"
+    assert (
+        result["files"] == ["step-2/model.pt"] and result["warnings"] == [words] and str(result["msg"]).endswith(words)
+    )
+    assert "warnings" not in run(home, gang)
+
+
 def test_pods_are_reached_by_the_context_of_the_run(
     home: StateHome, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

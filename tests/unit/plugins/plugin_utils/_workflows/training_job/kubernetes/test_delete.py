@@ -111,6 +111,15 @@ def test_the_deletion_waits_for_the_last_pod(cluster: Cluster) -> None:
     assert delete_run(cluster) and cluster.news == []
 
 
+@pytest.mark.parametrize("waits", [2, 20])
+def test_a_deletion_that_takes_long_says_once_what_it_waits_for(cluster: Cluster, waits: int) -> None:
+    cluster.news = [pod("ADDED", "a"), SYNCED, *[None] * waits, pod("DELETED", "a")]
+    progress = Said()
+    assert delete.delete_run(t.cast(t.Any, cluster), REF, "r1", 60, progress)
+    said = ["run r1: waiting for 1 pod on n to end, for 60 s at most"]
+    assert progress.lines == (said if waits > delete._MOMENT_S else [])
+
+
 def test_pods_that_stay_are_an_error_after_the_time_they_have(cluster: Cluster) -> None:
     cluster.news = [pod("ADDED", "a"), *[None] * 100, SYNCED]
     with pytest.raises(MusterError, match="pods of run r1 still exist after 60 s"):

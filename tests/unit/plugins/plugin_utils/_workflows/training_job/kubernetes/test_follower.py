@@ -19,9 +19,11 @@ from ansible_collections.muster.training.plugins.module_utils._node.pod_log impo
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import WatchEvent
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import CANCELLED
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import follower as base
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import RunOutcome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import follower
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.ending import (
+    crash_budget,
     last_lines,
     run_end,
 )
@@ -477,3 +479,66 @@ def test_ranks_of_an_attempt_that_is_over_are_not_shown(tmp_path: pathlib.Path, 
     follower.run()
     assert [(state["nodes"], state["ranks"]) for state in shown] == [(1, 1), (0, 0)]
     assert follower.story.ranks_seen() == 1
+
+
+UNPLACED = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). preemption: 0/2 nodes are "
+    "available: 2 Preemption is not helpful for scheduling.",
+}
+
+
+def take_all(follower: follower.ClusterFollower, told: Told) -> None:
+    follower.sources = told  # type: ignore[assignment]
+    while not told.heard.empty():
+        follower._take_news()
+
+
+def test_a_gang_that_lost_a_machine_waits_for_one_and_none_of_its_ranks_runs(
+    tmp_path: pathlib.Path, told: Told
+) -> None:
+    """The pods of the attempt that ended are gone; one of the next is placed, and waits for the other one."""
+    following, _ = follower_of(tmp_path, told)
+    for uid in "ab":
+        told.tell_pod(uid, node=f"node-{uid}")
+        told.tell_rank(uid, 1, "ab".index(uid), node=f"node-{uid}", world_size=2)
+    take_all(following, told)
+    assert (following.state()["ranks"], following.state()["waiting"], following.is_between) == (2, "", False)
+    for uid in "ab":
+        told.tell_pod(uid, kind="DELETED")
+    told.tell_pod("c", node="node-a")
+    told.tell_pod("d", node="", phase="Pending", containerStatuses=[], conditions=[UNPLACED])
+    take_all(following, told)
+    state = following.state()
+    assert (state["nodes"], state["ranks"], following.is_between) == (1, 0, True)
+    waits = "waiting for a machine: 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s)"
+    assert state["waiting"] == waits and f" · {waits} · ranks 0/2" in base.describe_state(state)
+
+
+def test_a_run_that_is_ending_says_so_and_the_wait_for_its_pods_is_no_time_of_it(
+    tmp_path: pathlib.Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its budget is used up, and the engine has started the gang once more: those pods need their time to end."""
+    monkeypatch.setattr(last_lines, "_MOMENT_S", 0.0)
+    monkeypatch.setattr(crash_budget, "_SETTLE_S", 0.0)
+    following, progress = follower_of(tmp_path, told, restart={"max_crashes": 0, "max_lost_nodes": 2})
+    told.tell_pod("a")
+    told.tell_rank("a", 1, 0, world_size=2)
+    told.tell_rank("a", 2, 0, "worker_exit", exit_code=3)
+    told.tell_main(restarts=1, restartsCountTowardsMax=1)
+    reads = [True] * 5
+    told.reading = lambda: bool(reads and reads.pop())
+    states: list[t.Any] = []
+    following.save = lambda found: states.append(t.cast(follower.ClusterFollower, found).is_ending)
+    outcome = following.run()
+    (said,) = [line for line in progress.lines if "is ending" in line]
+    why = "a rank on node-1 exited with code 3 (restart.max_crashes (0) is exceeded)"
+    assert outcome.detail == why and said == f"run r is ending ({why}): waiting for 1 pod on node-1 to end"
+    assert following.state()["waiting"] == "ending" and states[-1] is True
+    found = following._ending
+    assert found is not None and following.ended_at() == found.at
+    found.at -= 100.0
+    ends = [end.at for end in following.story.attempts[-1].exits.values()]
+    assert following.ended_at() == max(ends), "a rank that saved after that ended later"

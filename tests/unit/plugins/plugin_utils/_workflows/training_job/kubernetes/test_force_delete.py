@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import datetime
 import types
 import typing as t
 
@@ -166,3 +167,47 @@ def test_a_pod_that_finalizers_keep_is_named_once(monkeypatch: pytest.MonkeyPatc
         clock[0] += 3
     words = "a was deleted and still exists, finalizers: example.org/held; check the controller that removes them"
     assert said.lines == [words]
+
+
+def running(asked_s: float, begun_s: float, grace_s: int = 60) -> Dict:
+    """A pod that was asked to end at a time, and whose program began at another one."""
+
+    def stamp(seconds: float) -> str:
+        return datetime.datetime.fromtimestamp(AT + seconds, datetime.UTC).isoformat()
+
+    found = pod("a", "up", ready="True")
+    found["metadata"] |= {"deletionTimestamp": stamp(asked_s + grace_s), "deletionGracePeriodSeconds": grace_s}
+    found["status"]["containerStatuses"] = [{"name": "node", "state": {"running": {"startedAt": stamp(begun_s)}}}]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("value", "now", "is_deaf"),
+    [
+        (running(0.0, -0.5), 6.0, True),
+        # Asked while its image was pulled.
+        (running(0.0, 20.0), 26.0, True),
+        # It may still end by itself.
+        (running(0.0, -0.5), 3.0, False),
+        (running(0.0, 20.0), 22.0, False),
+        # It was reached, and saves.
+        (running(0.0, -30.0), 40.0, False),
+        # Its time is over already.
+        (running(0.0, -0.5, grace_s=1), 6.0, False),
+        (pod("a", "up"), 6.0, False),
+    ],
+)
+def test_a_program_that_was_asked_to_end_as_it_began_did_not_hear_it(value: Dict, now: float, is_deaf: bool) -> None:
+    """Linux drops a signal to a container's first process that has no handler yet."""
+    assert force_delete.is_deaf(t.cast(t.Any, value), AT + now) is is_deaf
+
+
+def test_such_a_pod_is_given_no_more_time_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(up="True")
+    monkeypatch.setattr(force_delete, "_INTERVAL_S", 0.0)
+    monkeypatch.setattr(force_delete, "cluster_time", lambda *_: AT + 8.0)
+    said = Said()
+    deletions = ForcedDeletions(t.cast(t.Any, cluster), t.cast(t.Any, said))
+    for _turn in range(2):
+        assert deletions.force_delete([t.cast(t.Any, running(0.0, 0.0))]) == []
+    assert cluster.deleted == [("a", "u-a", 1)] and said.lines == [] and deletions.forced == set()

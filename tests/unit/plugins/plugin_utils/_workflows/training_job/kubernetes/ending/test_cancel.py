@@ -37,7 +37,7 @@ def pod(phase: str, node: str | None) -> Dict:
         ("u1", [pod("Running", "b"), pod("Running", "a"), pod("Failed", "c")],
          "there still are Job team/r and 2 pods on a, b"),
         ("u1", [], "there still are Job team/r"),
-        ("another", [pod("Pending", None)], "there still are 1 pods"),
+        ("another", [pod("Pending", None)], "there still are 1 pod"),
         (None, [pod("Succeeded", "a")], "nothing of it is left"),
     ],
 )  # fmt: skip

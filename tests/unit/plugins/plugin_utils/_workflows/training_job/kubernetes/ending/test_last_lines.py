@@ -26,7 +26,7 @@ CRASH = RunOutcome("failed", 1, "crash", "a rank exited with code 1")
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     now = types.SimpleNamespace(at=100.0)
-    monkeypatch.setattr(last_lines, "time", types.SimpleNamespace(monotonic=lambda: now.at))
+    monkeypatch.setattr(last_lines, "time", types.SimpleNamespace(monotonic=lambda: now.at, time=lambda: now.at))
     return now
 
 
