@@ -150,11 +150,13 @@ def _find_headers(source: FactsSource, kernel: str | None, packages: t.Mapping[s
 def _ask_dnf(source: FactsSource, kernel: str) -> str | None:
     """Return whether dnf knows what modules of a kernel are built with; None where it has not read its repositories."""
     name, large, _unused = kernel.partition("+64k")
-    package = f"kernel-{'64k-' if large else ''}devel-{name}"
+    package = f"kernel-{'64k-' if large else ''}devel"
     before = len(source.problems)
     said = source.run("dnf", "--quiet", "--cacheonly", "repoquery", package)
     del source.problems[before:]
-    return None if said is None else "available" if said.strip() else "missing"
+    # One that knows of no version at all has not read its repositories.
+    known = [re.sub(r"-[0-9]+:", "-", line.strip()) for line in (said or "").splitlines() if line.strip()]
+    return None if not known else "available" if f"{package}-{name}" in known else "missing"
 
 
 def _read_gpu_functions(source: FactsSource, bus: t.Mapping[str, tuple[str, str]]) -> list[dict[str, t.Any]]:
