@@ -93,7 +93,7 @@ def test_check_mode_makes_no_pod_and_names_the_node_that_is_not_ready(
     first, second = pair
     client.patch("v1/Node", first, {"spec": {"unschedulable": True}})
     said = Said()
-    with pytest.raises(RefusedError, match=r"no node of the cluster could be tested: fab-2: the node is not ready"):
+    with pytest.raises(RefusedError, match=r"could be tested: fab-1 \(cordoned\); fab-2: the node is not ready"):
         cluster(api.kubeconfig, said).find_nodes()
     assert said.lines == ["not tested: fab-1 (cordoned)"]
     client.patch("v1/Node", first, {"spec": {"unschedulable": None, "taints": None}})

@@ -136,7 +136,7 @@ def machines(admin: Admin, client: Client, api: ApiServer, tmp_path: pathlib.Pat
     found.close()
     kubelet.close()
     client.delete("Node", NODE)
-    admin.play(team, team_state="absent")
+    admin.play(team, team_state="absent", team_discard=True)
 
 
 class Member:

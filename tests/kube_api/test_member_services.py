@@ -205,17 +205,18 @@ def test_files_of_a_run_are_read_from_a_pod_of_its_own_private_image(
     client.delete("v1/Secret", f"{RUN}-pull", member.team)
     seen: list[Dict] = []
 
-    def look(_client: Client, name: str, space: str) -> t.Any:
+    def look(starts: t.Any) -> t.Any:
+        (name,), space = starts.made, member.team
         live: t.Any = client.get("batch/v1/Job", name, space)
         pod = live["spec"]["template"]["spec"]
         (pull,) = pod["imagePullSecrets"]
         entry: t.Any = client.get("v1/Secret", pull["name"], space)
         seen.append({"image": pod["containers"][0]["image"], "owners": entry["metadata"]["ownerReferences"]})
         seen[-1]["login"] = json.loads(secret(client, pull["name"], space)[".dockerconfigjson"])
-        return {"metadata": {"name": "x"}, "spec": {"nodeName": NODE}}
+        return [{"metadata": {"name": "x", "namespace": space}, "spec": {"nodeName": NODE}}], {}
 
     bound = image_pin.find_image(member.home, wanted, lambda: member.client)
-    monkeypatch.setattr(pods, "_wait", look)
+    monkeypatch.setattr(pods._Starts, "wait", look)
     with pods.open_readers(member.client, record, wanted, t.cast("t.Any", Said()), bound):
         pass
     (item,) = seen

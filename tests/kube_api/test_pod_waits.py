@@ -55,6 +55,19 @@ def make_pod(client: Client, namespace: str, name: str, status: Dict, node: str 
     return t.cast(Dict, client.get("v1/Pod", name, namespace))
 
 
+@pytest.fixture
+def nodes(client: Client, namespace: str) -> t.Iterator[None]:
+    """One Node that is ready, and one that is silent."""
+    for node, ready in (("up", "True"), ("silent", "Unknown")):
+        client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"{namespace}-{node}"}})
+        seen: t.Any = {"status": {"conditions": [{"type": "Ready", "status": ready}]}}
+        client.patch("v1/Node", f"{namespace}-{node}", seen, subresource="status")
+    yield
+    for node in ("up", "silent"):
+        client.delete("v1/Node", f"{namespace}-{node}")
+
+
+@pytest.mark.usefixtures("nodes")
 def test_files_are_read_from_the_node_that_is_there(
     client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,10 +75,6 @@ def test_files_are_read_from_the_node_that_is_there(
     monkeypatch.setattr(pods, "_PATIENCE_S", 1.0)
     make = client.create
     conditions: dict[str, Dict] = {"up": {"phase": "Running"}, "down": {"phase": "Pending", "conditions": [UNPLACED]}}
-    for node, ready in (("up", "True"), ("silent", "Unknown")):
-        make({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"{namespace}-{node}"}})
-        seen: t.Any = {"status": {"conditions": [{"type": "Ready", "status": ready}]}}
-        client.patch("v1/Node", f"{namespace}-{node}", seen, subresource="status")
 
     def create(value: t.Any, **how: t.Any) -> t.Any:
         live = make(value, **how)

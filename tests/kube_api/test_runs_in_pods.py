@@ -90,7 +90,7 @@ def test_a_cancel_that_is_forbidden_ends_no_record(
     before = (home.run_folder(RUN) / "run.json").read_bytes()
     found = cancel.cancel(request(api, tmp_path, **reader), home, record_of(home))
     assert found["failed"] and not found["changed"] and (found["run_id"], found["folder"])
-    said = f"run {RUN} was not cancelled, there still are Job {namespace}/{RUN} and 1 pods on {namespace}-1: "
+    said = f"run {RUN} was not cancelled, there still are Job {namespace}/{RUN} and 1 pod on {namespace}-1: "
     assert str(found["msg"]).startswith(said) and "forbidden" in str(found["msg"])
     assert (home.run_folder(RUN) / "run.json").read_bytes() == before
     assert "cancelled" not in (home.run_folder(RUN) / "events.jsonl").read_text()
