@@ -36,7 +36,7 @@ def read_options(arguments: t.Mapping[str, t.Any]) -> tuple[str, ...]:
 def find_misspelt(names: t.Iterable[str], folder: pathlib.Path) -> list[str]:
     """Return a line for each variable that looks like one of the collection in ``folder``, and is none.
 
-    Ansible takes any name: a misspelt one has no effect, and ``muster_runid`` would start another run.
+    Ansible takes any name: a misspelt one has no effect, and one of ``muster_run_id`` would start another run.
     """
     given = [name for name in names if name.startswith(_PREFIX)]
     if not given:
