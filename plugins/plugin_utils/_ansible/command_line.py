@@ -43,11 +43,11 @@ def find_misspelt(names: t.Iterable[str], folder: pathlib.Path) -> list[str]:
         return []
     places = [*folder.glob("playbooks/*.yml"), *folder.glob("roles/*/*/*.yml")]
     known = {word for place in places for word in _VARIABLE.findall(place.read_text(encoding="utf-8"))}
+    rest = [word.removeprefix(_PREFIX) for word in known]
     lines = []
-    for name in given:
-        rest = [word.removeprefix(_PREFIX) for word in known]
+    for name in (name for name in given if name not in known):
         near = difflib.get_close_matches(name.removeprefix(_PREFIX), rest, n=1, cutoff=0.8)
-        if near and name not in known:
+        if near:
             lines.append(f"{name} is not a variable of muster.training. Did you mean {_PREFIX}{near[0]}?")
     return lines
 

@@ -26,14 +26,20 @@ _MARK: t.Final = "muster.training/device-class"
 _CLOSED: t.Final = ("NoSchedule", "NoExecute")
 
 
-def list_readable(client: Client, kind: str) -> list[KubeObject]:
-    """Return the objects of a kind in all namespaces; none where it is not served, or not for this user to read."""
+def list_served(client: Client, kind: str) -> list[KubeObject]:
+    """Return the objects of a kind in all namespaces; none where the API server does not serve it."""
     if not client.catalog.serves(kind.rpartition("/")[0]):
         return []
     try:
         return client.list(kind).items
     except InputError:
         return []
+
+
+def list_readable(client: Client, kind: str) -> list[KubeObject]:
+    """Return the objects of a kind in all namespaces; none where it is not served, or not for this user to read."""
+    try:
+        return list_served(client, kind)
     except KubeError as error:
         if not error.is_forbidden:
             raise

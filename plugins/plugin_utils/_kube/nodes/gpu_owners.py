@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ....module_utils._model.errors import InputError
 from ....module_utils._model.gpu_stack_plan import GpuOwner
 from ..api.client import Client
 from ..api.kinds import KubeObject
 from . import gpu_claims
+from .gpu_claims import list_served
 
 # Of all that this collection installs for GPUs, by which it finds it again; other stacks have other values.
 STACK_LABEL, STACK_VALUE = "muster.training/stack", "gpu"
@@ -27,16 +27,6 @@ _FOLDERS: t.Final = ("device-plugins", "plugins_registry")
 _CLAIMED: t.Final = re.compile(r"dra-driver-nvidia-gpu|nvidia-dra-driver-gpu|k8s-dra-driver-gpu")
 _NFD: t.Final = "node-feature-discovery"
 HELM_CHART: t.Final = "helm.cattle.io/v1/HelmChart"
-
-
-def list_served(client: Client, kind: str) -> list[KubeObject]:
-    """Return the objects of a kind in all namespaces; none where the API server does not serve it."""
-    if not client.catalog.serves(kind.rpartition("/")[0]):
-        return []
-    try:
-        return client.list(kind).items
-    except InputError:
-        return []
 
 
 def read_owners(client: Client, daemon_sets: t.Sequence[KubeObject]) -> tuple[GpuOwner, ...]:

@@ -14,12 +14,12 @@ import typing as t
 from ....module_utils._model.rdma_stack_plan import OwnerKind, RdmaOwner
 from ..api.client import Client
 from ..api.kinds import KubeObject
+from .gpu_claims import list_served
 from .gpu_owners import (
     HELM_CHART,
     describe_object,
     is_own,
     list_owner_ids,
-    list_served,
     read_pod_nodes,
     read_pod_template,
 )

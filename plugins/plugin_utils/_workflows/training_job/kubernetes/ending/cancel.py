@@ -76,10 +76,8 @@ def _record_gone(request: RunRequest, record: RunRecord, folder: pathlib.Path, c
     try:
         client = kube_connection.open_client(request.options, request.base, request.progress.say, context=context)
         client.cluster_id()
-    except KubeError:
-        exists = True
-    except MusterError:
-        exists = False
+    except MusterError as error:
+        exists = isinstance(error, KubeError)
     else:
         exists = True
     if exists:
