@@ -1,7 +1,9 @@
 #!/bin/sh
-# Two GPUs (H100) and two InfiniBand HCAs of folders: mounted over those of the machine, and taken away again.
+# Two GPUs (H100) and two InfiniBand HCAs (or as many as the second word says) of folders: mounted over those of the
+# machine, and taken away again.
 set -eu
 place=/run/hardware
+hcas=${2:-2}
 
 # A copy of a folder of sysfs in which more can be put: what is there stays what it is.
 open_folder() {
@@ -29,7 +31,7 @@ plug() {
   mkdir -p "$place/driver"
   open_folder /sys/class
   open_folder /sys/module
-  for number in 0 1; do
+  for number in $(seq 0 $((hcas - 1))); do
     hca="$place/sys/class/infiniband/mlx5_$number"
     write "$hca/device/vendor" 0x15b3; write "$hca/device/device" 0x1021; write "$hca/board_id" MT_0000000838
     write "$hca/ports/1/link_layer" InfiniBand; write "$hca/ports/1/state" "4: ACTIVE"
@@ -57,7 +59,8 @@ cat /proc/sys/kernel/random/uuid > /run/hardware/boot_id
 [ ! -e /etc/modprobe.d/muster-gpu-driver.conf ] || rm -rf /sys/module/nouveau
 [ -e /sys/module/nouveau ] || [ ! -e /run/hardware/built ] || {
   rm -rf /run/hardware/driver/nvidia
-  [ -e /etc/fail-module ] || cp -r /run/hardware/built /run/hardware/driver/nvidia; }'
+  [ -e /etc/fail-module ] || cp -r /run/hardware/built /run/hardware/driver/nvidia; }
+[ ! -e /run/hardware/at-boot ] || sh /run/hardware/at-boot'
   chmod 755 /usr/sbin/shutdown
 }
 

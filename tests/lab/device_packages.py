@@ -9,6 +9,7 @@ the bus while it is (with nouveau from the next boot on), a toolkit that writes 
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import platform
 import typing as t
@@ -20,6 +21,11 @@ DRIVER = "595.91.07"
 TOOLKIT = device_tables.TOOLKIT_VERSION
 _SMI = """#!/bin/sh
 if [ ! -e /proc/driver/nvidia/version ]; then
+  # A container has its own /proc and /sys: there the device files say which GPUs it has.
+  grep -qs 0x10de /sys/bus/pci/devices/*/vendor || for device in /dev/nvidia[0-9]; do
+    [ -e $device ] && echo "GPU ${device#/dev/nvidia}: NVIDIA H100 80GB HBM3 (UUID: x)" && found=1
+  done
+  [ -z "$found" ] || exit 0
   echo "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."; exit 9
 fi
 number=0
@@ -28,6 +34,9 @@ for device in /sys/bus/pci/devices/*; do
   case "$1" in
     -L) echo "GPU $number: NVIDIA H100 80GB HBM3 (UUID: GPU-$number)" ;;
     --query-gpu=mig.mode.current) echo Disabled ;;
+    --query-gpu=index,*)
+      version=$(grep -o "[0-9]*[.][0-9]*[.][0-9]*" /proc/driver/nvidia/version | head -n 1)
+      echo "$number, NVIDIA H100 80GB HBM3, GPU-$number, 81559, 0000${device##*/}, $version, 9.0, 0" ;;
     -q) echo "    Virtualization Mode : None" ;;
   esac
   number=$((number + 1))
@@ -45,6 +54,15 @@ fi
 _REMOVED = """#!/bin/sh
 case "$1" in upgrade|failed-upgrade) ;; *) rm -rf /run/hardware/driver/nvidia /run/hardware/built ;; esac
 """
+# Of a machine whose driver is more than a file: what its module makes, and what its libraries are.
+_MAKE_DEVICES = """for n in nvidia0 nvidia1 nvidiactl nvidia-uvm nvidia-uvm-tools; do
+  [ -e /dev/$n ] || mknod -m 666 /dev/$n c 1 3
+done
+"""
+_REMOVE_DEVICES = 'case "$1" in remove|purge) rm -f /dev/nvidia[0-9] /dev/nvidiactl /dev/nvidia-uvm* ;; esac\n'
+_LIBRARIES, _NAMES = "usr/lib/x86_64-linux-gnu", ("libnvidia-ml", "libcuda")
+_LINK = "".join(f"ln -sf {name}.so.VERSION /{_LIBRARIES}/{name}.so.1\n" for name in _NAMES)
+_UNLINK = '[ "$1" = upgrade ] || rm -f ' + " ".join(f"/{_LIBRARIES}/{name}.so.1" for name in _NAMES) + "\n"
 _PERSISTENCED = """[Unit]
 Description=NVIDIA persistence daemon
 [Service]
@@ -71,8 +89,18 @@ _UNIT_STOP = "#!/bin/sh\nsystemctl disable --now {unit} 2>/dev/null || true\n"
 _UNIT_GONE = "#!/bin/sh\nrm -rf /var/run/cdi\nsystemctl daemon-reload\n"
 
 
-def driver_packages(version: str) -> list[Package]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class RealParts:
+    """What programs of NVIDIA run with: by version of the driver a stand-in of its library, and the toolkit's programs."""
+
+    libraries: t.Mapping[str, bytes]
+    programs: t.Mapping[str, bytes]
+
+
+def driver_packages(version: str, real: RealParts | None = None) -> list[Package]:
     """The driver of one version, and what holds a machine to its branch."""
+    shell = "#!/bin/sh\n"
+    library = real.libraries[version] if real else b""
     branch = version.partition(".")[0]
     pin = f"Package: nvidia-* libnvidia-*\nPin: version {branch}.*\nPin-Priority: 1001\n"
     return [
@@ -102,25 +130,30 @@ def driver_packages(version: str) -> list[Package]:
         Package(
             "libnvidia-ml1",
             f"{version}-1",
-            files={f"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.{version}": ("", 0o644)},
+            files={f"{_LIBRARIES}/{name}.so.{version}": (library, 0o644) for name in _NAMES[: 2 if real else 1]},
+            scripts={"postinst": shell + _LINK.replace("VERSION", version), "prerm": shell + _UNLINK} if real else {},
         ),
         Package(
             "nvidia-kernel-open-dkms",
             f"{version}-1",
-            scripts={"postinst": _BUILD.replace("VERSION", version), "postrm": _REMOVED},
+            scripts={
+                "postinst": _BUILD.replace("VERSION", version) + (_MAKE_DEVICES if real else ""),
+                "postrm": _REMOVED + (_REMOVE_DEVICES if real else ""),
+            },
         ),
     ]
 
 
-def nvidia_packages(drivers: t.Sequence[str] = (DRIVER,)) -> list[Package]:
+def nvidia_packages(drivers: t.Sequence[str] = (DRIVER,), real: RealParts | None = None) -> list[Package]:
     """Drivers, one of each branch, and the toolkit in two versions."""
     script = 0o755
-    driver = [package for version in drivers for package in driver_packages(version)]
+    driver = [package for version in drivers for package in driver_packages(version, real)]
+    programs = {f"usr/bin/{name}": (data, script) for name, data in real.programs.items()} if real else {}
     toolkit = [
         Package(name, f"{version}-1", files=files if name.endswith("-base") else {}, scripts=scripts if name.endswith("-base") else {})
         for version in ("1.17.3", TOOLKIT)
         for files in [{"usr/bin/nvidia-ctk": (_CTK, script), "usr/bin/nvidia-container-runtime": ("#!/bin/sh\n", script),
-                       "usr/lib/systemd/system/nvidia-cdi-refresh.service": (_REFRESH, 0o644)}]
+                       "usr/lib/systemd/system/nvidia-cdi-refresh.service": (_REFRESH, 0o644), **programs}]
         for scripts in [{"prerm": _UNIT_STOP.format(unit="nvidia-cdi-refresh"), "postrm": _UNIT_GONE}]
         for name in device_tables.TOOLKIT_PACKAGES
     ]  # fmt: skip
@@ -136,9 +169,11 @@ def archive_packages() -> list[Package]:
     ]
 
 
-def build_repositories(folder: pathlib.Path, drivers: t.Sequence[str] = (DRIVER,)) -> dict[str, t.Any]:
+def build_repositories(
+    folder: pathlib.Path, drivers: t.Sequence[str] = (DRIVER,), real: RealParts | None = None
+) -> dict[str, t.Any]:
     """Build NVIDIA's repository and the distribution's, and return the variables by which a machine has them."""
-    fingerprint = build_repository(folder / "nvidia", nvidia_packages(drivers))
+    fingerprint = build_repository(folder / "nvidia", nvidia_packages(drivers, real))
     build_repository(folder / "archive", archive_packages())
     mirror = {
         "url": "file:/srv/repositories/nvidia/",

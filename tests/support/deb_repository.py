@@ -16,7 +16,7 @@ import typing as t
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Package:
-    """One package; ``files``: path to (text, mode); ``scripts``: such as postinst, to their text.
+    """One package; ``files``: path to (text or bytes, mode); ``scripts``: such as postinst, to their text.
 
     ``fields``: more lines of its description, each with its end.
     """
@@ -24,7 +24,7 @@ class Package:
     name: str
     version: str
     depends: str = ""
-    files: t.Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
+    files: t.Mapping[str, tuple[str | bytes, int]] = dataclasses.field(default_factory=dict)
     scripts: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     fields: str = ""
 
@@ -50,7 +50,7 @@ def _build(folder: pathlib.Path, package: Package) -> str:
         root = pathlib.Path(place)
         for path, (text, mode) in package.files.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
-            (root / path).write_text(text)
+            (root / path).write_bytes(text if isinstance(text, bytes) else text.encode())
             (root / path).chmod(mode)
         control = (
             f"Package: {package.name}\nVersion: {package.version}\nArchitecture: all\n"

@@ -17,6 +17,7 @@ import shutil
 import tempfile
 import typing as t
 import zipapp
+from types import MappingProxyType
 
 import yaml
 
@@ -216,10 +217,11 @@ def make_bundle(
     manifests_of: t.Mapping[str, pathlib.Path],
     image: tuple[str, pathlib.Path],
     whole: bool = False,
+    more: t.Mapping[str, pathlib.Path] = MappingProxyType({}),
 ) -> pathlib.Path:
     """Make a bundle as the playbook of that name does, of what the lab has; ``image``: name and archive of a job's.
 
-    Archives have short names, for ``k3s_images``. A ``whole`` one has all that the playbook fetches, by its own names.
+    Archives have short names, for ``k3s_images``; ``more``: by their names the archives of further images. A ``whole`` one has all that the playbook fetches, by its own names.
     """
     place = folder / "bundle"
     program = downloads.find("k3s", VERSION, "amd64")
@@ -234,6 +236,8 @@ def make_bundle(
         known_as = manifests.image_name(name)
         path = image_entry(known_as, "amd64", "cluster").path if whole else f"images/{name}.tar"
         wanted.append((known_as, "", "amd64", path, "cluster", archive))
+    for name, archive in more.items():
+        wanted.append((name, "", "amd64", f"images/{archive.name}", "cluster", archive))
     path = image_entry(image[0], "amd64", "job").path if whole else "images/job.tar"
     wanted.append((image[0], "", "amd64", path, "job", image[1]))
     entries = []

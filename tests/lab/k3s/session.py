@@ -55,9 +55,11 @@ def open_machines(
 
 
 @contextlib.contextmanager
-def open_operator(size: int = 2, behind: t.Collection[str] = ()) -> t.Iterator[Operator]:
+def open_operator(
+    size: int = 2, behind: t.Collection[str] = (), recipe: image.Recipe = image.KUBE
+) -> t.Iterator[Operator]:
     """Bare machines and who runs playbooks on them."""
-    with open_machines(size=size, behind=behind) as lab:
+    with open_machines(recipe, size=size, behind=behind) as lab:
         NOTES.append(f"K3s: {machines.binary(lab.folder)[1]} is what the role installs")
         yield Operator(lab)
 

@@ -9,7 +9,7 @@ import contextlib
 import pathlib
 import typing as t
 
-from ansible_collections.muster.training.tests.lab import nodes
+from ansible_collections.muster.training.tests.lab import image, nodes
 from ansible_collections.muster.training.tests.lab.k3s import machines
 from ansible_collections.muster.training.tests.lab.k3s.operator import SERVER, Operator
 from ansible_collections.muster.training.tests.lab.k3s.session import open_operator
@@ -19,21 +19,27 @@ from ansible_collections.muster.training.tests.lab.kube.binaries import Binaries
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 IMAGE = manifests.image_name(images.TRAINING)
 INTERVAL = 10
+Dict = dict[str, t.Any]
 PHASES = ["preflight", "devices", "cluster", "jobs", "fabric", "train", "report"]
 AUDIT = [f"audit-policy-file={machines.AUDIT_POLICY}", f"audit-log-path={machines.AUDIT_LOG}"]
 
 
 @contextlib.contextmanager
-def open_site(size: int = 2) -> t.Iterator[Operator]:
-    """Machines, booted; nothing of them may be left at the end. The first is the server, all others are agents."""
-    with open_operator(size=size) as made:
+def open_site(
+    size: int = 2, recipe: image.Recipe = image.KUBE, more: t.Callable[[Operator], Dict] = lambda _operator: {}
+) -> t.Iterator[Operator]:
+    """Machines, booted; nothing of them may be left at the end. The first is the server, all others are agents.
+
+    :param more: returns further images of the bundle, name to archive.
+    """
+    with open_operator(size=size, recipe=recipe) as made:
         home = made.lab.podman.home
         archive = images.Archives(home, Binaries(home)).get(images.TRAINING)
         # All files and images come from a bundle: no machine needs a network.
         sources = {
             name: pathlib.Path(made.values.pop(f"gang_scheduling_{name}_source")) for name in ("jobset", "kueue")
         }
-        folder = machines.make_bundle(made.lab.folder, made.release, sources, (IMAGE, archive))
+        folder = machines.make_bundle(made.lab.folder, made.release, sources, (IMAGE, archive), more=more(made))
         del made.values["k3s_source"]
         made.hosts = {**made.hosts, SERVER: {**made.hosts[SERVER], "k3s_config": {"kube-apiserver-arg": AUDIT}}}
         made.values |= {

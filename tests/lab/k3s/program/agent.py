@@ -9,6 +9,7 @@ import hashlib
 import http.client
 import ipaddress
 import json
+import os
 import pathlib
 import re
 import socket
@@ -35,6 +36,7 @@ state = "{run}/containerd"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "localhost/muster-lab/pause:lab"
   restrict_oom_score_adj = true
+  enable_cdi = true
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
     conf_dir = "{agent}/etc/cni/net.d"
@@ -44,6 +46,14 @@ state = "{run}/containerd"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+        SystemdCgroup = false
+"""
+# Which runtimes there are is looked up once, when it starts.
+_NVIDIA = ("/usr/bin/nvidia-container-runtime", "/usr/local/nvidia/toolkit/nvidia-container-runtime")
+_NVIDIA_RUNTIME = """    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]
+        BinaryName = "{path}"
         SystemdCgroup = false
 """
 _KUBELET: dict[str, t.Any] = {
@@ -199,6 +209,7 @@ def run(options: t.Mapping[str, t.Any], parts: Parts, name: str, address: str, a
 def _start_containerd(options: t.Mapping[str, t.Any], parts: Parts) -> None:
     snapshotter = str(options.get("snapshotter", "overlayfs"))
     text = _CONTAINERD.format(agent=AGENT, run=RUN, snapshotter=snapshotter)
+    text += "".join(_NVIDIA_RUNTIME.format(path=path) for path in _NVIDIA if os.path.exists(path))
     config = write(AGENT / "etc/containerd/config.toml", text)
     RUN.mkdir(exist_ok=True, mode=0o711)
     parts.start("containerd", ["/usr/bin/containerd", "--config", str(config), "--log-level", "warn"])
