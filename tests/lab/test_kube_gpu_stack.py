@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import time
 import typing as t
 
 import pytest
@@ -18,7 +19,7 @@ from ansible_collections.muster.training.tests.lab import kube_fake_gpus as gpus
 from ansible_collections.muster.training.tests.lab.host import LabError
 from ansible_collections.muster.training.tests.lab.kube.stages import until
 from ansible_collections.muster.training.tests.lab.kube_plays import INTERVAL, Controller, Dict, training
-from ansible_collections.muster.training.tests.support.kube_lab import KubeLab, kube_lab, not_run
+from ansible_collections.muster.training.tests.support.kube_lab import NOTES, KubeLab, kube_lab, not_run
 
 __all__ = ["kube_lab"]
 
@@ -170,3 +171,44 @@ def test_each_fault_is_found_by_its_name(stack: Stack) -> None:
     stack.play(gpu_stack_state="absent")
     stack.wait_offered(0)
     assert stack.verify() == dict.fromkeys(NODES, ("fail", ["plugin_missing"]))
+
+
+def test_a_restart_a_gpu_that_fails_and_a_second_owner(stack: Stack) -> None:
+    """The kubelet starts again, NVML says that a GPU has fallen off the bus, and another plugin comes beside this one."""
+    lab = stack.lab
+    fine: tuple[str, list[str]] = ("pass", [])
+    stack.play()
+    applied = time.monotonic()
+    stack.wait_offered()
+    assert stack.verify() == dict.fromkeys(NODES, fine)
+    NOTES.append(f"gpu_stack: proven in pods of both nodes {time.monotonic() - applied:.0f} s after it was applied")
+    assert time.monotonic() - applied <= FIRST_S
+
+    lab.on_node(NODES[0], "systemctl", "restart", "lab-kubelet")
+    stack.wait_offered()
+    assert stack.verify() == dict.fromkeys(NODES, fine), "the plugin has registered again"
+
+    lab.on_node(NODES[0], "sh", "-c", f"echo 1 79 > {gpus.ROOT}/xid")
+    assert until(lambda: gpus.offered(lab, NODES[0]) == "1", FIRST_S), "the plugin has not taken the GPU back"
+    assert stack.verify() == {NODES[0]: ("fail", ["fewer_gpus"]), NODES[1]: fine}
+    (place,) = (stack.controller.folder / "state").glob("*/gpus.json")
+    assert "offers 1 of 2 GPUs (1 unhealthy)" in place.read_text()
+    lab.on_node(NODES[0], "rm", f"{gpus.ROOT}/xid")
+    lab.kubectl("delete", "pod", "-n", "kube-system", "-l", "app.kubernetes.io/name=muster-nvidia-device-plugin")
+    stack.wait_offered()
+
+    place_of = "/apis/apps/v1/namespaces/kube-system/daemonsets"
+    own = lab.api.get(f"{place_of}/muster-nvidia-device-plugin") or {}
+    labels = {"app": "rival"}
+    template = {**own["spec"]["template"], "metadata": {"labels": labels}}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    meta = {"name": "rival", "namespace": "kube-system"}
+    lab.cluster.apply([{"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": meta, "spec": spec}])
+    try:
+        assert until(lambda: len(lab.pods("kube-system", "app=rival")) == len(NODES), FIRST_S)
+        code, output = stack.controller.play("gpu_stack", **stack.values)
+        said = " ".join(output.split())
+        assert code == 2 and "of node-1, node-2 is offered by DaemonSet kube-system/muster-nvidia-device-plugin" in said
+        assert "and by DaemonSet kube-system/rival. Remove one of them" in said and "Nothing was changed" in said
+    finally:
+        lab.kubectl("delete", "daemonset", "-n", "kube-system", "rival", "--wait=true")
