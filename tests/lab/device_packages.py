@@ -144,16 +144,19 @@ def driver_packages(version: str, real: RealParts | None = None) -> list[Package
     ]
 
 
-def nvidia_packages(drivers: t.Sequence[str] = (DRIVER,), real: RealParts | None = None) -> list[Package]:
-    """Drivers, one of each branch, and the toolkit in two versions."""
+def nvidia_packages(
+    drivers: t.Sequence[str] = (DRIVER,), real: RealParts | None = None, refresh_unit: bool = True
+) -> list[Package]:
+    """Drivers, one of each branch, and the toolkit in two versions; one before 1.18 has no ``refresh_unit``."""
     script = 0o755
+    unit = {"usr/lib/systemd/system/nvidia-cdi-refresh.service": (_REFRESH, 0o644)} if refresh_unit else {}
     driver = [package for version in drivers for package in driver_packages(version, real)]
     programs = {f"usr/bin/{name}": (data, script) for name, data in real.programs.items()} if real else {}
     toolkit = [
         Package(name, f"{version}-1", files=files if name.endswith("-base") else {}, scripts=scripts if name.endswith("-base") else {})
         for version in ("1.17.3", TOOLKIT)
         for files in [{"usr/bin/nvidia-ctk": (_CTK, script), "usr/bin/nvidia-container-runtime": ("#!/bin/sh\n", script),
-                       "usr/lib/systemd/system/nvidia-cdi-refresh.service": (_REFRESH, 0o644), **programs}]
+                       **unit, **programs}]
         for scripts in [{"prerm": _UNIT_STOP.format(unit="nvidia-cdi-refresh"), "postrm": _UNIT_GONE}]
         for name in device_tables.TOOLKIT_PACKAGES
     ]  # fmt: skip
@@ -170,10 +173,13 @@ def archive_packages() -> list[Package]:
 
 
 def build_repositories(
-    folder: pathlib.Path, drivers: t.Sequence[str] = (DRIVER,), real: RealParts | None = None
+    folder: pathlib.Path,
+    drivers: t.Sequence[str] = (DRIVER,),
+    real: RealParts | None = None,
+    refresh_unit: bool = True,
 ) -> dict[str, t.Any]:
     """Build NVIDIA's repository and the distribution's, and return the variables by which a machine has them."""
-    fingerprint = build_repository(folder / "nvidia", nvidia_packages(drivers, real))
+    fingerprint = build_repository(folder / "nvidia", nvidia_packages(drivers, real, refresh_unit))
     build_repository(folder / "archive", archive_packages())
     mirror = {
         "url": "file:/srv/repositories/nvidia/",

@@ -1,0 +1,31 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The Molecule scenarios of the roles for GPUs and RDMA, each alone, on a machine of the lab."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.tests.lab import device_packages, image
+from ansible_collections.muster.training.tests.lab.k3s.operator import SERVER
+from ansible_collections.muster.training.tests.lab.k3s.session import open_machines
+from ansible_collections.muster.training.tests.lab.test_molecule import Scenarios, go_through
+
+
+@pytest.fixture(scope="module")
+def scenarios() -> t.Iterator[Scenarios]:
+    """A machine with GPUs and HCAs of folders, once they are plugged in."""
+    with open_machines(image.DEVICES, size=1) as lab:
+        made = Scenarios(lab)
+        made.list_machines({SERVER: {}}, device_packages.build_repositories(lab.folder / "repositories"))
+        yield made
+
+
+@pytest.mark.parametrize("name", ["gpu_driver", "rdma", "container_runtime"])
+def test_a_role_alone(scenarios: Scenarios, name: str) -> None:
+    packages = scenarios.lab.ask(SERVER, "dpkg-query", "--show")
+    go_through(scenarios, name, (SERVER,))
+    assert scenarios.lab.ask(SERVER, "dpkg-query", "--show") == packages
