@@ -70,6 +70,7 @@ MEANINGS = {
     "muster_bundle_programs": "Programs that a bundle holds only when they are named, such as nvidia-device-plugin.",
     "muster_bundle_images": "Images that a bundle holds. The default is that of muster_job.",
     "muster_bundle_mirror": "A mirror from which a bundle is read.",
+    "muster_gpus_max_age_s": "Seconds for which site keeps the proof of a node that is what it was then: a day.",
     "muster_fabric_max_age_s": "Seconds for which a verdict on the same nodes is kept: a day on K3s, else 0.",
     "muster_image": "The name under which an image is pushed. The default is that of muster_job.",
     "muster_image_archive": "An archive from which the nodes import an image, or which is pushed.",

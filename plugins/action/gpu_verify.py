@@ -27,6 +27,7 @@ class ActionModule(WorkflowAction):
         "runtime_class": {"type": "str"},
         "timeout_s": {"type": "int", "default": 300},
         "allow_unproven": {"type": "bool", "default": False},
+        "max_age_s": {"type": "int", "default": 0},
         "cluster": {"type": "str", "default": "default"},
         "state_home": {"type": "dict", "default": {}},
     }

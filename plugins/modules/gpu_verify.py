@@ -60,6 +60,13 @@ options:
     description: Whether nodes that could not be tested let the task succeed.
     type: bool
     default: false
+  max_age_s:
+    description:
+      - For how many seconds a proof of a node holds. In that time no pod is run on it, as long as it is what it was
+        then. That is the same boot, kubelet, containerd and device plugin, which offer the same. With V(0) every node
+        is tested.
+    type: int
+    default: 0
   cluster:
     description: Name of the cluster in the state home, in whose folder C(gpus.json) is written.
     type: str
@@ -101,7 +108,7 @@ nodes:
     - For each node with GPUs or HCAs its C(outcome) (V(pass), V(fail) or V(unproven)), how many C(gpus) its facts and
       its kubelet have, and how many were used by pods and tested, the C(rdma) resource that the pod requested and the
       number of HCAs by the node's facts, what the pod has C(seen), and its C(problems), each with C(code), C(problem)
-      and C(fix).
+      and C(fix). C(tested_at) is when (Unix seconds), C(basis) what the node was then.
   returned: success
   type: list
   elements: dict

@@ -9,7 +9,8 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.tests.lab import device_packages, image
+from ansible_collections.muster.training.tests.lab import image
+from ansible_collections.muster.training.tests.lab.k3s import gpu_site
 from ansible_collections.muster.training.tests.lab.k3s.operator import SERVER
 from ansible_collections.muster.training.tests.lab.k3s.session import open_machines
 from ansible_collections.muster.training.tests.lab.test_molecule import Scenarios, go_through
@@ -20,7 +21,10 @@ def scenarios() -> t.Iterator[Scenarios]:
     """A machine with GPUs and HCAs of folders, once they are plugged in."""
     with open_machines(image.DEVICES, size=1) as lab:
         made = Scenarios(lab)
-        made.list_machines({SERVER: {}}, device_packages.build_repositories(lab.folder / "repositories"))
+        # The toolkit is the real one, and containerd: what one writes the other reads.
+        lab.ask(SERVER, "sh", "-c", "systemctl unmask containerd.service; systemctl start containerd.service")
+        packages = gpu_site.build_packages(lab.folder, gpu_site.find_programs(lab.podman.home))
+        made.list_machines({SERVER: {}}, {**packages, "device_hcas": 2})
         yield made
 
 

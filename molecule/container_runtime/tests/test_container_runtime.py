@@ -29,3 +29,10 @@ def test_the_repository_is_signed_by_its_own_key(host: t.Any) -> None:
     sources = host.file("/etc/apt/sources.list.d/muster-nvidia-container-toolkit.sources")
     # One repository stands in for two, and is known to the machine under the first one's name.
     assert sources.exists or host.file("/etc/apt/sources.list.d/muster-cuda.sources").contains("Signed-By")
+
+
+def test_containerd_has_read_that_it_takes_devices_by_cdi(host: t.Any) -> None:
+    assert "enable_cdi = true" in host.check_output("containerd config dump")
+    changed = int(host.check_output("stat --format=%Y /etc/containerd/config.toml"))
+    began = host.check_output("systemctl show containerd --property=ActiveEnterTimestamp --timestamp=unix --value")
+    assert host.service("containerd").is_running and int(began.lstrip("@")) >= changed

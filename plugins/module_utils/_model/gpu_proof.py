@@ -74,6 +74,7 @@ class ProvedNode:
     ``used``: by pods; ``closed``: why it takes no pods; ``rdma``: the RDMA resource that the pod got, ``hcas``: for how
     many devices by the node's facts. ``seen`` is None where no pod was made, or where it did not start, which
     ``problem`` says. ``device_class``: by which pods claim its GPUs (DRA), None where they request them.
+    ``basis``: what the proof is of.
     """
 
     node: str
@@ -90,6 +91,7 @@ class ProvedNode:
     seen: SeenDevices | None = None
     bare: SeenDevices | None = None
     problem: str = ""
+    basis: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
 
     @property
     def free(self) -> int:

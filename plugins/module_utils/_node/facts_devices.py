@@ -13,6 +13,7 @@ This is a private utility of the collection; it may change without notice.
 # pylint: disable=ansible-bad-function  # on a node by itself, with no AnsibleModule around it
 from __future__ import annotations
 
+import glob
 import gzip
 import os
 import re
@@ -40,7 +41,7 @@ _NO_PACKAGES: t.Mapping[str, t.Any] = {"versions": {}, "held": [], "broken": [],
 # What each role of the collection leaves beside the records of its packages.
 _OWN_FILES: t.Mapping[str, tuple[str, ...]] = {
     "gpu_driver": ("etc/modprobe.d/muster-gpu-driver.conf", "etc/apt/apt.conf.d/52muster-gpu-driver"),
-    "container_runtime": ("etc/systemd/system/nvidia-cdi-refresh.service",),
+    "container_runtime": ("etc/systemd/system/nvidia-cdi-refresh.service", "var/lib/muster/containerd-config.toml"),
     "rdma": (
         "etc/modules-load.d/muster-rdma.conf",
         "etc/udev/rules.d/71-muster-rdma.rules",
@@ -364,7 +365,7 @@ def _read_runtime(source: FactsSource, versions: t.Mapping[str, str]) -> dict[st
         "libnvidia-container1",
     )
     k3s = "\n".join(source.lines(source.below(_K3S_CONTAINERD)))
-    other = "\n".join(source.lines(source.below(_CONTAINERD)))
+    other = _read_with_imports(source, _CONTAINERD)
     specs = [name for folder in _CDI_FOLDERS for name in source.names(source.below(folder)) if "nvidia" in name]
     return {
         "packages": {name: versions[name].partition("-")[0] for name in names if name in versions},
@@ -378,11 +379,22 @@ def _read_runtime(source: FactsSource, versions: t.Mapping[str, str]) -> dict[st
     }
 
 
+def _read_with_imports(source: FactsSource, path: str) -> str:
+    """Return the text of containerd's file and of the files that it imports, such as nvidia-ctk's, in their order."""
+    text = "\n".join(source.lines(source.below(path)))
+    imports = re.search(r"^\s*imports\s*=\s*\[(.*?)\]", text, re.M | re.S)
+    patterns = re.findall(r"[\"'](.+?)[\"']", imports.group(1)) if imports else []
+    folder = os.path.dirname(path)
+    found = [name for one in patterns for name in sorted(glob.glob(source.below(os.path.join(folder, one))))]
+    return "\n".join([text, *(line for name in found for line in source.lines(name))])
+
+
 def _read_containerd(text: str) -> dict[str, bool | None]:
     """Return ``{cdi, nvidia, default}``: None for CDI where the file leaves it to containerd's own default."""
-    cdi = re.search(r"^\s*enable_cdi\s*=\s*(true|false)", text, re.M)
+    cdi = re.findall(r"^\s*enable_cdi\s*=\s*(true|false)", text, re.M)
     return {
-        "cdi": None if cdi is None else cdi.group(1) == "true",
+        # What is imported later replaces what was before.
+        "cdi": cdi[-1] == "true" if cdi else None,
         "nvidia": "runtimes.nvidia" in text or "runtimes.'nvidia'" in text or 'runtimes."nvidia"' in text,
         "default": bool(re.search(r"default_runtime_name\s*=\s*[\"']nvidia[\"']", text)),
     }

@@ -13,6 +13,7 @@ import dataclasses
 import pathlib
 import secrets
 import sys
+import time
 import typing as t
 from collections.abc import Mapping, Sequence
 
@@ -22,7 +23,7 @@ from ...module_utils._model.errors import MusterError, RefusedError
 from ...module_utils._model.gpu_proof import PluginPod, ProvedNode
 from ...module_utils._model.gpu_stack_plan import CLAIMED_API, GPU, describe_sharing
 from ...module_utils._model.node import to_plain
-from ...module_utils._model.rdma_resources import list_resources, needs_node_network, read_annotation
+from ...module_utils._model.rdma_resources import FACTS, list_resources, needs_node_network, read_annotation
 from ...module_utils._node import files
 from .._kube.api.client import Client
 from .._kube.api.kinds import KubeObject
@@ -52,11 +53,19 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Rep
     # A node that is named and offers nothing is not proven.
     nodes = [node for node in found if (node.node in only if only else node.has_gpus or node.has_hcas)]
     _require_nodes(only, nodes)
+    home = StateHome(options["state_home"], str(options["cluster"]))
+    before = files.read_json(home.folder / FILE)
+    proven = find_proven(before, nodes, int(options.get("max_age_s") or 0))
+    nodes = [node for node in nodes if node.node not in proven]
+    if proven:
+        tell(f"{', '.join(sorted(proven))}: not tested again, proven lately (max_age_s)")
     if check:
         names = ", ".join(node.node for node in nodes)
         tell(
             f"a pod would be run on {names}; nothing was started"
             if names
+            else "no pod would be run"
+            if proven
             else "no node offers GPUs: nothing would be run"
         )
         return {
@@ -72,9 +81,10 @@ def run(options: Mapping[str, t.Any], base: pathlib.Path, check: bool, tell: Rep
         )
     proved = prove_nodes(client, nodes, options)
     result = build_verdict(proved)
-    home = StateHome(options["state_home"], str(options["cluster"]))
+    if proven:
+        result = _keep_others(before, result, proven)
     place = files.private_dir(home.folder) / FILE
-    files.write_json(place, _keep_others(files.read_json(place), result) if only else result)
+    files.write_json(place, _keep_others(before, result) if only else result)
     return {"changed": False, "file": str(place), **result, **_describe_failure(result, options)}
 
 
@@ -135,6 +145,24 @@ def prove_nodes(client: Client, nodes: Sequence[ProvedNode], options: Mapping[st
     return [_add_answer(node, answers.get(node.node), errors.get(node.node)) for node in nodes]
 
 
+def find_proven(before: t.Any, nodes: Sequence[ProvedNode], max_age_s: int) -> set[str]:
+    """Return the nodes that a pod has proven no longer ago, and that are what they were then.
+
+    :param before: what the file says.
+    """
+    known = before if isinstance(before, dict) else {}
+    entries = {entry["node"]: entry for entry in known.get("nodes") or () if entry["outcome"] == "pass"}
+    least = time.time() - max_age_s
+    return {
+        node.node
+        for node in nodes
+        if not node.closed
+        and (entry := entries.get(node.node))
+        and entry.get("tested_at", 0) > least
+        and entry.get("basis") == node.basis
+    }
+
+
 def build_verdict(nodes: Sequence[ProvedNode]) -> dict[str, t.Any]:
     """Return the check result with one entry for each node; what is not proven does not pass."""
     entries = []
@@ -147,6 +175,8 @@ def build_verdict(nodes: Sequence[ProvedNode]) -> dict[str, t.Any]:
                 "gpus": {"facts": node.expected, "offered": node.offered, "used": node.used, "tested": node.free},
                 "rdma": {"resource": node.rdma or None, "hcas": node.hcas},
                 "seen": to_plain(node.seen) if node.seen else None,
+                "basis": node.basis,
+                "tested_at": int(time.time()),
                 "problems": [dataclasses.asdict(item) for item in findings],
             }
         )
@@ -178,12 +208,16 @@ def _describe_failure(result: Mapping[str, t.Any], options: Mapping[str, t.Any])
     return {"failed": True, "msg": f"pods do not get their devices: {'; '.join(wrong)}"} if wrong else {}
 
 
-def _keep_others(before: t.Any, result: Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return the result for some nodes with what the file says of others."""
+def _keep_others(before: t.Any, result: Mapping[str, t.Any], only: t.Collection[str] | None = None) -> dict[str, t.Any]:
+    """Return the result for some nodes with what the file says of others, or of ``only`` these."""
     tested = {entry["node"] for entry in result["nodes"]}
     known = before if isinstance(before, dict) and before.get("schema") == result["schema"] else {}
-    nodes = [*(item for item in known.get("nodes") or () if item["node"] not in tested), *result["nodes"]]
-    checks = [*(item for item in known.get("checks") or () if item["node"] not in tested), *result["checks"]]
+
+    def keep(part: str) -> list[t.Any]:
+        old = [item for item in known.get(part) or () if item["node"] not in tested]
+        return [*(item for item in old if only is None or item["node"] in only), *result[part]]
+
+    nodes, checks = keep("nodes"), keep("checks")
     failures = [item["name"] for item in checks if not item["ok"]]
     return {
         **result,
@@ -248,7 +282,22 @@ def _read_node(
         next(iter(list_resources(status.get("allocatable") or {})), ""),
         len(hcas.hcas) if hcas else 0,
         gpu_claims.read_device_class([node]),
+        basis=_read_basis(node, facts.get(name), running.get(name, ())),
     )
+
+
+def _read_basis(node: KubeObject, expected: int | None, plugins: Sequence[PluginPod]) -> dict[str, t.Any]:
+    """Return what a proof of a node is of: another boot, kubelet, containerd, plugin or offer needs a new one."""
+    status = node.get("status") or {}
+    info, offer = status.get("nodeInfo") or {}, status.get("allocatable") or {}
+    return {
+        "uid": node["metadata"].get("uid"),
+        **{key: info.get(key) for key in ("bootID", "kernelVersion", "kubeletVersion", "containerRuntimeVersion")},
+        "gpus": expected,
+        "offered": {GPU: gpu_count(node), **{key: offer[key] for key in list_resources(offer)}},
+        "hcas": (node["metadata"].get("annotations") or {}).get(FACTS),
+        "plugins": sorted(item.name for item in plugins if not item.problem),
+    }
 
 
 def _is_ready(node: KubeObject) -> bool:

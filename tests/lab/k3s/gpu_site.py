@@ -41,11 +41,7 @@ def open_gpu_site(drivers: t.Sequence[str] = VERSIONS[:1]) -> t.Iterator[Operato
     """Two machines with two GPUs each, on which nothing is installed; ``drivers``: the versions that apt knows."""
 
     def list_images(operator: Operator) -> dict[str, t.Any]:
-        programs = Binaries(operator.lab.podman.home)
-        try:
-            found = {name: programs.get(name) for name in (*_TOOLKIT, gpus.PLUGIN)}
-        except LabError as error:
-            not_run(str(error))
+        found = find_programs(operator.lab.podman.home)
         operator.values |= build_packages(operator.folder, found, drivers)
         name = downloads.image_of("nvidia-device-plugin")
         return {name: gpus.write_image(found[gpus.PLUGIN], name, operator.folder)}
@@ -59,8 +55,17 @@ def open_gpu_site(drivers: t.Sequence[str] = VERSIONS[:1]) -> t.Iterator[Operato
         yield made
 
 
+def find_programs(home: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Return NVIDIA's programs; the test is not run where they cannot be had."""
+    programs = Binaries(home)
+    try:
+        return {name: programs.get(name) for name in (*_TOOLKIT, gpus.PLUGIN)}
+    except LabError as error:
+        not_run(str(error))
+
+
 def build_packages(
-    folder: pathlib.Path, programs: t.Mapping[str, pathlib.Path], drivers: t.Sequence[str]
+    folder: pathlib.Path, programs: t.Mapping[str, pathlib.Path], drivers: t.Sequence[str] = VERSIONS[:1]
 ) -> dict[str, t.Any]:
     """Build the repositories, and return the variables by which machines have them."""
     libraries = {version: gpus.build_library(folder, version).read_bytes() for version in drivers}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import typing as t
 
 from ansible_collections.muster.training.plugins.module_utils._node import facts_devices
 from ansible_collections.muster.training.plugins.module_utils._node.facts_source import FactsSource
@@ -92,3 +93,20 @@ def test_containerd_says_whether_it_takes_devices_by_cdi() -> None:
     assert read("version = 2\n") == {"cdi": None, "nvidia": False, "default": False}
     on = 'enable_cdi = true\n[plugins.x.containerd.runtimes."nvidia"]\ndefault_runtime_name = "nvidia"\n'
     assert read(on) == {"cdi": True, "nvidia": True, "default": True}
+
+
+def test_files_that_containerd_imports_are_read_with_its_own(tmp_path: pathlib.Path) -> None:
+    """nvidia-ctk since 1.18 leaves ``enable_cdi`` in a file beside containerd's own."""
+    folder = tmp_path / "etc/containerd"
+    (folder / "conf.d").mkdir(parents=True)
+    own = 'imports = ["/etc/containerd/conf.d/*.toml"]\nversion = 2\n[plugins]\n  enable_cdi = false\n'
+    (folder / "config.toml").write_text(own)
+
+    def read() -> t.Any:
+        return facts_devices.read_devices(FactsSource({"root": str(tmp_path), "path": []}))["runtime"]["containerd"]
+
+    assert read()["cdi"] is False
+    (folder / "conf.d/99-nvidia.toml").write_text('[plugins.x.runtimes."nvidia"]\n  enable_cdi = true\n')
+    assert read() == {"cdi": True, "nvidia": True, "default": False}
+    (folder / "config.toml").write_text(own.replace("/etc/containerd/", ""))
+    assert read()["cdi"] is True, "a path that is relative to the file"

@@ -317,3 +317,40 @@ def test_gpus_that_pods_claim_are_counted_by_slices_and_claims_and_tested_by_a_c
     with_devices, bare = jobs[0]["spec"]["template"]["spec"]["containers"]
     assert with_devices["resources"]["claims"] == [{"name": "gpus"}] and "claims" not in bare["resources"]
     assert GPU not in json.dumps(with_devices["resources"]["limits"])
+
+
+def test_a_proof_holds_for_its_age_while_the_node_is_what_it_was(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    runs = pod("plugin-a", "a", ownerReferences=[{"uid": "ds"}])
+    runs["status"]["conditions"] = READY
+    lab = Lab(monkeypatch, tmp_path, Node=[node("a", 2), node("b", 2)], Pod=[runs], DaemonSet=[PLUGIN])
+    lab.said["b"] = {**SEEN, "devices": "end\n"}
+    assert lab.run(max_age_s=60)["failures"] == ["cdi_off"] and len(lab.asked) == 2
+    again = lab.run(max_age_s=60)
+    assert len(lab.asked) == 1 and [item["outcome"] for item in again["nodes"]] == ["pass", "fail"], "b was not proven"
+    lab.said.clear()
+    lab.run(max_age_s=60)
+    written = (tmp_path / "c" / "gpus.json").read_bytes()
+    lab.asked = []
+    kept = lab.run(max_age_s=60)
+    assert lab.asked == [] and kept["ok"] and (tmp_path / "c" / "gpus.json").read_bytes() == written
+    assert kept["table"] == ["a: PASS · a pod got 2 GPUs", "b: PASS · a pod got 2 GPUs"]
+    lab.run()
+    assert len(lab.asked) == 2, "without an age every node is tested"
+    fewer, other = node("a", 1, 2), node("b", 2)
+    other["status"]["nodeInfo"] = {"bootID": "another"}
+    for changed in ([fewer, node("b", 2)], [node("a", 2), other]):
+        lab.run(max_age_s=60)
+        lab.kinds["Node"], lab.asked = changed, []
+        lab.run(max_age_s=60)
+        assert len(lab.asked) == 1
+        lab.kinds["Node"] = [node("a", 2), node("b", 2)]
+    lab.run()
+    lab.kinds["Pod"], lab.asked = [{**runs, "metadata": {**runs["metadata"], "name": "plugin-new"}}], []
+    lab.run(max_age_s=60)
+    assert len(lab.asked) == 1, "another pod of the plugin"
+    monkeypatch.setattr(gpu_verify.time, "time", lambda: 1e10)
+    lab.asked = []
+    lab.run(max_age_s=60)
+    assert len(lab.asked) == 2
