@@ -26,6 +26,10 @@ __all__ = ["kube_lab"]
 H100 = {"count": gpus.COUNT, "model": "NVIDIA H100 80GB HBM3", "memory_gib": 80.0, "arch": "hopper"}
 NODES = ("node-1", "node-2")
 FIRST_S = 60
+# To the process of the device plugin, whose name the kernel cuts.
+_SIGNAL = """for place in /proc/[0-9]*; do
+  [ "$(cat $place/comm 2>/dev/null)" != nvidia-device-p ] || kill -{signal} ${{place#/proc/}}
+done"""
 
 
 class Stack:
@@ -173,8 +177,8 @@ def test_each_fault_is_found_by_its_name(stack: Stack) -> None:
     assert stack.verify() == dict.fromkeys(NODES, ("fail", ["plugin_missing"]))
 
 
-def test_a_restart_a_gpu_that_fails_and_a_second_owner(stack: Stack) -> None:
-    """The kubelet starts again, NVML says that a GPU has fallen off the bus, and another plugin comes beside this one."""
+def test_a_restart_a_stale_plugin_a_gpu_that_fails_and_a_second_owner(stack: Stack) -> None:
+    """The kubelet starts again, with a plugin that hangs too, a GPU falls off the bus, and another plugin comes beside."""
     lab = stack.lab
     fine: tuple[str, list[str]] = ("pass", [])
     stack.play()
@@ -187,6 +191,17 @@ def test_a_restart_a_gpu_that_fails_and_a_second_owner(stack: Stack) -> None:
     lab.on_node(NODES[0], "systemctl", "restart", "lab-kubelet")
     stack.wait_offered()
     assert stack.verify() == dict.fromkeys(NODES, fine), "the plugin has registered again"
+
+    # A plugin that hangs does not register with a kubelet that starts again: its pod runs, and its GPUs are gone.
+    lab.on_node(NODES[0], "sh", "-c", _SIGNAL.format(signal="STOP"))
+    try:
+        lab.on_node(NODES[0], "systemctl", "restart", "lab-kubelet")
+        assert until(lambda: gpus.offered(lab, NODES[0]) == "0", FIRST_S), "the kubelet still has the GPUs"
+        assert stack.verify() == {NODES[0]: ("fail", ["plugin_stale"]), NODES[1]: fine}
+    finally:
+        lab.on_node(NODES[0], "sh", "-c", _SIGNAL.format(signal="CONT"))
+    stack.wait_offered()
+    assert stack.verify() == dict.fromkeys(NODES, fine)
 
     lab.on_node(NODES[0], "sh", "-c", f"echo 1 79 > {gpus.ROOT}/xid")
     assert until(lambda: gpus.offered(lab, NODES[0]) == "1", FIRST_S), "the plugin has not taken the GPU back"

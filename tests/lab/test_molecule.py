@@ -34,10 +34,11 @@ from ansible_collections.muster.training.tests.support.node_lab import eventuall
 
 ROOT = molecule.ROOT
 UFW = re.compile(r"/etc/ufw/|rule -A (INPUT|FORWARD|OUTPUT) -j ufw-")
-# What apt and dpkg write for themselves, with what apt reads of the machine's own repositories, which a distribution's
-# timer does too. Which packages there are is asked of dpkg.
+# What apt and dpkg write for themselves, with what apt reads of the machine's own repositories (a folder stands in for the
+# distribution's archive), which a distribution's timer does too. Which packages there are is asked of dpkg.
 APT = re.compile(
-    r"/var/lib/(apt/(extended_states|periodic|lists( |/(lock|partial|auxfiles|(deb|security)[.]debian[.]org_)))|dpkg/)"
+    r"/var/lib/(apt/(extended_states|periodic|lists( |/(lock|partial|auxfiles|(deb|security)[.]debian[.]org_"
+    r"|_srv_repositories_archive_)))|dpkg/)"
 )
 IMAGES = {SERVER: ["pause.tar", "coredns.tar"], AGENT: ["pause.tar"]}
 

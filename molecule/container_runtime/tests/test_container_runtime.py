@@ -21,7 +21,7 @@ def test_the_four_packages_have_one_version(host: t.Any) -> None:
 
 
 def test_gpus_are_described_by_cdi_now_and_after_a_boot(host: t.Any) -> None:
-    assert host.check_output("nvidia-ctk cdi list").splitlines() == ["nvidia.com/gpu=0", "nvidia.com/gpu=1"]
+    assert {"nvidia.com/gpu=0", "nvidia.com/gpu=1"} <= set(host.check_output("nvidia-ctk cdi list").splitlines())
     assert host.service("nvidia-cdi-refresh").is_enabled
 
 
