@@ -13,7 +13,11 @@ description:
   - Reads the files of a folder on the controller and diagnoses each one. It works without hosts, clusters and GPUs.
   - Understands NCCL's INFO and WARN lines (2.4 to 2.30, also of RCCL) behind the prefixes of mpirun, Slurm, Ray,
     torchrun, kubectl and docker compose, the output of nccl-tests (all generations, text and JSON), show_gids,
-    perftest, iperf3 and ibstat; and in any log errors of PyTorch, gloo, the kernel and Kubernetes that name a cause.
+    perftest, iperf3 and ibstat; and in any log errors of PyTorch, CUDA, gloo, the kernel (dmesg, journal), container
+    runtimes, Slurm and Kubernetes that name a cause.
+  - Where no message names the cause, the first error that is a rank's own is it (C(program_error)), or the signal that
+    ended a rank (C(rank_ended)), after torchrun's table, Open MPI and tracebacks. Neither the reports of
+    other ranks afterwards are taken for the cause, nor an error after which training continued.
   - Only channel lines between nodes prove a transport. A value that the file does not show is null, C(unknown)
     or C(unproven). A file alone never passes, because it does not hold the bandwidth that the hardware should reach.
   - The arguments and the environment in the JSON of nccl-tests are neither shown nor stored.
@@ -105,6 +109,12 @@ diagnoses:
     lines:
       description: Number of lines read.
       type: int
+    first_rank:
+      description: The rank that failed first, null where the file does not say it.
+      type: int
+    first_node:
+      description: The node of RV(diagnoses[].first_rank), or the one that the cause names, else null.
+      type: str
     problem:
       description: Why the file could not be read or understood, else null.
       type: str

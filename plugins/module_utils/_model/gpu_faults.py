@@ -18,6 +18,8 @@ import typing as t
 # program: the node is well; watch: it still works, and is to be looked at; reset, boot: it has to leave its jobs first.
 XidAction = t.Literal["program", "watch", "reset", "boot"]
 FELL_OFF: t.Final = 79
+# What the node needs -> the cause that a diagnosis names; every other one is gpu_error.
+CAUSE_CODES: t.Final[dict[str, str]] = {"program": "gpu_program", "watch": "gpu_watch"}
 _RECOVERY: t.Final = 154
 _XIDS: t.Final[dict[int, tuple[XidAction, str]]] = {
     13: ("program", "the program did something that the GPU does not allow"),
@@ -65,6 +67,9 @@ _LINE = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]+)\): ([0-9]+),?\s*(.*)"
 _BARE = re.compile(
     r"NVRM: (?:GPU )?(?:at PCI:)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?): .*fallen off the bus"
 )
+# Without an Xid the driver says it in three lines, of which the first names the GPU.
+_ABOUT = re.compile(r"NVRM: The NVIDIA GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
+_PLAIN = "NVRM: fallen off the bus"
 _RECOVERIES: t.Final[tuple[tuple[str, XidAction], ...]] = (
     ("(None)", "program"),
     ("Reboot", "boot"),
@@ -107,19 +112,27 @@ class GpuFault:
 
 def parse_faults(lines: t.Iterable[str]) -> tuple[GpuFault, ...]:
     """Return the errors of GPUs in a kernel's log, each GPU and number once, in the order of their first lines."""
-    found: dict[tuple[str, int], GpuFault] = {}
-    for line in lines:
+    return tuple(fault for _number, fault in parse_faults_at(enumerate(lines)))
+
+
+def parse_faults_at(lines: t.Iterable[tuple[int, str]]) -> list[tuple[int, GpuFault]]:
+    """Return the errors of GPUs with the number of their lines; ``lines``: (number, text)."""
+    found: dict[tuple[str, int], tuple[int, GpuFault]] = {}
+    named = ""
+    for number, line in lines:
+        if about := _ABOUT.search(line):
+            named = about[1]
         match, bare = _LINE.search(line), _BARE.search(line)
         if match:
             fault = GpuFault(_normal(match[1]), int(match[2]), line.strip())
-        elif bare:
-            fault = GpuFault(_normal(bare[1]), FELL_OFF, line.strip())
+        elif bare or (named and _PLAIN in line):
+            fault = GpuFault(_normal(bare[1] if bare else named), FELL_OFF, line.strip())
         else:
             continue
         # What a recovery needs is what the last line says.
         if fault.xid == _RECOVERY or (fault.pci, fault.xid) not in found:
-            found[fault.pci, fault.xid] = fault
-    return tuple(found.values())
+            found[fault.pci, fault.xid] = (number, fault)
+    return list(found.values())
 
 
 def find_lost_gpu(facts: t.Mapping[str, t.Any]) -> str:

@@ -13,7 +13,8 @@ import typing as t
 
 from ....module_utils._model.verdict import Cause
 from ..verdict.cause_info import Weight
-from ..verdict.cause_table import CAUSES
+from ..verdict.cause_table import SYMPTOMS
+from .live_causes import find_cause_info
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -21,7 +22,8 @@ class Finding:
     """A cause with its evidence: the first line and its text, how often it occurred, and the last line.
 
     ``transient`` findings are retries: they do not count when the log shows that the job continued. ``stopped``: this
-    message ended the job, whatever the usual weight of the code is.
+    message ended the job, whatever the usual weight of the code is. ``rank``: whose line it is; ``fix``: what to do
+    about this one, where more is known than of its code.
     """
 
     code: str
@@ -32,27 +34,31 @@ class Finding:
     last_line: int = 0
     transient: bool = False
     stopped: bool = False
+    rank: int | None = None
+    fix: str = ""
 
     @property
     def weight(self) -> Weight:
         """The weight of this finding."""
-        return "fatal" if self.stopped else CAUSES[self.code].weight
+        return "fatal" if self.stopped else find_cause_info(self.code).weight
 
 
 def split_by_weight(findings: t.Iterable[Finding]) -> tuple[list[Finding], list[Finding]]:
     """Split findings into the causes, the deciding finding first, and other observations.
 
-    A fatal finding decides, preceded by the advice that explains it. Without a fatal finding the consequences decide,
-    and without those the advice.
+    A fatal finding decides, preceded by the advice that explains it; one that only shows the end decides where nothing
+    says why. Without a fatal finding the consequences decide, and without those the advice.
     """
     ordered = sorted(findings, key=lambda finding: finding.line)
     by_weight: dict[Weight, list[Finding]] = {"fatal": [], "secondary": [], "advice": []}
     for finding in ordered:
         by_weight[finding.weight].append(finding)
-    leading = by_weight["fatal"] or by_weight["secondary"] or by_weight["advice"]
+    reported = [finding for finding in by_weight["fatal"] if finding.code not in SYMPTOMS]
+    ended = [finding for finding in by_weight["fatal"] if finding.code == "rank_ended"]
+    leading = reported or ended or by_weight["fatal"] or by_weight["secondary"] or by_weight["advice"]
     codes = {finding.code for finding in leading}
-    reasons = [finding for finding in by_weight["advice"] if codes.intersection(CAUSES[finding.code].explains)]
-    explained = {code for finding in reasons for code in CAUSES[finding.code].explains}
+    reasons = [finding for finding in by_weight["advice"] if codes.intersection(find_cause_info(finding.code).explains)]
+    explained = {code for finding in reasons for code in find_cause_info(finding.code).explains}
     if leading is by_weight["advice"]:
         chosen = [finding for finding in leading if finding.code not in explained]
     else:
@@ -64,4 +70,5 @@ def build_cause(finding: Finding, file: str) -> Cause:
     """Return the cause of a finding: its evidence is ``file:line: text`` and how often it occurred."""
     where = f"{file}:{finding.line}" if finding.line else file
     times = f" ({finding.count} times)" if finding.count > 1 else ""
-    return Cause(finding.code, f"{where}: {finding.text}{times}", CAUSES[finding.code].fix, finding.host or None)
+    fix = finding.fix or find_cause_info(finding.code).fix
+    return Cause(finding.code, f"{where}: {finding.text}{times}", fix, finding.host or None)

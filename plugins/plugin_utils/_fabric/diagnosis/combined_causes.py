@@ -18,9 +18,11 @@ from ..parse.nccl_channels import network_class
 from ..parse.nccl_log import NcclFacts
 from ..parse.nccl_tests import NcclTests
 from ..parse.rdma_tools import GidTable, find_moving_gid_index
+from ..verdict.cause_table import SYMPTOMS
 from ..verdict.transport import NcclTransport
 from .causes import Finding
 from .log_patterns import is_virtual_interface
+from .program_end import ProgramEnd
 
 # GPUs of servers whose vendors ship GPUDirect RDMA; GB10 (DGX Spark) does not support it.
 _GPUDIRECT_GPU = re.compile(r"\b(?:V100|A100|A800|H100|H800|H200|H20|B200|B300|GB200|GB300)\b")
@@ -28,6 +30,8 @@ _GPUDIRECT_GPU = re.compile(r"\b(?:V100|A100|A800|H100|H800|H200|H20|B200|B300|G
 _MESH = ("tailscale", "wg", "zt")
 # The second half of a DGX Spark's port, which shows each port twice; it does not support GPUDirect.
 _SPARK_HCA = "roceP2p1s0f"
+
+_RANK_FILE = re.compile(r"(?:^|[/_.-])rank[_-]?(\d{1,6})(?=[/_.-])")
 
 Table = dict[str, Finding]
 
@@ -53,6 +57,22 @@ def combine_findings(
     if "roce_gid_index" in result:
         result.pop("roce_gid_per_pod", None)
     return result
+
+
+def add_end(findings: Table, end: ProgramEnd) -> Table:
+    """Return the findings with how the program ended, where none of them says why it did."""
+    why = any(finding.weight == "fatal" and finding.code not in SYMPTOMS for finding in findings.values())
+    if end.finding is None or why:
+        return findings
+    return {**findings, f"end {end.finding.code}": end.finding}
+
+
+def first_rank(leading: t.Sequence[Finding], end: ProgramEnd, file: str) -> int | None:
+    """Return the rank that failed first: of the end, else of the line with the cause, else of a file named after it."""
+    if end.rank is not None or not leading or leading[0].weight != "fatal" or leading[0].code == "collective_timeout":
+        return end.rank
+    named = _RANK_FILE.search(file)
+    return leading[0].rank if leading[0].rank is not None or not named else int(named[1])
 
 
 def find_gid_causes(tables: t.Sequence[GidTable]) -> Table:

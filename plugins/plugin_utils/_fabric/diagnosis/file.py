@@ -24,7 +24,8 @@ from ..parse.perftest import parse_perftest, parse_perftest_json
 from ..parse.rdma_tools import GidTable, parse_ibstat, parse_show_gids
 from ..verdict.transport import DeclaredRank, Gdr, NcclTransport, read_transport
 from .causes import Finding, build_cause, split_by_weight
-from .combined_causes import Table, combine_findings, find_gid_causes
+from .combined_causes import add_end, combine_findings, find_gid_causes, first_rank
+from .program_end import NO_END, ProgramEnd
 from .scan import Scan, scan_log
 
 FileKind = t.Literal["nccl_log", "nccl_tests", "show_gids", "unknown"]
@@ -42,6 +43,7 @@ class FileDiagnosis:
     ``tool`` is what wrote it as far as recognised (``nccl``, ``nccl-tests``, ``perftest``, ``iperf3``, ``ibstat``, …).
     ``transport`` is the name of the network that the file proves between nodes, None when it proves none. ``gdr`` is
     whether any channel between nodes used GPUDirect; ``transport_verdict`` requires it on all.
+    ``first_rank`` and ``first_node`` are those of the rank that failed first, None where the file does not say it.
     ``busbw_gb_s`` (GB/s) belongs to the largest size, ``size_bytes``. ``also`` are other observations.
     """
 
@@ -62,6 +64,8 @@ class FileDiagnosis:
     notes: tuple[str, ...] = ()
     lines: int = 0
     problem: str | None = None
+    first_rank: int | None = None
+    first_node: str | None = None
 
     def to_dict(self) -> dict[str, object]:
         """Return the entry as JSON-able values; ``busbw_gb_s`` and ``size_bytes`` only when a bandwidth is known."""
@@ -75,8 +79,10 @@ class FileDiagnosis:
         return result
 
 
-def diagnose_stream(stream: t.BinaryIO, name: str) -> FileDiagnosis:
+def diagnose_stream(stream: t.BinaryIO, name: str, *, ends: bool = True) -> FileDiagnosis:
     """Return the diagnosis of a seekable binary stream, called ``name`` in evidence.
+
+    :param ends: also read how its program ended; not for a job whose ranks are asked themselves.
 
     Reads in constant memory, whatever the size. Raises OSError when reading fails, nothing for content.
     """
@@ -89,7 +95,8 @@ def diagnose_stream(stream: t.BinaryIO, name: str) -> FileDiagnosis:
         if diagnosis:
             return diagnosis
         stream.seek(0)
-    return judge_scan(scan_log(stream), name)
+    scan = scan_log(stream)
+    return judge_scan(scan if ends else dataclasses.replace(scan, end=NO_END), name)
 
 
 def judge_scan(scan: Scan, name: str) -> FileDiagnosis:
@@ -102,7 +109,7 @@ def judge_scan(scan: Scan, name: str) -> FileDiagnosis:
     findings = scan.findings.result(max(facts.ready_line, tests.largest_line))
     no_verbs = "libibverbs_missing" in findings
     reading = read_transport(facts, declared, no_verbs=no_verbs, table=kind == "nccl_tests")
-    combined = combine_findings(findings, facts, reading, tests)
+    combined = add_end(combine_findings(findings, facts, reading, tests), scan.end)
     gdr: Gdr = "no" if reading.gdr == "unknown" and _is_all_gb10(tests) else reading.gdr
     notes = (*reading.notes, *_log_notes(facts, tests))
     base = FileDiagnosis(name, kind, tool, reading.network, reading.verdict, gdr, notes=notes, lines=scan.lines)
@@ -112,7 +119,7 @@ def judge_scan(scan: Scan, name: str) -> FileDiagnosis:
             base, notes=(*notes, f"NCCL failed for a reason that no rule knows: {facts.first_warning}")
         )
     failed = stopped or _has_failed(tests, reading)
-    return _with_causes(_with_figures(base, facts, tests, reading), combined, failed=failed)
+    return _with_causes(_with_figures(base, facts, tests, reading), combined, scan.end, failed=failed)
 
 
 def _file_kind(scan: Scan) -> tuple[FileKind, str | None]:
@@ -125,7 +132,7 @@ def _file_kind(scan: Scan) -> tuple[FileKind, str | None]:
 
 def _diagnose_other_tool(scan: Scan, name: str) -> FileDiagnosis:
     """Diagnose a file that neither NCCL nor nccl-tests wrote to."""
-    findings: Table = scan.findings.result(0)
+    findings = add_end(scan.findings.result(0), scan.end)
     text = scan.head
     base = FileDiagnosis(name, "unknown", lines=scan.lines)
     notes: tuple[str, ...] = ()
@@ -145,7 +152,9 @@ def _diagnose_other_tool(scan: Scan, name: str) -> FileDiagnosis:
         base = dataclasses.replace(base, tool="ibstat", notes=notes)
     elif scan.binary:
         return dataclasses.replace(base, tool="binary", problem="the file is not text")
-    return _with_causes(base, findings)
+    elif scan.findings.kernel:
+        base = dataclasses.replace(base, tool="kernel")
+    return _with_causes(base, findings, scan.end)
 
 
 def _diagnose_json(stream: t.BinaryIO, name: str) -> FileDiagnosis | None:
@@ -190,7 +199,9 @@ def _with_figures(base: FileDiagnosis, facts: NcclFacts, tests: NcclTests, readi
     )
 
 
-def _with_causes(base: FileDiagnosis, findings: t.Mapping[str, Finding], *, failed: bool = False) -> FileDiagnosis:
+def _with_causes(
+    base: FileDiagnosis, findings: t.Mapping[str, Finding], end: ProgramEnd = NO_END, *, failed: bool = False
+) -> FileDiagnosis:
     leading, rest = split_by_weight(findings.values())
     stopped = failed or any(finding.weight != "advice" for finding in leading)
     outcome: Outcome = "fail" if stopped else "warn" if leading else "unproven"
@@ -200,6 +211,8 @@ def _with_causes(base: FileDiagnosis, findings: t.Mapping[str, Finding], *, fail
         outcome=outcome,
         causes=causes,
         also=tuple(build_cause(finding, base.file) for finding in rest[:MAX_CAUSES]),
+        first_rank=first_rank(leading, end, base.file),
+        first_node=end.node or next((finding.host for finding in leading if finding.host), None),
     )
 
 

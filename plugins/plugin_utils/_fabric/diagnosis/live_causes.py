@@ -85,7 +85,7 @@ _TABLE = (
     CauseInfo(
         "pod_image",
         "fatal",
-        "The container of a pod does not start",
+        "A container does not start",
         "Check the image's name and architecture, the right to pull it (secret_refs as: registry), and the command",
     ),
     CauseInfo(

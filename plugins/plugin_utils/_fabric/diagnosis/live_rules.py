@@ -14,7 +14,7 @@ import re
 import typing as t
 
 from ....module_utils._model import begun_steps
-from ....module_utils._model.gpu_faults import parse_faults
+from ....module_utils._model.gpu_faults import CAUSE_CODES, parse_faults
 from ....module_utils._model.verdict import Cause
 from ..parse.nccl_ras import RasEntry, parse_ras
 from . import live_network_rules
@@ -48,8 +48,7 @@ _RAS_CODES = {
     "error": "nccl_error",
     "mismatch": "collective_mismatch",
 }
-_FAULT_CODES = {"program": "gpu_program", "watch": "gpu_watch"}
-_GPU_CODES = frozenset({"gpu_error", *_FAULT_CODES.values()})
+_GPU_CODES = frozenset({"gpu_error", *CAUSE_CODES.values()})
 RankOfNode = tuple[NodeObservation, dict[str, t.Any]]
 Rule = t.Callable[[RunObservation, StepProgress], t.Iterator[Cause]]
 
@@ -78,7 +77,7 @@ def _with_fixes(run: RunObservation, causes: t.Iterable[Cause]) -> list[Cause]:
 
 def diagnose_text(text: str, name: str) -> FileDiagnosis:
     """Return the diagnosis of a text, called ``name`` in evidence."""
-    return diagnose_stream(io.BytesIO(text.encode("utf-8", "replace")), name)
+    return diagnose_stream(io.BytesIO(text.encode("utf-8", "replace")), name, ends=False)
 
 
 def _find_unreachable_nodes(run: RunObservation, _progress: StepProgress) -> t.Iterator[Cause]:
@@ -274,7 +273,7 @@ def _find_reported_errors(run: RunObservation, _progress: StepProgress) -> t.Ite
                 yield from _ras_causes(run, node, entry)
         kernel = (node.answer or {}).get("kernel") or []
         for fault in parse_faults(kernel):
-            code = _FAULT_CODES.get(fault.action, "gpu_error")
+            code = CAUSE_CODES.get(fault.action, "gpu_error")
             yield Cause(code, f"{fault.text} (kernel: {fault.line[:200]})", fault.fix, node.name)
         for cause in diagnose_text("\n".join(kernel), f"{node.name}/kernel").causes if kernel else ():
             if cause.code == "oom_host":

@@ -16,8 +16,11 @@ import dataclasses
 import re
 import typing as t
 
+from ....module_utils._model.gpu_faults import CAUSE_CODES, parse_faults_at
 from ..parse.lines import NcclRecord, printable
 from .causes import Finding
+from .error_tables import CUDA_ERRORS, ERRNO_CODES
+from .program_end import find_rank
 
 Scope = t.Literal["nccl", "any"]
 
@@ -50,38 +53,76 @@ _VIRTUAL = (
     rb"cilium_\w+|kube-\w+|weave|antrea-gw\d+|dummy\d+|tailscale\d+|wg\d+|zt\w{8})"
 )
 
+
+def _cuda_rules() -> tuple[LineRule, ...]:
+    """Return a rule for each cause of CUDA's errors, by text, name, or number."""
+    rules = []
+    for code in dict.fromkeys(error.code for error in CUDA_ERRORS):
+        own = [error for error in CUDA_ERRORS if error.code == code]
+        words = "|".join(re.escape(word) for error in own for word in (error.text, error.name))
+        numbers = "|".join(str(error.number) for error in own)
+        pattern = rf"{words}|(?:Cuda failure |CUDA error:? |cuda runtime error \()(?:{numbers})\b"
+        rules.append(_line_rule(code, pattern.encode(), "any"))
+    return tuple(rules)
+
+
+def _errno_rules(*codes: str) -> tuple[LineRule, ...]:
+    """Return the rules for Python's errors of the system with these causes."""
+    numbers = {code: "|".join(str(number) for number, own in ERRNO_CODES.items() if own == code) for code in codes}
+    return tuple(
+        _line_rule(code, rf"\w+Error: \[Errno (?:{found})\]".encode(), "any", stopped=code == "storage_unreachable")
+        for code, found in numbers.items()
+    )
+
+
 # What programs, torch and CUDA say; a prefix of the launcher may come first.
 _PROGRAM_GROUPS: tuple[tuple[LineRule, ...], ...] = (
     (
-        _line_rule(
-            "gpu_error",
-            rb"uncorrectable (?:NVLink|ECC) error|fallen off the bus|Unable to determine the device handle for GPU|"
-            rb"CUDA error: hardware stack error",
-            "any",
-        ),
+        _line_rule("gpu_error", rb"fallen off the bus|Unable to determine the device handle for GPU", "any"),
         _line_rule(
             "driver_too_old",
-            rb"driver on your system is too old|CUDA driver version is insufficient|Driver/library version mismatch|"
-            rb"forward compatibility was attempted on non supported|unsupported display driver / cuda driver",
+            rb"driver on your system is too old|[Dd]river/library version mismatch|unsatisfied condition: cuda",
             "any",
         ),
-        _line_rule(
-            "gpu_missing",
-            rb"invalid device ordinal|No CUDA GPUs are available|no CUDA-capable device|Found no NVIDIA driver",
-            "any",
-        ),
+        _line_rule("gpu_missing", rb"No CUDA GPUs are available|Found no NVIDIA driver", "any"),
+        _line_rule("gpu_busy", rb"all CUDA-capable devices are busy", "any"),
         _line_rule(
             "gpu_arch_mismatch",
-            rb"no kernel image is available|is not compatible with the current PyTorch installation|"
-            rb"Torch not compiled with CUDA enabled",
+            rb"is not compatible with the current PyTorch installation|Torch not compiled with CUDA enabled",
             "any",
         ),
-        _line_rule("device_assert", rb"device-side assert triggered", "any"),
+        *_cuda_rules(),
         _line_rule(
-            "gpu_memory_access",
-            rb"an illegal memory access was encountered|CUDA error: (?:misaligned address|invalid program counter)",
+            "cuda_error", rb"CUDA unknown error|CU(?:BLAS|DNN|SPARSE|SOLVER)_STATUS_(?!ALLOC|SUCCESS)[A-Z]", "any"
+        ),
+        _line_rule("cuda_error", rb"CUDA error: (?!out of memory|CU)\w", "any"),
+    ),
+    (
+        _line_rule(
+            "container_gpu",
+            rb"nvidia-container-cli: (?:initialization|detection|device|mount) error(?!: nvml error: driver/lib)|"
+            rb"could not select device driver [^\n]{0,80}gpu|unresolvable CDI devices",
             "any",
         ),
+        _line_rule(
+            "pod_image",
+            rb"(?:runc|crun)[^\n]{0,200} executable file [^\n]{0,80}not found|manifest unknown|pull access denied for",
+            "any",
+        ),
+    ),
+    (
+        _line_rule(
+            "batch_mismatch", rb"Check batch related parameters|batch size[^\n]{0,60} is not divisible by", "any"
+        ),
+        _line_rule("checkpoint_missing", rb"(?:No|Can't find a) valid checkpoint (?:found )?(?:at|in)", "any"),
+    ),
+    _errno_rules("storage_unreachable", "too_many_processes", "oom_host"),
+    (
+        _line_rule("too_many_processes", rb"Thread creation failed: Resource temp|can't start new thread", "any"),
+        _line_rule("run_stopped", rb"slurmstepd: error: \*\*\* (?:JOB|STEP) [^\n]{0,80}CANCELLED", "any"),
+        _line_rule("disk_error", rb"I/O error, dev (?!fd)\w+|EXT4-fs error|XFS \(\S+\): [^\n]{0,60}orruption", "any"),
+        _line_rule("rank_stuck_in_kernel", rb"INFO: task [^\n]{1,80} blocked for more than \d+ seconds", "any"),
+        _line_rule("storage_unreachable", rb"nfs: server \S+ not responding", "any"),
     ),
     (
         _line_rule(
@@ -100,10 +141,13 @@ _PROGRAM_GROUPS: tuple[tuple[LineRule, ...], ...] = (
             rb"(?:unrecognized arguments|the following arguments are required|argument )",
             "any",
         ),
-        _line_rule("permission_denied", rb"PermissionError: \[Errno 1?[13]\]", "any"),
+        *_errno_rules("permission_denied"),
     ),
     (_line_rule("port_in_use", rb"EADDRINUSE|(?<!bind failed: )[Aa]ddress already in use", "any"),),
-    (_line_rule("too_many_open_files", rb"Too many open files|received 0 items of ancdata", "any"),),
+    (
+        _line_rule("too_many_open_files", rb"Too many open files|received 0 items of ancdata", "any"),
+        *_errno_rules("too_many_open_files"),
+    ),
     (
         _line_rule(
             "unused_parameters",
@@ -119,7 +163,10 @@ _PROGRAM_GROUPS: tuple[tuple[LineRule, ...], ...] = (
             "any",
         ),
     ),
-    (_line_rule("loss_nan", rb"\b[Ll]oss is (?:nan|NaN|inf)\b|\bN[Aa]N [Ll]oss\b|\bnan loss\b", "any"),),
+    (
+        _line_rule("loss_nan", rb"\b[Ll]oss is (?:nan|NaN|inf)\b|\bN[Aa]N [Ll]oss\b|\bnan loss\b", "any"),
+        _line_rule("loss_nan", rb"found NaN in local|loss scale already at minimum|Minimum loss scale reached", "any"),
+    ),
 )
 # The first rule of a group that matches wins: a group is one message with several readings.
 _GROUPS: tuple[tuple[LineRule, ...], ...] = (
@@ -196,6 +243,7 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
         ),
         _line_rule("socket_reset", rb"gloo[^\n]{0,200}(?:Connection reset by peer|Connection closed by peer)", "any"),
     ),
+    (_line_rule("link_down", rb"Got async event ?: port error|Got async error event ?: (?:port|link)"),),
     (_line_rule("libibverbs_missing", rb"Failed to open libibverbs\.so"),),
     (_line_rule("ib_no_device", rb"NET/IB ?: (?:No device found|Unable to open device)"),),
     (_line_rule("gpudirect_off", rb"NET/IB ?: GPU Direct RDMA Disabled for HCA"),),
@@ -257,12 +305,15 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
     (
         _line_rule(
             "oom_gpu",
-            rb"(?:CUDA|HIP|XPU) out of memory|CUDA error: out of memory|Cuda failure (?:2 )?'out of memory'",
+            rb"(?:CUDA|HIP|XPU) out of memory|CUDA error: out of memory|RESOURCE_EXHAUSTED: Out of memory|"
+            rb"Cuda failure (?:2 )?'out of memory'",
             "any",
         ),
         _line_rule("oom_gpu", rb"cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED", "any"),
         _line_rule(
-            "oom_host", rb"Out of memory: Kill|oom-kill|OOMKilled|Memory cgroup out of memory|std::bad_alloc", "any"
+            "oom_host",
+            rb"Out of memory: Kill|oom[-_]kill|OOMKilled|killed by signal: Killed|cgroup out of memory|std::bad_alloc",
+            "any",
         ),
         _line_rule("oom_host", rb"DefaultCPUAllocator: (?:can't|not enough)|^MemoryError\b", "any"),
     ),
@@ -281,11 +332,8 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
             rb"inline_container\.cc(?![^\n]{1,40}invalid file name)",
             "any",
         ),
-        _line_rule(
-            "checkpoint_failed",
-            rb"Error while deserializing header|UnpicklingError",
-            "any",
-        ),
+        _line_rule("checkpoint_untrusted", rb"Weights only load failed|WeightsUnpickler error", "any"),
+        _line_rule("checkpoint_failed", rb"Error while deserializing header|UnpicklingError", "any"),
         _line_rule(
             "checkpoint_failed",
             rb"(?:No space left on device|Read-only file system|Input/output error|Permission denied)"
@@ -297,7 +345,7 @@ _GROUPS: tuple[tuple[LineRule, ...], ...] = (
             rb"(?:[Cc]heckpoint|ckpt)[^\n]{0,200}(?:No space left on device|Read-only file system|Input/output error)",
             "any",
         ),
-        _line_rule("disk_full", rb"OSError: \[Errno (?:28|122)\]", "any"),
+        *_errno_rules("disk_full", "disk_error"),
     ),
     *_PROGRAM_GROUPS,
     (
@@ -311,14 +359,19 @@ _SUSPECT = re.compile(
     rb"bad_alloc|No space|not known|resol|joined|available|Pull|initialized|DERP|relay \"|too long|needed and DF|"
     rb"checkpoint|Exception|WARN|[Cc]onnect|collective|different|unable|too old|insufficient|EADDRINUSE|in use|ancdata|"
     rb"open files|[Ll]oss is|[Nn][Aa][Nn] [Ll]oss|Bus error|shared memory|kernel image|Found no|not compiled|"
-    rb"not compatible|fallen off|Unable to determine"
+    rb"not compatible|fallen off|Unable to determine|CU(?:BLAS|DNN)_STATUS|unsatisfied|divisible|valid check|creation|"
+    rb"new thread|slurmstepd|blocked for|not responding|got signal|by signal|select device|CDI dev|not found|denied|"
+    rb"NaN in"
 )
+# A line of a traceback that shows the source: what it would raise is not yet what it raised.
+_SOURCE = re.compile(rb"(?:\[[^\]\n]{1,40}\]:? ?)?\s{2,}raise ")
 # PyTorch and nccl-tests repeat NCCL's last message without its header, on the lines after these words.
 _QUOTES = re.compile(
     rb"Last error:|NCCL error|Test NCCL failure|DistBackendError|nccl(?:System|Remote|Internal|UnhandledCuda)Error|"
     rb"ncclInvalidUsage|\w\.(?:cc|cu|h):\d+ (?:NCCL )?WARN "
 )
 _QUOTED_LINES = 4
+MAX_KERNEL_LINES = 4096
 _NVLS_SOURCE = "transport/nvls.cc"
 _P2P_SOURCE = "transport/p2p.cc"
 
@@ -331,6 +384,7 @@ class Findings:
 
     def __init__(self) -> None:
         self.quotes = 0
+        self.kernel: dict[int, str] = {}
         self._findings: dict[tuple[str, bool, bool], Finding] = {}
         self._quoted_until = 0
 
@@ -346,8 +400,13 @@ class Findings:
 
     def plain(self, line_number: int, line: bytes) -> None:
         """Read one line without an NCCL record."""
+        if b"NVRM: " in line:
+            # Each error of a GPU is a finding of its own, with what its number asks for.
+            if len(self.kernel) < MAX_KERNEL_LINES:
+                self.kernel[line_number] = printable(line)
+            return
         quoted = self.is_quoted(line_number)
-        if not quoted and not _SUSPECT.search(line):
+        if (not quoted and not _SUSPECT.search(line)) or _SOURCE.match(line):
             return
         if _QUOTES.search(line):
             self.quotes += 1
@@ -373,6 +432,10 @@ class Findings:
         for finding in sorted(self._findings.values(), key=lambda one: (not one.stopped, one.transient)):
             if not (finding.transient and finding.last_line < ready_line):
                 result.setdefault(finding.code, finding)
+        for number, fault in parse_faults_at(self.kernel.items()):
+            text = f"{fault.text} ({fault.line[fault.line.find('NVRM') :][:160]})"
+            code = CAUSE_CODES.get(fault.action, "gpu_error")
+            result[f"{code} {fault.pci} {fault.xid}"] = Finding(code, number, text, last_line=number, fix=fault.fix)
         return result
 
     def _match(self, line_number: int, text: bytes, host: str, *, quoted: bool) -> None:
@@ -380,7 +443,11 @@ class Findings:
             for rule in group:
                 if (quoted or rule.scope == "any") and rule.pattern.search(text):
                     shown = printable(text)
-                    self.add(Finding(rule.code, line_number, shown, host, 1, line_number, rule.transient, rule.stopped))
+                    rank = find_rank(text)
+                    stopped = rule.stopped
+                    self.add(
+                        Finding(rule.code, line_number, shown, host, 1, line_number, rule.transient, stopped, rank)
+                    )
                     break
 
 

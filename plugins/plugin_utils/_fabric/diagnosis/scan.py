@@ -19,6 +19,7 @@ from ..parse.lines import MAX_LINE_BYTES, read_blocks, split_lines
 from ..parse.nccl_log import NcclFacts, NcclLog
 from ..parse.nccl_tests import NcclTests, NcclTestsText
 from .log_patterns import Findings
+from .program_end import ProgramEnd, ProgramEnds
 
 HEAD_BYTES = 256 * 1024
 # With more than one NCCL record in this many bytes it is faster to read every line.
@@ -47,6 +48,39 @@ _WORDS = (
         b"n loss",
         b"N Loss",
         b"n Loss",
+        b"NVRM: ",
+        b"Root Cause",
+        b"exitcode",
+        b"signal",
+        b"MPI_ABORT",
+        b"Interrupt",
+        b"terminate called",
+        b"  what():",
+        b"Killed",
+        b"Segmentation",
+        b"Aborted",
+        b"srun: ",
+        b"slurmstepd",
+        b"blocked for",
+        b"not responding",
+        b"_STATUS_",
+        b"CUDA unknown",
+        b"not found",
+        b"denied for",
+        b"unsatisfied",
+        b"manifest unk",
+        b"CDI dev",
+        b"select device",
+        b"divisible",
+        b"valid check",
+        b"new thread",
+        b"oom_kill",
+        b"NaN in local",
+        b"at minimum",
+        b"RESOURCE_EXH",
+        b"Exit",
+        b"async e",
+        b"noticed that",
     ),
 )
 _WORTH_READING = re.compile(b"|".join(re.escape(word) for word in _WORDS))
@@ -59,6 +93,7 @@ class Scan:
     facts: NcclFacts
     tests: NcclTests
     findings: Findings
+    end: ProgramEnd
     head: str = ""
     lines: int = 0
     binary: bool = False
@@ -81,6 +116,7 @@ def scan_log(stream: t.BinaryIO) -> Scan:
 class _Reader:
     def __init__(self) -> None:
         self.findings = Findings()
+        self.ends = ProgramEnds()
         self.log = NcclLog(self.findings.record)
         self.tests = NcclTestsText()
         self.head: list[bytes] = []
@@ -89,9 +125,13 @@ class _Reader:
 
     def can_skip(self, first: int, block: bytes) -> bool:
         """Return whether only the lines of ``block`` that hold a telling word need to be read."""
-        if self.room > 0 or self.tests.expects_lines or self.findings.is_quoted(first):
+        if self.room > 0 or self.tests.expects_lines or self.expects_line(first):
             return False
         return block.count(b"NCCL ") * DENSE_BYTES < len(block)
+
+    def expects_line(self, number: int) -> bool:
+        """Return whether a line may belong to what the lines before it began."""
+        return self.findings.is_quoted(number) or self.ends.expects_line(number)
 
     def search(self, first: int, block: bytes) -> None:
         """Read the lines of a block that hold a telling word, and those that such a line makes worth reading."""
@@ -99,11 +139,13 @@ class _Reader:
         while match := _WORTH_READING.search(block, at):
             start = block.rfind(b"\n", at, match.start()) + 1 or at
             number += block.count(b"\n", at, start)
+            self.ends.skim(block[at:start])
             at = self._read_at(number, block, start)
             number += 1
-            while at < len(block) and (self.tests.expects_lines or self.findings.is_quoted(number)):
+            while at < len(block) and (self.tests.expects_lines or self.expects_line(number)):
                 at = self._read_at(number, block, at)
                 number += 1
+        self.ends.skim(block[at:])
 
     def _read_at(self, number: int, block: bytes, start: int) -> int:
         """Read the line that begins at ``start``; return where the next one begins."""
@@ -125,6 +167,7 @@ class _Reader:
             line = line.replace(b"\r", b"\n")
         if not self.tests.line(number, line):
             self.findings.plain(number, line)
+            self.ends.line(number, line)
         if self.room > 0:
             self.head.append(line)
             self.room -= len(line) + 1
@@ -135,4 +178,4 @@ class _Reader:
         text = b"\n".join(self.head)
         binary = self.odd * 10 > len(text) + 1
         head = text.decode("utf-8", "replace")
-        return Scan(self.log.facts, self.tests.finish(), self.findings, head, last, binary)
+        return Scan(self.log.facts, self.tests.finish(), self.findings, self.ends.result(), head, last, binary)

@@ -36,8 +36,8 @@ PROGRAM_CAUSES = (
         "driver_too_old",
         "fatal",
         "The NVIDIA driver does not fit the program's CUDA",
-        "Update the NVIDIA driver of the node (a reboot loads it), or use a build of torch for the driver's CUDA "
-        "version (nvidia-smi shows it)",
+        "Update the NVIDIA driver of the node (a reboot loads it), or use a torch or an image for the driver's "
+        "CUDA version (nvidia-smi shows it)",
     ),
     CauseInfo(
         "gpu_error",
@@ -172,5 +172,87 @@ PROGRAM_CAUSES = (
         "A collective timed out: one rank did not take part",
         "Find the rank that stood or ended: its log and stack (py-spy dump), unequal numbers of batches, a branch that "
         "only some ranks take, or slow storage; a longer timeout only if it was at work",
+    ),
+    CauseInfo(
+        "program_error",
+        "fatal",
+        "The program ended with an error of its own",
+        "Read the traceback above this line: it is the first error in the log that does not follow from another rank's",
+    ),
+    CauseInfo(
+        "run_stopped",
+        "secondary",
+        "The program was ended from outside (a signal, a time limit, a closed terminal)",
+        "Nothing in the log says that it failed: see who ended it (scheduler, time limit, reboot, a closed terminal), "
+        "and continue from the newest checkpoint",
+    ),
+    CauseInfo(
+        "cuda_error",
+        "fatal",
+        "CUDA reports an error that does not say whose fault it is",
+        "See dmesg for an Xid at that time (it says whether program or GPU); without one run with "
+        "CUDA_LAUNCH_BLOCKING=1, and see whether GPU memory was nearly full and one CUDA build is installed",
+    ),
+    CauseInfo(
+        "gpu_busy",
+        "fatal",
+        "The GPU is in use by another process, or in exclusive mode",
+        "See nvidia-smi for processes and the compute mode (nvidia-smi -c DEFAULT ends exclusive mode), and let each "
+        "rank take the GPU of its LOCAL_RANK",
+    ),
+    CauseInfo(
+        "container_gpu",
+        "fatal",
+        "The container runtime could not give the container its GPUs",
+        "See that nvidia-smi works on the node, install nvidia-container-toolkit of the newest version, configure the "
+        "runtime with it (nvidia-ctk runtime configure) and restart the runtime",
+    ),
+    CauseInfo(
+        "batch_mismatch",
+        "fatal",
+        "The batch sizes do not agree with the number of ranks",
+        "Make batch size = micro batch x accumulation x data-parallel ranks. Where the last number is 1 although more "
+        "ranks were started, DeepSpeed began before or without the process group: use a launcher (torchrun)",
+    ),
+    CauseInfo(
+        "checkpoint_untrusted",
+        "fatal",
+        "torch.load refused a class in the file: since PyTorch 2.6 it loads weights alone (weights_only=True)",
+        "The file need not be damaged. If you trust it, allow the class (torch.serialization.add_safe_globals) or load "
+        "with weights_only=False; newer versions of transformers and Lightning do so themselves",
+    ),
+    CauseInfo(
+        "checkpoint_missing",
+        "fatal",
+        "The checkpoint to continue from is not there",
+        "Name the folder that holds a whole checkpoint, or start without resuming",
+    ),
+    CauseInfo(
+        "link_down",
+        "advice",
+        "A port of an RDMA device lost its link",
+        "Check cable and switch port (mlxlink, ibdiagnet), and whether the counter link_downed of that port rises",
+        explains=("wc_retry_exceeded", "collective_timeout", "modify_qp_timeout"),
+    ),
+    CauseInfo(
+        "disk_error",
+        "fatal",
+        "A disk or file system reports errors or became read-only",
+        "Read dmesg of the node for the device, check the disk (smartctl, nvme smart-log) and the file system, and "
+        "write elsewhere until then",
+    ),
+    CauseInfo(
+        "storage_unreachable",
+        "advice",
+        "Network storage does not answer, or its file handles became stale",
+        "Check the server and the network to it, and mount it anew on the nodes that report it",
+        explains=("collective_timeout", "rank_stuck_in_kernel"),
+    ),
+    CauseInfo(
+        "too_many_processes",
+        "fatal",
+        "No more processes or threads could be started",
+        "Raise the limit (ulimit -u, TasksMax of the unit, the pod's pids limit), and set OMP_NUM_THREADS and fewer "
+        "data-loader workers",
     ),
 )

@@ -95,4 +95,6 @@ def _summary_line(diagnosis: FileDiagnosis) -> str:
     network = (
         f"{diagnosis.transport} ({diagnosis.transport_verdict})" if diagnosis.transport else diagnosis.transport_verdict
     )
-    return f"{diagnosis.file}: {diagnosis.outcome}; {diagnosis.kind}; transport {network}; {causes}"
+    first = "" if diagnosis.first_rank is None else f"; rank {diagnosis.first_rank} first"
+    node = f" (on {diagnosis.first_node})" if diagnosis.first_node else ""
+    return f"{diagnosis.file}: {diagnosis.outcome}; {diagnosis.kind}; transport {network}; {causes}{first}{node}"

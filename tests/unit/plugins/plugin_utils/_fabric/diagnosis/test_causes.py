@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.causes import (
-    CAUSES,
     Finding,
     split_by_weight,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict.cause_table import CAUSES
 from ansible_collections.muster.training.tests.support.nccl_text import (
     codes,
     info,

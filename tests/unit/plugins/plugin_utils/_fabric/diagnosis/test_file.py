@@ -12,11 +12,11 @@ import re
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.causes import CAUSES
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.file import (
     FileDiagnosis,
     diagnose_stream,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict.cause_table import CAUSES
 from ansible_collections.muster.training.tests.support.nccl_text import judged, judged_bytes
 
 ROOT = pathlib.Path(__file__).resolve().parents[5] / "fixtures" / "fabric"
@@ -27,6 +27,9 @@ PROGRAM_CODES = {
     *("module_missing", "permission_denied", "syntax_error", "port_in_use", "too_many_open_files", "download_failed"),
     *("gpu_error", "unused_parameters", "device_assert", "gpu_memory_access", "loss_nan", "collective_timeout"),
     *("download_refused", "cuda_toolkit_missing", "wrong_architecture", "bad_arguments"),
+    # What ends programs: the corpus of ends.
+    *("program_error", "run_stopped", "cuda_error", "gpu_busy", "container_gpu", "batch_mismatch", "link_down"),
+    *("checkpoint_untrusted", "checkpoint_missing", "disk_error", "storage_unreachable", "too_many_processes"),
 }
 VERDICTS = {"rdma_gdr": "rdma_gdr", "rdma_no_gdr": "rdma_no_gdr", "tcp": "tcp", "tcp_plugin": "tcp"}
 

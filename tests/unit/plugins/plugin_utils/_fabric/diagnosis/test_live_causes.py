@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.causes import CAUSES
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live_causes import LIVE_CAUSES
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict.cause_table import CAUSES
 
 
 def test_no_code_stands_in_both_tables() -> None:

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import csv
 import pathlib
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.causes import (
-    CAUSES,
     build_cause,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.live_causes import LIVE_CAUSES
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.log_patterns import (
     Findings,
     is_virtual_interface,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict.cause_table import CAUSES
 from ansible_collections.muster.training.tests.support.nccl_text import (
     PREFIXES,
     codes,
@@ -29,6 +31,7 @@ from ansible_collections.muster.training.tests.support.nccl_text import (
     warn,
 )
 
+ENDS = pathlib.Path(__file__).resolve().parents[5] / "fixtures" / "fabric" / "ends.corpus"
 MESSAGES = pathlib.Path(__file__).resolve().parents[5] / "fixtures" / "fabric" / "messages.tsv"
 
 
@@ -68,7 +71,8 @@ def test_lines_of_others(code: str, source: str, text: str) -> None:
 def test_every_code_is_reached_somewhere() -> None:
     combined = {"nic_name_mismatch", "silent_tcp", "gpudirect_off", "negative_scaling"}
     named = {code for form in ("warn", "info", "other") for code, _source, _text in messages(form)}
-    assert named | combined == set(CAUSES)
+    ends = set(re.findall(r"(?m)^@@ \S+ \| (\w+)", ENDS.read_text(encoding="utf-8"))) - set(LIVE_CAUSES)
+    assert named | combined | ends == set(CAUSES)
 
 
 def test_pytorch_quotes_the_last_error() -> None:
@@ -114,9 +118,9 @@ def test_what_names_no_cause(line: str) -> None:
 
 
 def test_an_error_without_a_rule_still_fails() -> None:
-    found = judged(warn("Cuda failure 'unspecified launch failure'", "enqueue.cc:1"), info("init.cc:867 -> 1"))
+    found = judged(warn("Cuda failure 'a failure of tomorrow'", "enqueue.cc:1"), info("init.cc:867 -> 1"))
     assert (found.outcome, found.causes) == ("fail", ())
-    assert any("unspecified launch failure" in note for note in found.notes)
+    assert any("a failure of tomorrow" in note for note in found.notes)
 
 
 def test_the_status_decides_and_not_the_hint() -> None:

@@ -42,7 +42,7 @@ def test_every_file_has_an_entry(logs: pathlib.Path) -> None:
     assert [entry["file"] for entry in result["diagnoses"]] == ["a.log", "attempt-1/rank.log", "b.log"]
     assert all(entry.keys() >= FIELDS for entry in result["diagnoses"])
     assert result["changed"] is False and len(result["summary"]) == 3
-    assert result["summary"][2] == "b.log: fail; nccl_log; transport unproven; duplicate_gpu"
+    assert result["summary"][2] == "b.log: fail; nccl_log; transport unproven; duplicate_gpu (on node-1)"
 
 
 def test_the_file_is_written_once(logs: pathlib.Path, tmp_path: pathlib.Path) -> None:
