@@ -21,6 +21,7 @@ from ..plugin_utils._workflows.node_pool.accounts import PROVIDERS
 class ActionModule(WorkflowAction):
     """Creates and deletes nodes from the controller, in process."""
 
+    REQUIRES_KNOWN_VARIABLES: t.ClassVar[bool] = True
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
         **PROVIDERS,
         **STATE_HOME,

@@ -16,6 +16,7 @@ from ..plugin_utils._workflows.shared.state_dir import StateHome
 class ActionModule(WorkflowAction):
     """Runs in process on the controller and reaches the hosts over their own connections."""
 
+    REQUIRES_KNOWN_VARIABLES: t.ClassVar[bool] = True
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
         "keep": {"type": "int", "default": 20},
         "older_than_days": {"type": "float", "default": 0},

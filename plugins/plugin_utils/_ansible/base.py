@@ -14,12 +14,13 @@ import typing as t
 from ansible import context
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible.utils.vars import load_extra_vars
 
+from ...module_utils._model.errors import InputError
 from .._ansible import supported as _supported  # noqa: F401  # pylint: disable=unused-import
 from .._workflows.shared import progress
 from .._workflows.shared.state_dir import OWN_CLUSTER, StateHome, cluster_kubeconfig
 from . import errors as error_boundary
+from . import variable_names
 
 if t.TYPE_CHECKING:
     from .._hosts.node_client import NodeClient
@@ -35,6 +36,7 @@ STATE_HOME: dict[str, Dict] = {
 # The strategy loads an action in the process that prints, before it forks the one in which the action runs.
 progress.flush_each_line()
 progress.keep_last_word()
+variable_names.check_command_line()
 
 
 class WorkflowAction(ActionBase):
@@ -42,6 +44,8 @@ class WorkflowAction(ActionBase):
 
     OPTIONS: t.ClassVar[dict[str, Dict]] = {}
     RULES: t.ClassVar[Dict] = {}
+    # Whether it spends money or deletes what the user may need: then a misspelt variable is an error.
+    REQUIRES_KNOWN_VARIABLES: t.ClassVar[bool] = False
     TRANSFERS_FILES = False
     _supports_check_mode = True
 
@@ -61,7 +65,16 @@ class WorkflowAction(ActionBase):
         # An empty answer of a survey means that the question was left open.
         cleaned = {key: None if value == "" else value for key, value in options.items()}
         variables = task_vars or {}
-        return error_boundary.run_guarded(lambda: self._work_on_state(cleaned, variables))
+        return error_boundary.run_guarded(lambda: self._check_and_work(cleaned, variables))
+
+    def _check_and_work(self, options: Dict, variables: Dict) -> Dict:
+        """Refuse what no work may begin with: a number below 0, and a misspelt variable where it costs."""
+        for name, value in options.items():
+            if isinstance(value, int | float) and value < 0:
+                raise InputError(name, f"must be at least 0, not {value:g}")
+        check = variable_names.require_known if self.REQUIRES_KNOWN_VARIABLES else variable_names.warn_of_misspelt
+        check(variables)
+        return self._work_on_state(options, variables)
 
     def _work_on_state(self, options: Dict, variables: Dict) -> Dict:
         """Work on the state home, which is brought here and stored again where it is in a store."""
@@ -117,8 +130,6 @@ class WorkflowAction(ActionBase):
         from .._workflows.shared import request
         from . import command_line
 
-        for line in command_line.find_misspelt(load_extra_vars(self._loader), _PLAYBOOKS.parent):
-            Display().warning(line)
         return request.RunRequest(
             options=options,
             hosts=hosts,

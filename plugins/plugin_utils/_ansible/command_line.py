@@ -11,16 +11,11 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import difflib
 import os
-import pathlib
-import re
 import shlex
 import typing as t
 
 _PLACES = ("muster_train_hosts", "muster_node_hosts", "muster_kubeconfig", "muster_kube_context", "muster_cluster")
-_PREFIX = "muster_"
-_VARIABLE = re.compile(r"\bmuster_[a-z0-9_]+")
 
 
 def read_options(arguments: t.Mapping[str, t.Any]) -> tuple[str, ...]:
@@ -31,25 +26,6 @@ def read_options(arguments: t.Mapping[str, t.Any]) -> tuple[str, ...]:
     limit = [("--limit", str(arguments["subset"]))] if arguments.get("subset") else []
     extra = [("-e", value) for item in arguments.get("extra_vars") or () for value in _select_places(str(item))]
     return tuple(word for option in (*inventories, *connection, *limit, *extra) for word in option)
-
-
-def find_misspelt(names: t.Iterable[str], folder: pathlib.Path) -> list[str]:
-    """Return a line for each variable that looks like one of the collection in ``folder``, and is none.
-
-    Ansible takes any name: a misspelt one has no effect, and one of ``muster_run_id`` would start another run.
-    """
-    given = [name for name in names if name.startswith(_PREFIX)]
-    if not given:
-        return []
-    places = [*folder.glob("playbooks/*.yml"), *folder.glob("roles/*/*/*.yml")]
-    known = {word for place in places for word in _VARIABLE.findall(place.read_text(encoding="utf-8"))}
-    rest = [word.removeprefix(_PREFIX) for word in known]
-    lines = []
-    for name in (name for name in given if name not in known):
-        near = difflib.get_close_matches(name.removeprefix(_PREFIX), rest, n=1, cutoff=0.8)
-        if near:
-            lines.append(f"{name} is not a variable of muster.training. Did you mean {_PREFIX}{near[0]}?")
-    return lines
 
 
 def _select_places(value: str) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 from ansible.errors import AnsibleActionFail
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
-from ansible_collections.muster.training.plugins.plugin_utils._ansible import base, connections
+from ansible_collections.muster.training.plugins.plugin_utils._ansible import base, connections, variable_names
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import OWN_CLUSTER
 
 
@@ -65,6 +65,33 @@ def test_options_that_break_the_rules_never_reach_the_work(args: dict[str, t.Any
 
 def test_an_error_of_the_work_is_a_failure_of_one_line() -> None:
     assert action(name="wrong").run() == {"failed": True, "changed": False, "msg": "name: is wrong. Give another"}
+
+
+def test_a_number_below_zero_is_refused() -> None:
+    """A count of -1 of the newest runs that stay would choose the oldest one."""
+    assert action(name="a", count=0).run()["options"]["count"] == 0
+    assert action(name="a", count=-1).run()["msg"] == "count: must be at least 0, not -1"
+
+
+class DeletingAction(Action):
+    """One for which a misspelt variable is an error."""
+
+    REQUIRES_KNOWN_VARIABLES: t.ClassVar = True
+
+
+def test_a_misspelt_variable_of_the_inventory_is_an_error_where_something_is_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    warnings: list[str] = []
+    monkeypatch.setattr(variable_names.Display(), "warning", warnings.append)
+    variables, plain = {"muster_prune_kep": 100, "muster_my_own": 1}, action(name="a")
+    assert plain.run(task_vars=variables)["options"]["name"] == "a"
+    assert warnings == ["muster_prune_kep is not a variable of muster.training. Did you mean muster_prune_keep?"]
+    parts: t.Any = (plain._task, plain._connection, plain._play_context, plain._loader, None, None)
+    made = DeletingAction(*parts)
+    made._load_name = "x"
+    found = made.run(task_vars=variables)
+    assert found["failed"] and found["msg"].startswith("variables: nothing was done: muster_prune_kep is not")
 
 
 def test_an_action_without_work_fails() -> None:

@@ -10,7 +10,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.plugin_utils._ansible.command_line import find_misspelt, read_options
+from ansible_collections.muster.training.plugins.plugin_utils._ansible.command_line import read_options
 
 
 def test_inventories_and_files_of_variables_are_named_from_anywhere(
@@ -53,20 +53,3 @@ def test_a_limit_is_repeated() -> None:
 def test_of_one_option_only_the_places_are_repeated() -> None:
     given: dict[str, t.Any] = {"extra_vars": ("a=1 muster_cluster=lab 'muster_kubeconfig=/a b/k.yml'",)}
     assert read_options(given) == ("-e", "muster_cluster=lab", "-e", "muster_kubeconfig=/a b/k.yml")
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("muster_runid", "muster_run_id"),
-        ("muster_drils", "muster_drill"),
-        ("muster_run_id", None),
-        ("muster_node_table", None),
-        ("muster_my_own", None),
-        ("runid", None),
-    ],
-)
-def test_a_misspelt_variable_is_named(name: str, meant: str | None) -> None:
-    root = pathlib.Path(__file__).resolve().parents[5]
-    expected = [f"{name} is not a variable of muster.training. Did you mean {meant}?"] if meant else []
-    assert find_misspelt([name], root) == expected

@@ -1,0 +1,96 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which variables look like ones of the collection, and are none.
+
+Ansible takes any name, and a misspelt one has no effect: an order is not bounded by its price cap. Where money is spent
+or something is deleted such a name is an error, elsewhere a warning.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import pathlib
+import re
+import typing as t
+
+from ansible import context
+from ansible.errors import AnsibleError
+from ansible.parsing.dataloader import DataLoader
+from ansible.utils.display import Display
+from ansible.utils.vars import load_extra_vars
+
+from ...module_utils._model.errors import InputError
+
+_COLLECTION = pathlib.Path(__file__).resolve().parents[3]
+# Prefixes that other collections do not use: only with these a name is an error, or is looked for in the inventory.
+_RESERVED = ("muster_", "rented_nodes_", "teardown_")
+_WORD = re.compile(r"[a-z0-9_]+")
+_SPENDING = ("rent", "heal", "watch")
+_DELETING = ("cancel", "cluster_absent", "local_nodes_absent", "prune", "reap", "remove_nodes", "team", "teardown")
+
+
+@functools.cache
+def _known_names() -> dict[str, frozenset[str]]:
+    """Return the names of the collection by prefix, longest prefix first."""
+    roles = (place.name for place in _COLLECTION.glob("roles/*"))
+    prefixes = sorted({"muster_", "diagnose_", *(f"{role}_" for role in roles)}, key=len, reverse=True)
+    places = [*_COLLECTION.glob("playbooks/**/*.yml"), *_COLLECTION.glob("roles/*/*/*.yml")]
+    words = {name for place in places for name in _WORD.findall(place.read_text(encoding="utf-8"))}
+    return {prefix: frozenset(name for name in words if name.startswith(prefix)) for prefix in prefixes}
+
+
+def find_misspelt(names: t.Iterable[str], prefixes: tuple[str, ...] | None = None) -> list[str]:
+    """Return a line for each variable that looks like one of the collection (with one of ``prefixes``), and is none."""
+    known = _known_names()
+    lines = []
+    for name in sorted(names):
+        prefix = next((item for item in prefixes or known if name.startswith(item)), None)
+        if prefix not in known or name in known[prefix]:
+            continue
+        rest = [item.removeprefix(prefix) for item in known[prefix]]
+        near = difflib.get_close_matches(name.removeprefix(prefix), rest, n=1, cutoff=0.8)
+        if near:
+            lines.append(f"{name} is not a variable of muster.training. Did you mean {prefix}{near[0]}?")
+    return lines
+
+
+def require_known(names: t.Iterable[str]) -> None:
+    """Refuse names with a prefix of the collection that look like one of its variables.
+
+    :raises InputError: naming them, with what is meant.
+    """
+    _refuse(find_misspelt(names, _RESERVED))
+
+
+def _refuse(lines: t.Sequence[str]) -> None:
+    if lines:
+        raise InputError("variables", f"nothing was done: {' '.join(lines)} Correct or rename it")
+
+
+def warn_of_misspelt(names: t.Iterable[str]) -> None:
+    """Warn of such names, but for those of the command line, of which a warning was shown at the start."""
+    for line in find_misspelt(set(names) - set(load_extra_vars(DataLoader())), _RESERVED):
+        Display().warning(line)
+
+
+def check_command_line() -> None:
+    """Warn of the misspelt variables of the command line, before any task of the collection has run.
+
+    :raises AnsibleError: where the playbook spends money or deletes something: that ends it.
+    """
+    given = load_extra_vars(DataLoader()) if context.CLIARGS.get("extra_vars") else {}
+    playbooks = {
+        str(item).removesuffix(".yml").replace("/", ".").rpartition(".")[2]
+        for item in context.CLIARGS.get("args") or ()
+    }
+    if playbooks & {*_SPENDING, *_DELETING}:
+        try:
+            _refuse(find_misspelt(given, (*_RESERVED, *(f"{name}_" for name in playbooks))))
+        except InputError as error:
+            raise AnsibleError(str(error)) from None
+    for line in find_misspelt(given):
+        Display().warning(line)
