@@ -27,6 +27,8 @@ options:
         has ended. For C(secrets) it is C(openbao) or C(vault), whose key is kept on the controller, and which is sealed
         after each start until this module runs again. For C(tracking) it is C(mlflow), which pip installs on a host
         into an environment of its own. Its files go to the bucket for artifacts of the binding C(deploy.artifacts).
+      - Of C(shared_filesystem) it says what the host gets (RV(server)) and records where the file system is; the
+        role C(shared_filesystem) does the work on the host. C(provider) is C(nfs) or C(nfs_ganesha).
       - With C(state=absent) what was made is removed. What the service stores stays, with its credentials, unless
         C(deploy.delete_data) is set.
     type: raw
@@ -82,6 +84,13 @@ kept:
   description: Where the data is that a removal has kept, null without any.
   returned: when it was removed
   type: str
+server:
+  description:
+    - What exports a shared file system. C(host) is its machine, C(export) the folder there, C(clients) who may mount
+      it, C(listen) the address that it answers at, C(fsid) what nodes know it by; C(provider), C(state) and
+      C(delete_data) are those of the service.
+  returned: for a shared file system
+  type: dict
 writes:
   description: How many requests could have changed something in the cluster.
   returned: in clusters

@@ -28,7 +28,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared 
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.tests.e2e import service_world
 from ansible_collections.muster.training.tests.e2e.service_world import KEYS, ServiceWorld, Store, free_port
-from ansible_collections.muster.training.tests.support import canary, mlflow_program
+from ansible_collections.muster.training.tests.support import canary, mlflow_program, postgres_program
 
 LOGS = """
 import os, pathlib
@@ -139,3 +139,26 @@ def test_a_job_logs_to_what_was_deployed_and_its_files_are_in_the_bucket(
     assert gone.code != 0 and "cannot store files (HTTP 500)" in gone.errors[0], gone.output
     removed = world.bind_deployed({**tracker.entry, "state": "absent"})
     assert (removed.code, removed.changed) == (0, 1) and not world.binding_file("mlflow").exists(), removed.output
+
+
+def test_runs_are_in_postgresql_and_its_password_is_in_no_command_line(tmp_path: pathlib.Path) -> None:
+    """With the component's own words and variables; the server starts again and finds its runs."""
+    mlflow_program.require()
+    component, port = mlflow.COMPONENT, free_port()
+    with postgres_program.serving(tmp_path) as address:
+        about = (f"http://127.0.0.1:{port}", "127.0.0.1", port, str(tmp_path), str(tmp_path))
+        site = Site("mlflow", *about, database=address)
+        variables = {**component.environment(site), **component.hidden(site, component.make_credentials())}
+        for name in ("first", "second"):
+            with mlflow_program.serving(
+                component.command(site), variables, tmp_path, f"{site.endpoint}{component.ready}"
+            ):
+                made = mlflow_program.call(site.endpoint, "experiments/create", {"name": name})
+                assert "experiment_id" in made, made
+                listed = (place.read_bytes() for place in pathlib.Path("/proc").glob("[0-9]*/cmdline"))
+                with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+                    assert not [words for words in listed if postgres_program.PASSWORD.encode() in words]
+        rows = postgres_program.query(address, "select name from experiments order by name")
+        assert rows.split() == ["Default", "first", "second"]
+        assert not (tmp_path / "mlflow.db").exists()
+        assert postgres_program.PASSWORD not in (tmp_path / "mlflow.log").read_text()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.client
+import json
 import os
 import pathlib
 import ssl
@@ -70,6 +71,14 @@ def ask(endpoint: str, credentials: t.Mapping[str, str], host: str) -> int:
         return connection.getresponse().status
     finally:
         connection.close()
+
+
+def call(endpoint: str, path: str, value: t.Any) -> t.Any:
+    """Return the answer of the API of a server without a login."""
+    asked = urllib.request.Request(f"{endpoint}/api/2.0/mlflow/{path}", json.dumps(value).encode())
+    asked.add_header("Content-Type", "application/json")
+    with urllib.request.urlopen(asked, timeout=60) as answer:
+        return json.loads(answer.read())
 
 
 def _answers(url: str, context: ssl.SSLContext) -> bool:

@@ -62,7 +62,7 @@ def check_mounting(service: Service, asked: Filesystem, where: str) -> None:
         fix = "Leave mount out: the nodes have it there already"
         raise InputError(f"{where}.filesystem.mount", f"is for providers {' and '.join(CLIENTS)}", fix)
     if asked.options is not None:
-        _check_options(asked, f"{where}.filesystem.options")
+        check_options(asked, f"{where}.filesystem.options")
     if service.secret_ref is not None and service.secret_ref.source != "env":
         fix = "Set the variables of ansible-playbook from it, and from: env"
         raise InputError(
@@ -73,7 +73,11 @@ def check_mounting(service: Service, asked: Filesystem, where: str) -> None:
             raise InputError(f"{where}.secret_ref.keys.{key}", "is not a credential", "Known are: username, password")
 
 
-def _check_options(asked: Filesystem, option: str) -> None:
+def check_options(asked: Filesystem, option: str) -> None:
+    """Refuse options of a mount that no node is to have.
+
+    :raises InputError: never showing them.
+    """
     if not asked.mount:
         raise InputError(option, "has no effect without filesystem.mount", "Set mount: true, or leave it out")
     names = [item.partition("=")[0] for item in str(asked.options).split(",")]

@@ -16,17 +16,23 @@ import urllib.parse
 from . import validators as f
 from .binding import COMPONENTS, MODES, NAME_LIMIT, SECRET_PROVIDERS, Binding, BindingResource, SecretPointer
 from .errors import InputError, RefusedError
+from .filesystem_server import check_deployed
 from .job_tracking import PROVIDERS as TRACKERS
 from .service_deploy import Deploy, check_deploy
 from .service_registry import check_registry
-from .shared_filesystem import Filesystem
+from .shared_filesystem import Filesystem, check_path
 from .shared_filesystem import check_service as check_filesystem
 
 # What this release binds; the other components have their names in the contract already.
 _BOUND: t.Final = ("object_store", "secrets", "tracking", "registry", "shared_filesystem")
-_NOT_DEPLOYED: t.Final = {"shared_filesystem": "a shared file system"}
 # Keys of ``deploy`` that one kind has.
-_DEPLOY_KEYS: t.Final = {"login": "tracking", "artifacts": "tracking", "python": "tracking"}
+_DEPLOY_KEYS: t.Final = {
+    "login": "tracking",
+    "artifacts": "tracking",
+    "python": "tracking",
+    "database": "tracking",
+    "clients": "shared_filesystem",
+}
 # A name of a machine, as it is in an address.
 _HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z")
 # Amazon S3, "Bucket naming rules".
@@ -159,10 +165,7 @@ def _check_service(service: Service, where: str) -> None:
 
 def _check_deployed(service: Service, where: str) -> None:
     """Refuse what a service that is deployed says by itself: its address and its credentials."""
-    if service.kind in _NOT_DEPLOYED:
-        problem = f"{_NOT_DEPLOYED[service.kind]} is not deployed yet"
-        raise InputError(f"{where}.mode", problem, "Install it and use mode: bind")
-    place = check_deploy(service.deploy, f"{where}.deploy")
+    place = check_deploy(service.deploy, f"{where}.deploy", service.kind)
     for key, kind in _DEPLOY_KEYS.items():
         if getattr(place, key) and service.kind != kind:
             raise InputError(f"{where}.deploy.{key}", f"is for kind: {kind}", "Leave it out")
@@ -171,6 +174,8 @@ def _check_deployed(service: Service, where: str) -> None:
             raise InputError(f"{where}.{key}", "is for mode: bind", "A service that is deployed makes its own")
     if service.addressing != "path":
         raise InputError(f"{where}.addressing", "must be path for a service that is deployed")
+    if service.filesystem is not None and service.kind != "shared_filesystem":
+        raise InputError(f"{where}.filesystem", "is for kind: shared_filesystem", "Leave it out")
     if service.hosts and service.kind not in ("registry", "tracking"):
         raise InputError(f"{where}.hosts", "is for kind: registry, and for a tracker that is deployed")
     if service.kind in _DEPLOY_CHECKS:
@@ -184,6 +189,12 @@ def _check_deployed_tracker(service: Service, where: str) -> None:
     for name in service.hosts:
         if not _HOST_NAME.match(name):
             raise InputError(f"{where}.hosts", f"'{name}' is not the name of a machine", "Write it without a port")
+
+
+def _check_deployed_filesystem(service: Service, where: str) -> None:
+    check_deployed(service, t.cast(Deploy, service.deploy), where)
+    if service.state == "present":
+        check_path(service.filesystem.path if service.filesystem else None, f"{where}.filesystem.path")
 
 
 def _check_secrets(service: Service, where: str) -> None:
@@ -233,6 +244,7 @@ _DEPLOY_CHECKS: t.Final[dict[str, t.Callable[[Service, str], None]]] = {
     "object_store": _check_buckets,
     "registry": check_registry,
     "tracking": _check_deployed_tracker,
+    "shared_filesystem": _check_deployed_filesystem,
 }
 
 

@@ -12,7 +12,7 @@ import dataclasses
 import typing as t
 
 from . import validators as f
-from .binding import NAME_LIMIT
+from .binding import NAME_LIMIT, SecretPointer
 from .errors import InputError
 
 # The gateway's port and those beside it, with the ones that are 10000 above them.
@@ -30,7 +30,9 @@ class Deploy:
     claim of the data, by default one that is made; ``host_path``: a folder of that Node for it. ``tls``: HTTPS also
     where the service can do without. ``delete_data``: whether ``state: absent`` deletes the data. ``login`` and
     ``artifacts`` are of a tracker: whether it asks for a user, and the binding of the object store with its files.
-    ``python``: on a host the interpreter of an environment that has the service's program already.
+    ``python``: on a host the interpreter of an environment that has the service's program already. ``database``:
+    where the address of a tracker's database is, None for a file of its own. ``clients`` are of a file system: the
+    networks whose machines may mount it; ``host_path`` is then a folder of the host.
     """
 
     host: str | None = f.field(f.text, None)
@@ -48,6 +50,8 @@ class Deploy:
     login: bool = f.field(f.boolean, False)
     artifacts: str | None = f.field(f.name(NAME_LIMIT), None)
     python: str | None = f.field(f.text, None)
+    database: SecretPointer | None = f.field(f.section(SecretPointer), None)
+    clients: tuple[str, ...] = f.field(f.list_of(f.text), ())
     delete_data: bool = f.field(f.boolean, False)
 
 
@@ -58,11 +62,13 @@ class PodsSetting:
     namespace: str = f.field(f.name(63))
     image: str = f.field(f.text)
     python: str | None = f.field(f.text, None)
+    database: SecretPointer | None = f.field(f.section(SecretPointer), None)
+    clients: tuple[str, ...] = f.field(f.list_of(f.text), ())
     pull_secrets: tuple[str, ...] = f.field(f.list_of(f.text), ())
 
 
-def check_deploy(value: Deploy | None, option: str) -> Deploy:
-    """Return the place of a service that is deployed.
+def check_deploy(value: Deploy | None, option: str, kind: str = "") -> Deploy:
+    """Return the place of a service that is deployed, which one of a ``kind`` has.
 
     :raises InputError: when there is none or there are two, or a key is of the other backend.
     """
@@ -72,9 +78,19 @@ def check_deploy(value: Deploy | None, option: str) -> Deploy:
     if value.host and value.namespace:
         raise InputError(option, "names a host and a namespace", example)
     unfit, where = (_CLUSTER_KEYS, "in clusters") if value.host else (_HOST_KEYS, "on hosts")
+    of_host = ("host_path",) if kind == "shared_filesystem" else ()
     for key in unfit:
-        if getattr(value, key) is not None:
+        if getattr(value, key) is not None and key not in of_host:
             raise InputError(f"{option}.{key}", f"is for services {where} only")
     if value.python and not value.python.startswith("/"):
         raise InputError(f"{option}.python", "must be an absolute path of the host", "Write /PATH/bin/python")
+    _check_database(value.database, f"{option}.database")
     return value
+
+
+def _check_database(pointer: SecretPointer | None, option: str) -> None:
+    for key in pointer.keys if pointer else ():
+        if key != "url":
+            raise InputError(f"{option}.keys.{key}", "is not part of a database's address", "Known is: url")
+    if pointer and pointer.source != "env" and not pointer.path:
+        raise InputError(f"{option}.path", f"is required with from: {pointer.source}")

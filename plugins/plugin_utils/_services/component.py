@@ -46,7 +46,8 @@ class Site:
 
     ``files``: the folder with the files of ``Component.write_files``; ``data``: the folder that it may write.
     ``names``: the names and addresses by which users reach it; ``login``: whether it asks them who they are.
-    ``artifacts``: the bucket for its files, None where they are in ``data``.
+    ``artifacts``: the bucket for its files, None where they are in ``data``; ``database``: the address of its database
+    with the password, empty for a file in ``data``.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Site:
     names: tuple[str, ...] = ()
     login: bool = False
     artifacts: ArtifactStore | None = None
+    database: str = dataclasses.field(default="", repr=False)
 
     @property
     def is_secure(self) -> bool:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""MLflow as a tracker: one server with one worker, a SQLite file, and artifacts that pass through it.
+"""MLflow as a tracker: one server with one worker, a SQLite file or PostgreSQL, and artifacts that pass through it.
 
 Its jobs are off: they cost eight processes and 1.3 GB (MLflow 3.17). What is a secret is in files that it reads.
 
@@ -17,6 +17,8 @@ import typing as t
 from ..component import ACCESS, SECRET, Component, Credentials, Site, make_token, tls_files
 
 USER, PASSWORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
+# Where its runs are, with a password.
+_DATABASE: t.Final = "MLFLOW_BACKEND_STORE_URI"
 # Signs the forms of its pages; it is read from its environment alone.
 _SIGNS: t.Final = "MLFLOW_FLASK_SERVER_SECRET_KEY"
 _NAME: t.Final = "mlflow-admin"
@@ -59,7 +61,7 @@ def command(site: Site) -> list[str]:
         "host": site.listen,
         "port": str(site.port),
         "workers": "1",
-        "backend-store-uri": f"sqlite:///{site.data}/mlflow.db",
+        **({} if site.database else {"backend-store-uri": f"sqlite:///{site.data}/mlflow.db"}),
         "artifacts-destination": destination,
         # A name with any port: clients send the one that they connect to.
         "allowed-hosts": ",".join(text for name in dict.fromkeys(hosts) for text in (name, f"{name}:*")),
@@ -90,13 +92,16 @@ def environment(site: Site) -> dict[str, str]:
 
 
 def list_hidden(site: Site, credentials: Credentials) -> dict[str, str]:
-    """Return what signs the forms of a server with a login."""
-    return {_SIGNS: credentials[_SIGNS]} if site.login else {}
+    """Return what signs the forms of a server with a login, and the address of its database."""
+    found = {_SIGNS: credentials[_SIGNS]} if site.login else {}
+    # Without the driver's name, SQLAlchemy 2.1 takes another one than the image and the packages have.
+    address = site.database.replace("postgresql://", "postgresql+psycopg2://", 1)
+    return found | ({_DATABASE: address} if address else {})
 
 
 def list_packages(version: str) -> tuple[str, ...]:
     """Return what pip installs on a host."""
-    return (f"mlflow[auth]=={version}", "boto3")
+    return (f"mlflow[auth]=={version}", "boto3", "psycopg2-binary")
 
 
 def _write_ini(section: str, values: t.Mapping[str, str]) -> str:

@@ -95,7 +95,7 @@ def list_all(options: t.Mapping[str, t.Any]) -> Result:
     home = StateHome(options["state_home"], options["cluster"])
     name = options.get("name")
     found = [bindings.load_binding(home, str(name), "name")] if name else bindings.list_bindings(home)
-    mounts, unmounted = plan_mounts(options.get("services"), found)
+    mounts, unmounted = plan_mounts(options.get("services"), found, home)
     return {
         "changed": False,
         "bindings": [binding.to_dict() for binding in found],
@@ -105,9 +105,13 @@ def list_all(options: t.Mapping[str, t.Any]) -> Result:
     }
 
 
-def plan_mounts(services: object, found: t.Sequence[Binding]) -> tuple[list[MountPlan], list[str]]:
-    """Return what nodes are to mount, of the services that are given, else of the bindings, and what not any more."""
-    wanted = parse_services(services) if services is not None else ()
+def plan_mounts(services: object, found: t.Sequence[Binding], home: StateHome) -> tuple[list[MountPlan], list[str]]:
+    """Return what nodes are to mount, of the services that are given, else of the bindings, and what not any more.
+
+    One that is to be deployed and is not yet is left out.
+    """
+    listed = parse_services(services) if services is not None else ()
+    wanted = [item for item in (_find_server(home, service) for service in listed) if item is not None]
     gone = [service.name for service in wanted if service.state == "absent"]
     present = [service.to_binding(None) for service in wanted if service.state == "present" and service.filesystem]
     systems = present if services is not None else found
@@ -119,6 +123,13 @@ def plan_mounts(services: object, found: t.Sequence[Binding]) -> tuple[list[Moun
     return mounts, gone
 
 
+def _find_server(home: StateHome, service: Service) -> Service | None:
+    if service.mode != "deploy" or service.filesystem is None or service.state == "absent":
+        return service
+    known = read_deployed(home, service.name)
+    return fill_deployed(home, service, known) if known is not None else None
+
+
 def _build_bindings(order: BindOrder, wanted: t.Sequence[Service]) -> list[Binding]:
     found = []
     for service in wanted:
@@ -127,7 +138,7 @@ def _build_bindings(order: BindOrder, wanted: t.Sequence[Service]) -> list[Bindi
             if known is None and order.check:
                 # Nothing is there yet that could be asked.
                 continue
-            service = fill_deployed(order, service, known)
+            service = fill_deployed(order.home, service, known)
         found.append(build_binding(order, service))
     return found
 
@@ -147,19 +158,23 @@ def build_binding(order: BindOrder, service: Service) -> Binding:
     return service.to_binding(_read_ca(order, service))
 
 
-def fill_deployed(order: BindOrder, service: Service, known: t.Mapping[str, t.Any] | None) -> Service:
+def fill_deployed(home: StateHome, service: Service, known: t.Mapping[str, t.Any] | None) -> Service:
     """Return a service of mode deploy with the address and the place of its credentials.
 
     :raises RefusedError: when it was not deployed from here.
     """
     if known is None:
         fix = "Run the services playbook, which deploys it first"
-        raise RefusedError(f"muster_services.{service.name}: it is not deployed for {order.home.folder.name}", fix)
+        raise RefusedError(f"muster_services.{service.name}: it is not deployed for {home.folder.name}", fix)
+    if service.filesystem is not None:
+        # Nodes mount it, which is what it was deployed for.
+        mounted = dataclasses.replace(service.filesystem, mount=True)
+        return dataclasses.replace(service, provider="nfs", endpoint=str(known["endpoint"]), filesystem=mounted)
     component = find_component(service.kind, service.provider, f"muster_services.{service.name}.provider")
     asks = not component.login_by_choice or bool(service.deploy and service.deploy.login)
-    pointer = point_at(order.home, service.name, component.secret_keys) if asks else None
+    pointer = point_at(home, service.name, component.secret_keys) if asks else None
     address = str(known["endpoint"])
-    credentials = read_credentials(order.home, service.name) or {}
+    credentials = read_credentials(home, service.name) or {}
     ca = certificate_of(credentials) if address.startswith("https:") else None
     return dataclasses.replace(service, provider=component.provider, endpoint=address, secret_ref=pointer, ca=ca)
 

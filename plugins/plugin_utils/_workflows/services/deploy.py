@@ -60,6 +60,7 @@ class DeployOrder:
     wait_s: int
     rented: t.Mapping[str, str]
     artifacts: ArtifactStore | None = None
+    database: str = dataclasses.field(default="", repr=False)
 
     @property
     def option(self) -> str:
@@ -84,7 +85,8 @@ class DeployOrder:
     def describe_site(self, site: Site, names: t.Iterable[str]) -> Site:
         """Return where its program runs with what the service's entry says of it, and the names of its address."""
         found = tuple(dict.fromkeys((*names, *self.more_names)))
-        return dataclasses.replace(site, names=found, login=self.place.login, artifacts=self.artifacts)
+        about = {"login": self.place.login, "artifacts": self.artifacts, "database": self.database}
+        return dataclasses.replace(site, names=found, **about)
 
     @property
     def more_names(self) -> tuple[str, ...]:
@@ -138,17 +140,20 @@ def run(
     if service is None or service.mode != "deploy":
         raise InputError("service.mode", "must be deploy", "Services of other modes are not deployed")
     option = f"muster_services.{service.name}"
-    place = check_deploy(service.deploy, f"{option}.deploy")
-    component = find_component(service.kind, service.provider, f"{option}.provider")
+    place = check_deploy(service.deploy, f"{option}.deploy", service.kind)
     home = StateHome(request.options["state_home"], request.options["cluster"])
+    refuse_rented_place(service, place, list_rented(request))
+    if service.kind == "shared_filesystem":
+        return _export_filesystem(request, service, place, home)
+    component = find_component(service.kind, service.provider, f"{option}.provider")
     lock = find_lock(sources, request.base, lock_file)
-    rented = list_rented(request)
-    about = (request.base, lock, source, request.check, wait_s, rented)
-    order = DeployOrder(service, place, component, home, *about, _find_artifacts(request, home, service))
-    refuse_rented_place(order)
+    about = (request.base, lock, source, request.check, wait_s, list_rented(request))
+    parts = (_find_artifacts(request, home, service), _find_database(request, service))
+    order = DeployOrder(service, place, component, home, *about, *parts)
     before = deployed.read_deployed(home, service.name)
     if before is not None:
-        refuse_move(order, before)
+        refuse_move(service, place, component.provider, before)
+        _refuse_other_database(order, before)
     elif service.state == "present" or place.delete_data:
         refuse_other_data(order, deployed.read_removed(home, service.name))
     result = _bring_up(order, _bring(order, request))
@@ -179,6 +184,32 @@ def _find_artifacts(request: RunRequest, home: StateHome, service: Service) -> A
     return ArtifactStore(ref, binding.endpoint, binding.region or "us-east-1", binding.ca, values)
 
 
+def _find_database(request: RunRequest, service: Service) -> str:
+    """Return the address of a tracker's database, empty for a file of its own."""
+    pointer = t.cast(Deploy, service.deploy).database
+    if pointer is None or service.state == "absent":
+        return ""
+    open_cluster = functools.partial(open_client, request.options, request.base, request.progress.say)
+    option = f"muster_services.{service.name}.deploy.database"
+    return credentials.read_database(pointer, option, open_cluster).reveal()
+
+
+def _refuse_other_database(order: DeployOrder, before: t.Mapping[str, t.Any]) -> None:
+    """Refuse a database in place of a file, and a file in place of it: runs would not come along.
+
+    :raises RefusedError: naming both.
+    """
+    had, wanted = (
+        ("PostgreSQL" if value else "a file of its own") for value in (before.get("database"), order.database)
+    )
+    if had != wanted and order.service.state == "present":
+        raise RefusedError(
+            f"{order.option}.database: {order.service.name} has its runs in {had}, and they would not come along to "
+            f"{wanted}",
+            "Give the new one another name, or remove the old one first (state: absent)",
+        )
+
+
 def _bring(order: DeployOrder, request: RunRequest) -> Result:
     """Do it on the host, or in the cluster, that the service names."""
     from . import deploy_cluster, deploy_host
@@ -186,12 +217,31 @@ def _bring(order: DeployOrder, request: RunRequest) -> Result:
     place, is_absent = order.place, order.service.state == "absent"
     if place.host:
         (remote,) = request.connect([place.host])
-        host = request.hostvars[place.host]
-        address = place.address or host.get("muster_address") or host.get("ansible_host") or place.host
         work = deploy_host.ensure_absent if is_absent else deploy_host.ensure_present
-        return work(order, remote, str(address))
+        return work(order, remote, find_address(request, place))
     cluster = deploy_cluster.open_cluster(order, request.options, request.progress.say)
     return cluster.ensure_absent() if is_absent else cluster.ensure_present()
+
+
+def find_address(request: RunRequest, place: Deploy) -> str:
+    """Return the address by which nodes reach the host of a service.
+
+    :raises InputError: when the inventory has no such host.
+    """
+    host = request.hostvars.get(str(place.host))
+    if host is None:
+        raise InputError("deploy.host", f"the inventory has no host {place.host}", "Name one of its hosts")
+    return str(place.address or host.get("muster_address") or host.get("ansible_host") or place.host)
+
+
+def _export_filesystem(request: RunRequest, service: Service, place: Deploy, home: StateHome) -> Result:
+    from . import deploy_filesystem
+
+    address = find_address(request, place)
+    before = deployed.read_deployed(home, service.name)
+    if before is not None:
+        refuse_move(service, place, "nfs", before)
+    return deploy_filesystem.run(request, service, place, home, address)
 
 
 def _bring_up(order: DeployOrder, result: Result) -> Result:
@@ -219,38 +269,37 @@ def _is_address(place: str) -> bool:
     return True
 
 
-def refuse_rented_place(order: DeployOrder) -> None:
+def refuse_rented_place(service: Service, place: Deploy, rented: t.Mapping[str, str]) -> None:
     """Refuse a machine that will be terminated.
 
     :raises RefusedError: naming it.
     """
-    place = order.place
     for key in ("host", "node", "address"):
         name = getattr(place, key)
-        if name and name in order.rented and order.service.state == "present":
+        if name and name in rented and service.state == "present":
             raise RefusedError(
-                f"{order.option}.{key}: {name} is rented ({order.rented[name]}): what a service stores there is gone "
-                "when it is terminated",
+                f"muster_services.{service.name}.deploy.{key}: {name} is rented ({rented[name]}): what a service "
+                "stores there is gone when it is terminated",
                 "Name a machine that you own",
             )
 
 
-def refuse_move(order: DeployOrder, before: t.Mapping[str, t.Any]) -> None:
+def refuse_move(service: Service, place: Deploy, provider: str, before: t.Mapping[str, t.Any]) -> None:
     """Refuse another place or program than the service has: its data would not come along, nor would it be removed.
 
     :raises RefusedError: naming both.
     """
-    if before["provider"] != order.component.provider:
+    option = f"muster_services.{service.name}.deploy"
+    if before["provider"] != provider:
         raise RefusedError(
-            f"{order.option}: {order.service.name} is deployed as {before['provider']}, whose data "
-            f"{order.component.provider} cannot read",
+            f"{option}: {service.name} is deployed as {before['provider']}, whose data {provider} cannot read",
             "Give the new one another name, or remove the old one with its data first (deploy.delete_data)",
         )
-    place = {"host": order.place.host, "namespace": order.place.namespace}
-    if before["place"] != place:
-        was, now = ((item["host"] or f"namespace {item['namespace']}") for item in (before["place"], place))
+    wanted = {"host": place.host, "namespace": place.namespace}
+    if before["place"] != wanted:
+        was, now = ((item["host"] or f"namespace {item['namespace']}") for item in (before["place"], wanted))
         raise RefusedError(
-            f"{order.option}: {order.service.name} is deployed at {was}, and its data would not come along to {now}",
+            f"{option}: {service.name} is deployed at {was}, and its data would not come along to {now}",
             "Remove it there first (state: absent), or give the new one another name",
         )
 
@@ -277,5 +326,6 @@ def describe(order: DeployOrder, endpoint: str, **more: t.Any) -> dict[str, t.An
         "provider": order.component.provider,
         "place": {"host": order.place.host, "namespace": order.place.namespace},
         "endpoint": endpoint,
+        **({"database": True} if order.database else {}),
         **more,
     }

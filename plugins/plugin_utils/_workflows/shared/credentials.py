@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+import re
 import typing as t
 
 from ....module_utils._model.binding import Binding, SecretPointer
@@ -42,6 +43,9 @@ _S3: t.Final = ("access_key", "secret_key", "session_token")
 _IDENTITY: t.Final = ("client_id", "client_secret")
 _LOGIN: t.Final = ("username", "password")
 _REGISTRY_NAMES: t.Final = {"username": "REGISTRY_USERNAME", "password": "REGISTRY_PASSWORD"}
+# As files of systemd take it without quotes.
+_DATABASE: t.Final = re.compile(r"postgresql(\+psycopg2)?://[^\s\"'\\]+\Z")
+_DATABASE_FORM: t.Final = "postgresql://USER:PASSWORD@HOST/NAME, with other signs than letters and digits as %XX"
 # What the one value of a secret without keys is called.
 WHOLE: t.Final = ""
 _LARGEST = 1 << 16
@@ -89,6 +93,22 @@ def open_registry(binding: Binding, option: str, open_cluster: OpenCluster | Non
     keys = _read_login(binding, (_LOGIN,), _REGISTRY_NAMES, option, open_cluster)
     password = Secret(keys["password"], f"{option}.secret_ref") if keys else None
     return RegistryAccess(binding.endpoint, binding.ca, keys.get("username", ""), password)
+
+
+def read_database(pointer: SecretPointer, option: str, open_cluster: OpenCluster | None = None) -> Secret:
+    """Return the address of a tracker's database, which has its password.
+
+    :raises InputError: naming what is missing; never the address.
+    """
+    name = pointer.keys.get("url") or "MLFLOW_DATABASE_URL"
+    text = _find_values(pointer, [name], option, open_cluster)[name]
+    if not text:
+        where = "the environment of ansible-playbook" if pointer.source == "env" else pointer.path
+        raise InputError(option, f"{name} is not in {where}", f"Set it there: {_DATABASE_FORM}")
+    address = Secret(text, f"{option} ({name})")
+    if not _DATABASE.match(text):
+        raise InputError(option, f"{name} is not the address of a PostgreSQL", f"Write {_DATABASE_FORM}")
+    return address
 
 
 def _read_login(

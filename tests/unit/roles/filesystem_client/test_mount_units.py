@@ -19,17 +19,20 @@ import yaml
 
 from ansible_collections.muster.training.plugins.module_utils._model.service import parse_services
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import bind
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.tests.support.run_inventory import environment
 
 ROLE = pathlib.Path(__file__).parents[4] / "roles" / "filesystem_client"
 Dict = dict[str, t.Any]
 SECRET: t.Final = "canary-of-a-share-0123"
+# Nothing is deployed.
+HOME: t.Final = StateHome({"path": "/nonexistent"}, "none")
 
 
 def plan(provider: str, endpoint: str, **filesystem: t.Any) -> Dict:
     about = {"name": "nas", "kind": "shared_filesystem", "mode": "bind", "provider": provider, "endpoint": endpoint}
     entry = {**about, "filesystem": {"path": "/mnt/nas", "mount": True, **filesystem}}
-    ((made,), _gone) = bind.plan_mounts([entry], [])
+    ((made,), _gone) = bind.plan_mounts([entry], [], HOME)
     return dataclasses.asdict(made)
 
 
@@ -86,15 +89,15 @@ def test_what_nodes_are_to_have() -> None:
     entry: Dict = {"name": "nas", "kind": "shared_filesystem", "mode": "bind", "provider": "nfs"}
     entry |= {"endpoint": "nfs://10.0.0.5/data", "filesystem": {"path": "/mnt/nas"}}
     own = {**entry, "filesystem": {"path": "/mnt/nas", "mount": True}}
-    assert bind.plan_mounts([entry], []) == ([], [])
-    assert bind.plan_mounts([{**own, "state": "absent"}], []) == ([], ["nas"])
-    ((made,), _gone) = bind.plan_mounts([own], [])
+    assert bind.plan_mounts([entry], [], HOME) == ([], [])
+    assert bind.plan_mounts([{**own, "state": "absent"}], [], HOME) == ([], ["nas"])
+    ((made,), _gone) = bind.plan_mounts([own], [], HOME)
     assert made.source == "10.0.0.5:/data" and made.variables == {}
     (service,) = parse_services([own])
-    assert bind.plan_mounts(None, [service.to_binding(None)]) == ([made], []), "of a binding it is the same"
+    assert bind.plan_mounts(None, [service.to_binding(None)], HOME) == ([made], []), "of a binding it is the same"
     share = {**own, "provider": "smb", "endpoint": "smb://h/x"}
     share["secret_ref"] = {"from": "env", "keys": {"password": "NAS_PASSWORD"}}
-    ((made,), _gone) = bind.plan_mounts([share], [])
+    ((made,), _gone) = bind.plan_mounts([share], [], HOME)
     assert made.variables == {"username": "SMB_USERNAME", "password": "NAS_PASSWORD"}
 
 

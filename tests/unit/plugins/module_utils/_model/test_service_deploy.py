@@ -36,6 +36,8 @@ def test_a_host_and_a_namespace_are_places() -> None:
         ({"namespace": "a", "address": "x"}, "deploy.address: is for services on hosts only"),
         ({"host": "a", "port": 80}, "port"),
         ({"host": "a", "ports": 80}, "Did you mean"),
+        ({"host": "a", "database": {"from": "env", "keys": {"password": "X"}}}, "database.keys.password: is not part"),
+        ({"host": "a", "database": {"from": "vault"}}, "database.path: is required with from: vault"),
     ],
 )
 def test_other_places_are_refused(values: t.Any, problem: str) -> None:

@@ -94,7 +94,6 @@ def test_a_class_of_a_cluster_becomes_a_binding_with_the_claim_of_jobs() -> None
         (share(secret={"from": "vault", "path": "x"}), "secret_ref.from", "must be env"),
         (share(secret={"from": "env", "keys": {"token": "x"}}), "secret_ref.keys.token", "is not a credential"),
         ({"deploy": {"host": "a"}}, "deploy", "is for mode: deploy"),
-        ({"mode": "deploy", "deploy": {"host": "a"}}, "mode", "a shared file system is not deployed yet"),
     ],
 )
 def test_what_is_refused(changes: dict[str, t.Any], option: str, words: str) -> None:

@@ -62,5 +62,17 @@ def test_secrets_of_a_login_and_of_a_bucket_are_in_files_alone() -> None:
     assert list(mlflow.list_hidden(site, credentials)) == ["MLFLOW_FLASK_SERVER_SECRET_KEY"]
 
 
+def test_the_address_of_a_database_is_hidden() -> None:
+    address = "postgresql://mlflow:pw-canary-0001@db.example/mlflow"
+    site = dataclasses.replace(PLAIN, database=address)
+    told = {"MLFLOW_BACKEND_STORE_URI": address.replace("postgresql:", "postgresql+psycopg2:")}
+    assert mlflow.list_hidden(site, mlflow.make_credentials()) == told
+    site = dataclasses.replace(site, database=told["MLFLOW_BACKEND_STORE_URI"])
+    assert mlflow.list_hidden(site, mlflow.make_credentials()) == told
+    assert "backend-store-uri" not in options(site)
+    assert "canary" not in f"{mlflow.command(site)}{mlflow.environment(site)}{mlflow.write_files(site, {})}{site!r}"
+    assert "psycopg2-binary" in mlflow.list_packages("3.17.2")
+
+
 def test_what_pip_installs_is_pinned() -> None:
     assert mlflow.list_packages("3.17.2")[0] == "mlflow[auth]==3.17.2"

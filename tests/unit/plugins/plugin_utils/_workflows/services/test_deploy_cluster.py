@@ -224,10 +224,11 @@ def test_a_tracker_has_its_names_its_secrets_and_the_projects_image_with_clients
     about = {"name": "mlflow", "kind": "tracking", "mode": "deploy", "deploy": place, "hosts": ["mlflow.mesh"]}
     (parsed,) = parse_services([about])
     assert parsed.deploy is not None
+    address = "postgresql://mlflow:pw-canary-0001@db.example/mlflow"
     component, home = find_component("tracking", None, "x"), StateHome({"path": str(tmp_path)}, "c")
     order = DeployOrder(parsed, parsed.deploy, component, home, tmp_path, DigestLock(tmp_path / "l"), "", True, 1, {})
     client: t.Any = Cluster()
-    made = ClusterService(order, client, lambda _line: None)
+    made = ClusterService(dataclasses.replace(order, database=address), client, lambda _line: None)
     assert made.find_image() == "ghcr.io/mlflow/mlflow:v3.17.2-full"
     credentials = component.make_credentials()
     objects: t.Any = made.build_objects(credentials, "n1")
@@ -239,8 +240,10 @@ def test_a_tracker_has_its_names_its_secrets_and_the_projects_image_with_clients
     assert "mlflow.mesh:*" in words
     hidden = {item["name"]: item["valueFrom"]["secretKeyRef"] for item in container["env"] if "valueFrom" in item}
     name = "MLFLOW_FLASK_SERVER_SECRET_KEY"
-    assert hidden == {name: {"name": "muster-mlflow", "key": name}} and name in secret["data"]
+    names = (name, "MLFLOW_BACKEND_STORE_URI")
+    assert hidden == {item: {"name": "muster-mlflow", "key": item} for item in names} and name in secret["data"]
     shown = json.dumps([entry, workload])
+    assert "canary" not in shown and "backend-store-uri" not in words
     assert not [value for value in credentials.values() if value in shown]
     volumes = workload["spec"]["template"]["spec"]["volumes"]
     assert name not in str(volumes), "it is no file"

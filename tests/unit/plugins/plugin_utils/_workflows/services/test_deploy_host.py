@@ -425,6 +425,34 @@ def test_a_program_that_is_there_already_is_used_and_left(world: World) -> None:
     assert world.deploy("absent", **about)["changed"] and program.exists()
 
 
+def test_runs_are_in_a_database_whose_address_root_alone_can_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_DATABASE_URL", raising=False)
+    world.index = "https://index.example/simple"
+    about: Dict = {**TRACKER, "deploy": {"database": {"from": "env"}}}
+    with pytest.raises(InputError, match=r"deploy\.database: MLFLOW_DATABASE_URL is not in the environment"):
+        world.deploy(**about)
+    for wrong in ("mysql://u:pw-canary-0001@db/x", "postgresql://u:pw canary@db/x", "pw-canary-0001"):
+        monkeypatch.setenv("MLFLOW_DATABASE_URL", wrong)
+        with pytest.raises(InputError, match="is not the address of a PostgreSQL") as caught:
+            world.deploy(**about)
+        assert "canary" not in str(caught.value)
+    assert not (world.root / "home").exists() and "apply" not in world.host.asked
+    monkeypatch.setenv("MLFLOW_DATABASE_URL", "postgresql://u:pw-canary-0001@db/x")
+    assert world.deploy(**about)["changed"] and not world.deploy(**about)["changed"]
+    unit = (world.host.root / "etc/systemd/system/muster-mlflow.service").read_text()
+    hidden = world.host.root / "etc/muster/services/mlflow/environment"
+    assert "canary" not in unit and "backend-store-uri" not in unit and "EnvironmentFile=" in unit
+    assert "MLFLOW_BACKEND_STORE_URI=postgresql+psycopg2://u:pw-canary-0001@db/x" in hidden.read_text()
+    assert hidden.stat().st_mode & 0o777 == 0o600
+    assert "canary" not in (world.root / "home/default/services/mlflow.json").read_text()
+    with pytest.raises(RefusedError, match="has its runs in PostgreSQL, and they would not come along to a file"):
+        world.deploy(**TRACKER)
+    monkeypatch.delenv("MLFLOW_DATABASE_URL")
+    assert world.deploy("absent", **about)["changed"], "it goes without the password"
+
+
 def test_a_folder_of_the_controller_is_no_index_for_pip_on_a_host(world: World) -> None:
     world.index = "wheels"
     with pytest.raises(InputError, match="wheels is a folder of the controller, and pip runs on the host"):
