@@ -47,6 +47,11 @@ _FIXES: t.Final = {
     413: "Raise the largest body that the proxy before the registry takes",
     429: "Wait, bind the registry with credentials, or pull through a mirror of your own",
 }
+# What a registry says by a code of its own.
+_FIXES_OF_CODES: t.Final = {
+    "MANIFEST_INVALID": "The registry takes no image of this kind: push an archive, or let it take Docker's kind (zot: "
+    "compat: [docker2s2])",
+}
 _OTHERWISE: t.Final = "Write an archive of the image by hand and name it"
 
 
@@ -239,7 +244,7 @@ def _explain(url: str, method: str, exc: urllib.error.HTTPError) -> ApiError:
     wait = exc.headers.get("Retry-After", "")
     late = f", again after {wait} s" if exc.code == 429 and wait.isdigit() else ""
     otherwise = _OTHERWISE if method in ("GET", "HEAD") else "Check the registry's log, and the space on its disk"
-    error = ApiError(method, url, exc.code, fix=_FIXES.get(exc.code, otherwise))
+    error = ApiError(method, url, exc.code, fix=_FIXES_OF_CODES.get(code) or _FIXES.get(exc.code, otherwise))
     verb = "read" if method in ("GET", "HEAD") else "written"
     said = f"HTTP Error {exc.code}: {code or exc.reason}{late}"
     error.message = f"{url.partition('?')[0]} cannot be {verb}: {said}"

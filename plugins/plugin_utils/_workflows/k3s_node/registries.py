@@ -14,6 +14,7 @@ import typing as t
 import urllib.parse
 
 from ....module_utils._model.binding import Binding
+from ....module_utils._model.errors import InputError
 from ....module_utils._model.service_registry import hosts_of
 from ..._hosts.k3s_files import NodeFile
 from ..shared import bindings
@@ -40,12 +41,30 @@ def build_registries(given: t.Mapping[str, t.Any], home: StateHome) -> tuple[dic
             authorities.append(NodeFile(place, 0o644, binding.ca))
             # By the endpoint's host, not by the mirror's name (K3s, "Private registry configuration").
             configs[urllib.parse.urlsplit(binding.endpoint).netloc] = {"tls": {"ca_file": place}}
+    for host in mirrors:
+        _refuse_unread_auth(host, mirrors[host]["endpoint"], given)
     found = {
         **given,
         "mirrors": {**mirrors, **(given.get("mirrors") or {})},
         "configs": _merge(configs, given.get("configs") or {}),
     }
     return {key: value for key, value in found.items() if value}, tuple(authorities)
+
+
+def _refuse_unread_auth(host: str, endpoints: t.Sequence[str], given: t.Mapping[str, t.Any]) -> None:
+    """Refuse credentials by the name of a mirror: K3s looks for them by the host of what it asks.
+
+    :raises InputError: naming both.
+    """
+    configs = given.get("configs") or {}
+    asked = [urllib.parse.urlsplit(endpoint).netloc for endpoint in endpoints]
+    is_own = host in (given.get("mirrors") or {}) or host in asked
+    if not is_own and (configs.get(host) or {}).get("auth") and not any(name in configs for name in asked):
+        raise InputError(
+            f"k3s_registries.configs.{host}",
+            f"its images are pulled from {asked[0]}, for which K3s does not read these credentials",
+            f"Name {asked[0]} in configs",
+        )
 
 
 def _needs_entry(binding: Binding) -> bool:

@@ -153,3 +153,11 @@ def test_an_image_of_a_kind_that_is_not_known_is_refused(server: FakeRegistry) -
 
     with pytest.raises(InputError, match="of the kind application/vnd.docker.distribution.manifest.v1"):
         subject.plan_push(t.cast("t.Any", Odd()))
+
+
+def test_a_kind_of_image_that_a_registry_does_not_take_is_named(server: FakeRegistry, archive: pathlib.Path) -> None:
+    """As zot answers to Docker's own manifests; an archive of docker save is sent as one of the OCI."""
+    server.faults["PUT *"] = [Fault(400, b'{"errors": [{"code": "MANIFEST_INVALID"}]}') for _count in range(9)]
+    with pytest.raises(ApiError, match="cannot be written: HTTP Error 400: MANIFEST_INVALID") as caught:
+        send(server, archive)
+    assert "compat: [docker2s2]" in caught.value.fix and subject.find_digest(target(server)) is None

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import k3s_files
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.k3s_node.registries import build_registries
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import bindings
@@ -78,3 +79,19 @@ def test_a_registry_with_a_public_certificate_changes_no_machine(home: StateHome
     given = {"mirrors": {"x.y": {"endpoint": ["https://z"]}}}
     assert build_registries(given, home) == (given, ())
     assert dataclasses.replace(k3s_files.K3sSettings("agent", "a"), registries={}).authorities == ()
+
+
+def test_credentials_by_the_name_of_a_mirror_are_refused(home: StateHome) -> None:
+    """K3s reads them by the host of the endpoint: by the mirror's name they would be passed over."""
+    bind(home, hosts=["registry.mesh:5000"])
+    auth: dict[str, t.Any] = {"auth": {"username": "u", "password": "canary-pw-0001"}}
+    with pytest.raises(InputError) as caught:
+        build_registries({"configs": {"registry.mesh:5000": auth}}, home)
+    assert "registry.mesh:5000: its images are pulled from 10.0.0.5:5000" in str(caught.value)
+    assert "Name 10.0.0.5:5000 in configs" in caught.value.fix and "canary" not in str(caught.value)
+    for given in (
+        {"configs": {"10.0.0.5:5000": auth}},
+        {"configs": {"10.0.0.5:5000": auth, "registry.mesh:5000": auth}},
+        {"configs": {"registry.mesh:5000": auth}, "mirrors": {"registry.mesh:5000": {"endpoint": ["https://x"]}}},
+    ):
+        assert build_registries(given, home)[0]["configs"]
