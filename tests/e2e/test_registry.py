@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import json
 import pathlib
 import ssl
 import typing as t
@@ -23,6 +25,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._services.registry
     ImageName,
     Registry,
     RegistryAccess,
+    digest_of,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._services.registry.image_source import ArchiveSource
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.k3s_node.registries import build_registries
@@ -200,6 +203,48 @@ def test_what_a_deployment_writes_serves_images(tmp_path: pathlib.Path) -> None:
                 assert push.find_digest(target) == plan.digest
         bind_deployed(tmp_path / "nodes", made.url, {**credentials, **packed})
     assert (tmp_path / "data" / "docker").is_dir()
+
+
+def test_a_deployment_pulls_through_from_another_registry(tmp_path: pathlib.Path) -> None:
+    """Each blob and manifest comes from there once, and is there when the other one is away; nothing can be pushed."""
+    component, port, user = distribution.COMPONENT, free_port(), distribution.COMPONENT.make_credentials()
+    (tmp_path / "own").mkdir()
+    test_push.write(tmp_path / "train.tar", {"config.json": b"{}", "one/layer.tar": b"layer" * 1000})
+    name = ImageName("registry.mesh:5000", "team/train", "1")
+    with contextlib.ExitStack() as running:
+        upstream = running.enter_context(
+            registry_program.running(tmp_path / "upstream", free_port(), tls=False, login=False)
+        )
+        with ArchiveSource(tmp_path / "train.tar", test_push.NAME) as source:
+            plan = push.plan_push(source)
+            push.push(Registry(name, RegistryAccess(upstream.url)), source, plan, lambda _line: None)
+        about = ("127.0.0.1", port, str(tmp_path / "own/data"), str(tmp_path / "own"))
+        site = Site("cache", f"http://127.0.0.1:{port}", *about, proxy=upstream.url)
+        for file, text in component.write_files(site, user).items():
+            (tmp_path / "own" / file).write_text(text)
+        access = RegistryAccess(site.endpoint, None, user[distribution.USER], Secret(user[distribution.PASSWORD], "x"))
+        before = upstream.log.read_text().count('"GET /v2/team/train/')
+        with registry_program.serving(component.command(site), tmp_path / "own", port, ""):
+            pulls = [pull(Registry(name, access)) for _node in range(10)]
+            asked = [line for line in upstream.log.read_text().splitlines() if '"GET /v2/team/train/' in line][before:]
+            running.close()
+            assert pull(Registry(name, access)) == plan.digest, "also when the other one is away"
+            other = Registry(ImageName("registry.mesh:5000", "team/mine", "1"), access)
+            with ArchiveSource(tmp_path / "train.tar", test_push.NAME) as source, pytest.raises(TransportError):
+                push.push(other, source, push.plan_push(source), lambda _line: None)
+    blobs = [line.partition('"GET ')[2].split()[0] for line in asked if "/blobs/" in line]
+    print(f"10 pulls of one image: {len(asked)} requests of the other registry, {len(blobs)} of blobs")
+    assert set(pulls) == {plan.digest} and len(blobs) == len(set(blobs)) == 2
+
+
+def pull(registry: Registry) -> str:
+    """Read an image with all its blobs, as a node does; return its digest."""
+    content, _kind = registry.manifest(registry.name.reference)
+    parsed = json.loads(content)
+    for item in (parsed["config"], *parsed["layers"]):
+        with registry.send("GET", f"blobs/{item['digest']}") as answer:
+            assert digest_of(answer.read()) == item["digest"]
+    return digest_of(content)
 
 
 def bind_deployed(root: pathlib.Path, endpoint: str, credentials: dict[str, str]) -> None:

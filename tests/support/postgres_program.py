@@ -37,12 +37,12 @@ def serving(root: pathlib.Path) -> t.Iterator[str]:
         os.chown(place, user.pw_uid, user.pw_gid)
     about = [f"--pgdata={data}", "--username=mlflow", f"--pwfile={secret}", "--auth=scram-sha-256", "--no-sync"]
     identity: t.Any = {"user": user.pw_uid, "group": user.pw_gid, "cwd": data}
-    subprocess.run([programs / "initdb", *about], check=True, capture_output=True, **identity)
+    subprocess.run([str(programs / "initdb"), *about], check=True, capture_output=True, **identity)
     words = ["-D", str(data), "-p", str(port), "-h", "127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off"]
     with (root / "postgres.log").open("wb") as log:
         process = subprocess.Popen([programs / "postgres", *words], stdout=log, stderr=log, **identity)
     try:
-        ready = [programs / "pg_isready", "--quiet", "--host=127.0.0.1", f"--port={port}"]
+        ready = [str(programs / "pg_isready"), "--quiet", "--host=127.0.0.1", f"--port={port}"]
         eventually(lambda: subprocess.run(ready, check=False).returncode == 0, "PostgreSQL to answer", 60)
         yield f"postgresql://mlflow:{PASSWORD}@127.0.0.1:{port}/postgres"
     finally:
@@ -53,5 +53,5 @@ def serving(root: pathlib.Path) -> t.Iterator[str]:
 
 def query(address: str, text: str) -> str:
     """Return what a query answers, with PostgreSQL's own client."""
-    argv = [_PLACES[-1] / "psql", "--no-psqlrc", "--tuples-only", "--no-align", "--command", text, address]
+    argv = [str(_PLACES[-1] / "psql"), "--no-psqlrc", "--tuples-only", "--no-align", "--command", text, address]
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()

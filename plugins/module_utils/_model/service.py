@@ -32,6 +32,7 @@ _DEPLOY_KEYS: t.Final = {
     "python": "tracking",
     "database": "tracking",
     "clients": "shared_filesystem",
+    "proxy": "registry",
 }
 # A name of a machine, as it is in an address.
 _HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z")
@@ -182,6 +183,17 @@ def _check_deployed(service: Service, where: str) -> None:
         _DEPLOY_CHECKS[service.kind](service, where)
 
 
+def _check_deployed_registry(service: Service, where: str) -> None:
+    check_registry(service, where)
+    proxy = t.cast(Deploy, service.deploy).proxy
+    if proxy is None:
+        return
+    check_endpoint(proxy, f"{where}.deploy.proxy")
+    if service.resources:
+        fix = "Leave it out, or deploy another one for images of your own"
+        raise InputError(f"{where}.resources", "is not for a registry that pulls through: it takes no image", fix)
+
+
 def _check_deployed_tracker(service: Service, where: str) -> None:
     if service.provider == "wandb":
         raise InputError(f"{where}.provider", "wandb is not deployed from here", "Use mode: bind, or provider: mlflow")
@@ -242,7 +254,7 @@ _CHECKS: t.Final[dict[str, t.Callable[[Service, str], None]]] = {
 
 _DEPLOY_CHECKS: t.Final[dict[str, t.Callable[[Service, str], None]]] = {
     "object_store": _check_buckets,
-    "registry": check_registry,
+    "registry": _check_deployed_registry,
     "tracking": _check_deployed_tracker,
     "shared_filesystem": _check_deployed_filesystem,
 }

@@ -31,8 +31,9 @@ class Deploy:
     where the service can do without. ``delete_data``: whether ``state: absent`` deletes the data. ``login`` and
     ``artifacts`` are of a tracker: whether it asks for a user, and the binding of the object store with its files.
     ``python``: on a host the interpreter of an environment that has the service's program already. ``database``:
-    where the address of a tracker's database is, None for a file of its own. ``clients`` are of a file system: the
-    networks whose machines may mount it; ``host_path`` is then a folder of the host.
+    where the address of a tracker's database is, None for a file of its own. ``proxy``: the
+    registry that one that is deployed pulls through from. ``clients`` are of a file system: the networks
+    whose machines may mount it; ``host_path`` is then a folder of the host.
     """
 
     host: str | None = f.field(f.text, None)
@@ -51,6 +52,7 @@ class Deploy:
     artifacts: str | None = f.field(f.name(NAME_LIMIT), None)
     python: str | None = f.field(f.text, None)
     database: SecretPointer | None = f.field(f.section(SecretPointer), None)
+    proxy: str | None = f.field(f.text, None)
     clients: tuple[str, ...] = f.field(f.list_of(f.text), ())
     delete_data: bool = f.field(f.boolean, False)
 
@@ -63,6 +65,7 @@ class PodsSetting:
     image: str = f.field(f.text)
     python: str | None = f.field(f.text, None)
     database: SecretPointer | None = f.field(f.section(SecretPointer), None)
+    proxy: str | None = f.field(f.text, None)
     clients: tuple[str, ...] = f.field(f.list_of(f.text), ())
     pull_secrets: tuple[str, ...] = f.field(f.list_of(f.text), ())
 

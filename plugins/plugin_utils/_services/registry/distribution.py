@@ -65,6 +65,9 @@ def write_files(site: Site, credentials: Credentials) -> dict[str, str]:
         "auth": {"htpasswd": {"realm": site.name, "path": f"{site.files}/htpasswd"}},
         "http": {"addr": write_listen(site), "secret": credentials[_SHARED]},
     }
+    if site.proxy:
+        # A week, and it asks again when a tag is pulled.
+        config["proxy"] = {"remoteurl": site.proxy, "ttl": "168h"}
     if site.is_secure:
         config["http"]["tls"] = {"key": f"{site.files}/tls.key", "certificate": f"{site.files}/tls.crt"}
     files = {_CONFIG: json.dumps(config, indent=1), "htpasswd": f"{credentials[USER]}:{credentials[_HASH]}\n"}

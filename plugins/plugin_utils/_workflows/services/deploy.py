@@ -85,8 +85,14 @@ class DeployOrder:
     def describe_site(self, site: Site, names: t.Iterable[str]) -> Site:
         """Return where its program runs with what the service's entry says of it, and the names of its address."""
         found = tuple(dict.fromkeys((*names, *self.more_names)))
-        about = {"login": self.place.login, "artifacts": self.artifacts, "database": self.database}
-        return dataclasses.replace(site, names=found, **about)
+        return dataclasses.replace(
+            site,
+            names=found,
+            login=self.place.login,
+            artifacts=self.artifacts,
+            database=self.database,
+            proxy=self.place.proxy,
+        )
 
     @property
     def more_names(self) -> tuple[str, ...]:

@@ -28,6 +28,20 @@ ENTRY: t.Final = {"name": "images", "kind": "registry", "mode": "bind", "endpoin
         ({"resources": [{"purpose": "images", "ref": "team/train:1"}]}, "without host and tag"),
         ({"mode": "deploy", "deploy": {"host": "h"}}, "images.endpoint: is for mode: bind"),
         ({"mode": "deploy", "deploy": {"host": "h"}, "endpoint": None, "hosts": ["x"]}, "'x' is not the name of"),
+        ({"mode": "deploy", "deploy": {"host": "h", "proxy": "x"}, "endpoint": None}, "proxy: is not the address of a"),
+        (
+            {"mode": "deploy", "deploy": {"host": "h", "proxy": "https://u:pw@x"}, "endpoint": None},
+            "proxy: must not contain a user or a password",
+        ),
+        (
+            {
+                "mode": "deploy",
+                "deploy": {"host": "h", "proxy": "https://x"},
+                "endpoint": None,
+                "resources": [{"purpose": "images", "ref": "team"}],
+            },
+            "images.resources: is not for a registry that pulls through",
+        ),
         ({"region": "eu"}, "images.region: has no effect"),
         ({"env": {"A": "b"}}, "images.env: has no effect"),
         ({"kind": "tracking", "hosts": ["a.b"]}, "images.hosts: is for kind: registry"),

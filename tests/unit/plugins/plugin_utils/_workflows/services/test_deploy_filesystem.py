@@ -37,14 +37,14 @@ def home(world: RunWorld) -> StateHome:
 
 
 def service(**place: t.Any) -> Dict:
-    about = {"name": "nas", "kind": "shared_filesystem", "mode": "deploy"}
-    changes = {key: place.pop(key) for key in ("state", "provider") if key in place}
+    about: Dict = {"name": "nas", "kind": "shared_filesystem", "mode": "deploy"}
+    changes: Dict = {key: place.pop(key) for key in ("state", "provider") if key in place}
     wanted = {"host": "storage-1", "clients": ["10.0.0.0/24"], **place}
     return {**about, "deploy": wanted, "filesystem": {"path": "/mnt/nas"}, **changes}
 
 
 def run(world: RunWorld, check: bool = False, **place: t.Any) -> Dict:
-    about = {"service": service(**place), "cluster": "c", "state_home": {"path": str(world.root / "home")}}
+    about: Dict = {"service": service(**place), "cluster": "c", "state_home": {"path": str(world.root / "home")}}
     request = world.request(None, check=check, **about)
     return deploy.run(dataclasses.replace(request, hostvars=HOSTVARS), [])
 
