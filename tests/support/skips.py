@@ -35,7 +35,7 @@ ALLOWED: t.Final[dict[str, str]] = {
     r"network namespaces cannot be made here|a file system cannot be mounted here": _KERNEL,
     r"this kernel does not weigh sessions|needs /proc and a file system with holes": _KERNEL,
     r"systemd runs here|systemd limits the unit as a whole|(needs systemd-(analyze|escape)|systemd-analyze is not installed)": _KERNEL,
-    r"(git|ssh-keygen|OpenSSH|sshd) is not installed|the local connection is only taken where sshd": _TOOL,
+    r"(git|ssh-keygen|OpenSSH|sshd|PostgreSQL) is not installed|the local connection is only taken where sshd": _TOOL,
     r"this machine has GPUs|this machine cannot run the lab": "the machine itself",
     r"the cluster has no torch|no torch for Python 3\.13 was found": "a cluster that was made without the large packages",
 }
