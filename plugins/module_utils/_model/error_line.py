@@ -25,6 +25,12 @@ _NCCL_SAYS = re.compile(r"^.*\bLast error:[ \t]*\n(.+)$", re.MULTILINE)
 # torchrun at SIGTERM, in torch 2.6 and 2.10, and the rest of its traceback.
 _STOP = re.compile(r"Received (?:Signals\.SIGTERM|15) death signal")
 _OTHERS = ("torch.distributed.elastic.", "subprocess.CalledProcessError")
+_OF_MPI = re.compile(r"^\[[^\[\]\s]+,\d+\]<std")
+# What is said where a rank elsewhere has ended, or the store with its launcher.
+_NETWORK = re.compile(
+    r"Dist(?:Network|Store)Error|Rendezvous\w+Error|C10d store|[Ff]ailed to (?:recv|send)|(?:recv|send)\w+ failed on"
+    r"|Connection (?:was likely )?(?:closed|reset)|Broken pipe|remote process exited"
+)
 
 
 def last_error(text: str) -> str | None:
@@ -68,6 +74,20 @@ def without_launcher(text: str) -> str:
     """Return a log without the launcher's own lines where a rank says why it ended: they follow from that."""
     own = rank_lines(text)
     return own if _last_error(own) else text
+
+
+def without_victims(text: str, *, is_own: bool) -> str:
+    """Return a log without the network errors that followed from the end of a rank that is known.
+
+    :param is_own: whether the log is of the node of that rank. mpirun shows the lines of all nodes in one log.
+    """
+    marked = rank_lines(text)
+    lines = (text if is_own else marked or text).splitlines(keepends=True)
+    return "".join(
+        line
+        for line in lines
+        if not _NETWORK.search(line) or _OF_MPI.match(line) or (is_own and (not marked or _PREFIX.match(line)))
+    )
 
 
 def without_stop(text: str) -> str:

@@ -49,14 +49,24 @@ class Resume(t.NamedTuple):
     problem: str = ""
 
 
+def furthest_step(attempt: AttemptSteps) -> int | None:
+    """Return the furthest step that an attempt is known to have reached, None where none is.
+
+    A program that prints every tenth step has been where it saved a checkpoint, too.
+    """
+    saved = attempt.saved_steps[1] if attempt.saved_steps else None
+    return max((step for step in (attempt.last_step, saved) if step is not None), default=None)
+
+
 def restart_costs(attempts: t.Sequence[AttemptSteps]) -> list[RestartCost]:
     """Return what each restart cost, in the order of the attempts before them."""
     costs: list[RestartCost] = []
     # The step that the model is at, and when the last step was made.
     reached, stepped_at = None, None
     for before, after in itertools.pairwise(attempts):
-        if before.last_step is not None:
-            reached, stepped_at = before.last_step, before.last_step_at
+        furthest = furthest_step(before)
+        reached = reached if furthest is None else furthest
+        stepped_at = stepped_at if before.last_step_at is None else before.last_step_at
         begun = _step_begun_after(after)
         steps, seconds = None, None
         if begun is not None:
@@ -107,7 +117,7 @@ def _judge_resume(attempt: AttemptSteps, earlier: t.Sequence[AttemptSteps], inte
     if not stepped or first is None:
         return Resume(None)
     origin = t.cast(int, stepped[0].first_step)
-    reached = max(t.cast(int, item.last_step) for item in stepped)
+    reached = max(t.cast(int, furthest_step(item)) for item in stepped)
     saved = [item.saved_steps for item in earlier if item.saved_steps is not None]
     if saved:
         oldest, newest = min(low for low, _high in saved), max(high for _low, high in saved)

@@ -50,6 +50,9 @@ class RunHistory:
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []
         self._saved: tuple[int, str] | None = None
+        # When, and in which attempt, the newest checkpoint was reported, and the newest step made.
+        self._saved_in: tuple[Attempt, float] | None = None
+        self._stepped_in: tuple[Attempt, float] | None = None
         self._missing: Line | None = None
         # By node, when it said that no checkpoint is in its folder, and which.
         self._empty: dict[str, tuple[float, str]] = {}
@@ -212,25 +215,35 @@ class RunHistory:
         self._recent.append(line)
         step, saved, resumed = (line.get(key) for key in ("step", "checkpoint_step", "resumed_from_step"))
         if isinstance(step, int):
-            is_first = attempt.first_step is None
-            if is_first:
-                attempt.first_step, attempt.first_step_at = step, at
-                self.pace_meter.begin()
-            self.pace_meter.add(at, step)
-            attempt.last_step, attempt.last_step_at = step, at
-            # Of programs that print figures more seldom than steps, the last ones stay.
-            figures = {key: value for key, value in line.items() if _is_figure(value)}
-            before = {"loss": self.last["loss"]} if not is_first and "loss" in self.last else {}
-            self.last = {**before, **figures}
-            if line.get("loss") is not None:
-                is_number = parse_finite(line["loss"]) is not None
-                self.nan_since = None if is_number else (step if self.nan_since is None else self.nan_since)
+            self._take_step(attempt, at, step, line)
         if isinstance(saved, int):
-            self._saved = (saved, str(line.get("path", "")))
+            if _is_newest(attempt, at, self._saved_in):
+                self._saved, self._saved_in = (saved, str(line.get("path", ""))), (attempt, at)
             known = attempt.saved_steps or (saved, saved)
             attempt.saved_steps = min(known[0], saved), max(known[1], saved)
         if isinstance(resumed, int):
             attempt.resumed_from = resumed
+
+    def _take_step(self, attempt: Attempt, at: float, step: int, line: Line) -> None:
+        """Take in a step by its own time: lines of a node that are read late replace none that was made after them."""
+        is_first = attempt.first_step_at is None
+        if is_first:
+            self.pace_meter.begin()
+        if attempt.first_step_at is None or at < attempt.first_step_at:
+            attempt.first_step, attempt.first_step_at = step, at
+        if attempt.last_step_at is None or at >= attempt.last_step_at:
+            attempt.last_step, attempt.last_step_at = step, at
+        if not _is_newest(attempt, at, self._stepped_in):
+            return
+        self._stepped_in = attempt, at
+        self.pace_meter.add(at, step)
+        # Of programs that print figures more seldom than steps, the last ones stay.
+        figures = {key: value for key, value in line.items() if _is_figure(value)}
+        before = {"loss": self.last["loss"]} if not is_first and "loss" in self.last else {}
+        self.last = {**before, **figures}
+        if line.get("loss") is not None:
+            is_number = parse_finite(line["loss"]) is not None
+            self.nan_since = None if is_number else (step if self.nan_since is None else self.nan_since)
 
     def _move_steps(self, attempt: Attempt) -> None:
         """Give an attempt the steps of its time that were taken for those of the one before.
@@ -245,7 +258,9 @@ class RunHistory:
         if (before.first_step_at or 0.0) >= attempt.started_at:
             before.first_step = before.first_step_at = before.last_step = before.last_step_at = None
         elif steps:
-            before.last_step, before.last_step_at = steps[-1][0], parse_time(steps[-1][1].get("at"))
+            before.last_step_at, before.last_step = max(
+                (parse_time(made.get("at")) or 0.0, step) for step, made in steps
+            )
         if _with_number(late, "resumed_from_step"):
             resumed = _with_number(early, "resumed_from_step")
             before.resumed_from = resumed[-1][0] if resumed else None
@@ -466,6 +481,11 @@ def parse_time(value: object) -> float | None:
     """Return a time that a program or a node wrote; None for milliseconds, and for a day ahead of our clock."""
     number = parse_finite(value)
     return number if number is not None and 0 <= number <= time.time() + _AHEAD_S else None
+
+
+def _is_newest(attempt: Attempt, at: float, known: tuple[Attempt, float] | None) -> bool:
+    """Return whether nothing that is known came after a time in an attempt, whenever it was read."""
+    return known is None or (attempt.started_at, at) >= (known[0].started_at, known[1])
 
 
 def _node_of(line: Line) -> str | None:

@@ -13,7 +13,7 @@ import itertools
 import statistics
 import typing as t
 
-from ....module_utils._model.resumes import judge_resumes, restart_costs
+from ....module_utils._model.resumes import furthest_step, judge_resumes, restart_costs
 from . import format as fmt
 from .attempts import AttemptView
 from .load import Segment
@@ -27,7 +27,7 @@ class Fault:
 
     ``fresh`` is a restart at step 0 with no checkpoint known: nothing was wrong, and nothing was proven.
 
-    :ivar step: last step reached before the fault. :ivar resumed_from: step of the checkpoint that was loaded.
+    :ivar step: furthest step reached before the fault. :ivar resumed_from: step of the checkpoint that was loaded.
     :ivar seconds_lost: last step before the fault to the first step after it, as the run record counts them.
     :ivar settled: the first attempt after it that made a step.
     :ivar seconds_to_catch_up: until the step reached before the fault was reached again; None when it never was.
@@ -80,7 +80,8 @@ def find_faults(attempts: t.Sequence[AttemptView], promise: Promise) -> tuple[Fa
     began = next((attempt.first_step for attempt in attempts if attempt.first_step is not None), None)
     saved: list[int] = []
     for number, (before, after) in enumerate(itertools.pairwise(attempts), start=1):
-        reached = before.last_step if before.last_step is not None else reached
+        furthest = furthest_step(before)
+        reached = reached if furthest is None else furthest
         saved += [checkpoint.step for checkpoint in before.segment.checkpoints] if before.segment else []
         # A start that another one replaced before its first step belongs to the same restart.
         settled = next((item for item in attempts[number:] if item.steps), after)
@@ -160,7 +161,8 @@ def _contradictions(
     before: AttemptView, after: AttemptView, reached: Reached, promise: Promise
 ) -> t.Iterator[str | None]:
     resumed, last = after.resumed_from, reached.last
-    if resumed is not None and last is not None and resumed > last:
+    # Steps that a program does not print are reached, too.
+    if resumed is not None and last is not None and resumed >= last + _stride(before, after):
         yield f"it reports that it continued from step {resumed}, but only step {last} had been reached"
     if resumed and last is not None and promise.interval and last - resumed > promise.interval:
         yield f"{last - resumed} steps were lost, the checkpoint interval is {promise.interval}"

@@ -232,7 +232,7 @@ def parse_metrics(
     A segment starts with each attempt, with a ``resumed_from_step`` line, and where the step falls back without one.
     Other ranks of the same attempt may say later where they resumed.
     """
-    groups = list(_split_metrics(lines, history))
+    groups = list(_split_metrics(_by_time(lines), history))
     step_lines = [line for group in groups for line in group if _read_step(line) is not None]
     keys = dict.fromkeys(key for line in step_lines for key in line if key.endswith(_RATE))
     unit = next((key for key in ("tokens_per_s", "samples_per_s", *keys) if key in keys), None)
@@ -243,6 +243,15 @@ def parse_metrics(
     return tuple(_build_segment(group, unit) for group in groups), unit
 
 
+def _by_time(lines: t.Iterable[Line]) -> list[Line]:
+    """Return lines in the order of their times, as those of a node may have been read late; one without stays put."""
+    timed: list[tuple[float, Line]] = []
+    for line in lines:
+        at = parsing.read_time(line.get("at"))
+        timed.append((at if at is not None else timed[-1][0] if timed else 0.0, line))
+    return [line for _at, line in sorted(timed, key=lambda item: item[0])]
+
+
 def _split_metrics(lines: t.Iterable[Line], history: RunHistory | None) -> t.Iterator[list[Line]]:
     """Return the lines of each segment."""
     group: list[Line] = []
@@ -251,7 +260,8 @@ def _split_metrics(lines: t.Iterable[Line], history: RunHistory | None) -> t.Ite
     for line in lines:
         at, step = parsing.read_time(line.get("at")), _read_step(line)
         newest = (history.attempt_at(at) if history and at is not None else None) or attempt
-        falls_back = step is not None and last_step is not None and step <= last_step
+        # Several lines of one step are of one attempt, where attempts are known.
+        falls_back = step is not None and last_step is not None and step <= last_step - (newest is not None)
         resumes = "resumed_from_step" in line and not (newest and _is_said(line, group))
         if group and (resumes or falls_back or newest is not attempt):
             yield group

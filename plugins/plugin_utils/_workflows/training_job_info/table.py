@@ -9,12 +9,13 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import datetime
-import json
 import pathlib
 import typing as t
 
 from ....module_utils._model.errors import InputError, RefusedError, one_line
+from ....module_utils._model.run_history import parse_time
 from ....module_utils._model.stall import format_span
+from ....module_utils._node import files
 from ..training_job.movement import read_end
 
 Record = t.Mapping[str, t.Any]
@@ -107,12 +108,9 @@ def _last_loss(metrics: pathlib.Path, last_step: int | None, *, is_ended: bool) 
     """
     if not is_ended and last_step is None:
         return None
-    for raw in reversed(read_end(metrics).splitlines()):
-        try:
-            line = json.loads(raw)
-            loss, step = line.get("loss"), line.get("step")
-        except (ValueError, AttributeError):
-            continue
+    lines = sorted(files.parse_json_lines(read_end(metrics)), key=lambda line: parse_time(line.get("at")) or 0.0)
+    for line in reversed(lines):
+        loss, step = line.get("loss"), line.get("step")
         if not is_ended and isinstance(step, int) and step > t.cast(int, last_step):
             continue
         if is_ended and last_step is not None and isinstance(step, int) and step < last_step:

@@ -242,12 +242,14 @@ class HostsFollower(Follower):
         bad = [(node, end) for node, end in ended.items() if end.exit_code != 0]
         if not bad:
             return None
-        node, end = min(bad, key=lambda item: item[1].at)
+        # A rank whose exit code ends the job says why; what its end does to other nodes may be known before it.
+        node, end = min(bad, key=lambda item: (item[1].cause != "fatal_exit_code", item[1].at))
         if end.cause == "cancelled":
             names = ", ".join(name for name in self.remotes if name in ended and ended[name].cause == "cancelled")
             return RunOutcome("cancelled", end.exit_code, "cancelled", f"stopped on {names}", node)
         failure = self.story.attempts[-1].first_failure if self.story.attempts else None
-        where = failure[2] if failure else node
+        # Node and code are those of one rank's end: of the one that failed first, else as this node's agent says.
+        where = failure[2] if failure and end.cause != "fatal_exit_code" else node
         if end.cause == "node_lost" and self.lost_since:
             # What ended is the launcher of a node that is there; the lost one is silent.
             where = next(iter(self.lost_since))

@@ -575,3 +575,40 @@ def test_no_rank_runs_in_a_pod_that_is_not_running() -> None:
     running = [history.ranks_running(pods) for pods in (None, {"r-0", "r-1"}, {"r-1"}, set[str]())]
     assert running == [2, 2, 1, 0]
     assert fold_lines([started(1, 0, 1.0)]).ranks_running(set()) == 1, "a host's rank is in no pod"
+
+
+def test_lines_that_are_read_late_stand_at_their_own_time() -> None:
+    """A node that was not heard of for a while tells older steps after the newer ones of another node."""
+    alone = [
+        started(1, 0, 1.0),
+        started(1, 1, 1.0),
+        *(metric(2.0 + step, step=step, loss=1.0) for step in range(3, 31)),
+    ]
+    late = [metric(2.0 + step + 0.1, step=step, loss=float("nan")) for step in (1, 2, 22)]
+    saved = [metric(32.5, checkpoint_step=30, path="/c/30"), metric(22.5, checkpoint_step=20, path="/c/20")]
+    history = fold_lines([*alone, *saved, *late])
+    attempt = history.attempts[0]
+    assert (attempt.first_step, attempt.last_step, attempt.last_step_at) == (1, 30, 32.0)
+    assert (history.last["step"], history.nan_since, history.checkpoint) == (30, None, (30, "/c/30"))
+    assert attempt.saved_steps == (20, 30)
+    again = fold_lines([*alone, *saved, *late, started(2, 0, 40.0), metric(41.0, resumed_from_step=30)])
+    assert again.judge_resumes(10)[2].resumed is None and again.last["step"] == 30
+    # Of the attempt before, read after the newest one has made a step.
+    again.metric({"at": 42.0, "step": 31})
+    again.metric({"at": 33.0, "step": 31, "loss": 9.0})
+    assert again.last == {"at": 42.0, "step": 31} and again.attempts[0].last_step == 31
+
+
+def test_a_step_that_was_saved_was_reached_although_it_was_not_printed() -> None:
+    """A program prints every tenth step, and saves where it gets SIGTERM."""
+    printed = [
+        started(1, 0, 1.0),
+        *(metric(2.0 + step, step=step) for step in (10, 20)),
+        metric(27.5, checkpoint_step=25),
+    ]
+    history = fold_lines([*printed, ended(1, 0, 28.0, 9), started(2, 0, 30.0), metric(31.0, resumed_from_step=25)])
+    history.metric({"at": 35.0, "step": 30})
+    assert history.losses()[0] == 0 and history.judge_resumes(None)[2].resumed
+    fresh = fold_lines([*printed, ended(1, 0, 28.0, 9), started(2, 0, 30.0), metric(31.0, resumed_from_step=20)])
+    fresh.metric({"at": 35.0, "step": 30})
+    assert fresh.losses()[0] == 5

@@ -129,3 +129,20 @@ def test_a_start_that_was_asked_to_begin_anew_is_not_blamed() -> None:
     for resume, proof in (("never", "fresh"), ("auto", "contradicted")):
         found = case(metrics, events, job={"checkpoints": {"resume": resume}})
         assert [fault.proof for fault in found.faults] == [proof], resume
+
+
+@pytest.mark.parametrize(("resumed", "proof"), [(25, "proven"), (23, "unproven"), (36, "contradicted")])
+def test_a_checkpoint_of_a_step_that_was_not_printed_was_reached(resumed: int, proof: str) -> None:
+    """A program prints every tenth step, and says at which one it saved when it got SIGTERM."""
+    saved: Line = {"at": ZERO + 6, "checkpoint_step": 25, "path": "/c/25"}
+    printed = [*steps(1, 10, 10), *steps(2, 20, 20), saved, start(9, resumed)]
+    again = [*steps(10, resumed // 10 * 10 + 10, resumed // 10 * 10 + 10), *steps(11, 50, 50)]
+    (fault,) = case([start(0, 0), *printed, *again]).faults
+    assert fault.proof == proof and (proof != "proven" or (fault.step, fault.steps_lost) == (25, 0))
+
+
+def test_steps_that_were_read_late_do_not_end_an_attempt() -> None:
+    late = [{**line, "at": float(str(line["at"])) + 0.01} for line in steps(1, 2, 2)]
+    found = case([start(0, 0), *steps(1, 1, 27), *late], events=[worker_started(0, "n1", 0, 1)])
+    assert (len(found.attempts), found.last_step, len(found.lost[0])) == (1, 27, 0)
+    assert found.final_loss == found.curve[-1].loss and found.curve[-1].step == 27

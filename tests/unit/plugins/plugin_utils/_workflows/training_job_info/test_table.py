@@ -86,3 +86,13 @@ def test_queries() -> None:
     assert table.search("a[?b > `1`].b", {"a": [{"b": 1}, {"b": 2}]}) == [2]
     with pytest.raises(InputError, match="query: is not a JMESPath expression"):
         table.search("a[", {})
+
+
+def test_the_loss_of_an_ended_run_is_that_of_its_last_step_although_an_older_one_was_read_late(
+    tmp_path: pathlib.Path,
+) -> None:
+    lines = ({"at": 9.0, "step": 250, "loss": 0.25}, {"at": 2.0, "step": 22, "loss": 0.64})
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    ended = {"state": "ended", "ended_at": "1970-01-02T03:46:00+00:00"}
+    entry = record("net-4", outcome="succeeded", attempts=[{"last_step": 250, "nodes": []}], **ended)
+    assert table.build_table([(entry, tmp_path)], NOW)[1].split()[2:4] == ["250", "0.25"]

@@ -166,12 +166,6 @@ def test_mpi_has_ended_with_its_first_node(world: World) -> None:
     ("cause", "code", "outcome", "detail"),
     [
         ("crash", 1, ("failed", 9), "a rank on b exited with code 9 and restart.max_crashes (3) is exceeded"),
-        (
-            "fatal_exit_code",
-            65,
-            ("failed", 65),
-            "a rank on b exited with code 65, which restart.fatal_exit_codes names",
-        ),
         ("timeout", 124, ("failed", 124), "timeout_s (None s) has passed before the first step"),
         (
             "node_lost",
@@ -187,6 +181,14 @@ def test_how_a_run_ends_badly(world: World, cause: str, code: int, outcome: tupl
     failing = [started("a", 0), started("b", 1), ended("b", 1, 9), ended("a", 0, 143)]
     found = world.run(news("a", events=failing), news("a", unit(exit_code=code, cause=cause)))
     assert (found.outcome, found.exit_code, found.detail, found.node) == (*outcome, detail, "b")
+
+
+def test_a_fatal_exit_code_is_that_of_the_node_that_says_so(world: World) -> None:
+    """Rank 1 on b ended first, with another code of its own."""
+    failing = [started("a", 0), started("b", 1), ended("b", 1, 4), ended("a", 0, 3)]
+    found = world.run(news("a", events=failing), news("a", unit(exit_code=3, cause="fatal_exit_code")))
+    detail = "a rank on a exited with code 3, which restart.fatal_exit_codes names"
+    assert (found.outcome, found.exit_code, found.detail, found.node) == ("failed", 3, detail, "a")
 
 
 @pytest.mark.parametrize(
