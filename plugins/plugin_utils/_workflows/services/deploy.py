@@ -234,9 +234,10 @@ def find_address(request: RunRequest, place: Deploy) -> str:
 
     :raises InputError: when the inventory has no such host.
     """
-    host = request.hostvars.get(str(place.host))
-    if host is None:
+    # Ansible's own mapping returns something else than None for a host that is not there.
+    if str(place.host) not in request.hostvars:
         raise InputError("deploy.host", f"the inventory has no host {place.host}", "Name one of its hosts")
+    host = request.hostvars[str(place.host)]
     return str(place.address or host.get("muster_address") or host.get("ansible_host") or place.host)
 
 
