@@ -87,6 +87,10 @@ def written(home: StateHome, namespace: str, cluster_id: str | None, state: str 
     return value
 
 
+# Before a test replaces it.
+run_preflight = network_preflight.run_preflight
+
+
 @pytest.fixture
 def unproven(monkeypatch: pytest.MonkeyPatch, client: Client, namespace: str) -> t.Iterator[None]:
     """Two nodes without kubelets: no pod ever runs here, so none can prove that it reaches another."""
@@ -449,3 +453,30 @@ def test_an_outage_during_a_submit_is_waited_for(
     (live,) = client.list("batch/v1/Job", namespace).items
     assert all(owners == [live["metadata"]["uid"]] for _name, owners in supporting(client, namespace))
     assert not kubernetes_run.run(request(api, tmp_path), home, job(namespace))["changed"]
+
+
+def test_what_a_network_test_needs_goes_with_its_job(
+    api: ApiServer,
+    client: Client,
+    home: StateHome,
+    namespace: str,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unproven: None,
+) -> None:
+    """A controller that is killed meanwhile cleans nothing up: the cluster deletes the Job, and with it the rest."""
+    owners: Dict = {}
+
+    def look(_client: t.Any, _plan: t.Any, main: Dict, _progress: t.Any) -> str:
+        for kind in ("v1/Service", "v1/ConfigMap", "networking.k8s.io/v1/NetworkPolicy"):
+            for item in client.list(kind, namespace).items:
+                if item["metadata"]["name"] != "kube-root-ca.crt":
+                    owners[kind] = [owner["uid"] for owner in item["metadata"].get("ownerReferences") or ()]
+        owners["Job"] = main["metadata"]["uid"]
+        return ""
+
+    monkeypatch.setattr(network_preflight, "run_preflight", run_preflight)
+    monkeypatch.setattr(network_preflight, "_wait_for_pods", look)
+    assert kubernetes_run.run(request(api, tmp_path), home, job(namespace))["changed"]
+    uid = owners.pop("Job")
+    assert {"v1/Service", "v1/ConfigMap"} <= set(owners) and all(item == [uid] for item in owners.values()), owners

@@ -22,7 +22,10 @@ from ..shared import cluster_identity
 
 
 def describe_run(client: Client, run_id: str, ref: t.Mapping[str, object]) -> dict[str, object]:
-    """Return ``phase`` (waiting, done, failed, gone, unknown) and ``detail``, one line for the user."""
+    """Return ``phase`` (waiting, done, failed, gone, unknown) and ``detail``, one line for the user.
+
+    ``running`` counts the pods that run, of a run that waits for its end.
+    """
     try:
         label = f"{ref['kind']} {ref['namespace']}/{ref['name']}"
         cluster_identity.require_same_cluster(client, {"run_id": run_id, "state": "running", "backend_ref": ref})
@@ -34,11 +37,13 @@ def describe_run(client: Client, run_id: str, ref: t.Mapping[str, object]) -> di
         left = describe_pods([pod for pod in pods if (pod.get("status") or {}).get("phase") not in FINISHED])
         return {"phase": "gone", "detail": f"{label} no longer exists{f'; still to end: {left}' if left else ''}"}
     now = status.read_state(live)
-    if now.phase == "waiting" and (waits := events.describe_wait(_list_pods(client, run_id, str(ref["namespace"])))):
-        return {"phase": now.phase, "detail": waits}
+    if now.phase == "waiting":
+        pods = _list_pods(client, run_id, str(ref["namespace"]))
+        running = sum((pod.get("status") or {}).get("phase") == "Running" for pod in pods)
+        waits = events.describe_wait(pods) or f"{label}: {now.reason or now.phase}"
+        return {"phase": now.phase, "detail": waits, "running": running}
     advice = f"; its end is not recorded yet: run train with muster_run_id={run_id} to record it"
-    end = "" if now.phase == "waiting" else advice
-    return {"phase": now.phase, "detail": f"{label}: {now.reason or now.phase}{end}"}
+    return {"phase": now.phase, "detail": f"{label}: {now.reason or now.phase}{advice}"}
 
 
 def _list_pods(client: Client, run_id: str, namespace: str) -> list[KubeObject]:

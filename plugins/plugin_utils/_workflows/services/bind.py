@@ -189,7 +189,7 @@ def _open_pods(request: RunRequest) -> PodVisits | None:
         return None
     chosen = validators.section(PodsSetting)(given, "pods")
     client = open_client(request.options, request.base, request.progress.say)
-    return PodVisits(client, chosen.namespace, chosen.image, chosen.python, chosen.pull_secrets)
+    return PodVisits(client, chosen.namespace, chosen.image, chosen.python, chosen.pull_secrets, request.progress.say)
 
 
 def _read_ca(order: BindOrder, service: Service) -> str | None:

@@ -40,6 +40,10 @@ _SANDBOX, _SANDBOX_S = "FailedCreatePodSandBox", 20.0
 # A driver that refuses a claim may have been restarted.
 _NO_VOLUME = "ProvisioningFailed"
 _ENDED = ("Succeeded", "Failed")
+# Pods that take longer are told of, and what they wait for.
+_SILENCE_S = 15.0
+_SHOWN = 5
+Say = t.Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class PodVisits:
     image: str
     python: str | None = None
     pull_secrets: tuple[str, ...] = ()
+    say: Say | None = None
 
     def list_nodes(self) -> list[str]:
         """Return the names of the Nodes that take pods of jobs; ``ANY_NODE`` alone where Nodes may not be read."""
@@ -98,7 +103,9 @@ class PodVisits:
         objects = visit_job.build_objects(visit, texts)
         jobs = {node: visit.job_name(index) for index, node in enumerate(texts)}
         uid = str(claim["metadata"].get("uid")) if claim else ""
-        return run_jobs(self.client, self.namespace, objects, visit.selector, jobs, self._read_answer, limit_s, uid)
+        return run_jobs(
+            self.client, self.namespace, objects, visit.selector, jobs, self._read_answer, limit_s, uid, self.say
+        )
 
     @staticmethod
     def _complete(node: str, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -131,6 +138,7 @@ def run_jobs[T](
     read: t.Callable[[str, KubeObject], T],
     limit_s: float = _LIMIT_S,
     claim: str = "",
+    say: Say | None = None,
 ) -> tuple[dict[str, T], dict[str, MusterError]]:
     """Run short Jobs of one pod each to their ends; return what ``read`` makes of each pod, and errors.
 
@@ -140,14 +148,16 @@ def run_jobs[T](
     :param read: is called with the node and its pod, which has ended.
     :param limit_s: how long they are waited for; what keeps a pod from starting ends the wait for it.
     :param claim: the uid of a claim that they mount and that may have no volume yet.
+    :param say: takes a line now and then while pods are waited for: which, and what keeps them.
     """
     starts = _Starts(client, namespace, claim)
+    rule = _Spoken(starts, jobs, limit_s, say).rule if say else starts.rule
     try:
         apply(client, objects)
         wanted = wait.WaitTarget(client.resource("batch/v1/Job"), namespace, labels=selector, count=len(jobs))
         # A Job that may not make its pod has none.
         pods = wait.WaitTarget(client.resource("v1/Pod"), namespace, labels=selector, count=0)
-        wait.wait(client, [wanted, pods], rule=starts.rule, timeout_s=limit_s)
+        wait.wait(client, [wanted, pods], rule=rule, timeout_s=limit_s)
         listed = {_job_of(pod): pod for pod in client.list("v1/Pod", namespace, labels=selector).items}
         look = f"Look with kubectl get events -n {namespace}"
         answers: dict[str, T] = {}
@@ -213,6 +223,10 @@ class _Starts:
                 self._read_refusal(name, str(value["metadata"].get("uid")))
         return status.State("done" if name in self._over or self._is_stuck(name) else "waiting", "")
 
+    def list_late(self, jobs: t.Mapping[str, str]) -> list[str]:
+        """Return the nodes (node -> name of its Job) that are still waited for."""
+        return [node for node, name in jobs.items() if name not in self._over and not self._is_stuck(name)]
+
     def _read_refusal(self, name: str, uid: str) -> None:
         """Read the warnings about a Job without a pod, which a quota or an admission policy refuses, or about a pod."""
         now = time.monotonic()
@@ -241,6 +255,33 @@ class _Starts:
         again = cause.line.startswith((_SANDBOX, _NO_VOLUME))
         patience = _PATIENCE_S if cause.code == "quota" else _SANDBOX_S if again else 0.0
         return time.monotonic() - self._since[name] >= patience
+
+
+class _Spoken:
+    """The rule of visits that says now and then which pods are waited for, and why."""
+
+    def __init__(self, starts: _Starts, jobs: t.Mapping[str, str], limit_s: float, say: Say) -> None:
+        self._starts, self._jobs, self._limit_s, self._say = starts, jobs, limit_s, say
+        self._began = time.monotonic()
+        self._due = self._began + _SILENCE_S
+
+    def rule(self, value: KubeObject) -> status.State:
+        """Return what the rule of the visits returns."""
+        found = self._starts.rule(value)
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + _SILENCE_S
+            late = self._starts.list_late(self._jobs)
+            if late:
+                self._say(self._describe(late, now - self._began))
+        return found
+
+    def _describe(self, late: t.Sequence[str], past_s: float) -> str:
+        names = ["the node that the scheduler chooses" if node == ANY_NODE else node for node in late[:_SHOWN]]
+        more = f" and {len(late) - _SHOWN} more" if len(late) > _SHOWN else ""
+        causes = [cause.text for node in late if (cause := self._starts.causes.get(self._jobs[node]))]
+        why = f": {causes[0]}" if causes else ""
+        return f"waiting for the pods on {', '.join(names)}{more} ({past_s:.0f} of {self._limit_s:.0f} s){why}"
 
 
 def _job_of(pod: KubeObject) -> str:

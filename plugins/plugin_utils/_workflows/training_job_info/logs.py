@@ -20,7 +20,7 @@ from ....module_utils._node import files
 from ..._hosts.node_client import NodeClient, on_each_node
 from ..shared.state_dir import StateHome, find_run_folder, read_record
 from ..training_job.movement import read_end
-from .read import LiveSource, Record, read_live
+from .read import LiveSource, Record, is_followed, read_live
 
 _LARGEST_LOG = 4 << 20
 _POLL_S = 1.0
@@ -157,9 +157,7 @@ def _require_follower(home: StateHome, folder: pathlib.Path) -> None:
     record: Record = read_record(folder) or {}
     if record["state"] == "ended" or record.get("backend") != "kubernetes":
         return
-    try:
-        home.lock(folder.name, 0.0).close()
-    except RefusedError:
+    if is_followed(home, folder.name):
         return
     raise RefusedError(
         f"run {folder.name} is in pods and is not being followed from here",

@@ -12,7 +12,7 @@ import dataclasses
 import time
 import typing as t
 
-from ....module_utils._model.errors import UnreachableError
+from ....module_utils._model.errors import RefusedError, UnreachableError
 from ....module_utils._model.node_report import UnitReport
 from ....module_utils._model.run_record import RunRecord
 from ..._hosts.node_client import NodeClient, on_each_node
@@ -103,7 +103,7 @@ def read_live(home: StateHome, record: Record, live: LiveSource, now: float | No
     if record["state"] == "ended":
         return {**record, "live": None}
     if record.get("backend") == "kubernetes":
-        return {**record, "live": live.read_cluster(record) if live.read_cluster else None}
+        return _add_pods(home, record, live.read_cluster(record)) if live.read_cluster else {**record, "live": None}
     names = [name for name in record.get("hosts", []) if name in live.hosts]
     remotes = live.connect([name for name in names if name not in live.silent])
     answers, errors = on_each_node(remotes, lambda remote: remote.call("info", run_id=record["run_id"]))
@@ -122,6 +122,29 @@ def read_live(home: StateHome, record: Record, live: LiveSource, now: float | No
             words = [said, *words]
         stalled = {"stalled": "; ".join(words)} if words else {}
     return {**record, "live": {"units": units, "unreachable": unreachable, **stalled, **leases}}
+
+
+def _add_pods(home: StateHome, record: Record, found: dict[str, object]) -> Record:
+    """Return the record of a run in pods with what its cluster says of it.
+
+    The steps, and that it runs, are recorded by who follows it: of one that nobody follows the pods say so.
+    """
+    count = record["job"].get("nodes")
+    if record["state"] not in ("queued", "starting") or not count or t.cast(int, found.get("running", 0)) < count:
+        return {**record, "live": found}
+    if is_followed(home, str(record["run_id"])):
+        return {**record, "live": found}
+    follow = f"its pods run, its steps are unknown here: run train with muster_run_id={record['run_id']} to follow it"
+    return {**record, "state": "running", "live": {**found, "detail": follow}}
+
+
+def is_followed(home: StateHome, run_id: str) -> bool:
+    """Return whether a process of this controller follows a run."""
+    try:
+        home.lock(run_id, 0.0).close()
+    except RefusedError:
+        return True
+    return False
 
 
 def _describe_parts(agents: t.Mapping[str, UnitReport], names: t.Sequence[str], now: float) -> list[str]:

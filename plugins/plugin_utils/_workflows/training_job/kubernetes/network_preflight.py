@@ -24,7 +24,7 @@ from .....module_utils._node.pod_log import MARK
 from ...._kube.api.client import Client
 from ...._kube.api.kinds import KubeObject
 from ...._kube.jobs import network_test_job
-from ...._kube.jobs.spec import CONTAINER, RUN_LABEL, KubePlan
+from ...._kube.jobs.spec import CONTAINER, RUN_LABEL, KubePlan, set_owner
 from ...._kube.objects import events, status, wait
 from ...._kube.objects.apply import apply
 from ...shared.progress import Progress
@@ -79,6 +79,9 @@ def run_preflight(
         try:
             apply(client, supporting)
             live = apply(client, [main]).objects()[0]
+            if live is not None:
+                # What a killed controller leaves goes with the Job, which the cluster deletes.
+                apply(client, set_owner(supporting, live))
             said = _wait_for_pods(client, plan, live or main, progress)
         finally:
             delete_objects(client, [main, *supporting])

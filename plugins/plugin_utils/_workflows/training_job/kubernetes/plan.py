@@ -50,7 +50,19 @@ class ClusterDecision:
     @property
     def warnings(self) -> list[str]:
         """Return what could not be checked, and what of the job may not be meant."""
-        return [*self.facts.warnings, *backend_warnings(self.job), *self.network.warnings]
+        names = name_unseen(self.job, self.facts)
+        return [*self.facts.warnings, *names, *backend_warnings(self.job), *self.network.warnings]
+
+
+def name_unseen(job: Job, facts: ClusterFacts) -> list[str]:
+    """Return what the job names of the cluster that could not be looked up: a name that is wrong waits for ever."""
+    place = job.placement
+    asked = []
+    if place.island and facts.nodes is None:
+        asked.append(f"placement.island: {place.island}")
+    if place.priority and uses_kueue(job) and facts.priorities is None:
+        asked.append(f"placement.priority: {place.priority}")
+    return [f"job.{name} could not be looked up with this kubeconfig: check its spelling" for name in asked]
 
 
 def decide(

@@ -39,7 +39,8 @@ def found(value: Dict | None) -> Call:
 
 
 def pods(*states: Dict) -> Call:
-    items = [{"metadata": {"name": "r1-0"}, "spec": {"nodeName": "node-1"}, "status": state} for state in states]
+    named = enumerate(states)
+    items = [{"metadata": {"name": f"r1-{n}"}, "spec": {"nodeName": "node-1"}, "status": state} for n, state in named]
     return Call("GET", PODS, answer={"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})
 
 
@@ -86,6 +87,11 @@ UNPLACED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"
 )
 def test_its_pods_say_what_it_waits_for_and_which_of_them_still_run(live: Dict | None, pod: Dict, detail: str) -> None:
     assert describe(cluster(), found(live), pods(pod))["detail"] == detail
+
+
+def test_pods_that_run_are_counted() -> None:
+    running, pending = {"phase": "Running"}, {"phase": "Pending"}
+    assert describe(cluster(), found(job(active=2)), pods(running, running, pending))["running"] == 2
 
 
 def test_pods_that_may_not_be_read_say_nothing() -> None:

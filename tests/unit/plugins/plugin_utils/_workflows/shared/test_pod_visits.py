@@ -146,6 +146,19 @@ def test_a_sandbox_that_cannot_be_made_is_read_from_the_events_of_the_pod(monkey
     assert 'no runtime for "nvidia"' in starts.causes["j"].text
 
 
+def test_pods_that_are_waited_for_are_told_of_with_what_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(warning="exceeded quota: small")
+    now, said = [0.0], []
+    monkeypatch.setattr(pod_visits, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
+    starts = pod_visits._Starts(t.cast("t.Any", cluster), "team")
+    spoken = pod_visits._Spoken(starts, {"a": "j", ANY_NODE: "k"}, 300, said.append)
+    for now[0] in (1.0, 14.0, 16.0, 20.0, 31.0):
+        spoken.rule(t.cast("t.Any", JOB))
+    where = "waiting for the pods on a, the node that the scheduler chooses"
+    assert [line.partition(" s): ")[0] for line in said] == [f"{where} (16 of 300", f"{where} (31 of 300"]
+    assert all("the namespace's quota is used up" in line for line in said)
+
+
 def test_what_is_read_of_each_pod_and_its_error_are_by_node(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster({"phase": "Succeeded"}, {"phase": "Pending"})
     monkeypatch.setattr(pod_visits, "apply", lambda _client, objects: cluster.made.extend(objects))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import typing as t
 
 import pytest
@@ -94,6 +95,24 @@ def test_a_run_in_pods_is_asked_of_its_cluster(home: StateHome) -> None:
     found = training_job_info.read_runs(home, None, training_job_info.LiveSource(connect({}), (), None, ask))
     assert asked == ["far-1"] and found["runs"][0]["live"]["phase"] == "done"
     assert [item.get("live") for item in found["summary"]] == ["JobSet team/far-1: all jobs are done", None]
+
+
+@pytest.mark.parametrize("followed", [False, True])
+def test_a_run_in_pods_that_nobody_follows_is_running_and_its_steps_are_not_known(
+    home: StateHome, followed: bool
+) -> None:
+    ref = {"api_version": "batch/v1", "kind": "Job", "name": "far-1", "namespace": "team"}
+    place(home, "far-1", 0, backend="kubernetes", backend_ref=ref, state="starting")
+    count = json.loads((home.run_folder("far-1") / "run.json").read_text())["job"]["nodes"]
+    held = home.lock("far-1", 0.0) if followed else None
+    for running, state in ((count - 1, "starting"), (count, "starting" if followed else "running")):
+        answer = {"phase": "waiting", "detail": "Job team/far-1: 2 active", "running": running}
+        source = training_job_info.LiveSource(connect({}), (), None, lambda _record, found=answer: found)
+        (record,) = t.cast(t.Any, training_job_info.read_runs(home, None, source)["runs"])
+        assert record["state"] == state
+        assert ("run train with muster_run_id=far-1" in record["live"]["detail"]) is (state == "running")
+    if held:
+        held.close()
 
 
 def test_only_the_newest_runs_and_what_a_query_selects_of_them(home: StateHome) -> None:

@@ -251,6 +251,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, line: bytes, *, fresh: t.Sequence[b
     monkeypatch.setattr(network_preflight, "_delete_leftover", lambda _client, _plan, _main: done.append("swept"))
     monkeypatch.setattr(network_preflight.network_test_job, "build", lambda _plan: [MAIN])
     monkeypatch.setattr(network_preflight, "apply", lambda *_args: types.SimpleNamespace(objects=lambda: [MAIN]))
+    monkeypatch.setattr(network_preflight, "set_owner", lambda made, _live: made)
     monkeypatch.setattr(network_preflight, "delete_objects", lambda _client, made: done.append(f"cleared {len(made)}"))
     monkeypatch.setattr(network_preflight, "_network_key", lambda _client, _plan, _policies: "key")
     client: t.Any = Client(line)

@@ -89,6 +89,22 @@ def test_what_cannot_be_read_is_left_to_the_cluster() -> None:
     assert unseen.warnings == ["nodes cannot be read with this kubeconfig: the scheduler alone decides where pods run"]
 
 
+@pytest.mark.parametrize(
+    ("placement", "seen", "named"),
+    [
+        ({"island": "rack-1", "priority": "high"}, facts(), ["placement.island: rack-1", "placement.priority: high"]),
+        ({"island": "rack-1"}, facts(node("a")), []),
+        ({"priority": "high"}, facts(priorities=("high",)), []),
+        ({"priority": "high", "engine": "volcano"}, facts(), []),
+    ],
+)
+def test_names_that_cannot_be_looked_up_are_told(
+    placement: dict[str, str], seen: ClusterFacts, named: list[str]
+) -> None:
+    told = kubernetes_plan.name_unseen(plan(placement=placement, **SMALL).job, seen)
+    assert [line.partition(" could")[0] for line in told] == [f"job.{name}" for name in named]
+
+
 def test_queue_and_priority_of_volcano_are_its_own_to_judge() -> None:
     asked = {"engine": "volcano", "queue": "research", "priority": "high"}
     seen = facts(node("a"), node("b"), queues=(), queue=None)
