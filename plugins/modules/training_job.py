@@ -397,12 +397,20 @@ options:
           format:
             description:
               - What a complete checkpoint is, for O(job.checkpoints.keep) and O(job.checkpoints.resume=required).
+              - With V(auto) the layouts of common programs are known by names and files, also in folders below, and
+                which one was seen is in the run's record. A checkpoint that lacks what its program writes last does
+                not count, is said, and is hidden from programs that take the newest name. Such programs need not
+                report their checkpoints. Where no layout is known, V(auto) is V(files) without logs, cards and tools.
+              - V(transformers) is C(checkpoint-N) with C(trainer_state.json); V(accelerate) a folder with
+                C(random_states_0.pkl); V(deepspeed) C(global_stepN), as far as C(latest) says; V(megatron)
+                C(iter_N), as far as C(latest_checkpointed_iteration.txt) says; V(lightning) C(*.ckpt); V(orbax) a
+                folder with C(_CHECKPOINT_METADATA); V(safetensors) a folder with an index and all of its shards.
               - V(dcp), PyTorch's distributed checkpoints, is a folder with a C(.metadata) file, which is written last.
               - V(files) is a file or folder that is not empty and whose name neither starts with C(.) nor ends with
                 C(.tmp), C(.part), C(.partial) or C(.incomplete). The program writes under such a name and renames.
             type: str
-            choices: [files, dcp]
-            default: files
+            choices: [auto, files, orbax, deepspeed, megatron, lightning, dcp, accelerate, transformers, safetensors]
+            default: auto
           resume:
             description:
               - V(auto) leaves it to the program to resume from what is in E(MUSTER_CHECKPOINT_DIR).
@@ -418,7 +426,7 @@ options:
             description:
               - Number of complete checkpoints to keep. Older ones are removed on the node that has them while the
                 program runs, never the newest one. All are kept when it is not set.
-              - With O(job.checkpoints.format=files) only checkpoints are removed that the program has reported with
+              - Of checkpoints without a known layout only those are removed that the program has reported with
                 C(checkpoint_step) and C(path).
               - The program finds it in E(MUSTER_CHECKPOINT_KEEP).
             type: int

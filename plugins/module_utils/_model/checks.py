@@ -327,7 +327,8 @@ def _check_required_checkpoint(job: Job, reports: t.Mapping[str, NodeReport]) ->
             item.name is not None,
             item.name,
             "complete",
-            f"checkpoints.resume is required, and {item.folder} has no complete checkpoint",
+            f"checkpoints.resume is required, and {item.folder} has no complete checkpoint"
+            + (f": {item.half_saved}" if item.half_saved else ""),
             fix,
         )
         for name, item in found.items()

@@ -36,6 +36,11 @@ Engine = t.Literal["jobset", "indexed_job", "trainjob", "mpijob", "rayjob", "vol
 ENGINES: tuple[str, ...] = t.get_args(Engine)
 NAME_LIMIT = 40
 # What stands in the arguments of a program for paths that only its node knows.
+# The names after the first two are those of layouts (``_node/checkpoint_layouts.py``).
+CHECKPOINT_FORMATS: tuple[str, ...] = (
+    *("auto", "files"),
+    *("orbax", "deepspeed", "megatron", "lightning", "dcp", "accelerate", "transformers", "safetensors"),
+)
 PLACEHOLDERS = ("run_dir", "checkpoint_dir", "deepspeed_config")
 _IN_BRACES = re.compile(r"\{( *[A-Za-z][A-Za-z_-]* *)\}")
 
@@ -160,7 +165,7 @@ class Checkpoints:
     """
 
     path: str | None = f.field(f.text, None)
-    format: str = f.field(f.choice("files", "dcp"), "files")
+    format: str = f.field(f.choice(*CHECKPOINT_FORMATS), "auto")
     resume: str = f.field(f.choice("auto", "never", "required"), "auto")
     shared: bool = f.field(f.boolean, True)
     keep: int | None = f.field(f.integer(1), None)

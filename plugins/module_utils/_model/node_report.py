@@ -93,10 +93,11 @@ class RunOwner:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SeenCheckpoint:
-    """The newest complete checkpoint in a folder of the node, None where there is none."""
+    """The newest complete checkpoint in a folder of the node, None where there is none, and why one does not count."""
 
     folder: str
     name: str | None = None
+    half_saved: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

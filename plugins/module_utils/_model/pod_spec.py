@@ -27,6 +27,8 @@ PROGRAM_FILES = (
     "checkpoint_care.py",
     "checkpoint_choice.py",
     "checkpoint_copies.py",
+    "checkpoint_found.py",
+    "checkpoint_layouts.py",
     "checkpoint_reports.py",
     "checkpoint_store.py",
     "checkpoint_sync.py",

@@ -44,7 +44,8 @@ class RunHistory:
     :ivar transport: (gang, rank) -> the event that says what carried its traffic. :ivar versions: node -> package ->
         version. :ivar devices: (node, rank) -> the event that says which GPUs and RDMA devices it has; rank None: all
         of a host's.
-    :ivar stored: what its nodes have stored of its checkpoints.
+    :ivar stored: what its nodes have stored of its checkpoints. :ivar layout: that of the newest one, None where the
+        program reported it by itself.
     """
 
     def __init__(self) -> None:
@@ -53,6 +54,7 @@ class RunHistory:
         # When, and in which attempt, the newest checkpoint was reported, and the newest step made.
         self._saved_in: tuple[Attempt, float] | None = None
         self._stepped_in: tuple[Attempt, float] | None = None
+        self.layout: str | None = None
         self._missing: Line | None = None
         # By node, when it said that no checkpoint is in its folder, and which.
         self._empty: dict[str, tuple[float, str]] = {}
@@ -219,6 +221,7 @@ class RunHistory:
         if isinstance(saved, int):
             if _is_newest(attempt, at, self._saved_in):
                 self._saved, self._saved_in = (saved, str(line.get("path", ""))), (attempt, at)
+                self.layout = str(line["layout"]) if line.get("layout") else None
             known = attempt.saved_steps or (saved, saved)
             attempt.saved_steps = min(known[0], saved), max(known[1], saved)
         if isinstance(resumed, int):

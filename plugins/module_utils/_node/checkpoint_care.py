@@ -13,24 +13,38 @@ import pathlib
 import time
 import typing as t
 
-from . import checkpoint_reports, checkpoints, files
+from . import checkpoint_found, checkpoint_layouts, checkpoint_reports, checkpoints, files
 
 if t.TYPE_CHECKING:
     from . import checkpoint_sync
 
 
+def pass_over(folder: pathlib.Path, rules: t.Mapping[str, t.Any], *, first: bool) -> list[str]:
+    """Hide half-saved checkpoints that the program would take for its newest; return what is to be said of each.
+
+    Other nodes may have parts of their own, without the file that is written last.
+    """
+    if not first or rules.get("format") == "files" or rules.get("resume") == "never":
+        return []
+    return [f"checkpoint {told}; it is passed over" for told in checkpoint_layouts.hide_half_saved(folder)]
+
+
 class CheckpointCare:
-    """The two threads beside a program, as the job's rules ask for them; they start with its first process."""
+    """The threads beside a program, as the job's rules ask for them; they start with its first process."""
 
     def __init__(self, rules: t.Mapping[str, t.Any], run: pathlib.Path, node: str) -> None:
         self._rules, self._run, self._node = rules, run, node
         self._sync: checkpoint_sync.CheckpointSync | None = None
         self._pruning: checkpoints.PruningThread | None = None
+        self._found: checkpoint_found.FoundThread | None = None
 
     def start(self) -> None:
         """Begin, unless this has begun before."""
         if not self._rules:
             return
+        if self._found is None and self._rules.get("first") and self._rules.get("format", "files") != "files":
+            folder = pathlib.Path(self._rules["folder"]).expanduser()
+            self._found = checkpoint_found.FoundThread(folder, self._rules["format"], self._run)
         if self._sync is None and self._rules.get("store"):
             # Only now: every supervisor would wait for the client of object stores.
             from . import checkpoint_sync
@@ -48,6 +62,9 @@ class CheckpointCare:
         :param within_s: how long storing may take, None for as long as the store takes bytes.
         :param beat: called every second meanwhile.
         """
+        if self._found is not None:
+            # What it finds is stored and counted below.
+            self._found.close()
         end = None if within_s is None else time.monotonic() + within_s
         while self._sync is not None and not self._sync.close(1.0):
             beat()

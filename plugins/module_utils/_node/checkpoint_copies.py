@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import pathlib
 import re
 import typing as t
 
-from . import checkpoints, files
+from . import checkpoint_layouts, files
 
 # In the checkpoint folder: what was copied there, which the program did not write.
 LEDGER = ".muster-copied.json"
@@ -28,11 +27,7 @@ _RANKED = re.compile(r"(?<!mp_)(?:rank|proc|process)[-_]?[0-9]", re.IGNORECASE)
 # What every rank writes beside a checkpoint of rank 0: the random state, by transformers and by accelerate.
 _OF_EVERY_RANK = re.compile(r"(?:rng_state_[0-9]+\.pth|random_states_[0-9]+\.pkl)$")
 _LOGS = re.compile(r"\.(?:log|jsonl|csv|out|err)$|tfevents")
-# A folder that has a file of the first name is whole with one of the second, which its library writes last.
-_MARKS = ((".distcp", ".metadata"), ("optimizer.pt", "trainer_state.json"), ("scheduler.pt", "trainer_state.json"))
 _SMALL = 64 << 10
-_ZIP = b"PK\x03\x04"
-_ZIP_TAIL = 66_000
 
 _T = t.TypeVar("_T")
 Ledger = dict[str, dict[str, t.Any]]
@@ -113,7 +108,7 @@ def plan_copies(nodes: t.Mapping[str, t.Sequence[Entry]]) -> CopyPlan:
 
 def family(name: str) -> str:
     """Return what the names of a program's checkpoints have in common: all but their numbers."""
-    for ending in checkpoints.UNFINISHED:
+    for ending in checkpoint_layouts.UNFINISHED:
         name = name.removesuffix(ending)
     return re.sub("[0-9]+", "#", name)
 
@@ -232,50 +227,10 @@ def _list_files(place: pathlib.Path) -> list[str]:
 
 def is_whole(place: pathlib.Path, form: str, listed: t.Mapping[str, t.Sequence[int]]) -> bool:
     """Return whether an entry is a checkpoint that was written to its end, as far as its layout tells."""
-    names = [path or place.name for path in listed]
-    if place.name.endswith(checkpoints.UNFINISHED) or any(name.endswith(checkpoints.UNFINISHED) for name in names):
-        return False
-    if not any(size for size, _at in listed.values()):
-        return False
-    marks = [mark for ending, mark in _MARKS if any(name.endswith(ending) for name in names)]
-    marks += [".metadata"] if form == "dcp" else []
-    if any(not listed.get(mark, [0])[0] for mark in marks):
-        return False
-    return not any(_is_torn(place / path if path else place, listed[path][0]) for path in listed)
+    sizes = {path: size for path, (size, _at) in listed.items()}
+    return not checkpoint_layouts.find_problem(place, sizes, "dcp" if form == "dcp" else "")
 
 
 def _is_proven(place: pathlib.Path, form: str, listed: t.Mapping[str, t.Sequence[int]]) -> bool:
-    """Return whether the end of an entry can be told: by a mark of its layout, or by the format of its largest file."""
-    names = [path or place.name for path in listed]
-    if form == "dcp" or any(name.endswith(ending) for ending, _mark in _MARKS for name in names):
-        return True
-    largest = max(listed, key=lambda path: listed[path][0])
-    file = place / largest if largest else place
-    with file.open("rb") as handle:
-        return file.name.endswith((".safetensors", ".json")) or handle.read(4) == _ZIP
-
-
-def _is_torn(place: pathlib.Path, size: int) -> bool:
-    """Return whether a file lacks its end: an archive (torch.save) without its directory, safetensors, JSON."""
-    with place.open("rb") as handle:
-        head = handle.read(8)
-        if head.startswith(_ZIP):
-            handle.seek(max(0, size - _ZIP_TAIL))
-            return b"PK\x05\x06" not in handle.read()
-        if place.name.endswith(".safetensors"):
-            return _lacks_tensors(head, handle, size)
-    if place.name.endswith(".json") and size <= _SMALL:
-        return files.read_json(place) is None
-    return False
-
-
-def _lacks_tensors(head: bytes, handle: t.BinaryIO, size: int) -> bool:
-    length = int.from_bytes(head, "little")
-    if len(head) < 8 or length > size:
-        return True
-    try:
-        tensors = json.loads(handle.read(length))
-        ends = [value["data_offsets"][1] for key, value in tensors.items() if key != "__metadata__"]
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        return True
-    return size < 8 + length + max(ends, default=0)
+    """Return whether the end of an entry can be told."""
+    return form == "dcp" or checkpoint_layouts.is_proven(place, {path: size for path, (size, _at) in listed.items()})

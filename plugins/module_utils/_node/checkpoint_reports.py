@@ -18,7 +18,7 @@ import re
 import time
 import typing as t
 
-from . import checkpoint_copies, checkpoint_store, checkpoints, files
+from . import checkpoint_copies, checkpoint_layouts, checkpoint_store, checkpoints, files
 from .pod_log import Tail
 
 # Beside the metrics of a pod: the printed lines that report a checkpoint.
@@ -79,13 +79,13 @@ class CheckpointReports:
         if self._adopts and self.newest is None and self.form != "dcp":
             self._find_parts(last)
 
-    def list_complete(self) -> list[tuple[pathlib.Path, int]]:
-        """Return the complete checkpoints that were reported, and all of format ``dcp``; the newest first."""
+    def list_complete(self) -> list[checkpoint_layouts.Saved]:
+        """Return the complete checkpoints that were reported, and all of layout ``dcp``; the newest first."""
         listed = checkpoint_store.list_local(self.folder, self.form, self.steps)
         if self.form == "dcp":
             return listed
         # What was written over since is another checkpoint, whose report is still to come.
-        return [(path, at) for path, at in listed if self._printed.get(path.name, at) == at]
+        return [saved for saved in listed if self._printed.get(saved.name, saved.saved_at) == saved.saved_at]
 
     def find_problem(self, last: bool = False) -> str:
         """Return why a checkpoint of the program cannot be stored, empty where each was found or may still come."""
@@ -133,10 +133,9 @@ class CheckpointReports:
     def _read_folder(self) -> dict[_Version, int]:
         """Return the sizes of the complete checkpoints, and of other files, that are in the folder."""
         found: dict[_Version, int] = {}
-        for path in checkpoints.list_complete(self.folder, self.form):
+        for saved in checkpoints.list_complete(self.folder, self.form):
             with contextlib.suppress(OSError):
-                mark = path / ".metadata" if self.form == "dcp" else path
-                found[path.name, mark.stat().st_mtime_ns] = _size_of(path)
+                found[saved.name, saved.saved_at] = _size_of(self.folder / saved.name)
         return found
 
     def _find_unreported(self, last: bool) -> str:
@@ -159,7 +158,7 @@ def find_missing(metrics: pathlib.Path, folder: pathlib.Path, form: str) -> dict
             if isinstance(step, int) and isinstance(path, str):
                 reported.pop(step, None)
                 reported[step] = path
-    marked = {path.name for path in checkpoints.list_complete(folder, form)}
+    marked = {saved.name for saved in checkpoints.list_complete(folder, form)}
 
     def exists(path: str) -> bool:
         name = checkpoints.reported_name(folder, {"checkpoint_step": 0, "path": path})

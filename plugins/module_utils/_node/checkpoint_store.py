@@ -21,7 +21,7 @@ import stat
 import time
 import typing as t
 
-from . import checkpoints, files, host_blobs
+from . import checkpoint_layouts, checkpoints, files, host_blobs
 from .s3_client import S3Error, Store
 
 SCHEMA: t.Final = 1
@@ -32,20 +32,25 @@ _CHUNK = 1 << 20
 _ROOM = 64 << 20
 _FAILURES = 4
 Manifest = dict[str, t.Any]
+Listed = t.Mapping[str, t.Any]
 
 
 class ChangedError(Exception):
     """A checkpoint changed, or was removed, while it was read."""
 
 
-def describe_files(path: pathlib.Path) -> list[dict[str, t.Any]]:
+def describe_files(
+    path: pathlib.Path, folder: pathlib.Path | None = None, beside: t.Sequence[str] = ()
+) -> list[Listed]:
     """Return ``{path, size, mode, changed, sha256}`` of a checkpoint's files; a single file has the path ``""``.
 
+    :param beside: paths in ``folder`` that come along, marked so; the last are written last.
     :raises ChangedError: when it is not made of files that stay as they are.
     """
     try:
         found = [path] if not path.is_dir() else sorted(_walk(path))
-        return [_describe(path, place) for place in found]
+        more = [{**_describe(folder, folder / name), "beside": True} for name in beside] if folder else []
+        return [*(_describe(path, place) for place in found), *more]
     except FileNotFoundError as exc:
         raise ChangedError(f"{path.name} was removed while it was read") from exc
 
@@ -54,6 +59,11 @@ def _walk(folder: pathlib.Path) -> t.Iterator[pathlib.Path]:
     for top, _folders, names in os.walk(folder):
         for name in names:
             yield pathlib.Path(top, name)
+
+
+def _locate(folder: pathlib.Path, name: str, item: Listed) -> pathlib.Path:
+    """Return where a listed file of a checkpoint is."""
+    return folder / item["path"] if item.get("beside") else folder.joinpath(name, item["path"])
 
 
 def _describe(path: pathlib.Path, place: pathlib.Path) -> dict[str, t.Any]:
@@ -70,9 +80,7 @@ def part_size(total: int, count: int) -> int:
     return max(PART_BYTES, -(-total // count))
 
 
-def read_range(
-    path: pathlib.Path, listed: t.Sequence[t.Mapping[str, t.Any]], first: int, size: int
-) -> t.Iterator[bytes]:
+def read_range(folder: pathlib.Path, name: str, listed: t.Sequence[Listed], first: int, size: int) -> t.Iterator[bytes]:
     """Yield ``size`` bytes of the stream from ``first`` on.
 
     :raises ChangedError: when a file is no longer what was listed.
@@ -81,7 +89,7 @@ def read_range(
     for item in listed:
         begin, end = max(first, position), min(first + size, position + item["size"])
         if begin < end:
-            yield from _read_file(path / item["path"] if item["path"] else path, item, begin - position, end - begin)
+            yield from _read_file(_locate(folder, name, item), item, begin - position, end - begin)
         position += item["size"]
 
 
@@ -102,13 +110,21 @@ def _read_file(place: pathlib.Path, item: t.Mapping[str, t.Any], offset: int, si
         raise ChangedError(f"{place.name} was removed while it was stored") from exc
 
 
-def upload(store: Store, slot: t.Mapping[str, t.Any], path: pathlib.Path, about: t.Mapping[str, t.Any]) -> Manifest:
+def upload(
+    store: Store,
+    slot: t.Mapping[str, t.Any],
+    folder: pathlib.Path,
+    saved: checkpoint_layouts.Saved,
+    about: t.Mapping[str, t.Any],
+) -> Manifest:
     """Store a checkpoint in a slot ``{manifest: {put, delete}, parts: [address]}`` and return its manifest.
+
+    What its program needs beside it comes along, such as the tracker that names it.
 
     :raises ChangedError: when it changed meanwhile; the slot then holds none.
     :raises S3Error: when the store does not take it.
     """
-    listed = describe_files(path)
+    listed = describe_files(folder / saved.name, folder, checkpoint_layouts.list_beside(folder, saved)[::-1])
     total = sum(item["size"] for item in listed)
     size = part_size(total, len(slot["parts"]))
     store.send_again("DELETE", slot["manifest"]["delete"], allow=(404,))
@@ -117,10 +133,10 @@ def upload(store: Store, slot: t.Mapping[str, t.Any], path: pathlib.Path, about:
         length = min(size, total - first)
 
         def source(first: int = first, length: int = length) -> t.Iterator[bytes]:
-            return read_range(path, listed, first, length)
+            return read_range(folder, saved.name, listed, first, length)
 
         store.send_again("PUT", slot["parts"][number], source=source, size=length)
-    manifest = {"schema": SCHEMA, **about, "name": path.name, "part_bytes": size, "bytes": total, "files": listed}
+    manifest = {"schema": SCHEMA, **about, "name": saved.name, "part_bytes": size, "bytes": total, "files": listed}
     store.send_again("PUT", slot["manifest"]["put"], json.dumps(manifest).encode())
     return manifest
 
@@ -150,7 +166,11 @@ def parse_manifest(body: bytes | None) -> Manifest | None:
         found: Manifest = json.loads(body or b"")
         names = [item["path"] for item in found["files"]]
         sizes = [found["saved_at"], *(item["size"] for item in found["files"])]
-        safe = _is_plain(found["name"]) and all(_is_inside(name) for name in names) and len(set(names)) == len(names)
+        safe = (
+            all(map(_is_plain, found["name"].split("/")))
+            and all(_is_inside(name) for name in names)
+            and len(set(names)) == len(names)
+        )
         safe = safe and all(isinstance(size, int) and size >= 0 for size in sizes) and found["part_bytes"] >= 1
         if found["schema"] == SCHEMA and safe and found["bytes"] == sum(item["size"] for item in found["files"]):
             return found
@@ -165,13 +185,14 @@ def _is_inside(name: str) -> bool:
     return not name.startswith("/") and "\0" not in name and ".." not in name.split("/")
 
 
-def is_whole(path: pathlib.Path, manifest: t.Mapping[str, t.Any]) -> bool:
-    """Return whether a local checkpoint has exactly the content that a manifest says."""
+def is_whole(folder: pathlib.Path, manifest: t.Mapping[str, t.Any]) -> bool:
+    """Return whether a local checkpoint has the content that a manifest says; what lies beside it may be newer."""
+    wanted = {item["path"]: (item["size"], item["sha256"]) for item in manifest["files"] if not item.get("beside")}
     try:
-        found = {item["path"]: (item["size"], item["sha256"]) for item in describe_files(path)}
+        found = {item["path"]: (item["size"], item["sha256"]) for item in describe_files(folder / manifest["name"])}
     except (OSError, ChangedError):
         return False
-    return found == {item["path"]: (item["size"], item["sha256"]) for item in manifest["files"]}
+    return found == wanted
 
 
 def download(
@@ -189,9 +210,10 @@ def download(
             f"the checkpoint {manifest['name']} needs {manifest['bytes']:,} bytes, and {folder} has {free:,} free",
             "Free some space, or set checkpoints.path to a larger disk",
         )
-    incoming = folder / f".{manifest['name']}.incoming"
+    incoming = folder / f".{manifest['name'].replace('/', '_')}.incoming"
     remove(incoming)
-    folder.mkdir(parents=True, exist_ok=True)
+    remove(_beside(incoming))
+    folder.joinpath(manifest["name"]).parent.mkdir(parents=True, exist_ok=True)
     try:
         with _Splitter(incoming, manifest["files"]) as splitter:
             for number, url in enumerate(parts):
@@ -202,7 +224,12 @@ def download(
         _place(incoming, folder / manifest["name"], manifest, form)
     finally:
         remove(incoming)
+        remove(_beside(incoming))
     return None
+
+
+def _beside(incoming: pathlib.Path) -> pathlib.Path:
+    return incoming.with_name(f"{incoming.name}.beside")
 
 
 def _left(manifest: t.Mapping[str, t.Any], number: int) -> int:
@@ -261,7 +288,8 @@ class _Splitter:
 
     def _next(self) -> None:
         for item in self._files:
-            place = self.place / item["path"] if item["path"] else self.place
+            top = _beside(self.place) if item.get("beside") else self.place
+            place = top / item["path"] if item["path"] else top
             place.parent.mkdir(parents=True, exist_ok=True)
             self._item, self._missing, self._digest = item, item["size"], hashlib.sha256()
             self._handle = place.open("wb")
@@ -294,14 +322,21 @@ def _place(incoming: pathlib.Path, place: pathlib.Path, manifest: t.Mapping[str,
     mark = place / ".metadata" if form == "dcp" else place
     with contextlib.suppress(OSError):
         os.utime(mark, ns=(manifest["saved_at"], manifest["saved_at"]))
+    for item in manifest["files"]:
+        if item.get("beside"):
+            target = place.parents[len(pathlib.PurePosixPath(manifest["name"]).parts) - 1] / item["path"]
+            os.replace(_beside(incoming) / item["path"], target)
 
 
 def set_aside(folder: pathlib.Path, names: t.Sequence[str]) -> None:
     """Rename checkpoints so that a program does not find them: they are newer than what all nodes have."""
     for name in names:
-        hidden = folder / f".{name}.newer"
+        place = folder / name
+        hidden = place.with_name(f".{place.name}.newer")
         remove(hidden)
-        (folder / name).rename(hidden)
+        place.rename(hidden)
+    if names:
+        checkpoint_layouts.mend_trackers(folder)
 
 
 def remove(path: pathlib.Path) -> None:
@@ -312,15 +347,11 @@ def remove(path: pathlib.Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def list_local(folder: pathlib.Path, form: str, names: t.Collection[str]) -> list[tuple[pathlib.Path, int]]:
-    """Return the complete checkpoints of a folder with when they were saved, the newest first.
+def list_local(folder: pathlib.Path, form: str, names: t.Collection[str]) -> list[checkpoint_layouts.Saved]:
+    """Return the complete checkpoints of a folder, the newest first.
 
-    :param names: for the format ``files``: what the program reported as checkpoints, or is stored; other files may lie
-        beside them.
+    :param names: what was reported as checkpoints, or is stored; other files may lie beside them. PyTorch's distributed
+        checkpoints count without a report.
     """
-    found = [path for path in checkpoints.list_complete(folder, form) if form == "dcp" or path.name in names]
-    listed = []
-    for path in found:
-        with contextlib.suppress(OSError):
-            listed.append((path, (path / ".metadata" if form == "dcp" else path).stat().st_mtime_ns))
-    return listed
+    complete = checkpoints.list_complete(folder, form)
+    return [saved for saved in complete if saved.layout == "dcp" or saved.name in names]

@@ -18,7 +18,7 @@ import time
 import typing as t
 import zlib
 
-from . import checkpoint_reports, checkpoint_store, checkpoints, files
+from . import checkpoint_layouts, checkpoint_reports, checkpoint_store, checkpoints, files
 from .pod_log import Tail
 from .s3_client import S3Error, Store
 
@@ -88,10 +88,10 @@ class CheckpointSync:
         """Store the newest checkpoint unless it is stored; return whether something was."""
         for _attempt in range(tries):
             listed = self._reports.list_complete()
-            if not listed or (listed[0][0].name, listed[0][1]) == self._stored:
+            if not listed or (listed[0].name, listed[0].saved_at) == self._stored:
                 return False
             try:
-                self._store(*listed[0])
+                self._store(listed[0])
                 return True
             except checkpoint_store.ChangedError:
                 # A newer one has taken its place, or will.
@@ -100,32 +100,32 @@ class CheckpointSync:
                 # Whatever it is, the program continues, and the events say that its checkpoints are not stored.
                 self._failed_at = time.monotonic()
                 problem, fix = getattr(exc, "problem", None) or str(exc), getattr(exc, "fix", "")
-                name = listed[0][0].name
+                name = listed[0].name
                 detail = f"{name}: {problem}. {fix}".strip()
                 self._event("checkpoint_not_stored", detail=detail, checkpoint_step=self._reports.steps.get(name))
         return False
 
-    def _store(self, path: pathlib.Path, saved_at: int) -> None:
+    def _store(self, saved: checkpoint_layouts.Saved) -> None:
         given = json.loads(self._addresses.read_bytes())
         if time.time() > given["expires_at"]:
             raise S3Error("the signed addresses have expired", "Run train again: it follows the run and renews them")
         began, used = time.monotonic(), time.thread_time()
         store = Store(given.get("ca"))
-        self.holds = path.name
+        self.holds = saved.name
         try:
             if self._slots is None:
                 self._slots = self._read_slots(store, given["slots"])
             number = min(self._slots, key=lambda slot: (self._slots or {})[slot])
             self._slots[number] = 0
             about = {
-                "saved_at": saved_at,
-                "step": self._reports.steps.get(path.name),
+                "saved_at": saved.saved_at,
+                "step": self._reports.steps.get(saved.name),
                 "format": self.form,
                 "node": self._node,
                 "attempt": self._attempt,
             }
-            manifest = checkpoint_store.upload(store, given["slots"][number], path, about)
-            self._slots[number], self._stored = saved_at, (path.name, saved_at)
+            manifest = checkpoint_store.upload(store, given["slots"][number], self.folder, saved, about)
+            self._slots[number], self._stored = saved.saved_at, (saved.name, saved.saved_at)
         finally:
             self.holds = None
             store.close()
@@ -133,7 +133,7 @@ class CheckpointSync:
         seconds = round(time.monotonic() - began, 3)
         self._event(
             "checkpoint_stored",
-            detail=path.name,
+            detail=saved.name,
             checkpoint_step=about["step"],
             bytes=manifest["bytes"],
             seconds=seconds,
@@ -178,10 +178,10 @@ def list_candidates(request: t.Mapping[str, t.Any], run: pathlib.Path) -> dict[s
     reported = [checkpoints.reported_name(folder, line) for line in Tail(run / "metrics.jsonl").lines()]
     names = {*reported, *(name for name, _at in stored)} - {""}
     local = []
-    for path, saved_at in checkpoint_store.list_local(folder, form, names):
-        twin = stored.get((path.name, saved_at))
-        ok = twin is None or checkpoint_store.is_whole(path, twin)
-        local.append({"name": path.name, "saved_at": saved_at, "ok": ok})
+    for saved in checkpoint_store.list_local(folder, form, names):
+        twin = stored.get((saved.name, saved.saved_at))
+        ok = twin is None or checkpoint_store.is_whole(folder, twin)
+        local.append({"name": saved.name, "saved_at": saved.saved_at, "ok": ok})
     return {"stored": [_summary(slot, item) for slot, item in enumerate(found) if item], "local": local}
 
 

@@ -3,10 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Complete checkpoints in a run's folder: which there are, and the removal of those beyond ``checkpoints.keep``.
 
-Format ``dcp``: a folder that has a ``.metadata`` file, which torch.distributed.checkpoint writes last. Format
-``files``: a file or folder whose name is not that of one that is being written; the program renames it when it is
-whole. Of those only what the program reported (``checkpoint_step`` and ``path``) is ever removed, because other files
-may lie beside them.
+Format ``auto``: those of a known layout (``checkpoint_layouts.py``); where there is none, and with format ``files``, a
+file or folder whose name is not that of one that is being written: the program renames it when it is whole. Of those
+only what the program reported (``checkpoint_step`` and ``path``) is ever removed, because other files may lie beside
+them. Any other format is the name of the one layout that counts.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -21,40 +21,61 @@ import threading
 import time
 import typing as t
 
-from . import files
+from . import checkpoint_layouts, files
+from .checkpoint_layouts import Saved
 from .pod_log import Tail
 
-UNFINISHED = (".tmp", ".part", ".partial", ".incomplete")
 # In the checkpoint folder: the names that the program reported, of attempts on other nodes, too.
 _REPORTED = ".muster-saved.json"
 # Programs that report nothing are looked after at this interval.
 _EVERY_S = 10.0
 
 
-def list_complete(folder: pathlib.Path, form: str) -> list[pathlib.Path]:
-    """Return the complete checkpoints in ``folder``, the newest first; none when it cannot be read."""
-    found: list[tuple[int, str, pathlib.Path]] = []
+def list_saved(folder: pathlib.Path, form: str) -> list[Saved]:
+    """Return the checkpoints in ``folder``, the newest first, with what those lack that are not whole."""
+    found = [] if form == "files" else checkpoint_layouts.find(folder, "" if form == "auto" else form)
+    return found if found or form not in ("auto", "files") else _list_plain(folder, form)
+
+
+def list_complete(folder: pathlib.Path, form: str, reported: str = "") -> list[Saved]:
+    """Return the complete checkpoints in ``folder``, the newest first; none when it cannot be read.
+
+    :param reported: one of which the program said that it is saved: it knows a layout of its own.
+    """
+    return [saved for saved in list_saved(folder, form) if not saved.problem or saved.name == reported]
+
+
+def describe_half_saved(folder: pathlib.Path, form: str) -> str:
+    """Return why the newest checkpoint of a folder does not count, empty where it does or there is none."""
+    newest = next(iter(list_saved(folder, form)), None)
+    return f"{newest.name} {newest.problem}" if newest and newest.problem else ""
+
+
+def _list_plain(folder: pathlib.Path, form: str) -> list[Saved]:
+    found: list[Saved] = []
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):
-                saved_at = _saved_at(entry, form)
-                if saved_at is not None:
-                    found.append((saved_at, entry.name, folder / entry.name))
-    return [path for _at, _name, path in sorted(found, reverse=True)]
+                saved_at = _saved_at(entry)
+                if saved_at is not None and not (form == "auto" and _is_beside(entry)):
+                    found.append(Saved(entry.name, saved_at))
+    return sorted(found, key=lambda saved: (saved.saved_at, saved.name), reverse=True)
 
 
-def _saved_at(entry: os.DirEntry[str], form: str) -> int | None:
+def _saved_at(entry: os.DirEntry[str]) -> int | None:
     """Return when a checkpoint became complete (nanoseconds), None for anything else; a link is none."""
-    if entry.is_symlink() or entry.name.startswith("."):
-        return None
-    if form == "dcp":
-        mark = os.stat(os.path.join(entry.path, ".metadata")) if entry.is_dir() else None
-        return mark.st_mtime_ns if mark is not None and mark.st_size else None
-    if entry.name.endswith(UNFINISHED):
+    if entry.is_symlink() or entry.name.startswith(".") or entry.name.endswith(checkpoint_layouts.UNFINISHED):
         return None
     state = entry.stat()
     empty = not os.listdir(entry.path) if entry.is_dir() else state.st_size == 0
     return None if empty else state.st_mtime_ns
+
+
+def _is_beside(entry: os.DirEntry[str]) -> bool:
+    """Return whether a file, or all files of a folder, are logs, cards or tools."""
+    if not entry.is_dir():
+        return checkpoint_layouts.is_beside(entry.name)
+    return all(checkpoint_layouts.is_beside(name) for _top, _folders, names in os.walk(entry.path) for name in names)
 
 
 def reported_name(folder: pathlib.Path, line: t.Mapping[str, t.Any]) -> str:
@@ -63,15 +84,16 @@ def reported_name(folder: pathlib.Path, line: t.Mapping[str, t.Any]) -> str:
         return ""
     own = os.path.realpath(folder)
     path = os.path.realpath(os.path.join(own, line["path"]))
-    return os.path.relpath(path, own).partition(os.sep)[0] if path.startswith(own + os.sep) else ""
+    inside = path.startswith(own + os.sep)
+    return checkpoint_layouts.find_reported(folder, os.path.relpath(path, own)) if inside else ""
 
 
 class Pruner:
     """Removes complete checkpoints beyond the newest ``keep``. The newest one is never removed.
 
     :ivar held: returns the name of a checkpoint that is being stored elsewhere and stays until that is done.
-    :ivar leads: whether this node also looks after checkpoints that were not reported (``dcp``); of nodes that share a
-        folder the first one does.
+    :ivar leads: whether this node also looks after checkpoints of known layouts that were not reported; of nodes that
+        share a folder the first one does.
     """
 
     def __init__(self, folder: pathlib.Path, form: str, keep: int, *, leads: bool, metrics: pathlib.Path) -> None:
@@ -85,7 +107,7 @@ class Pruner:
         reported = [name for line in self._tail.lines() if (name := reported_name(self.folder, line))]
         if reported:
             self._record(reported)
-        timed = self.form == "dcp" and self.leads and time.monotonic() >= self._due_at
+        timed = self.form != "files" and self.leads and time.monotonic() >= self._due_at
         if not reported and not timed:
             return []
         self._due_at = time.monotonic() + _EVERY_S
@@ -93,12 +115,11 @@ class Pruner:
 
     def prune(self) -> list[str]:
         """Remove what is beyond ``keep``; return the names."""
-        complete = list_complete(self.folder, self.form)
-        known = None if self.form == "dcp" else set(self._read_reported())
-        mine = [path for path in complete if known is None or path.name in known]
-        beyond = [path for path in mine[self.keep :] if path != complete[0] and path.name != self.held()]
-        removed = [path.name for path in beyond if _remove(path, self.form)]
-        if removed and known is not None:
+        complete, known = list_complete(self.folder, self.form), set(self._read_reported())
+        mine = [saved for saved in complete if saved.layout != "files" or saved.name in known]
+        beyond = [saved for saved in mine[self.keep :] if saved != complete[0] and saved.name != self.held()]
+        removed = [saved.name for saved in beyond if _remove(self.folder / saved.name, saved.layout)]
+        if removed and not known.isdisjoint(removed):
             self._write_reported([name for name in self._read_reported() if name not in removed])
         return removed
 
@@ -161,13 +182,13 @@ def start_pruning(
     return PruningThread(pruner, run_dir / "events.jsonl", node)
 
 
-def _remove(path: pathlib.Path, form: str) -> bool:
+def _remove(path: pathlib.Path, layout: str) -> bool:
     """Remove a checkpoint; a folder that is removed in part does not count as complete."""
     try:
         if not path.is_dir():
             path.unlink()
             return True
-        if form == "dcp":
+        if layout == "dcp":
             (path / ".metadata").unlink()
         else:
             path = path.rename(path.with_name(f".{path.name}.incomplete"))

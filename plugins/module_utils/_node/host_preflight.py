@@ -148,12 +148,16 @@ def try_write(path: pathlib.Path) -> str | None:
 
 
 def find_checkpoint(wanted: t.Mapping[str, t.Any], run: pathlib.Path) -> dict[str, t.Any]:
-    """Return ``{folder, name}`` of the newest complete checkpoint; the name is None where there is none."""
+    """Return ``{folder, name, half_saved}``: the newest complete checkpoint, None where there is none.
+
+    ``half_saved`` then says why the newest one does not count.
+    """
     from . import checkpoints
 
     folder = pathlib.Path(wanted["folder"] or run / "checkpoints").expanduser()
     found = checkpoints.list_complete(folder, wanted["format"])
-    return {"folder": str(folder), "name": found[0].name if found else None}
+    half = "" if found else checkpoints.describe_half_saved(folder, wanted["format"])
+    return {"folder": str(folder), "name": found[0].name if found else None, "half_saved": half}
 
 
 def list_live_runs(state: pathlib.Path) -> list[dict[str, t.Any]]:

@@ -17,7 +17,16 @@ import time
 import typing as t
 import zlib
 
-from . import checkpoint_copies, checkpoints, dataset_stage, files, host_environment, host_log_follow, host_preflight
+from . import (
+    checkpoint_copies,
+    checkpoint_layouts,
+    checkpoints,
+    dataset_stage,
+    files,
+    host_environment,
+    host_log_follow,
+    host_preflight,
+)
 
 _PIECE = 8 << 20
 # A blob without a second name that is younger may belong to a run that is being prepared.
@@ -35,16 +44,17 @@ def answer(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.A
 def _list_files(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Return ``{root, exists, files [{path, size, sha256, modified_at}]}`` below a folder of the run that match.
 
-    Where none does, ``there`` names the files of the folder. ``copied``: another node saved this newest checkpoint.
+    Where none does, ``there`` names the files of the folder, and ``half_saved`` says why a checkpoint does not count.
+    ``copied``: another node saved this newest checkpoint.
 
     :param request: ``run_id``, ``folder`` (null: the run's own; relative: below it), ``patterns`` (globs; without any
-        the newest complete checkpoint of ``format``).
+        the newest complete checkpoint of ``format``), and ``reported``, the path that the program named last.
     """
     root = _root(state, request)
     if request["patterns"]:
         places = sorted({place for glob in request["patterns"] for place in root.glob(glob)})
     else:
-        places = checkpoints.list_complete(root, request["format"])[:1]
+        places = [root / name for name in _list_newest(root, request)]
     is_copy = not request["patterns"] and any(place.name in checkpoint_copies.read_ledger(root) for place in places)
     inner = [child for place in places if place.is_dir() for child in sorted(place.rglob("*"))]
     found = []
@@ -54,7 +64,17 @@ def _list_files(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[str
             entry = {"path": str(place.relative_to(root)), "size": stat.st_size, "modified_at": stat.st_mtime}
             found.append({**entry, "sha256": files.sha256_of(place)})
     there = [] if found else _list_names(root)
-    return {"root": str(root), "exists": root.is_dir(), "files": found, "there": there, "copied": is_copy}
+    half = "" if found or request["patterns"] else checkpoints.describe_half_saved(root, request["format"])
+    about = {"root": str(root), "exists": root.is_dir(), "copied": is_copy, "half_saved": half}
+    return {**about, "files": found, "there": there}
+
+
+def _list_newest(root: pathlib.Path, request: t.Mapping[str, t.Any]) -> list[str]:
+    """Return the paths of the newest complete checkpoint in a folder and of what comes along with it."""
+    reported = request.get("reported")
+    name = checkpoints.reported_name(root, {"checkpoint_step": 0, "path": reported}) if reported else ""
+    newest = checkpoints.list_complete(root, request["format"], name)[:1]
+    return [path for saved in newest for path in (saved.name, *checkpoint_layouts.list_beside(root, saved))]
 
 
 def _list_names(root: pathlib.Path) -> list[str]:
@@ -98,7 +118,8 @@ def _measure_disk(state: pathlib.Path, request: t.Mapping[str, t.Any]) -> dict[s
 def _find_own_checkpoint(run: pathlib.Path, place: t.Mapping[str, t.Any]) -> dict[str, t.Any] | None:
     """Return ``{name, bytes, saved_at}`` of the newest complete checkpoint inside a run's folder."""
     root = run / os.path.expanduser(str(place.get("folder") or "checkpoints"))
-    found = checkpoints.list_complete(root, str(place.get("format") or "files"))[:1]
+    complete = checkpoints.list_complete(root, str(place.get("format") or "files"))
+    found = [root / saved.name for saved in complete[:1]]
     if not found and place.get("reported"):
         found = [root / str(place["reported"])]
     inside = [own for path in found if run.resolve() in (own := path.resolve()).parents and own.exists()]

@@ -159,6 +159,12 @@ class Supervisor:
         environment[processes.MARKER] = self.spec["marker"]
         if secrets := self.spec.get("secrets"):
             environment.update(files.read_json(pathlib.Path(secrets)) or {})
+        if self.spec["unit"] == "agent" and (rules := self.spec.get("checkpoints")):
+            from . import checkpoint_care
+
+            folder = pathlib.Path(rules["folder"]).expanduser()
+            for told in checkpoint_care.pass_over(folder, rules, first=bool(rules["first"])):
+                self._event("checkpoint_passed_over", detail=told)
         argv = [str(item) for item in self.spec["argv"]]
         keep: tuple[int, ...] = ()
         if self.listener is not None:

@@ -168,7 +168,10 @@ def require_checkpoint(folder: pathlib.Path, rules: t.Mapping[str, t.Any]) -> No
     :raises PodRefusal: naming the folder.
     """
     if rules.get("required") and not checkpoints.list_complete(folder, rules["format"]):
-        raise PodRefusal(f"checkpoints.resume is required, and {folder} has no complete checkpoint")
+        half = checkpoints.describe_half_saved(folder, rules["format"])
+        raise PodRefusal(
+            f"checkpoints.resume is required, and {folder} has no complete checkpoint{f': {half}' if half else ''}"
+        )
 
 
 def _disk_problem(folder: pathlib.Path, free_bytes: int) -> PodRefusal | None:

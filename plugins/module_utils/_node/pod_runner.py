@@ -131,6 +131,8 @@ class PodRunner:
         pod_preflight.check_disk(folder, int(self.spec.get("free_bytes", 0)))
         self._use_store(folder)
         pod_preflight.require_checkpoint(folder, self.spec["checkpoints"])
+        for told in checkpoint_care.pass_over(folder, self.spec["checkpoints"], first=self.identity.rank == 0):
+            self.output.say(told)
         if self.spec.get("keep_logs"):
             if self.spec.get("ray"):
                 self.identity = pod_ray.with_next_attempt(self.spec, self.identity)

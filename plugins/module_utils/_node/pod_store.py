@@ -175,7 +175,7 @@ def _find_source(stored: t.Mapping[str, t.Sequence[Given]], me: str, form: str, 
     A pod that began sooner may have stored already what it saved since: nothing of this attempt is a reason.
     """
     having = [number for number, rows in stored.items() if rows]
-    is_source = form == "files" and len(having) == 1 and bool(_earlier(stored[having[0]], attempt))
+    is_source = form != "dcp" and len(having) == 1 and bool(_earlier(stored[having[0]], attempt))
     return having[0] if is_source else me
 
 

@@ -31,7 +31,18 @@ MAX_LOGS = 400
 _RATE = "_per_s"
 # Ends that the job itself asks for, by the run's cause.
 STOPS = {"nan": "job.stop_on.nan", "stalled": "job.stop_on.stalled_s"}
-_OWN_KEYS = ("at", "step", "loss", "attempt", "rank", "world_size", "checkpoint_step", "resumed_from_step", "printed")
+_OWN_KEYS = (
+    "at",
+    "step",
+    "loss",
+    "attempt",
+    "rank",
+    "world_size",
+    "checkpoint_step",
+    "resumed_from_step",
+    "printed",
+    "layout",
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

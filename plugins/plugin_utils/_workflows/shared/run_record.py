@@ -115,7 +115,7 @@ def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: flo
         unstored=unstored or None,
         sharing=describe_sharing(*sharing) if sharing else None,
         world_size=dataclasses.replace(record.world_size, seen=story.ranks_seen() if story.attempts else None),
-        checkpoint=SavedCheckpoint(*story.checkpoint) if story.checkpoint else record.checkpoint,
+        checkpoint=SavedCheckpoint(*story.checkpoint, story.layout) if story.checkpoint else record.checkpoint,
         restarts=story.restarts,
         steps_lost=steps,
         seconds_lost=round(seconds, 3),

@@ -182,6 +182,8 @@ class Follower:
         if line.get("kind") == "checkpoint_copied":
             size = f"{line['bytes'] / 1e6:.1f} MB in {line['seconds']:.1f} s"
             self.progress.say(f"{node}: copied checkpoint {detail} from {line['source']} ({size})")
+        elif line.get("kind") == "checkpoint_passed_over":
+            self.progress.say(f"{node}: {detail}")
         elif line.get("kind") == "checkpoints_not_compared":
             self.progress.say(f"warning: {node}: checkpoints of other nodes would not be copied here: {detail}")
         elif (said := checkpoint_replica.describe(line)) and (

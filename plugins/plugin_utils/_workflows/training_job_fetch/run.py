@@ -148,10 +148,10 @@ class Fetch:
             return self._take_stored(lambda: next(iter(find_answering(asked)[0]), None))
         remotes, errors = find_answering(asked)
         place = _place(self.record, self.wanted.source)
-        found, there = choose_files(place, self.wanted.patterns, self.record, remotes)
+        found, there, half = choose_files(place, self.wanted.patterns, self.record, remotes)
         if found:
             return _add_silent(self._take(found), errors)
-        missing = self._build_missing_error(str(place["folder"] or "its folder"), there, errors)
+        missing = self._build_missing_error(str(place["folder"] or "its folder"), there, errors, half)
         if not self._may_be_stored() or (self.wanted.patterns and there):
             # Of files that are there under other names, the names help more than what the bucket has.
             raise missing
@@ -247,16 +247,22 @@ class Fetch:
         return f"{', '.join(tops[:_SHOWN])}{more}{others}"
 
     def _build_missing_error(
-        self, place: str, there: t.Sequence[str], errors: t.Mapping[str, MusterError] | None = None
+        self,
+        place: str,
+        there: t.Sequence[str],
+        errors: t.Mapping[str, MusterError] | None = None,
+        half_saved: t.Sequence[str] = (),
     ) -> RefusedError:
         """Return the error for patterns that no file matches: it names what can be fetched.
 
         :param errors: of the nodes that were asked, None where it was the bucket.
+        :param half_saved: why the newest checkpoints that are there do not count.
         """
         what = ", ".join(self.wanted.patterns) or "a complete checkpoint"
         silent = sorted(errors or ())
         missing = f"; no answer from {', '.join(silent)} ({errors[silent[0]].message})" if errors else ""
         problem = f"run {self.record.run_id}: {what} was not found in {place}{missing}"
+        problem += f": {'; '.join(half_saved)}" if half_saved else ""
         copies = run_copies.read_copies(self.home.run_folder(self.record.run_id))
         if errors is not None and copies.pruned:
             dests = [item.dest for item in copies.fetched if pathlib.Path(item.dest).is_dir()]
@@ -285,22 +291,25 @@ def _add_silent(result: dict[str, object], errors: t.Mapping[str, MusterError]) 
 
 def choose_files(
     place: t.Mapping[str, t.Any], patterns: t.Sequence[str], record: RunRecord, remotes: t.Sequence[NodeClient]
-) -> tuple[list[RemoteFile], list[str]]:
+) -> tuple[list[RemoteFile], list[str], list[str]]:
     """Return what to fetch: each file once, and under its node's name where another node has one that differs.
 
-    Where nothing matches, also the paths of the files that nodes have there.
+    Where nothing matches, also the paths of the files that nodes have there, and why checkpoints there do not count.
     """
     chosen: dict[str, RemoteFile] = {}
     there: set[str] = set()
+    half: dict[str, None] = {}
     asked = {"step": "list", "run_id": record.run_id, "patterns": list(patterns), **place}
     for remote, answer in _without_old_copies([(remote, remote.call("results", **asked)) for remote in remotes]):
         there.update(str(name) for name in answer["there"])
+        if answer.get("half_saved"):
+            half[str(answer["half_saved"])] = None
         for item in answer["files"]:
             path = check_path(str(item["path"]))
             read = functools.partial(_read_piece, remote, record.run_id, place["folder"], path)
             file = RemoteFile(remote.name, path, int(item["size"]), str(item["sha256"]), path, read)
             add_file(chosen, file, remote.name)
-    return list(chosen.values()), sorted(there)
+    return list(chosen.values()), sorted(there), list(half)
 
 
 def _without_old_copies(answers: t.Sequence[tuple[NodeClient, _Answer]]) -> list[tuple[NodeClient, _Answer]]:
@@ -323,4 +332,5 @@ def _place(record: RunRecord, source: Source) -> dict[str, t.Any]:
     if source == "run":
         return {"folder": None, "format": job.checkpoints.format}
     folder = job_checkpoints.folder_on_hosts(job, record.run_id, record.generation)
-    return {"folder": folder, "format": job.checkpoints.format}
+    saved = record.checkpoint
+    return {"folder": folder, "format": job.checkpoints.format, "reported": saved.path if saved else None}

@@ -121,7 +121,7 @@ def _list_paths(found: t.Iterable[_Stored]) -> t.Iterator[tuple[_Stored, dict[st
     for stored in found:
         begin = 0
         for item in stored.manifest["files"]:
-            path = f"{stored.manifest['name']}/{item['path']}".rstrip("/")
+            path = item["path"] if item.get("beside") else f"{stored.manifest['name']}/{item['path']}".rstrip("/")
             yield stored, {**item, "begin": begin}, check_path(path)
             begin += item["size"]
 

@@ -45,7 +45,7 @@ class Program:
 def found(reports: CheckpointReports) -> list[str]:
     reports.take()
     reports.take()
-    return [path.name for path, _at in reports.list_complete()]
+    return [path.name for path in reports.list_complete()]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_node_whose_ranks_report_nothing_stores_what_it_wrote(tmp_path: pathli
     reports.take()
     assert reports.list_complete() == [], "it may still be written"
     reports.take()
-    assert [path.name for path, _at in reports.list_complete()] == ["step-5.pt"]
+    assert [path.name for path in reports.list_complete()] == ["step-5.pt"]
     assert reports.steps == {"step-5.pt": None} and reports.find_problem(last=True) == ""
     program.save("step-10.pt", 100)
     assert found(reports)[0] == "step-10.pt"

@@ -13,7 +13,12 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_store, s3_client
+from ansible_collections.muster.training.plugins.module_utils._node import (
+    checkpoint_layouts,
+    checkpoint_store,
+    s3_client,
+)
+from ansible_collections.muster.training.plugins.module_utils._node.checkpoint_layouts import Saved
 from ansible_collections.muster.training.tests.fakes import object_store
 
 SLOT_PARTS = 4
@@ -43,7 +48,8 @@ def save(folder: pathlib.Path) -> pathlib.Path:
 
 def upload(server: object_store.ObjectStore, path: pathlib.Path) -> dict[str, t.Any]:
     about = {"saved_at": 5, "step": 1, "format": "files"}
-    return checkpoint_store.upload(s3_client.Store(), slot(server), path, about)
+    saved = Saved(path.name, 5)
+    return checkpoint_store.upload(s3_client.Store(), slot(server), path.parent, saved, about)
 
 
 def fetch(server: object_store.ObjectStore, folder: pathlib.Path) -> str | None:
@@ -71,10 +77,10 @@ def test_a_checkpoint_comes_back_as_it_was_saved(
     assert fetch(server, tmp_path / "new") is None
     copy = tmp_path / "new" / place.name
     assert content(copy) == content(place) and copy.stat().st_mtime_ns == 5
-    assert checkpoint_store.is_whole(copy, manifest) and os.listdir(tmp_path / "new") == [place.name]
+    assert checkpoint_store.is_whole(copy.parent, manifest) and os.listdir(tmp_path / "new") == [place.name]
     torn = copy if single else copy / "a ü.bin"
     torn.write_bytes(torn.read_bytes()[:-1])
-    assert not checkpoint_store.is_whole(copy, manifest)
+    assert not checkpoint_store.is_whole(copy.parent, manifest)
 
 
 def test_more_than_fits_into_the_parts_makes_them_larger() -> None:
@@ -116,8 +122,8 @@ def test_a_checkpoint_that_changes_meanwhile_is_not_stored(
     place = save(tmp_path)
     describe = checkpoint_store.describe_files
 
-    def change(path: pathlib.Path) -> list[dict[str, t.Any]]:
-        listed = describe(path)
+    def change(*place_of: t.Any) -> list[t.Mapping[str, t.Any]]:
+        listed = describe(*place_of)
         (place / "sub" / "z").unlink()
         return listed
 
@@ -174,7 +180,8 @@ def test_a_full_disk_is_refused_before_anything_is_fetched(
     [
         {"name": "../x"},
         {"name": ".hidden"},
-        {"name": "a/b"},
+        {"name": "a/../b"},
+        {"name": "a/.hidden"},
         {"schema": 2},
         {"bytes": 1},
         {"files": [{"path": "../../etc/x", "size": 3509}]},
@@ -202,11 +209,33 @@ def test_a_torn_manifest_is_none(server: object_store.ObjectStore, body: bytes) 
     assert checkpoint_store.read_manifest(s3_client.Store(), server.address("s/manifest.json")) is None
 
 
+def test_a_tracker_comes_along_and_what_is_below_other_folders_keeps_its_place(
+    server: object_store.ObjectStore, tmp_path: pathlib.Path
+) -> None:
+    deep = tmp_path / "out" / "global_step20" / "mp_rank_00_model_states.pt"
+    deep.parent.mkdir(parents=True)
+    deep.write_bytes(b"weights")
+    (tmp_path / "out" / "latest").write_text("global_step20")
+    (tmp_path / "out" / "zero_to_fp32.py").write_text("# tool")
+    (saved,) = checkpoint_layouts.find(tmp_path)
+    manifest = checkpoint_store.upload(s3_client.Store(), slot(server), tmp_path, saved, {"saved_at": saved.saved_at})
+    new = tmp_path / "new"
+    assert fetch(server, new) is None and content(new).keys() == {
+        "out/global_step20/mp_rank_00_model_states.pt",
+        "out/latest",
+        "out/zero_to_fp32.py",
+    }
+    assert checkpoint_layouts.find(new) == [saved] and checkpoint_store.is_whole(new, manifest)
+    # A tracker that names another one by now says nothing of what was stored.
+    (new / "out" / "latest").write_text("global_step30")
+    assert checkpoint_store.is_whole(new, manifest)
+
+
 def test_what_lies_beside_checkpoints_is_not_one_of_them(tmp_path: pathlib.Path) -> None:
     place = save(tmp_path)
     (tmp_path / "config").write_text("x")
-    assert [path for path, _at in checkpoint_store.list_local(tmp_path, "files", {"step-1"})] == [place]
+    assert [saved.name for saved in checkpoint_store.list_local(tmp_path, "files", {"step-1"})] == [place.name]
     (place / ".metadata").write_text("x")
-    assert [path for path, _at in checkpoint_store.list_local(tmp_path, "dcp", ())] == [place]
+    assert [saved.name for saved in checkpoint_store.list_local(tmp_path, "dcp", ())] == [place.name]
     checkpoint_store.set_aside(tmp_path, ["step-1"])
     assert sorted(os.listdir(tmp_path)) == [".step-1.newer", "config"]

@@ -1,0 +1,336 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How programs lay out their checkpoints: names and steps, what makes one whole, and what comes along with it.
+
+Each layout is one entry of ``LAYOUTS``. What a program writes last, such as a card, a tool or an event file, is none.
+A folder without a known layout is read by names alone (``checkpoints.py``).
+
+Sources: the saving code of transformers (``Trainer._save_checkpoint``), accelerate (``save_state``), DeepSpeed
+(``save_checkpoint``), Megatron-LM (``checkpointing.py``), Lightning (``ModelCheckpoint``), Orbax and
+torch.distributed.checkpoint.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import pathlib
+import re
+import typing as t
+
+UNFINISHED = (".tmp", ".part", ".partial", ".incomplete")
+# Lightning's is the deepest: lightning_logs/version_0/checkpoints/NAME.ckpt, in a folder of the program.
+_DEPTH = 5
+# What Orbax has not finished has this in its name.
+_TEMPORARY = ".orbax-checkpoint-tmp"
+_SMALL = 64 << 10
+_ZIP = b"PK\x03\x04"
+_ZIP_TAIL = 66_000
+# Logs, cards, tools and settings that programs write beside checkpoints.
+_BESIDE = re.compile(
+    r"tfevents|\.(?:md|py|ya?ml|csv|log|jsonl|out|err|html|png|lock)$|^(?:latest\w*(?:\.txt)?|hparams\.\w+|config\.json)$"
+)
+# Where a file of the first name is, its library writes the second one last, into the same folder.
+_MARKS: t.Final = (
+    (re.compile(r"\.distcp$"), ".metadata"),
+    (re.compile(r"^(?:optimizer|scheduler)\.pt$"), "trainer_state.json"),
+    (re.compile(r"^(?:optimizer|scheduler)\.bin$"), "random_states_0.pkl"),
+)
+Sizes = t.Mapping[str, int]
+
+
+class Saved(t.NamedTuple):
+    """A checkpoint: its path in the folder, and when it became complete (nanoseconds).
+
+    :ivar problem: what it lacks, empty for a whole one. :ivar is_current: a tracker of the program names it.
+    """
+
+    name: str
+    saved_at: int
+    layout: str = "files"
+    step: int | None = None
+    problem: str = ""
+    is_current: bool = False
+
+
+class Layout(t.NamedTuple):
+    """How one kind of program saves.
+
+    :ivar is_one: whether a folder or a file is a checkpoint of this layout, by its name and the names in it.
+    :ivar step: the first group of this is the step, in its name.
+    :ivar mark: the file in it that is written last, empty where another sign says that it is whole.
+    :ivar tracker: the file beside it that names the newest whole one; it is written last.
+    :ivar tools: what else comes along.
+    :ivar by_name: the program takes the newest name when it resumes, whole or not.
+    """
+
+    is_one: t.Callable[[str, t.Collection[str]], bool]
+    step: re.Pattern[str] = re.compile(r"([0-9]+)(?!.*[0-9])")
+    mark: str = ""
+    tracker: str = ""
+    tools: tuple[str, ...] = ()
+    by_name: bool = False
+
+
+def _named(pattern: str) -> t.Callable[[str, t.Collection[str]], bool]:
+    expression = re.compile(pattern)
+    return lambda name, _inside: bool(expression.search(name))
+
+
+def _has(*patterns: str, name: str = "") -> t.Callable[[str, t.Collection[str]], bool]:
+    expression, own = re.compile("|".join(patterns)), re.compile(name)
+    return lambda found, inside: bool(own.search(found)) and any(expression.search(item) for item in inside)
+
+
+# In this order: the first that fits.
+LAYOUTS: t.Final[dict[str, Layout]] = {
+    # Its folders are renamed when they are whole.
+    "orbax": Layout(
+        lambda name, inside: _TEMPORARY in name or not {"_CHECKPOINT_METADATA", "commit_success.txt"}.isdisjoint(inside)
+    ),
+    "deepspeed": Layout(_named(r"^global_step[0-9]+$"), tracker="latest", tools=("zero_to_fp32.py",)),
+    "megatron": Layout(_named(r"^iter_[0-9]{7,}$"), tracker="latest_checkpointed_iteration.txt"),
+    "lightning": Layout(_named(r"\.ckpt$"), re.compile("step[=_-]([0-9]+)"), by_name=True),
+    "dcp": Layout(_has(r"^\.metadata$", r"\.distcp$"), mark=".metadata", by_name=True),
+    "accelerate": Layout(
+        _has(r"^random_states_[0-9]+\.pkl$", r"^optimizer\.bin$"), mark="random_states_0.pkl", by_name=True
+    ),
+    "transformers": Layout(_named(r"^checkpoint-[0-9]+$"), mark="trainer_state.json", by_name=True),
+    "safetensors": Layout(_has(r"\.(?:safetensors|bin)\.index\.json$")),
+}
+
+
+def find(folder: pathlib.Path, only: str = "") -> list[Saved]:
+    """Return the checkpoints of known layouts in a folder, whole or not, the newest first.
+
+    The one that a tracker names comes first: from it the program resumes.
+
+    :param only: the name of the one layout that is looked for.
+    """
+    found = _walk(folder, pathlib.PurePosixPath(), only)
+    return sorted(found, key=lambda saved: (saved.is_current, saved.saved_at, saved.name), reverse=True)
+
+
+def recognise(place: pathlib.Path, only: str = "") -> str:
+    """Return the name of the layout of which a path is a checkpoint, empty for none."""
+    inside: list[str] = []
+    with contextlib.suppress(OSError):
+        if place.is_dir():
+            inside = os.listdir(place)
+        elif not place.name.endswith(".ckpt"):
+            # All others are folders.
+            return ""
+    names = (only,) if only else tuple(LAYOUTS)
+    return next((name for name in names if LAYOUTS[name].is_one(place.name, inside)), "")
+
+
+def find_reported(folder: pathlib.Path, path: str) -> str:
+    """Return the checkpoint of a known layout to which a path below ``folder`` belongs, else the path's first part."""
+    parts = pathlib.PurePosixPath(path).parts
+    tops = (pathlib.PurePosixPath(*parts[:count]) for count in range(1, min(len(parts), _DEPTH) + 1))
+    return next((str(top) for top in tops if recognise(folder / top)), parts[0] if parts else "")
+
+
+def list_beside(folder: pathlib.Path, saved: Saved) -> list[str]:
+    """Return the paths in the folder that come along with a checkpoint, such as the tracker that names it."""
+    layout = LAYOUTS.get(saved.layout)
+    place = pathlib.PurePosixPath(saved.name).parent
+    names = [*([layout.tracker] if saved.is_current else []), *layout.tools] if layout else []
+    return [str(place / name) for name in names if (folder / place / name).is_file()]
+
+
+def is_beside(name: str) -> bool:
+    """Return whether a name is that of a log, a card, a tool or a setting: no checkpoint."""
+    return bool(_BESIDE.search(name))
+
+
+def hide_half_saved(folder: pathlib.Path) -> list[str]:
+    """Rename half-saved checkpoints that a program would take for its newest one; return what each of them lacks."""
+    told = []
+    for saved in find(folder):
+        if saved.problem and LAYOUTS[saved.layout].by_name:
+            place = folder / saved.name
+            with contextlib.suppress(OSError):
+                place.rename(place.with_name(f".{place.name}.half-saved"))
+                told.append(f"{saved.name} {saved.problem}")
+    return told
+
+
+def _walk(folder: pathlib.Path, below: pathlib.PurePosixPath, only: str) -> t.Iterator[Saved]:
+    with contextlib.suppress(OSError), os.scandir(folder / below) as entries:
+        for entry in sorted(entries, key=lambda item: item.name):
+            path = below / entry.name
+            if entry.name.startswith(".") or entry.is_symlink():
+                continue
+            name = recognise(folder / path, only)
+            if name:
+                with contextlib.suppress(OSError):
+                    yield _judge(folder, str(path), name)
+            elif entry.is_dir() and len(path.parts) < _DEPTH:
+                yield from _walk(folder, path, only)
+
+
+def _judge(folder: pathlib.Path, path: str, name: str) -> Saved:
+    layout, place = LAYOUTS[name], folder / path
+    number = layout.step.search(place.name)
+    step = int(number[1]) if number else None
+    listed = list_files(place)
+    at = max((place.joinpath(item).stat().st_mtime_ns for item in listed), default=place.stat().st_mtime_ns)
+    if layout.mark in listed:
+        at = place.joinpath(layout.mark).stat().st_mtime_ns
+    problem, is_current = find_problem(place, listed, name), False
+    if layout.tracker:
+        missing, is_current = _follow_tracker(place.with_name(layout.tracker), place, step, at)
+        problem = problem or missing
+    return Saved(path, at, name, step, problem, is_current and not problem)
+
+
+def _follow_tracker(tracker: pathlib.Path, place: pathlib.Path, step: int | None, at: int) -> tuple[str, bool]:
+    """Return why a tracker does not say that a checkpoint is whole, empty where it does, and whether it names this one.
+
+    What is older than the tracker was whole when a later one was named.
+    """
+    try:
+        said = tracker.read_text(errors="replace").strip()
+        written_at = tracker.stat().st_mtime_ns
+    except OSError:
+        return f"is not whole: {tracker.name}, which is written last, is not there", False
+    if said == place.name or (said.isdecimal() and int(said) == step):
+        return "", True
+    number = re.search("[0-9]+", said)
+    if at <= written_at or (number and step is not None and step < int(number[0])):
+        return "", False
+    return f"is not whole: {tracker.name} names {said[:60] or 'nothing'}", False
+
+
+def find_tracker_problem(folder: pathlib.Path) -> str:
+    """Return that a tracker names a checkpoint that is not there, empty where each names one."""
+    for name, layout in LAYOUTS.items():
+        place = folder / layout.tracker
+        if layout.tracker and place.is_file() and not any(saved.is_current for saved in find(folder, name)):
+            said = place.read_text(errors="replace").strip()[:60]
+            if re.search("[0-9]", said):
+                return f"{layout.tracker} names {said}, which is not there or not whole"
+    return ""
+
+
+def mend_trackers(folder: pathlib.Path) -> None:
+    """Have trackers that name a checkpoint which is not there name the newest whole one instead."""
+    for name, layout in LAYOUTS.items():
+        tracker = folder / layout.tracker
+        found = find(folder, name) if layout.tracker and tracker.is_file() else []
+        whole = [saved for saved in found if not saved.problem]
+        if whole and not any(saved.is_current for saved in whole):
+            newest = max(whole, key=lambda saved: saved.step or 0)
+            said = tracker.read_text(errors="replace").strip()
+            tracker.write_text(str(newest.step) if said.isdecimal() else newest.name)
+
+
+def list_files(place: pathlib.Path) -> dict[str, int]:
+    """Return the sizes of the files of a checkpoint by path in it, empty for a file itself; links are none."""
+    if not place.is_dir():
+        return {"": place.stat().st_size}
+    found = {}
+    for top, _folders, names in os.walk(place):
+        for path in (pathlib.Path(top, name) for name in names):
+            with contextlib.suppress(FileNotFoundError):
+                if not path.is_symlink():
+                    found[path.relative_to(place).as_posix()] = path.stat().st_size
+    return found
+
+
+def find_problem(place: pathlib.Path, listed: Sizes, layout: str = "") -> str:
+    """Return why a checkpoint was not written to its end, as far as its layout tells; empty where it was."""
+    names = [path or place.name for path in listed]
+    open_name = next((name for name in (place.name, *names) if name.endswith(UNFINISHED) or _TEMPORARY in name), "")
+    if open_name:
+        return f"is being written ({open_name})"
+    if not any(listed.values()):
+        return "is empty"
+    own = LAYOUTS[layout].mark if layout else ""
+    missing = next((mark for mark in (*filter(None, [own]), *_list_marks(listed)) if not listed.get(mark)), "")
+    if missing:
+        return f"is half saved: it has no {missing}, which is written last"
+    return _find_missing_shard(place, listed) or next(
+        (f"is half saved: {path or place.name} lacks its end" for path in listed if _is_torn(place / path)), ""
+    )
+
+
+def _list_marks(listed: Sizes) -> list[str]:
+    """Return the paths of the files that are written after those which are there."""
+    found = (
+        str(path.with_name(mark))
+        for path in map(pathlib.PurePosixPath, filter(None, listed))
+        for ending, mark in _MARKS
+        if ending.search(path.name)
+    )
+    return list(dict.fromkeys(found))
+
+
+def _find_missing_shard(place: pathlib.Path, listed: Sizes) -> str:
+    for index in (path for path in listed if path.endswith(".index.json")):
+        shards = {str(item) for item in _read_index(str(place / index), place.joinpath(index).stat().st_mtime_ns)}
+        lacking = sorted(
+            shard for shard in shards if not listed.get(str(pathlib.PurePosixPath(index).with_name(shard)))
+        )
+        if lacking:
+            return f"is half saved: {lacking[0]}, which {index} names, is not there"
+    return ""
+
+
+@functools.lru_cache(maxsize=64)
+def _read_index(place: str, _at: int) -> tuple[str, ...]:
+    try:
+        return tuple(json.loads(pathlib.Path(place).read_bytes())["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ()
+
+
+def is_proven(place: pathlib.Path, listed: Sizes) -> bool:
+    """Return whether the end of a checkpoint can be told: by its layout, or by the format of its largest file."""
+    if recognise(place) or _list_marks(listed):
+        return True
+    largest = max(listed, key=lambda path: listed[path])
+    with place.joinpath(largest).open("rb") as handle:
+        return (largest or place.name).endswith((".safetensors", ".json")) or handle.read(4) == _ZIP
+
+
+def _is_torn(place: pathlib.Path) -> bool:
+    state = place.stat()
+    return _lacks_end(str(place), state.st_size, state.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=4096)
+def _lacks_end(path: str, size: int, _at: int) -> bool:
+    """Return whether a file lacks its end: an archive (torch.save) without its directory, safetensors, JSON."""
+    place = pathlib.Path(path)
+    with place.open("rb") as handle:
+        head = handle.read(8)
+        if head.startswith(_ZIP):
+            handle.seek(max(0, size - _ZIP_TAIL))
+            return b"PK\x05\x06" not in handle.read()
+        if place.name.endswith(".safetensors"):
+            return _lacks_tensors(head, handle, size)
+    if place.name.endswith(".json") and size <= _SMALL:
+        try:
+            json.loads(place.read_bytes())
+        except ValueError:
+            return True
+    return False
+
+
+def _lacks_tensors(head: bytes, handle: t.BinaryIO, size: int) -> bool:
+    length = int.from_bytes(head, "little")
+    if len(head) < 8 or length > size:
+        return True
+    try:
+        tensors = json.loads(handle.read(length))
+        ends = [value["data_offsets"][1] for key, value in tensors.items() if key != "__metadata__"]
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        return True
+    return size < 8 + length + max(ends, default=0)

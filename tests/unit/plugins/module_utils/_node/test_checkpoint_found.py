@@ -1,0 +1,63 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A program that reports no checkpoint has them reported by their layout, each once."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import typing as t
+
+from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_found, files
+
+
+def save(folder: pathlib.Path, step: int) -> None:
+    place = folder / f"checkpoint-{step}"
+    place.mkdir(parents=True)
+    (place / "model.bin").write_bytes(b"x")
+    (place / "trainer_state.json").write_text("{}")
+
+
+def reported(run: pathlib.Path) -> list[t.Any]:
+    place = run / "metrics.jsonl"
+    lines = [json.loads(line) for line in place.read_text().splitlines()] if place.exists() else []
+    return [(line["checkpoint_step"], line["path"], line.get("layout")) for line in lines]
+
+
+def test_each_is_reported_once_and_what_was_there_before_is_not(tmp_path: pathlib.Path) -> None:
+    folder, run = tmp_path / "c", tmp_path / "run"
+    run.mkdir()
+    save(folder, 5)
+    found = checkpoint_found.FoundCheckpoints(folder, "auto", run)
+    found.step()
+    assert reported(run) == []
+    save(folder, 10)
+    (folder / "checkpoint-20").mkdir()
+    (folder / "checkpoint-20" / "model.bin").write_bytes(b"x")
+    found.step()
+    found.step()
+    assert reported(run) == [(10, str(folder / "checkpoint-10"), "transformers")]
+    # The agent was killed, and the program saved meanwhile.
+    (folder / "checkpoint-20" / "trainer_state.json").write_text("{}")
+    checkpoint_found.FoundCheckpoints(folder, "auto", run).step()
+    assert [step for step, _path, _layout in reported(run)] == [10, 20]
+
+
+def test_a_program_that_reports_is_left_to_it(tmp_path: pathlib.Path) -> None:
+    folder, run = tmp_path / "c", tmp_path / "run"
+    run.mkdir()
+    found = checkpoint_found.FoundCheckpoints(folder, "auto", run)
+    files.append_json(run / "metrics.jsonl", {"at": 1.0, "checkpoint_step": 3, "path": "elsewhere"})
+    save(folder, 10)
+    found.step()
+    assert reported(run) == [(3, "elsewhere", None)]
+
+
+def test_the_thread_looks_a_last_time(tmp_path: pathlib.Path) -> None:
+    folder, run = tmp_path / "c", tmp_path / "run"
+    run.mkdir()
+    thread = checkpoint_found.FoundThread(folder, "auto", run)
+    save(folder, 10)
+    thread.close()
+    assert [step for step, _path, _layout in reported(run)] == [10]

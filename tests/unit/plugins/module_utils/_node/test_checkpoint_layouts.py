@@ -1,0 +1,281 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Checkpoints as common programs lay them out: which is the newest whole one, what it lacks, what comes along."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model import job
+from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_layouts, checkpoints
+
+TENSORS = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+SHARD = len(TENSORS).to_bytes(8, "little") + TENSORS + b"1234"
+ARCHIVE = b"PK\x03\x04" + b"x" * 60 + b"PK\x05\x06" + b"\0" * 18
+INDEX = json.dumps({"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors"}}).encode()
+Tree = dict[str, bytes]
+
+
+def build(folder: pathlib.Path, tree: Tree) -> pathlib.Path:
+    """Write files in this order, a second apart."""
+    for number, (name, content) in enumerate(tree.items()):
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+        os.utime(place, (1000 + number, 1000 + number))
+    return folder
+
+
+def trainer(step: int, **changes: bytes | None) -> Tree:
+    files = {
+        "model.safetensors": SHARD,
+        "optimizer.pt": ARCHIVE,
+        "rng_state_0.pth": ARCHIVE,
+        "trainer_state.json": b"{}",
+    }
+    return {
+        f"checkpoint-{step}/{name}": content for name, content in files.items() if changes.get(name, b"") is not None
+    }
+
+
+def zero(step: int) -> Tree:
+    return {f"global_step{step}/{name}_states.pt": ARCHIVE for name in ("mp_rank_00_model", "zero_pp_rank_0_optim")}
+
+
+CARD: Tree = {"runs/Nov27_host/events.out.tfevents.1": b"x" * 88, "README.md": b"---", "training.log": b"step 20"}
+LIGHTNING = "lightning_logs/version_0/checkpoints"
+WHOLE: dict[str, tuple[Tree, str, int | None, list[str]]] = {
+    "transformers": ({**trainer(10), **trainer(20), **CARD}, "checkpoint-20", 20, []),
+    "deepspeed": (
+        {**zero(10), **zero(20), "latest": b"global_step20", "zero_to_fp32.py": b"# tool"},
+        "global_step20",
+        20,
+        ["latest", "zero_to_fp32.py"],
+    ),
+    "megatron": (
+        {
+            "iter_0000010/mp_rank_00/model_optim_rng.pt": ARCHIVE,
+            "iter_0000020/mp_rank_00/model_optim_rng.pt": ARCHIVE,
+            "latest_checkpointed_iteration.txt": b"20",
+        },
+        "iter_0000020",
+        20,
+        ["latest_checkpointed_iteration.txt"],
+    ),
+    "lightning": (
+        {
+            f"{LIGHTNING}/epoch=0-step=10.ckpt": ARCHIVE,
+            f"{LIGHTNING}/epoch=1-step=20.ckpt": ARCHIVE,
+            "lightning_logs/version_0/hparams.yaml": b"{}",
+            "lightning_logs/version_0/metrics.csv": b"a,b",
+        },
+        f"{LIGHTNING}/epoch=1-step=20.ckpt",
+        20,
+        [],
+    ),
+    "dcp": (
+        {
+            "checkpoint/step-10/__0_0.distcp": b"x",
+            "checkpoint/step-10/.metadata": b"x",
+            "checkpoint/step-20/__0_0.distcp": b"x",
+            "checkpoint/step-20/.metadata": b"x",
+            "tb/events.out.tfevents.1": b"x",
+        },
+        "checkpoint/step-20",
+        20,
+        [],
+    ),
+    "orbax": (
+        {"10/default/_METADATA": b"x", "10/_CHECKPOINT_METADATA": b"{}", "20/_CHECKPOINT_METADATA": b"{}"},
+        "20",
+        20,
+        [],
+    ),
+    "accelerate": (
+        {f"step_20/{name}": b"x" for name in ("pytorch_model.bin", "optimizer.bin", "random_states_0.pkl")},
+        "step_20",
+        20,
+        [],
+    ),
+    "safetensors": (
+        {
+            "epoch_1/model-1-of-2.safetensors": SHARD,
+            "epoch_1/model-2-of-2.safetensors": SHARD,
+            "epoch_1/model.safetensors.index.json": INDEX,
+        },
+        "epoch_1",
+        1,
+        [],
+    ),
+}
+
+
+def test_every_layout_is_tried_and_can_be_asked_for() -> None:
+    assert set(WHOLE) == set(checkpoint_layouts.LAYOUTS)
+    assert ("auto", "files", *checkpoint_layouts.LAYOUTS) == job.CHECKPOINT_FORMATS
+
+
+@pytest.mark.parametrize("below", ["", "out/"])
+@pytest.mark.parametrize("layout", WHOLE)
+def test_the_newest_whole_one_is_found_with_what_comes_along(tmp_path: pathlib.Path, layout: str, below: str) -> None:
+    """Whatever was written last beside it, and also where the program has a folder of its own."""
+    tree, name, step, beside = WHOLE[layout]
+    build(tmp_path, {below + path: content for path, content in tree.items()})
+    for form in ("auto", layout):
+        newest = checkpoints.list_complete(tmp_path, form)[0]
+        assert (newest.layout, newest.name, newest.step) == (layout, below + name, step)
+        assert checkpoint_layouts.list_beside(tmp_path, newest) == [below + path for path in beside]
+    line = {"checkpoint_step": 1, "path": str(tmp_path / below / name)}
+    assert checkpoints.reported_name(tmp_path, line) == below + name
+    assert checkpoint_layouts.find_tracker_problem(tmp_path / below) == ""
+
+
+HALF: dict[str, tuple[Tree, str, str]] = {
+    "transformers without its state": (
+        {**trainer(10), **trainer(20, **{"trainer_state.json": None})},
+        "checkpoint-10",
+        "checkpoint-20 is half saved: it has no trainer_state.json, which is written last",
+    ),
+    "the first one of transformers": (
+        {"checkpoint-100/model.safetensors": SHARD},
+        "",
+        "checkpoint-100 is half saved: it has no trainer_state.json, which is written last",
+    ),
+    "a shard that is not there": (
+        {**trainer(10), **trainer(20), "checkpoint-20/model.safetensors.index.json": INDEX},
+        "checkpoint-10",
+        "checkpoint-20 is half saved: model-1-of-2.safetensors, which model.safetensors.index.json names, is not there",
+    ),
+    "a shard without its end": (
+        {**trainer(10), **trainer(20), "checkpoint-20/model.safetensors": SHARD[:-1]},
+        "checkpoint-10",
+        "checkpoint-20 is half saved: model.safetensors lacks its end",
+    ),
+    "DeepSpeed was killed while it saved": (
+        {**zero(10), "latest": b"global_step10", **zero(20)},
+        "global_step10",
+        "",
+    ),
+    "DeepSpeed's first one": (
+        zero(10),
+        "",
+        "global_step10 is not whole: latest, which is written last, is not there",
+    ),
+    "Megatron was killed while it saved": (
+        {
+            "iter_0000010/a.pt": ARCHIVE,
+            "latest_checkpointed_iteration.txt": b"10\n",
+            "iter_0000020/a.pt": ARCHIVE,
+        },
+        "iter_0000010",
+        "",
+    ),
+    "Lightning": (
+        {f"{LIGHTNING}/epoch=0-step=10.ckpt": ARCHIVE, f"{LIGHTNING}/epoch=0-step=20.ckpt": ARCHIVE[:20]},
+        f"{LIGHTNING}/epoch=0-step=10.ckpt",
+        f"{LIGHTNING}/epoch=0-step=20.ckpt is half saved: epoch=0-step=20.ckpt lacks its end",
+    ),
+    "DCP": (
+        {"step-1/.metadata": b"x", "step-1/__0_0.distcp": b"x", "step-2/__0_0.distcp": b"x"},
+        "step-1",
+        "step-2 is half saved: it has no .metadata, which is written last",
+    ),
+    "FSDP in a folder of transformers": (
+        {**trainer(10), **trainer(20), "checkpoint-20/pytorch_model_fsdp_0/__0_0.distcp": b"x"},
+        "checkpoint-10",
+        "checkpoint-20 is half saved: it has no pytorch_model_fsdp_0/.metadata, which is written last",
+    ),
+    "Orbax": (
+        {"10/_CHECKPOINT_METADATA": b"{}", "20.orbax-checkpoint-tmp-179/default/d/part": b"x"},
+        "10",
+        "20.orbax-checkpoint-tmp-179 is being written (20.orbax-checkpoint-tmp-179)",
+    ),
+    "accelerate": (
+        {"checkpoint-5/optimizer.bin": b"x", "checkpoint-5/model.safetensors": SHARD},
+        "",
+        "checkpoint-5 is half saved: it has no random_states_0.pkl, which is written last",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HALF)
+def test_half_saved_ones_are_passed_over_and_named(tmp_path: pathlib.Path, case: str) -> None:
+    tree, newest, said = HALF[case]
+    build(tmp_path, tree)
+    complete = checkpoints.list_complete(tmp_path, "auto")
+    assert (complete[0].name if complete else "") == newest
+    assert checkpoints.describe_half_saved(tmp_path, "auto") == said
+    told = checkpoint_layouts.hide_half_saved(tmp_path)
+    assert told == ([said] if said and "orbax" not in said and "latest" not in said else []), (
+        "by trackers they are not taken"
+    )
+    # What the program finds by name now is what counts here.
+    assert [saved.name for saved in checkpoints.list_complete(tmp_path, "auto")] == [saved.name for saved in complete]
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [CARD, {"lightning_logs/version_0/hparams.yaml": b"{}"}, {"latest": b"global_step1", "zero_to_fp32.py": b"#"}],
+)
+def test_events_cards_and_tools_are_no_checkpoint(tmp_path: pathlib.Path, tree: Tree) -> None:
+    assert checkpoints.list_complete(build(tmp_path, tree), "auto") == []
+
+
+def test_files_of_no_known_layout_count_by_their_names(tmp_path: pathlib.Path) -> None:
+    build(tmp_path, {"step 10.pt": b"x", "step 20.pt": b"x", "step 30.pt.tmp": b"x", **CARD})
+    assert [saved.name for saved in checkpoints.list_complete(tmp_path, "auto")] == ["step 20.pt", "step 10.pt"]
+    asked = {saved.name for saved in checkpoints.list_complete(tmp_path, "files")}
+    assert asked == {"step 20.pt", "step 10.pt", "training.log", "README.md", "runs"}, "as it was asked for"
+
+
+@pytest.mark.parametrize(
+    ("tree", "problem"),
+    [
+        ({**zero(10), "latest": b"global_step99"}, "latest names global_step99, which is not there or not whole"),
+        ({**zero(10), "latest": b"global_step10"}, ""),
+        ({"iter_0000010/a.pt": ARCHIVE, "latest_checkpointed_iteration.txt": b"release"}, ""),
+    ],
+)
+def test_a_tracker_that_names_a_missing_one_is_told(tmp_path: pathlib.Path, tree: Tree, problem: str) -> None:
+    assert checkpoint_layouts.find_tracker_problem(build(tmp_path, tree)) == problem
+
+
+def test_two_layouts_in_one_folder_and_odd_names(tmp_path: pathlib.Path) -> None:
+    """The newest whole one counts, and says of which layout it is; a step of 20 digits is a step."""
+    big = "checkpoint-12345678901234567890"
+    build(tmp_path, {**zero(10), "latest": b"global_step10", f"my run/{big}/trainer_state.json": b"{}"})
+    found = {saved.name: (saved.layout, saved.step) for saved in checkpoints.list_complete(tmp_path, "auto")}
+    assert found == {
+        "global_step10": ("deepspeed", 10),
+        f"my run/{big}": ("transformers", 12345678901234567890),
+    }
+    assert [saved.name for saved in checkpoints.list_complete(tmp_path, "transformers")] == [f"my run/{big}"]
+
+
+def test_what_the_program_reports_is_whole_in_a_layout_of_its_own(tmp_path: pathlib.Path) -> None:
+    build(tmp_path, {"checkpoint-10/model.safetensors": SHARD})
+    assert checkpoints.list_complete(tmp_path, "auto") == []
+    assert [saved.step for saved in checkpoints.list_complete(tmp_path, "auto", "checkpoint-10")] == [10]
+
+
+def test_a_tracker_follows_what_is_set_aside(tmp_path: pathlib.Path) -> None:
+    build(tmp_path, {**zero(10), **zero(20), "latest": b"global_step20"})
+    (tmp_path / "global_step20").rename(tmp_path / ".global_step20.newer")
+    checkpoint_layouts.mend_trackers(tmp_path)
+    assert (tmp_path / "latest").read_text() == "global_step10"
+    assert checkpoints.list_complete(tmp_path, "auto")[0].is_current
+
+
+@pytest.mark.parametrize("layout", [name for name in WHOLE if name not in ("orbax", "safetensors", "accelerate")])
+def test_keep_removes_the_oldest_of_a_layout_without_a_report(tmp_path: pathlib.Path, layout: str) -> None:
+    folder = build(tmp_path / "c", WHOLE[layout][0])
+    pruner = checkpoints.Pruner(folder, "auto", 1, leads=True, metrics=tmp_path / "metrics.jsonl")
+    removed: t.Any = pruner.step()
+    assert len(removed) == 1 and "10" in removed[0]
+    assert [saved.name for saved in checkpoints.list_complete(folder, "auto")] == [WHOLE[layout][1]]
