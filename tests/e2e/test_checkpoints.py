@@ -13,6 +13,7 @@ import pytest
 
 from ansible_collections.muster.training.tests.e2e.playbook_world import NODES, World, assert_refused, script
 
+LAYOUT_PROGRAM = pathlib.Path(__file__).parents[1] / "fakes" / "layout_program.py"
 COUNTING = pathlib.Path(__file__).parents[1] / "fakes" / "counting_program.py"
 
 
@@ -111,6 +112,38 @@ def test_a_start_that_must_not_resume_has_an_empty_folder(world: World) -> None:
     assert sorted(path.name for path in (world.root / "ckpt" / world.run_id).iterdir()) == ["attempt-1", "attempt-2"]
     log = (world.run_folder() / "logs" / "node-1.log").read_text()
     assert log.count("found []") == 2 and world.record()["problems"] == []
+
+
+# Layout -> what is fetched of the last checkpoint, besides what lies in it.
+LAYOUTS = {
+    "transformers": ("checkpoint-40", []),
+    "deepspeed": ("global_step40", ["latest"]),
+    "lightning": ("lightning_logs/version_0/checkpoints/epoch=0-step=40.ckpt", []),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_program_that_reports_nothing_is_killed_while_it_saves_and_resumes(world: World, layout: str) -> None:
+    """Its layout tells which checkpoints are whole: they are recorded, kept, proven and fetched, half-saved ones not."""
+    command = [sys.executable, "-I", "-S", str(LAYOUT_PROGRAM), layout]
+    job = world.job(nodes=1, command=command, checkpoints={"path": str(world.root / "ckpt"), "keep": 2})
+    assert world.play(job=job).code != 0 and world.record()["checkpoint"]["step"] == 20
+    result = world.play(job=job)
+    assert result.code == 0, result.output
+    record, (name, beside) = world.record(), LAYOUTS[layout]
+    assert (record["checkpoint"]["step"], record["checkpoint"]["layout"]) == (40, layout)
+    assert [item["resumed"] for item in record["attempts"]] == [None, True] and record["steps_lost"] == 10
+    by_name = layout != "deepspeed"
+    passed = [event["detail"] for event in world.events() if event["kind"] == "checkpoint_passed_over"]
+    assert len(passed) == by_name and all("is half saved" in said and said in result.output for said in passed)
+    removed = {event["detail"] for event in world.events() if event["kind"] == "checkpoint_removed"}
+    assert len(removed) == 2 and not any("40" in item for item in removed), removed
+    fetched = world.play("fetch", muster_fetch_dest=str(world.root / "got"))
+    assert fetched.code == 0, fetched.output
+    got = {str(path.relative_to(world.root / "got")) for path in (world.root / "got").rglob("*") if path.is_file()}
+    assert {path for path in got if path != name and not path.startswith(f"{name}/")} == set(beside) and len(got) > len(
+        beside
+    )
 
 
 @pytest.mark.skipif(pathlib.Path("/run/systemd/system").is_dir(), reason="systemd limits the unit as a whole")
