@@ -77,12 +77,12 @@ class Layout(t.NamedTuple):
     by_name: bool = False
 
 
-def _named(pattern: str) -> t.Callable[[str, t.Collection[str]], bool]:
+def _match_name(pattern: str) -> t.Callable[[str, t.Collection[str]], bool]:
     expression = re.compile(pattern)
     return lambda name, _inside: bool(expression.search(name))
 
 
-def _has(*patterns: str, name: str = "") -> t.Callable[[str, t.Collection[str]], bool]:
+def _match_content(*patterns: str, name: str = "") -> t.Callable[[str, t.Collection[str]], bool]:
     expression, own = re.compile("|".join(patterns)), re.compile(name)
     return lambda found, inside: bool(own.search(found)) and any(expression.search(item) for item in inside)
 
@@ -93,15 +93,15 @@ LAYOUTS: t.Final[dict[str, Layout]] = {
     "orbax": Layout(
         lambda name, inside: _TEMPORARY in name or not {"_CHECKPOINT_METADATA", "commit_success.txt"}.isdisjoint(inside)
     ),
-    "deepspeed": Layout(_named(r"^global_step[0-9]+$"), tracker="latest", tools=("zero_to_fp32.py",)),
-    "megatron": Layout(_named(r"^iter_[0-9]{7,}$"), tracker="latest_checkpointed_iteration.txt"),
-    "lightning": Layout(_named(r"\.ckpt$"), re.compile("step[=_-]([0-9]+)"), by_name=True),
-    "dcp": Layout(_has(r"^\.metadata$", r"\.distcp$"), mark=".metadata", by_name=True),
+    "deepspeed": Layout(_match_name(r"^global_step[0-9]+$"), tracker="latest", tools=("zero_to_fp32.py",)),
+    "megatron": Layout(_match_name(r"^iter_[0-9]{7,}$"), tracker="latest_checkpointed_iteration.txt"),
+    "lightning": Layout(_match_name(r"\.ckpt$"), re.compile("step[=_-]([0-9]+)"), by_name=True),
+    "dcp": Layout(_match_content(r"^\.metadata$", r"\.distcp$"), mark=".metadata", by_name=True),
     "accelerate": Layout(
-        _has(r"^random_states_[0-9]+\.pkl$", r"^optimizer\.bin$"), mark="random_states_0.pkl", by_name=True
+        _match_content(r"^random_states_[0-9]+\.pkl$", r"^optimizer\.bin$"), mark="random_states_0.pkl", by_name=True
     ),
-    "transformers": Layout(_named(r"^checkpoint-[0-9]+$"), mark="trainer_state.json", by_name=True),
-    "safetensors": Layout(_has(r"\.(?:safetensors|bin)\.index\.json$")),
+    "transformers": Layout(_match_name(r"^checkpoint-[0-9]+$"), mark="trainer_state.json", by_name=True),
+    "safetensors": Layout(_match_content(r"\.(?:safetensors|bin)\.index\.json$")),
 }
 
 

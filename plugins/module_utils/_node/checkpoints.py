@@ -58,7 +58,9 @@ def _list_plain(folder: pathlib.Path, form: str) -> list[Saved]:
             with contextlib.suppress(OSError):
                 saved_at = _saved_at(entry)
                 if saved_at is not None and not (form == "auto" and _is_beside(entry)):
-                    found.append(Saved(entry.name, saved_at))
+                    # With ``files`` names alone count, as it was asked for.
+                    problem = _find_problem(folder / entry.name) if form == "auto" else ""
+                    found.append(Saved(entry.name, saved_at, problem=problem))
     return sorted(found, key=lambda saved: (saved.saved_at, saved.name), reverse=True)
 
 
@@ -69,6 +71,10 @@ def _saved_at(entry: os.DirEntry[str]) -> int | None:
     state = entry.stat()
     empty = not os.listdir(entry.path) if entry.is_dir() else state.st_size == 0
     return None if empty else state.st_mtime_ns
+
+
+def _find_problem(place: pathlib.Path) -> str:
+    return checkpoint_layouts.find_problem(place, checkpoint_layouts.list_files(place))
 
 
 def _is_beside(entry: os.DirEntry[str]) -> bool:

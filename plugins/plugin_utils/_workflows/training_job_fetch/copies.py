@@ -26,10 +26,12 @@ _MOST_FETCHES: t.Final = 20
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FetchedFiles:
-    """Files that were fetched to the folder ``dest``, by their names in it, at a time in Unix seconds."""
+    """Files that were fetched to the folder ``dest``, at a time in Unix seconds: name in it -> SHA-256."""
 
     at: float = field(decimal(0))
     dest: str = field(text)
+    digests: t.Mapping[str, t.Any] = field(dictionary, {})
+    # Written by earlier versions: names without a digest prove no copy.
     files: tuple[str, ...] = field(list_of(text), ())
 
 
@@ -49,13 +51,13 @@ def read_copies(folder: pathlib.Path) -> RunCopies:
         return RunCopies()
 
 
-def note_fetch(folder: pathlib.Path, dest: pathlib.Path, names: t.Sequence[str], at: float) -> None:
+def note_fetch(folder: pathlib.Path, dest: pathlib.Path, digests: t.Mapping[str, str], at: float) -> None:
     """Record that files of a run are in ``dest`` as they are on its nodes."""
     known = read_copies(folder)
     place = str(dest.absolute())
-    before = next((item.files for item in known.fetched if item.dest == place), ())
+    before = next((item.digests for item in known.fetched if item.dest == place), {})
     others = [item for item in known.fetched if item.dest != place]
-    entry = FetchedFiles(at, place, tuple(sorted({*before, *names})))
+    entry = FetchedFiles(at, place, {**before, **digests})
     _write(folder, dataclasses.replace(known, fetched=(entry, *others)[:_MOST_FETCHES]))
 
 
@@ -74,16 +76,31 @@ def describe_removal(copies: RunCopies) -> str:
 def has_copy(copies: RunCopies, name: str, saved_at: float, apart_from: pathlib.Path | None) -> bool:
     """Return whether a checkpoint, a file or a folder of this name, was fetched since it was saved and is still there.
 
+    Of another run a file of the same name may lie there by now: the content counts.
+
     :param apart_from: a folder of the controller whose files are no copy, because it will be removed.
     """
     for fetch in copies.fetched:
         dest = pathlib.Path(fetch.dest)
-        own = [file for file in fetch.files if name in pathlib.PurePosixPath(file).parts]
+        own = {file: sha for file, sha in fetch.digests.items() if f"/{name}/" in f"/{file}/"}
         if apart_from is not None and apart_from.absolute() in (dest, *dest.parents):
             continue
-        if own and fetch.at >= saved_at and all((dest / file).is_file() for file in own):
+        if own and fetch.at >= saved_at and all(_is_same(dest / file, sha) for file, sha in own.items()):
             return True
     return False
+
+
+def list_whole(copies: RunCopies) -> list[str]:
+    """Return the folders in which all is still there that was fetched to them."""
+    return [
+        item.dest
+        for item in copies.fetched
+        if item.digests and all(_is_same(pathlib.Path(item.dest, file), sha) for file, sha in item.digests.items())
+    ]
+
+
+def _is_same(place: pathlib.Path, sha256: object) -> bool:
+    return place.is_file() and files.sha256_of(place) == sha256
 
 
 def _write(folder: pathlib.Path, copies: RunCopies) -> None:

@@ -203,10 +203,13 @@ class Fetch:
             would = f"would fetch {msg} to {self.dest}: {self._describe(names)}" if due else self._describe_no_op(names)
             return self._add_warning(found, self._build_result(names, size, bool(due), would))
         if due:
-            self.progress.say(f"fetching {msg} from {', '.join(sorted({file.place for file in due}))}")
+            others = [file.target for file in due if (self.dest / file.target).exists()]
+            more = f"; {len(others)} in {self.dest} with other content are replaced" if others else ""
+            self.progress.say(f"fetching {msg} from {', '.join(sorted({file.place for file in due}))}{more}")
         for file in due:
             fetch_file(file, self.dest / file.target)
-        run_copies.note_fetch(self.home.run_folder(self.record.run_id), self.dest, names, time.time())
+        digests = {file.target: file.sha256 for file in found}
+        run_copies.note_fetch(self.home.run_folder(self.record.run_id), self.dest, digests, time.time())
         done = f"fetched {msg} to {self.dest}: {self._describe(names)}" if due else self._describe_no_op(names)
         return self._add_warning(found, self._build_result(names, size, bool(due), done))
 
@@ -265,7 +268,7 @@ class Fetch:
         problem += f": {'; '.join(half_saved)}" if half_saved else ""
         copies = run_copies.read_copies(self.home.run_folder(self.record.run_id))
         if errors is not None and copies.pruned:
-            dests = [item.dest for item in copies.fetched if pathlib.Path(item.dest).is_dir()]
+            dests = run_copies.list_whole(copies)
             fix = f"Its files were fetched to {', '.join(dests)}" if dests else "No copy that was fetched is known here"
             return RefusedError(f"{problem}; it was {run_copies.describe_removal(copies)}", fix)
         if not there:

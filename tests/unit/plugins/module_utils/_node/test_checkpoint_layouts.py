@@ -234,6 +234,12 @@ def test_files_of_no_known_layout_count_by_their_names(tmp_path: pathlib.Path) -
     assert asked == {"step 20.pt", "step 10.pt", "training.log", "README.md", "runs"}, "as it was asked for"
 
 
+def test_a_file_of_no_known_layout_that_lacks_its_end_does_not_count(tmp_path: pathlib.Path) -> None:
+    build(tmp_path, {"ckpt-10.json": b"{}", "ckpt-20.json": b'{"step": 2', "m-10.pt": ARCHIVE, "m-20.pt": ARCHIVE[:20]})
+    assert {saved.name for saved in checkpoints.list_complete(tmp_path, "auto")} == {"ckpt-10.json", "m-10.pt"}
+    assert checkpoints.describe_half_saved(tmp_path, "auto") == "m-20.pt is half saved: m-20.pt lacks its end"
+
+
 @pytest.mark.parametrize(
     ("tree", "problem"),
     [

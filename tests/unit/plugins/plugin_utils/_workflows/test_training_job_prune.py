@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pathlib
 import typing as t
@@ -135,18 +136,21 @@ def test_the_only_copy_of_a_checkpoint_stays_and_is_named(home: StateHome, contr
     )
 
 
+WEIGHTS = hashlib.sha256(b"weights").hexdigest()
+
+
 def test_a_fetched_checkpoint_goes_unless_its_copy_goes_too(home: StateHome, tmp_path: pathlib.Path) -> None:
     node, folder = Node("a", [entry(home, "run-1", checkpoint=SAVED)]), home.run_folder("run-1")
     dest = tmp_path / "mine"
     for place in (dest, folder / "files"):
         place.mkdir()
         (place / "ckpt_300.pt").write_text("weights")
-    run_copies.note_fetch(folder, dest, ["ckpt_300.pt"], NOW - 600)
+    run_copies.note_fetch(folder, dest, {"ckpt_300.pt": WEIGHTS}, NOW - 600)
     assert "run-1" in run(home, [node], check=True)["kept"], "fetched before it was saved: an older one of that name"
-    run_copies.note_fetch(folder, folder / "files", ["ckpt_300.pt"], NOW - 100)
+    run_copies.note_fetch(folder, folder / "files", {"ckpt_300.pt": WEIGHTS}, NOW - 100)
     assert run(home, [node], check=True)["kept"] == {}
     assert "run-1" in run(home, [node], controller=True, check=True)["kept"], "the copy is in the folder that goes"
-    run_copies.note_fetch(folder, dest, ["ckpt_300.pt"], NOW - 100)
+    run_copies.note_fetch(folder, dest, {"ckpt_300.pt": WEIGHTS}, NOW - 100)
     assert run(home, [node], controller=True, check=True)["kept"] == {}
     (dest / "ckpt_300.pt").unlink()
     (folder / "files" / "ckpt_300.pt").unlink()
@@ -178,7 +182,7 @@ def test_a_reported_checkpoint_of_unknown_place_is_not_lost(home: StateHome) -> 
     change_record(home, "run-1", checkpoint={"step": 300, "path": "out/300.pt"})
     node = Node("a", [entry(home, "run-1", checkpoint=None)])
     assert "reported the checkpoint of step 300" in run(home, [node], check=True)["kept"]["run-1"]
-    assert node.places["run-1"] == {"folder": "checkpoints", "format": "files", "reported": "out/300.pt"}
+    assert node.places["run-1"] == {"folder": "checkpoints", "format": "auto", "reported": "out/300.pt"}
     change_record(home, "run-1", checkpoint={"step": 300, "path": "/data/300.pt"})
     assert run(home, [node], check=True)["kept"] == {}
 

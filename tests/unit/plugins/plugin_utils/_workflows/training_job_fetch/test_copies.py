@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pathlib
 
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_fetch import copies
@@ -14,11 +15,14 @@ def test_a_copy_counts_while_it_is_there_and_newer(tmp_path: pathlib.Path) -> No
     run, dest = tmp_path / "run", tmp_path / "dest"
     (dest / "step-5").mkdir(parents=True)
     (dest / "step-5" / "w.pt").write_text("x")
-    copies.note_fetch(run, dest, ["step-5/w.pt"], 100.0)
+    copies.note_fetch(run, dest, {"step-5/w.pt": hashlib.sha256(b"x").hexdigest()}, 100.0)
     known = copies.read_copies(run)
     assert copies.has_copy(known, "step-5", 50.0, None)
     assert not copies.has_copy(known, "step-5", 150.0, None) and not copies.has_copy(known, "step-6", 50.0, None)
     assert not copies.has_copy(known, "step-5", 50.0, dest)
+    (dest / "step-5" / "w.pt").write_text("y")
+    assert not copies.has_copy(known, "step-5", 50.0, None), "of another run, of the same name"
+    assert copies.list_whole(known) == []
     (dest / "step-5" / "w.pt").unlink()
     assert not copies.has_copy(known, "step-5", 50.0, None)
 

@@ -153,7 +153,8 @@ def test_what_prune_removed_is_said_with_its_day(home: StateHome, tmp_path: path
     )
     with pytest.raises(RefusedError, match=re.escape(gone)):
         run(home, [node])
-    run_copies.note_fetch(folder, tmp_path, ["x.pt"], 1e9)
+    (tmp_path / "x.pt").write_text("x")
+    run_copies.note_fetch(folder, tmp_path, {"x.pt": hashlib.sha256(b"x").hexdigest()}, 1e9)
     with pytest.raises(RefusedError, match=re.escape(f"on 2001-09-09. Its files were fetched to {tmp_path}")):
         run(home, [node])
 

@@ -16,6 +16,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.binding imp
 from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_store, host_s3, s3_client
+from ansible_collections.muster.training.plugins.module_utils._node.checkpoint_layouts import Saved
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import bindings
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
@@ -46,7 +47,7 @@ class Bucket:
             (place / path.replace("__", "/")).write_bytes(data)
         given = json.loads(self.bound.addresses(rank))["slots"][slot]
         about = {"saved_at": saved_at, "step": saved_at, "format": "files", "node": "ab"[rank]}
-        checkpoint_store.upload(s3_client.Store(), given, place, about)
+        checkpoint_store.upload(s3_client.Store(), given, place.parent, Saved(name, saved_at), about)
 
     def fetch(self, *patterns: str, find_proxy: t.Any = NOBODY) -> dict[str, bytes]:
         found, _there = stored.list_stored(self.bound, patterns, find_proxy)

@@ -173,7 +173,7 @@ def test_a_required_checkpoint_is_looked_for_where_the_run_has_its_own() -> None
         wanted = job(checkpoints={"path": path, "resume": "required"})
         found = hosts_plan.select_hosts(["a", "b"], VARS, wanted)
         asked = hosts_plan.build_info_request(wanted, 1, found[1], "x-1", nothing, None)
-        assert asked["checkpoints"] == {"folder": folder, "format": "files"}
+        assert asked["checkpoints"] == {"folder": folder, "format": "auto"}
     assert hosts_plan.build_info_request(job(), 1, found[1], "x-1", nothing, None)["checkpoints"] is None
 
 
