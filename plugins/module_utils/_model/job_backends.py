@@ -298,7 +298,7 @@ def _check_stores(job: Job) -> None:
             "for its checkpoints by itself, and resumes from the newest",
             f"Leave it out; another muster_run_id begins anew. Or {claim}",
         )
-    if job.engine == "mpijob" and job.metrics.checkpoint_pattern and job.checkpoints.format == "files":
+    if job.engine == "mpijob" and job.metrics.checkpoint_pattern and job.checkpoints.format in ("auto", "files"):
         raise InputError(
             "job.metrics.checkpoint_pattern",
             "cannot be followed with checkpoints.binding and the engine mpijob: what ranks print is in the launcher's "

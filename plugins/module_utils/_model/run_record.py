@@ -111,11 +111,10 @@ class RunCost:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SavedCheckpoint:
-    """The newest checkpoint that the program reported, or that was found by its ``layout``."""
+    """The newest checkpoint that the program reported, or that was found by its layout (``layout`` in ``extra``)."""
 
     step: int | None = f.field(f.integer(-(2**53), 2**53), None)
     path: str | None = f.field(_text, None)
-    layout: str | None = f.field(_text, None)
     extra: t.Mapping[str, object] = f.field(f.dictionary, {})
 
 

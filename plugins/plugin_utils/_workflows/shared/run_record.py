@@ -115,7 +115,7 @@ def update_record(record: RunRecord, story: RunHistory, prices: Prices, now: flo
         unstored=unstored or None,
         sharing=describe_sharing(*sharing) if sharing else None,
         world_size=dataclasses.replace(record.world_size, seen=story.ranks_seen() if story.attempts else None),
-        checkpoint=SavedCheckpoint(*story.checkpoint, story.layout) if story.checkpoint else record.checkpoint,
+        checkpoint=_describe_checkpoint(story) or record.checkpoint,
         restarts=story.restarts,
         steps_lost=steps,
         seconds_lost=round(seconds, 3),
@@ -188,6 +188,12 @@ def _former_prices(story: RunHistory) -> dict[str, float | None]:
             price = parse_finite(given.get("price_usd_per_hour"), minimum=0)
             told[name] = told.get(name) if price is None else price
     return told
+
+
+def _describe_checkpoint(story: RunHistory) -> SavedCheckpoint | None:
+    if story.checkpoint is None:
+        return None
+    return SavedCheckpoint(*story.checkpoint, extra={"layout": story.layout} if story.layout else {})
 
 
 def _build_attempt(
