@@ -76,7 +76,7 @@ def describe_removal(copies: RunCopies) -> str:
 def has_copy(copies: RunCopies, name: str, saved_at: float, apart_from: pathlib.Path | None) -> bool:
     """Return whether a checkpoint, a file or a folder of this name, was fetched since it was saved and is still there.
 
-    Of another run a file of the same name may lie there by now: the content counts.
+    A file of another run may have taken its name there: the content counts.
 
     :param apart_from: a folder of the controller whose files are no copy, because it will be removed.
     """

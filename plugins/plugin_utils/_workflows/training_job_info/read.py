@@ -127,7 +127,7 @@ def read_live(home: StateHome, record: Record, live: LiveSource, now: float | No
 def _add_pods(home: StateHome, record: Record, found: dict[str, object]) -> Record:
     """Return the record of a run in pods with what its cluster says of it.
 
-    The steps, and that it runs, are recorded by who follows it: of one that nobody follows the pods say so.
+    The steps, and that it runs, are recorded by who follows it: without a follower its pods say so.
     """
     count = record["job"].get("nodes")
     if record["state"] not in ("queued", "starting") or not count or t.cast(int, found.get("running", 0)) < count:
