@@ -75,8 +75,9 @@ ON_ANSIBLE = (
     "tests/unit/plugins/plugin_utils/_inventory/",
 )
 # What a cluster does every time: a gang, a kill and its resume, competing gangs, a member's rights, denied networks,
-# lost nodes that are replaced, GPUs by NVIDIA's plugin.
-# The last two go from bare machines to a trained job and back, and into a mesh and out of it.
+# lost nodes that are replaced, GPUs and RDMA devices by plugins.
+# Then bare machines with GPUs: to a trained job and back, a role by its scenario, and set-ups that are killed. The last
+# one goes into a mesh and out of it.
 SHORT_PASS = (
     "tests/lab/test_kube_training.py::test_a_gang_runs_once_and_leaves_its_record",
     "tests/lab/test_kube_training.py::test_a_killed_pod_resumes_from_the_checkpoint",
@@ -86,8 +87,10 @@ SHORT_PASS = (
     "tests/lab/test_kube_policy.py::test_a_gang_trains_to_its_end_where_all_is_denied",
     "tests/lab/test_kube_heal.py::test_a_node_that_is_off_gives_its_pods_away",
     "tests/lab/test_kube_heal.py::test_a_rented_node_is_replaced_by_one_that_joins",
-    "tests/lab/test_kube_gpu_stack.py::test_a_gang_gets_gpus_of_the_real_plugin_is_killed_and_resumes",
+    "tests/lab/test_kube_rdma_stack.py",
     "tests/lab/test_k3s_site.py",
+    "tests/lab/test_molecule_devices.py::test_a_role_alone[gpu_driver]",
+    "tests/lab/test_device_interruptions.py::test_killed_after_any_task_the_same_command_comes_to_the_same_end[roles]",
     "tests/lab/test_mesh.py",
 )
 SANITY = ("--exclude", "tests/", "--exclude", "tools/", "--exclude", "examples/")

