@@ -19,6 +19,7 @@ from ....module_utils._model import begun_steps, stall, stop_on
 from ....module_utils._model import drill as drills
 from ....module_utils._model.errors import MusterError, plain_lines
 from ....module_utils._model.job import Job
+from ....module_utils._model.quantity import parse_finite
 from ....module_utils._model.run_attempt import Notice
 from ....module_utils._model.run_history import RunHistory, describe_sharing
 from ....module_utils._model.run_record import RunEnd
@@ -118,8 +119,9 @@ class Follower:
             self._kept[name] = frozenset(kept.split("\n")[-_RECENT_LINES:])
             for line in files.parse_json_lines(kept):
                 feed(line)
-        # Those of before were said by the follower that saw them.
-        self._said_crashes = {attempt.n for attempt in self.story.attempts if attempt.followed}
+        # Those of before, and of an earlier start, were said by the follower that saw them.
+        base = self.story.base
+        self._said_crashes = {attempt.n for attempt in self.story.attempts if attempt.followed or attempt.n < base}
 
     def kept_events(self) -> t.Iterator[dict[str, t.Any]]:
         """Yield the lines of events.jsonl."""
@@ -344,7 +346,8 @@ class Follower:
             seen.last = step
         if is_new:
             seen.furthest = step
-        return is_new
+        # An evaluation may print the step of a line that was printed before: that its loss is no number is news.
+        return is_new or (self.story.nan_since is None and _is_nan(line))
 
     def _printed_in(self, at: float) -> int:
         """Return the number of the attempt that printed at a time, which may be read before the event that it began."""
@@ -469,6 +472,10 @@ class Follower:
         if force or time.monotonic() - self._saved_at > _SAVE_INTERVAL_S:
             self._saved_at = time.monotonic()
             self.save(self)
+
+
+def _is_nan(line: t.Mapping[str, t.Any]) -> bool:
+    return line.get("loss") is not None and parse_finite(line["loss"]) is None
 
 
 def size_of(place: pathlib.Path) -> int:

@@ -14,6 +14,7 @@ import time
 import typing as t
 
 from .....module_utils._model import drill as drills
+from .....module_utils._model import error_line
 from .....module_utils._model.errors import MusterError
 from .....module_utils._model.job import Job
 from .....module_utils._model.launchers import TORCHRUN_FAMILY
@@ -263,7 +264,8 @@ class HostsFollower(Follower):
     def _where_it_stood(self, node: str) -> str:
         """Return the last step of the run, and what a node printed last."""
         step = self.story.last.get("step")
-        lines = read_tail(self.folder / run_record.log_file(node)).splitlines()
+        # What a launcher prints once it is told to end is about that.
+        lines = error_line.without_stop(read_tail(self.folder / run_record.log_file(node))).splitlines()
         said = next((line.strip() for line in reversed(lines) if line.strip()), "")
         where = "before the first step" if step is None else f"at step {int(step)}"
         return f"{where}; last line of {node}: {said[:_LINE_LIMIT]}" if said else where

@@ -18,7 +18,7 @@ import typing as t
 
 from .....module_utils._model import checks, commands, job_checkpoints
 from .....module_utils._model.errors import MusterError, RefusedError
-from .....module_utils._model.job import to_yaml_names
+from .....module_utils._model.job import Checkpoints, to_yaml_names
 from .....module_utils._model.node_report import NodeReport
 from .....module_utils._model.run_record import RunRecord
 from .....module_utils._node import files, shared_folder
@@ -44,6 +44,8 @@ if t.TYPE_CHECKING:
 
 # As in ``_node/checkpoint_peers.py``.
 PEERS_FILE = "peers.json"
+# So a difference between two jobs begins whose checkpoints lie in different folders.
+_OTHER_FOLDER = "checkpoints.path "
 
 
 def start_or_join(
@@ -177,7 +179,7 @@ def bring_bound_data(
 def require_same_job(plan: HostsPlan, before: RunRecord | None) -> list[str]:
     """Return what differs from the job that a run had before.
 
-    :raises RefusedError: when it is running with another job.
+    :raises RefusedError: when it is running with another job, or would not find the checkpoints that it has.
     """
     differs = describe_changes(before, plan.job, plan.source.code_sha256) if before else []
     if differs and is_running(plan):
@@ -185,7 +187,25 @@ def require_same_job(plan: HostsPlan, before: RunRecord | None) -> list[str]:
             f"run {plan.run_id} is already running with another job: {', '.join(differs)}",
             "Cancel it first, or name another run_id (muster_run_id)",
         )
+    if before is not None:
+        _require_its_checkpoints(plan.job.checkpoints, before, differs)
     return differs
+
+
+def _require_its_checkpoints(checkpoints: Checkpoints, before: RunRecord, differs: t.Sequence[str]) -> None:
+    """Refuse to begin a run at its first step because its checkpoints are in another folder.
+
+    :raises RefusedError: unless the job says what is meant, or a bucket has them.
+    """
+    step = before.checkpoint.step if before.checkpoint else None
+    moved = next((item for item in differs if item.startswith(_OTHER_FOLDER)), None)
+    if step is None or moved is None or checkpoints.resume != "auto" or checkpoints.binding is not None:
+        return
+    raise RefusedError(
+        f"run {before.run_id} has a checkpoint of step {step}, and would begin without it: {moved}",
+        f"Copy its folder {before.run_id} to the new path on the nodes and set checkpoints.resume: required, or set "
+        "checkpoints.resume: never to begin at the first step",
+    )
 
 
 def _describe_continuation(before: RunRecord, differs: t.Sequence[str]) -> str:
@@ -198,11 +218,8 @@ def _describe_continuation(before: RunRecord, differs: t.Sequence[str]) -> str:
         if step is None
         else f"continues from the checkpoint of step {step}{left}"
     )
-    if any(item.startswith("checkpoints.path ") for item in differs):
-        start = (
-            "begins in another folder for checkpoints: those of the old one are not found there (copy its folder "
-            f"{before.run_id} to continue)"
-        )
+    if any(item.startswith(_OTHER_FOLDER) for item in differs):
+        start = "begins in another folder for checkpoints"
     changed = f", with another job: {', '.join(differs)}" if differs else ""
     ended = "has" if before.outcome in ("succeeded", "failed") else "was"
     return f"run {before.run_id} {ended} {before.outcome}, and {start}{changed}"

@@ -229,3 +229,31 @@ def test_a_crash_is_said_once_and_not_again_by_the_next_follower(tmp_path: pathl
     said.clear()
     follower(tmp_path, said=said)._report()
     assert not [line for line in said if "exited" in line]
+
+
+def test_the_end_of_an_earlier_start_is_not_said_again(tmp_path: pathlib.Path) -> None:
+    """The start before said it; nothing of the new one has begun."""
+    rank = {"node": "a", "rank": 0, "gang": "g1", "attempt": 1}
+    lines: list[dict[str, t.Any]] = [
+        {"at": 1.0, "kind": "submitted", "attempt": 1},
+        {"at": 2.0, "kind": "worker_started", "world_size": 1, **rank},
+        {"at": 9.0, "kind": "worker_exit", "exit_code": 1, **rank},
+    ]
+    for again in (False, True):
+        events = [*lines, {"at": 20.0, "kind": "submitted", "attempt": 2}] if again else lines
+        (tmp_path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in events))
+        said: list[str] = []
+        follower(tmp_path, said=said)._say_crashes()
+        assert len(said) == (0 if again else 1)
+
+
+def test_a_loss_that_is_no_number_counts_at_a_step_that_was_printed_before(tmp_path: pathlib.Path) -> None:
+    """A line of training, then one of the evaluation at the same step."""
+    values = {"metrics": {"step_pattern": r"step (?P<step>\d+) loss (?P<loss>\S+)"}}
+    watched = follower(tmp_path, **values)
+    rank = {"kind": "worker_started", "at": 1.0, "node": "a", "rank": 0, "attempt": 1, "world_size": 1}
+    watched.take_text("a", "events", json.dumps(rank) + "\n")
+    watched.take_text("a", "log", "step 25 loss 0.6\nstep 25 loss 0.5\n", [2.0, 3.0])
+    assert (watched.story.last["loss"], watched.story.nan_since) == (0.6, None)
+    watched.take_text("a", "log", "step 25 loss nan\n", [4.0])
+    assert watched.story.nan_since == 25

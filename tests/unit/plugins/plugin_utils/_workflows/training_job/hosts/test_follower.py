@@ -594,7 +594,8 @@ def test_a_gang_of_which_one_rank_failed_and_others_succeeded_cannot_start_again
 
 def test_a_time_limit_says_how_long_it_was_and_where_the_run_stood(world: World) -> None:
     over = unit(exit_code=124, cause="timeout")
-    text = "loading the tokenizer\n\n"
+    stop = "W1128 agent/server/api.py:752] Received 15 death signal, shutting down workers\nSignalException: got signal: 15\n"
+    text = f"loading the tokenizer\n\n{stop}"
     outcome = world.run(news("a", over, events=[started("a", 0)], log=text), news("b", over), timeout_s=60)
     assert outcome.detail == (
         "timeout_s (60 s) has passed before the first step; last line of a: loading the tokenizer"

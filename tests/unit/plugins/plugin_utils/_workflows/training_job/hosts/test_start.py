@@ -14,7 +14,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import MusterError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
 from ansible_collections.muster.training.plugins.module_utils._model.network_plan import NetworkPlan
 from ansible_collections.muster.training.plugins.module_utils._model.node import Node
@@ -296,3 +296,29 @@ def test_what_a_run_continues_from_is_said_as_far_as_it_is_known(outcome: str, d
     value = {**made.to_dict(), "outcome": outcome, "checkpoint": {"step": 30, "path": None}}
     said = start._describe_continuation(RunRecord.from_dict(value), differs)
     assert words in said and ("of step 30" in said) is (not differs)
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "step", "is_refused"),
+    [
+        ({}, 30, True),
+        ({}, None, False),
+        ({"resume": "never"}, 30, False),
+        ({"resume": "required"}, 30, False),
+        ({"binding": "bucket"}, 30, False),
+    ],
+)
+def test_a_run_does_not_leave_its_checkpoints_behind_unasked(
+    checkpoints: Dict, step: int | None, is_refused: bool
+) -> None:
+    plan = make_plan()
+    checkpoint = None if step is None else {"step": step, "path": None}
+    value = {**make_record(plan).to_dict(), "outcome": "failed", "checkpoint": checkpoint}
+    job = parse_job({"name": "x", "nodes": 2, "script": "/t.py", "checkpoints": {"path": "/large", **checkpoints}})
+    moved = dataclasses.replace(plan, job=job)
+    if not is_refused:
+        assert start.require_same_job(moved, RunRecord.from_dict(value))
+        return
+    with pytest.raises(RefusedError, match=r"r-1 has a checkpoint of step 30, and would begin without it") as refusal:
+        start.require_same_job(moved, RunRecord.from_dict(value))
+    assert "set checkpoints.resume: required, or set checkpoints.resume: never" in str(refusal.value)
