@@ -264,7 +264,7 @@ class HostsFollower(Follower):
     def _where_it_stood(self, node: str) -> str:
         """Return the last step of the run, and what a node printed last."""
         step = self.story.last.get("step")
-        # What a launcher prints once it is told to end is about that.
+        # A launcher that was asked to end prints its own signal.
         lines = error_line.without_stop(read_tail(self.folder / run_record.log_file(node))).splitlines()
         said = next((line.strip() for line in reversed(lines) if line.strip()), "")
         where = "before the first step" if step is None else f"at step {int(step)}"

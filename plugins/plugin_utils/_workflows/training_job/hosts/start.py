@@ -195,7 +195,7 @@ def require_same_job(plan: HostsPlan, before: RunRecord | None) -> list[str]:
 def _require_its_checkpoints(checkpoints: Checkpoints, before: RunRecord, differs: t.Sequence[str]) -> None:
     """Refuse to begin a run at its first step because its checkpoints are in another folder.
 
-    :raises RefusedError: unless the job says what is meant, or a bucket has them.
+    :raises RefusedError: unless the job asks for that, or a bucket has them.
     """
     step = before.checkpoint.step if before.checkpoint else None
     moved = next((item for item in differs if item.startswith(_OTHER_FOLDER)), None)

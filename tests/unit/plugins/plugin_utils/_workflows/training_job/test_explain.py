@@ -72,7 +72,7 @@ def test_other_ends_get_the_fix_of_their_cause(tmp_path: pathlib.Path) -> None:
 def test_a_network_error_that_followed_from_the_end_of_a_rank_is_not_its_cause(
     tmp_path: pathlib.Path, node: str
 ) -> None:
-    """torchrun is told that the store is closed after a rank has ended with a code of its own."""
+    """The launcher finds the store closed after a rank has ended with a code of its own."""
     lost = "Traceback\ntorch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed.\n"
     store = "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has failed.\n"
     log(tmp_path, node, f"[default0]:step 1\n{lost}{store}")
