@@ -346,7 +346,7 @@ class Follower:
             seen.last = step
         if is_new:
             seen.furthest = step
-        # An evaluation may print the step of a line that was printed before: that its loss is no number is news.
+        # An evaluation may print the step of a line that was printed before: a loss that is not a number is news.
         return is_new or (self.story.nan_since is None and _is_nan(line))
 
     def _printed_in(self, at: float) -> int:
