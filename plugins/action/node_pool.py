@@ -28,6 +28,7 @@ class ActionModule(WorkflowAction):
         "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
         "pool": {"type": "str"},
         "count": {"type": "int", "default": 1},
+        "shrink": {"type": "bool", "default": False},
         "candidates": {"type": "list", "elements": "dict", "default": []},
         "mixed": {"type": "bool", "default": False},
         "max_price_usd_per_hour": {"type": "float"},

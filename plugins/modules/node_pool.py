@@ -37,9 +37,15 @@ options:
       - With O(state=absent) it may be left out for all pools of the cluster.
     type: str
   count:
-    description: How many machines. A smaller number than before deletes the last ones.
+    description: How many machines. A smaller number than the pool has is refused without O(shrink).
     type: int
     default: 1
+  shrink:
+    description:
+      - Whether the last machines are ended, whatever runs on them, where O(count) is smaller than the number that the
+        pool has.
+    type: bool
+    default: false
   candidates:
     description:
       - What to rent, in order of preference. Each is a mapping with C(provider) and any of the filters of

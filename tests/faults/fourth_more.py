@@ -282,9 +282,9 @@ MORE = (
         (
             ok("rent", 3),
             then(lambda life: forbid_deletes(life, 3600)),
-            bad("rent", count=1),
+            bad("rent", count=1, shrink=True),
             wait(3600),
-            ok("rent", 1),
+            ok("rent", 1, shrink=True),
             then(lambda life: life.count_orders(3)),
             ok("teardown"),
         ),
@@ -298,9 +298,9 @@ MORE = (
         (
             ok("rent", 3),
             then(lambda life: deletes_forget(life, 3600)),
-            bad("rent", count=1),
+            bad("rent", count=1, shrink=True),
             wait(3600),
-            ok("rent", 1),
+            ok("rent", 1, shrink=True),
             ok("teardown"),
         ),
     ),

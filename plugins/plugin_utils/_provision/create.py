@@ -13,15 +13,15 @@ import functools
 import secrets
 import typing as t
 
-from ...module_utils._model.errors import MusterError, ProviderError
+from ...module_utils._model.errors import MusterError, ProviderError, RefusedError
 from ...module_utils._model.lease import InstanceName, OrderUnsettled, TeardownProof
 from ...module_utils._model.ledger import EventKind, Lease
 from ...module_utils._model.offer import Offer, Order
 from ...module_utils._model.timestamps import parse_time
 from .api import Prober, ProviderApi, Scheduler, await_answer, explain_failure, read_identities
-from .bill.known_bill import describe_pool, use_server_time
+from .bill.known_bill import describe_pool, format_price, use_server_time
 from .bill.listing_rules import find_account_problem, index_leases, list_shown
-from .create_adopt import Listings, find_strays, initial_state, pool_leases, rank_offers
+from .create_adopt import Listings, find_strays, find_surplus, initial_state, pool_leases, rank_offers
 from .create_plan import decide
 from .create_reduce import advance, reduce
 from .create_state import (
@@ -222,6 +222,7 @@ def read_pool(request: PoolRequest, providers: ProviderApis, session: LedgerSess
     traits = {name: item.traits for name, item in providers.items()}
     request, clocks = use_server_time(request, listed)
     state = initial_state(request, session.leases.values(), listings, traits, scheduler.now())
+    _refuse_to_shrink(state, session.leases.values())
     _unrecorded, returned = find_strays(request, tuple(session.leases.values()), listings)
     state = dataclasses.replace(
         state, returned_at=frozenset(item.provider for item in returned), history=(*clocks, *state.history)
@@ -262,6 +263,21 @@ def _check_listings(request: PoolRequest, providers: ProviderApis, session: Ledg
         problem = find_account_problem(lease, identities.get(lease.provider), leases, shown) if lease.open else ""
         if problem:
             raise ProviderError(f"nothing is ordered: {lease.name} {problem}")
+
+
+def _refuse_to_shrink(state: PoolState, leases: t.Collection[Lease]) -> None:
+    """Refuse to end machines that work, with what is on them, because a smaller number was given or none."""
+    surplus = {} if state.request.shrink else find_surplus(state, leases)
+    if surplus:
+        request, whole = state.request, max(surplus) + 1
+        names = ", ".join(
+            f"{lease.name} ({format_price(lease.price_usd_per_hour)}, run {lease.run_id or 'none'})"
+            for lease in surplus.values()
+        )
+        raise RefusedError(
+            f"{request.label}: nothing is done: rented_nodes_count is {request.count}, and {names} would be terminated",
+            f"Set rented_nodes_count: {whole}, or fetch what is on them and set rented_nodes_shrink: true",
+        )
 
 
 def _list_accounts(providers: AccountApis, scheduler: Scheduler) -> dict[str, AccountListed]:

@@ -47,6 +47,17 @@ def initial_state(
     return state
 
 
+def find_surplus(state: PoolState, leases: t.Iterable[Lease]) -> dict[int, Lease]:
+    """Return, by index, machines of an earlier, complete gang that would be deleted for the count became smaller."""
+    ending = {item.instance.token for item in state.deletions if not item.instance.terminal}
+    named = [(parse_instance_name(item.name), item) for item in pool_leases(state.request, leases)]
+    return {
+        parts.index: lease
+        for parts, lease in named
+        if parts and parts.index >= len(state.slots) and lease.state == "joined" and lease.token in ending
+    }
+
+
 def find_strays(
     request: PoolRequest, leases: t.Collection[Lease], listings: Listings
 ) -> tuple[list[Instance], list[Instance]]:

@@ -258,7 +258,10 @@ def _explain_no_offer(state: PoolState) -> str:
     budget = PriceBudget.of(state)
     if not any(budget.allows(choice) for choice in state.choices):
         cheapest = min(choice.offer.price_usd_per_hour for choice in state.choices)
-        return f"no offer fits the price caps{_explain_billed(state)} (the cheapest costs {cheapest:.2f} USD per hour)"
+        count = budget.open_slots
+        total = f", {count} of them {cheapest * count:.2f}" if count > 1 else ""
+        price = f"the cheapest costs {cheapest:.2f} USD per hour{total}"
+        return f"no offer fits the price caps{_explain_billed(state)} ({price})"
     return f"every offer was refused{_last_problem(state)}"
 
 

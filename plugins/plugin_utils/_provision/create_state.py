@@ -42,6 +42,7 @@ class PoolRequest:
     capacity_wait_s: float = 0.0
     patience_s: float = 240.0
     gate: bool = True
+    shrink: bool = False
 
     @property
     def is_cluster(self) -> bool:

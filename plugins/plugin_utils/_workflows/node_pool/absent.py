@@ -16,7 +16,7 @@ from ....module_utils._model import validators
 from ....module_utils._model.errors import InputError, MusterError
 from ....module_utils._model.lease import TeardownProof, parse_cluster_name, parse_pool_name
 from ....module_utils._model.ledger import Lease, make_event
-from ....module_utils._node.files import write_json
+from ....module_utils._node.files import read_json, write_json
 from ....module_utils._secrets.scrubber import scrub, scrub_value
 from ..._provision.api import AccountApi, Scheduler, ThreadScheduler, read_identities
 from ..._provision.bill.known_bill import KnownBill, format_price, read_bill, see
@@ -149,9 +149,15 @@ def _describe_unread(deletion: _Deletion, request: DeleteRequest, blocked: str) 
 
 
 def _write_proof(path: pathlib.Path, proof: TeardownProof) -> list[str]:
-    """Write the proof, which the result has too; return why a disk did not take it."""
+    """Write the proof beside what was proved before; return why a disk did not take it."""
+    record, before = proof.to_dict(), read_json(path)
+    if isinstance(before, dict):
+        again = {(item["token"], item["id"]) for item in record["leases"]}
+        earlier = [item for item in before.get("leases", ()) if (item.get("token"), item.get("id")) not in again]
+        record["leases"] = [*earlier, *record["leases"]]
+        record["hygiene"] = [*before.get("hygiene", ()), *record["hygiene"]]
     try:
-        write_json(path, scrub_value(proof.to_dict()))
+        write_json(path, scrub_value(record))
     except OSError as error:
         return [f"{path} cannot be written ({error.strerror})"]
     return []

@@ -25,7 +25,7 @@ from ..._providers.ssh_keys import public_key
 from ..._provision.api import Prober, Scheduler, ThreadScheduler, read_identities
 from ..._provision.bill.known_bill import describe_pool, format_price
 from ..._provision.create import CreateOutcome, Terms, create_pool, read_pool
-from ..._provision.create_plan import failure_reason, first_orders
+from ..._provision.create_plan import failure_reason, first_orders, next_candidate
 from ..._provision.create_state import PoolRequest, PoolState
 from ..._provision.ledger.ledger_session import LedgerSession, SendReplica
 from ..._provision.ledger.ledger_store import find_unreadable, read_ledger
@@ -93,10 +93,12 @@ def ensure_present(options: Options, context: Context) -> ModuleResult:
         state = read_pool(request, providers, session, context.scheduler)
         plan = _build_plan(state, now)
         for line in _describe_plan(
-            state, plan, describe_pool(state, read_identities(providers), session.leases.values(), now)
+            state, plan, describe_pool(state, read_identities(providers), session.leases.values(), now), now
         ):
             context.report(scrub(line))
-        return {**plan, "ledger_warnings": list(content.warnings)}
+        failure = _describe_failure(state, plan, now)
+        failed = {"failed": True, "changed": False, "msg": f"{request.label}: {failure}"} if failure else {}
+        return t.cast(ModuleResult, scrub_value({**plan, "ledger_warnings": list(content.warnings), **failed}))
     readiness = validators.section(ReadinessOptions)(options["readiness"] or {}, "readiness")
     prober = context.prober or _build_prober(options, readiness, folder)
     with open_ledger(home) as writer:
@@ -157,6 +159,7 @@ def _parse_request(options: Options, now: float) -> PoolRequest:
         capacity_wait_s=validators.integer(0, 86400)(options["capacity_wait_s"], "capacity_wait_s"),
         patience_s=readiness.patience_s,
         gate=readiness.ssh,
+        shrink=options["shrink"] is True,
     )
 
 
@@ -251,7 +254,7 @@ def _build_plan(state: PoolState, now: float) -> ModuleResult:
     }
 
 
-def _describe_plan(state: PoolState, plan: ModuleResult, kept: t.Iterable[str]) -> t.Iterator[str]:
+def _describe_plan(state: PoolState, plan: ModuleResult, kept: t.Iterable[str], now: float) -> t.Iterator[str]:
     """Yield what is there, what would be ordered and deleted, at what prices, and what is in the way."""
     yield from kept
     for item in t.cast("list[dict[str, t.Any]]", plan["planned"]):
@@ -259,8 +262,14 @@ def _describe_plan(state: PoolState, plan: ModuleResult, kept: t.Iterable[str]) 
         yield f"would order {place}: {item['price_usd_per_hour']:.2f} USD per hour"
     for deletion in state.deletions:
         yield f"would delete {deletion.instance.name} ({format_price(deletion.price)}): {deletion.reason}"
-    if plan["problem"]:
+    if plan["problem"] and not _describe_failure(state, plan, now):
         yield f"warning: {plan['problem']}"
+
+
+def _describe_failure(state: PoolState, plan: ModuleResult, now: float) -> str:
+    """Return why the call that the plan is of would fail, empty where an offer may still come."""
+    is_open = state.request.capacity_wait_s > 0 or next_candidate(state, now) is not None
+    return failure_reason(state, now) or ("" if is_open else str(plan["problem"]))
 
 
 def _build_result(outcome: CreateOutcome, request: PoolRequest, folder: pathlib.Path) -> ModuleResult:

@@ -9,7 +9,7 @@ import dataclasses
 
 import pytest
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import ProviderError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import ProviderError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.offer import Candidate
 from ansible_collections.muster.training.plugins.plugin_utils._provision.readiness import ProbeReport
 from ansible_collections.muster.training.tests.fakes.pool_world import World
@@ -18,11 +18,24 @@ from ansible_collections.muster.training.tests.fakes.virtual import VirtualClock
 from ansible_collections.muster.training.tests.unit.plugins.plugin_utils._provision.refusals import FULL
 
 
-def test_a_smaller_count_gives_back_the_last() -> None:
+def test_a_smaller_count_deletes_the_last_where_it_is_asked_for() -> None:
     world = World()
     world.create(3)
-    assert world.create(2).failure == ""
+    assert world.create(2, shrink=True).failure == ""
     assert sorted(item.name[-1] for item in world.lambda_.machines.values()) == ["1", "2"]
+
+
+def test_a_smaller_count_alone_deletes_nothing() -> None:
+    """A key that was forgotten counts as 1: a machine of a complete gang may have the only copy of a checkpoint."""
+    world = World()
+    world.create(3)
+    lines = len(world.kinds())
+    words = r"rented_nodes_count is 1, and lab-h100-1-\S+ \(2.00 .*run none\), lab-h100-2-.* would be .*count: 3, or .*shrink"
+    with pytest.raises(RefusedError, match=words):
+        world.create(1)
+    assert len(world.lambda_.machines) == 3 and world.lambda_.deleted == [] and len(world.kinds()) == lines
+    world.lambda_.machines["lambda-3"].state = "failed"
+    assert world.create(2).failure == "", "one that has failed works no more"
 
 
 def test_a_second_call_finds_a_machine_dead_and_replaces_it() -> None:

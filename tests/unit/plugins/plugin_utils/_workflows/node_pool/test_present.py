@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+import re
 import typing as t
 from collections.abc import Iterator
 
@@ -77,6 +78,11 @@ def test_rent_again_and_give_back(place: Place, lambda_api: FakeLambda) -> None:
     assert proof["schema"] == 1 and len(proof["leases"]) == 2 and proof["residual_usd_per_hour"] == 0
     once_more = place.pool(state="absent", pool=None)
     assert not once_more["changed"] and once_more["clean"]
+    assert json.loads((place.state / "teardown.json").read_text())["leases"] == proof["leases"]
+    place.pool(count=1)
+    third = place.pool(state="absent", pool=None)
+    kept = json.loads((place.state / "teardown.json").read_text())["leases"]
+    assert kept[:2] == proof["leases"] and [item["token"] for item in kept[2:]] == [third["leases"][0]["token"]]
 
 
 def test_check_mode_writes_nothing_and_predicts(place: Place, lambda_api: FakeLambda) -> None:
@@ -88,13 +94,37 @@ def test_check_mode_writes_nothing_and_predicts(place: Place, lambda_api: FakeLa
     place.pool()
     done, ledger = writes(lambda_api), (place.state / "ledger.jsonl").read_bytes()
     assert not place.pool(check=True)["changed"]
-    shrink = place.pool(check=True, count=1)
+    with pytest.raises(MusterError, match="set rented_nodes_shrink: true"):
+        place.pool(check=True, count=1)
+    shrink = place.pool(check=True, count=1, shrink=True)
     assert shrink["changed"] and len(shrink["diff"]["after"]["nodes"]) == 1
     leave = place.pool(check=True, state="absent", pool=None)
     assert leave["changed"] and len(leave["diff"]["before"]["leases"]) == 2
     assert writes(lambda_api) == done
     assert (place.state / "ledger.jsonl").read_bytes() == ledger
     assert not (place.state / "teardown.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (
+            {"max_total_usd_per_hour": 5.0},
+            r"no offer fits the price caps \(the cheapest costs 2.99 USD per hour, 2 of them 5.98\)",
+        ),
+        ({"candidates": [{"provider": "lambda", "gpu_model": "H999"}]}, "no candidate has an offer that fits"),
+    ],
+)
+def test_check_mode_fails_where_the_call_would(place: Place, options: dict[str, t.Any], reason: str) -> None:
+    predicted, real = place.pool(check=True, **options), place.pool(**options)
+    for result in (predicted, real):
+        assert result["failed"] and not result["changed"] and re.search(reason, result["msg"]), result
+    assert predicted["msg"] == real["msg"]
+
+
+def test_check_mode_warns_where_an_offer_may_still_come(place: Place, lambda_api: FakeLambda) -> None:
+    waits = place.pool(check=True, count=2, max_total_usd_per_hour=60, capacity_wait_s=600)
+    assert waits["changed"] and not waits.get("failed")
 
 
 def test_a_gang_that_cannot_be_completed_fails_with_the_reason(place: Place, lambda_api: FakeLambda) -> None:
