@@ -68,10 +68,8 @@ class ActionModule(WorkflowAction):
             return node_pool_absent.ensure_absent(options, context)
         if options.get("reaper_host"):
             # The play's connection is that of the controller; this is another machine.
-            usual = str(t.cast(t.Any, C).DEFAULT_TRANSPORT)
-            (remote,) = connections.open_remotes(
-                self._task, self._play_context, variables, [options["reaper_host"]], default=usual
-            )
+            names, usual = [options["reaper_host"]], str(t.cast(t.Any, C).DEFAULT_TRANSPORT)
+            (remote,) = connections.open_remotes(self._task, self._play_context, variables, names, default=usual)
             sender = ledger_replica.replica_sender(remote, options["cluster"], options["reaper_state"])
             context = dataclasses.replace(context, replica=sender)
         else:

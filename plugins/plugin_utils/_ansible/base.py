@@ -9,9 +9,11 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import pathlib
+import re
 import typing as t
 
 from ansible import context
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -61,11 +63,32 @@ class WorkflowAction(ActionBase):
         """Parse the options and return what ``work`` returns, or a failure of one line."""
         super().run(tmp, task_vars)
         parse: t.Any = self.validate_argument_spec
-        _unused, options = parse(self.OPTIONS, **self.RULES)
+        try:
+            _unused, options = parse(self.OPTIONS, **self.RULES)
+        except AnsibleActionFail as error:
+            raise self._name_variables(error) from None
         # An empty answer of a survey means that the question was left open.
         cleaned = {key: None if value == "" else value for key, value in options.items()}
         variables = task_vars or {}
-        return error_boundary.run_guarded(lambda: self._check_and_work(cleaned, variables))
+        return error_boundary.run_guarded(lambda: self._name_variable(cleaned, variables))
+
+    def _variables(self) -> dict[str, str]:
+        """Return, by option, the variable from which the playbook takes it: users of the playbooks know no option."""
+        written = self._task.get_ds() or {}
+        arguments = written.get(self._task.action)
+        return variable_names.find_variables(arguments) if isinstance(arguments, dict) else {}
+
+    def _name_variables(self, error: AnsibleActionFail) -> AnsibleActionFail:
+        text = str(error)
+        named = {name: option for option, name in self._variables().items() if re.search(rf"\b{option}\b", text)}
+        lines = [f"{option} is the variable {name}" for name, option in named.items() if name not in text]
+        return AnsibleActionFail(f"{text} ({', '.join(lines)})") if lines else error
+
+    def _name_variable(self, options: Dict, variables: Dict) -> Dict:
+        try:
+            return self._check_and_work(options, variables)
+        except InputError as error:
+            raise variable_names.name_variable(error, self._variables()) from None
 
     def _check_and_work(self, options: Dict, variables: Dict) -> Dict:
         """Refuse what no work may begin with: a number below 0, and a misspelt variable where it costs."""

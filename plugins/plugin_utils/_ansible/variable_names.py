@@ -29,6 +29,7 @@ _COLLECTION = pathlib.Path(__file__).resolve().parents[3]
 # Prefixes that other collections do not use: only with these a name is an error, or is looked for in the inventory.
 _RESERVED = ("muster_", "rented_nodes_", "teardown_")
 _WORD = re.compile(r"[a-z0-9_]+")
+_VARIABLE = re.compile(rf"\b(?:{'|'.join(_RESERVED)})[a-z0-9_]+")
 _SPENDING = ("rent", "heal", "watch")
 _DELETING = ("cancel", "cluster_absent", "local_nodes_absent", "prune", "reap", "remove_nodes", "team", "teardown")
 
@@ -56,6 +57,22 @@ def find_misspelt(names: t.Iterable[str], prefixes: tuple[str, ...] | None = Non
         if near:
             lines.append(f"{name} is not a variable of muster.training. Did you mean {prefix}{near[0]}?")
     return lines
+
+
+def find_variables(arguments: t.Mapping[str, t.Any]) -> dict[str, str]:
+    """Return, by option, the variable of the collection that a task's ``arguments``, as they are written, take it from.
+
+    The options of a job are named as ``job`` everywhere.
+    """
+    found = {option: _VARIABLE.search(text) for option, text in arguments.items() if isinstance(text, str)}
+    return {option: match[0] for option, match in found.items() if match and option != "job"}
+
+
+def name_variable(error: InputError, variables: t.Mapping[str, str]) -> InputError:
+    """Return the error with the variable in place of the option that it names."""
+    option = re.split(r"[.\[]", error.option, maxsplit=1)[0]
+    problem = error.message.removeprefix(f"{error.option}: ")
+    return InputError(f"{variables.get(option, option)}{error.option[len(option) :]}", problem, error.fix)
 
 
 def require_known(names: t.Iterable[str]) -> None:

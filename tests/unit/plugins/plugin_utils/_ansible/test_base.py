@@ -29,8 +29,18 @@ class Action(base.WorkflowAction):
         return {"changed": False, "options": options, "variables": variables}
 
 
+# As a playbook of the collection writes the arguments of a task.
+WRITTEN = {"name": "a", "count": "{{ muster_log_lines | default(20) }}"}
+
+
 def action(check: bool = False, folder: str = "/play", **args: t.Any) -> Action:
-    task = types.SimpleNamespace(args=args, async_val=0, check_mode=check, action="muster.training.x")
+    task = types.SimpleNamespace(
+        args=args,
+        async_val=0,
+        check_mode=check,
+        action="muster.training.x",
+        get_ds=lambda: {"muster.training.x": WRITTEN},
+    )
     connection = types.SimpleNamespace(_shell=types.SimpleNamespace(tmpdir="/tmp"))
     loader = types.SimpleNamespace(get_basedir=lambda: folder)
     parts: t.Any = (task, connection, types.SimpleNamespace(), loader, None, None)
@@ -70,7 +80,14 @@ def test_an_error_of_the_work_is_a_failure_of_one_line() -> None:
 def test_a_number_below_zero_is_refused() -> None:
     """A count of -1 of the newest runs that stay would choose the oldest one."""
     assert action(name="a", count=0).run()["options"]["count"] == 0
-    assert action(name="a", count=-1).run()["msg"] == "count: must be at least 0, not -1"
+    assert action(name="a", count=-1).run()["msg"] == "muster_log_lines: must be at least 0, not -1"
+
+
+def test_an_error_names_the_variable_of_the_playbook() -> None:
+    with pytest.raises(AnsibleActionFail, match=r"'?count'?.* \(count is the variable muster_log_lines\)"):
+        action(name="a", count="many").run()
+    found = variable_names.name_variable(InputError("count[0].x", "is wrong", "Mend it"), {"count": "muster_x"})
+    assert str(found) == "muster_x[0].x: is wrong. Mend it"
 
 
 class DeletingAction(Action):
@@ -140,7 +157,9 @@ class ClusterAction(Action):
 def cluster_action(**args: t.Any) -> ClusterAction:
     plain = action()
     templar: t.Any = types.SimpleNamespace(template=lambda value: value)
-    task = types.SimpleNamespace(args=args, async_val=0, check_mode=False, action="muster.training.x")
+    task = types.SimpleNamespace(
+        args=args, async_val=0, check_mode=False, action="muster.training.x", get_ds=lambda: None
+    )
     parts: t.Any = (task, plain._connection, types.SimpleNamespace(), plain._loader, templar, None)
     made = ClusterAction(*parts)
     made._load_name = "x"
