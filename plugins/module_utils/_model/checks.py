@@ -340,7 +340,15 @@ def _check_gpus(job: Job, node: str, report: NodeReport) -> Check:
         return _build_check("gpus", node, True, None, 0, "", "")
     gpu = report.facts.get("gpu") or {}
     count = gpu.get("count") or 0
-    problem = f"{count} GPUs were found, {job.gpus_per_node} are needed" if count < job.gpus_per_node else ""
+    # A driver that fails cannot run what the bus or the device files show.
+    said = [str(item) for item in report.facts.get("problems") or ()]
+    silent = not any(device.get("uuid") for device in gpu.get("devices") or ())
+    problem = next(
+        (item for item in said if silent and item.startswith(("nvidia-smi failed", "nvidia-smi did not"))), ""
+    )
+    if not problem and count < job.gpus_per_node:
+        sliced = next((f" ({item})" for item in said if item.startswith("gpu: MIG")), "")
+        problem = f"{count} GPUs were found, {job.gpus_per_node} are needed{sliced}"
     model, memory = str(gpu.get("model") or ""), gpu.get("memory_gib") or 0
     if not problem and job.gpu.model and job.gpu.model.lower() not in model.lower():
         problem = f"the GPUs are {model or 'of unknown model'}, not {job.gpu.model}"

@@ -99,10 +99,39 @@ def _query_gpus(source: FactsSource) -> list[dict[str, t.Any]]:
     return parse_query(answer) if answer else []
 
 
+def _may_be_sliced(gpu: t.Mapping[str, t.Any]) -> bool:
+    return bool(re.search(r"\b(?:A30|A100|H100|H200|H20|H800|A800|GH200|B200|B300|GB200|GB300)\b", gpu["model"] or ""))
+
+
+def parse_slices(text: str) -> dict[str, list[int]]:
+    """Return the sizes in GB of the MIG slices of ``nvidia-smi -L``, by the UUID of their GPU."""
+    found: dict[str, list[int]] = {}
+    uuid = ""
+    for line in text.splitlines():
+        if gpu := re.match(r"GPU \d+: .*\(UUID: (\S+)\)", line):
+            uuid = gpu[1]
+        elif part := re.match(r"\s+MIG \S*?\.(\d+)gb", line):
+            found.setdefault(uuid, []).append(int(part[1]))
+    return found
+
+
+def _without_slices(source: FactsSource, queried: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
+    """Return the GPUs that a gang can use: the whole ones, else one slice: a process sees no more (MIG guide)."""
+    asked = any(map(_may_be_sliced, queried)) and source.run("nvidia-smi", "-L", accept=range(256))
+    slices = parse_slices(asked or "")
+    if not slices:
+        return queried
+    whole = [gpu for gpu in queried if gpu["uuid"] not in slices]
+    sizes = [size for own in slices.values() for size in own]
+    source.problem(f"gpu: MIG is on, {len(slices)} GPUs are cut into {len(sizes)} slices (from {min(sizes)} GB)")
+    return whole or [{**queried[0], "memory_gib": float(min(sizes))}]
+
+
 def _count_visible(source: FactsSource, on_bus: int, container: bool) -> int:
     """GPUs that this node may use when nvidia-smi is silent: a container sees the whole bus of its host."""
     nodes = [name for name in source.names(source.dev) if re.fullmatch(r"nvidia[0-9]{1,3}", name)]
-    return len(nodes) if container or nodes else on_bus
+    # The file of a GPU that fell off the bus remains.
+    return len(nodes) if container or not on_bus else min(len(nodes) or on_bus, on_bus)
 
 
 def _describe_device(source: FactsSource, bdf: str | None, queried: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -141,10 +170,11 @@ def has_nvswitch(
 def read_gpus(source: FactsSource, bus: t.Mapping[str, tuple[str, str]], container: bool) -> dict[str, t.Any]:
     """Return the node record's ``gpu`` with ``driver_version`` and ``devices``, one entry a GPU."""
     on_bus = [bdf for bdf, (vendor, klass) in bus.items() if vendor == NVIDIA and klass[:4] in ("0300", "0302")]
-    queried = _query_gpus(source)
+    whole = _query_gpus(source)
+    queried = _without_slices(source, whole)
     count = len(queried) or _count_visible(source, len(on_bus), container)
-    if queried and len(on_bus) > len(queried) and not container:
-        source.problem(f"gpu: {len(on_bus)} GPUs are on the PCI bus, nvidia-smi lists {len(queried)}")
+    if whole and len(on_bus) > len(whole) and not container:
+        source.problem(f"gpu: {len(on_bus)} GPUs are on the PCI bus, nvidia-smi lists {len(whole)}")
     # Without nvidia-smi a GPU is known by its place on the bus alone.
     listed = [(gpu["pci"] if gpu["pci"] in bus else None, gpu) for gpu in queried]
     devices = [_describe_device(source, bdf, gpu) for bdf, gpu in listed or [(bdf, {}) for bdf in on_bus[:count]]]

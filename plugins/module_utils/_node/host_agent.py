@@ -381,6 +381,13 @@ _MODULES = {
     "devices": ".facts_devices",
 }
 
+# EACCES, EPERM, EROFS
+_UNWRITABLE = (13, 1, 30)
+_STATE_ADVICE = (
+    "The node keeps a run's state there: set muster_node_state to a folder of this node that this user may write, on a "
+    "local disk"
+)
+
 
 def answer_request(request: NodeRequest) -> dict[str, t.Any]:
     """Carry out one request; an error of this node is returned as ``problem``, never as a traceback."""
@@ -391,7 +398,8 @@ def answer_request(request: NodeRequest) -> dict[str, t.Any]:
             return answer
         return _OPS[request["op"]](request)
     except OSError as exc:
-        return {"problem": f"{exc.filename or 'node'}: {exc.strerror or exc}"}
+        problem = f"{exc.filename or 'node'}: {exc.strerror or exc}"
+        return {"problem": f"{problem}. {_STATE_ADVICE}" if exc.errno in _UNWRITABLE else problem}
 
 
 def main(argv: list[str]) -> int:

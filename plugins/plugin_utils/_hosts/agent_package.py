@@ -15,6 +15,7 @@ import functools
 import hashlib
 import json
 import pathlib
+import re
 import shlex
 import typing as t
 import zlib
@@ -85,9 +86,15 @@ def agent_version() -> str:
 
 
 def boot_command(python: str | None) -> str:
-    """Return the shell command that runs a request from memory."""
+    """Return the shell command that runs a request from memory: in one line that any login shell takes, csh too."""
+    text = base64.b64encode(_BOOT.encode()).decode()
+    return _start(python, f'-I -S -c "import base64,sys;exec(base64.b64decode(sys.argv.pop()))" {text}')
+
+
+def _start(python: str | None, arguments: str) -> str:
+    """Return a command for any login shell: what is in single quotes, ``sh`` reads."""
     chosen = shlex.quote(python) if python else '"$(command -v python3 || echo python3)"'
-    return f"exec {chosen} -I -S -c {shlex.quote(_BOOT)}"
+    return f"exec /bin/sh -c {shlex.quote(f'exec {chosen} {arguments}')}"
 
 
 def boot_input(request: t.Mapping[str, t.Any]) -> bytes:
@@ -103,8 +110,7 @@ def install_request() -> dict[str, t.Any]:
 
 def installed_command(python: str | None, program: str, reads: bool = False) -> str:
     """Return the shell command that sends a request to the installed agent; one that only reads leaves no byte-code."""
-    chosen = shlex.quote(python) if python else '"$(command -v python3 || echo python3)"'
-    return f"exec {chosen} -I -S {'-B ' if reads else ''}{shlex.quote(program + '/run.py')}"
+    return _start(python, f"-I -S {'-B ' if reads else ''}{shlex.quote(program + '/run.py')}")
 
 
 def encode_request(request: t.Mapping[str, t.Any]) -> bytes:
@@ -133,13 +139,14 @@ def parse_answer(node: str, rc: int, out: str, err: str) -> dict[str, t.Any]:
             return t.cast("dict[str, t.Any]", json.loads(text.splitlines()[0]))
         except (ValueError, IndexError) as exc:
             raise UnreachableError(node, "its answer was cut off", "Check the connection and run again") from exc
-    if rc == 127 or "not found" in err:
+    # A login's own files may print errors as well: what the agent or its interpreter says decides.
+    if old := re.search(r"(?m)^muster: (Python \S+ is too old)", err):
+        raise NodeError(node, old[1], f"Python {_MINIMUM} or newer is needed")
+    if rc == 127 or re.search(r"(?m)(?:python|/py)\S*: (?:command )?not found", err):
         raise NodeError(
             node, "python3 is not installed", f"Install Python {_MINIMUM} or newer, or set ansible_python_interpreter"
         )
     last = (err.strip().splitlines() or ["no output"])[-1][:300]
-    if "is too old" in last:
-        raise NodeError(node, last.removeprefix("muster: "), f"Python {_MINIMUM} or newer is needed")
     raise NodeError(node, f"the node agent did not answer (exit code {rc}: {last})")
 
 

@@ -11,9 +11,13 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import bz2
 import dataclasses
+import gzip
 import json
+import lzma
 import typing as t
+import zlib
 
 from ....module_utils._model.verdict import Cause, Outcome, Ranks, TransportVerdict
 from ..parse.iperf3 import parse_iperf3, parse_iperf3_json
@@ -30,6 +34,23 @@ from .scan import Scan, scan_log
 
 FileKind = t.Literal["nccl_log", "nccl_tests", "show_gids", "unknown"]
 
+
+class Packed(t.NamedTuple):
+    """A form of compression: how its files begin, and how they are read; None where Python's own library cannot."""
+
+    tool: str
+    magic: bytes
+    open: t.Callable[[t.Any], t.Any] | None
+
+
+_PACKED = (
+    Packed("gzip", b"\x1f\x8b", lambda stream: gzip.GzipFile(fileobj=stream)),
+    Packed("bzip2", b"BZh", bz2.BZ2File),
+    Packed("xz", b"\xfd7zXZ\0", lzma.LZMAFile),
+    Packed("zstd", b"\x28\xb5\x2f\xfd", None),
+    Packed("lz4", b"\x04\x22\x4d\x18", None),
+    Packed("zip", b"PK\x03\x04", None),
+)
 MAX_JSON_BYTES = 16 * 1024 * 1024
 # Below this size latency, not bandwidth, is measured; nccl-tests starts at 8 bytes by default.
 MIN_JUDGED_BYTES = 16 * 1024 * 1024
@@ -90,6 +111,8 @@ def diagnose_stream(stream: t.BinaryIO, name: str, *, ends: bool = True) -> File
     stream.seek(0)
     if not first:
         return FileDiagnosis(name, "unknown", problem="the file is empty")
+    if packed := next((item for item in _PACKED if first.startswith(item.magic)), None):
+        return _diagnose_packed(stream, name, packed, ends=ends)
     if first.lstrip()[:1] == b"{":
         diagnosis = _diagnose_json(stream, name)
         if diagnosis:
@@ -97,6 +120,18 @@ def diagnose_stream(stream: t.BinaryIO, name: str, *, ends: bool = True) -> File
         stream.seek(0)
     scan = scan_log(stream)
     return judge_scan(scan if ends else dataclasses.replace(scan, end=NO_END), name)
+
+
+def _diagnose_packed(stream: t.BinaryIO, name: str, packed: Packed, *, ends: bool) -> FileDiagnosis:
+    """Diagnose a compressed file, or say that it was not read."""
+    if packed.open is None:
+        return FileDiagnosis(name, "unknown", packed.tool, problem=f"compressed ({packed.tool}), not read: unpack it")
+    inner: t.BinaryIO = packed.open(stream)
+    try:
+        return diagnose_stream(inner, name, ends=ends)
+    except (EOFError, OSError, zlib.error, lzma.LZMAError) as exc:
+        reason = f"compressed ({packed.tool}) and damaged, not read: {str(exc)[:200]}"
+        return FileDiagnosis(name, "unknown", packed.tool, problem=reason)
 
 
 def judge_scan(scan: Scan, name: str) -> FileDiagnosis:

@@ -36,7 +36,7 @@ _BOUNDS = re.compile(rb"#\s*Out of bounds values\s*:\s*(\d{1,18})\s*(OK|FAILED)?
 _AVERAGE = re.compile(rb"#\s*Avg bus bandwidth\s*:\s*(\S{1,30})\s*(OK|FAILED)?")
 _STARTING = re.compile(rb"#\s*Collective test (starting|concluded):\s*(\w{1,60})")
 _VERSION = re.compile(rb"#\s*nccl-tests version\s+(\S{1,40})")
-_THREADS = re.compile(rb"#\s*nThread\s+\d+\s+nGpus\s+\d+\s+minBytes\s+\d+")
+_THREADS = re.compile(rb"#\s*nThread\s+\d+\s+nGpus\s+\d+\s+minBytes\s+\d+(?:.{0,200}\bvalidation: (\d+))?")
 _FAILURE = re.compile(rb"Test (?:NCCL|CUDA|MPI) failure|: Test failure |Test timeout")
 _MARKS = (b"#", b"Test ")
 
@@ -93,6 +93,7 @@ class NcclTests:
     wrong: int | None = None
     out_of_bounds: int | None = None
     out_of_bounds_failed: bool = False
+    unchecked: bool = False
     average_gb_s: float | None = None
     average_failed: bool = False
     failures: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -148,7 +149,12 @@ class NcclTestsText:
         self._read_row_piece(line_number, raw)
 
     def finish(self) -> NcclTests:
-        """Return the tests; a row that never ended is counted as broken."""
+        """Return the tests; a row that never ended is counted as broken.
+
+        Without a comparison (``-c 0``) the closing line of nccl-tests says 0 all the same: then nothing is known.
+        """
+        if self.tests.unchecked or (self.tests.rows and self.tests.wrong is None and self._columns.count(b"wrong")):
+            self.tests.out_of_bounds = None
         if self._pending:
             self.tests.broken_rows += 1
             self._pending = b""
@@ -167,7 +173,9 @@ class NcclTestsText:
             tests.header_lines += 1
         elif rank := _RANK.search(text):
             self._add_rank(rank)
-        elif not (self._read_summary(text) or _THREADS.search(text)):
+        elif threads := _THREADS.search(text):
+            tests.unchecked = threads[1] == b"0"
+        elif not self._read_summary(text):
             return False
         tests.marks += 1
         return True

@@ -62,7 +62,9 @@ def _parse_half(half: t.Mapping[str, object]) -> NcclTestsHalf:
 def _add_summary(tests: NcclTests, document: t.Mapping[str, object]) -> None:
     bounds, average = document.get("out_of_bounds"), document.get("average_bus_bandwidth")
     if isinstance(bounds, dict):
-        tests.out_of_bounds = whole_number(bounds.get("count"))
+        # Without a comparison no row has a number, and the sum is 0 all the same.
+        compared = tests.wrong is not None or not tests.rows
+        tests.out_of_bounds = whole_number(bounds.get("count")) if compared else None
         tests.out_of_bounds_failed = bounds.get("okay") in ("false", False)
     if isinstance(average, dict):
         tests.average_gb_s = finite_number(average.get("bandwidth"))

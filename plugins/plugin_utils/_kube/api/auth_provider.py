@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from ....module_utils._model.errors import InputError
 from .kubeconfig import ClusterAccess, KubeUser, register_secret
 
+_FIX = "Use an exec plugin (kubelogin for oidc) or the options host and token; an id-token is used until it expires"
+
 
 def resolve(access: ClusterAccess, options: Mapping[str, object], environ: Mapping[str, str]) -> ClusterAccess:
     """Return ``access`` with the credential that the package kubernetes reads for its context.
@@ -41,8 +43,7 @@ def resolve(access: ClusterAccess, options: Mapping[str, object], environ: Mappi
             )
     except Exception as exc:
         # Anything may be raised by a provider's own code, and its text may quote a token.
-        fix = "Log in again with the provider's own command"
-        raise InputError(option, f"{access.user.other} returned no credential ({type(exc).__name__})", fix) from None
+        raise InputError(option, f"{access.user.other} returned no credential ({type(exc).__name__})", _FIX) from None
     return access._replace(user=_with_credential(access.user, configuration.api_key, option))
 
 
@@ -60,4 +61,4 @@ def _with_credential(user: KubeUser, keys: Mapping[str, str], option: str) -> Ku
         return user._replace(basic=(name, register_secret(password)), other="")
     if user.client_pem:
         return user._replace(other="")
-    raise InputError(option, f"{user.other} returned no credential", "Log in again with the provider's own command")
+    raise InputError(option, f"{user.other} returned no credential", _FIX)

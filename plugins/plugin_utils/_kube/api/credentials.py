@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 
 from ....module_utils._http.clock import SYSTEM_CLOCK, Clock
 from ....module_utils._model.errors import InputError
-from ....module_utils._secrets.scrubber import remember
+from ....module_utils._secrets.scrubber import remember, scrub
 from .kinds import parse_time
 from .kubeconfig import ClusterAccess, KubeUser, read_text, register_secret
 
@@ -146,8 +146,11 @@ def _run_command(arguments: list[str], environment: Mapping[str, str], option: s
         reason = (exc.strerror or "failed").lower()
         raise InputError(option, f"{name} cannot be run ({reason})", advice or f"Install {name}") from None
     if completed.returncode != 0:
-        # Its output may hold a credential, so it is not shown here.
-        raise InputError(option, f"{name} exited with status {completed.returncode}", "Run it by hand, or log in again")
+        # A credential goes to standard output, which is not shown; why there is none, to standard error.
+        lines = scrub(completed.stderr.decode(errors="replace")).strip().splitlines()
+        said = f": {''.join(filter(str.isprintable, lines[-1]))[:200]}" if lines else ""
+        reason = f"{name} exited with status {completed.returncode}{said}"
+        raise InputError(option, reason, "Run it by hand, or log in again")
     return completed.stdout
 
 

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import os
 import pathlib
+import time
 import types
 import typing as t
 from collections.abc import Mapping
@@ -281,19 +283,33 @@ def _parse_user(name: str, user: Mapping[str, object], folder: pathlib.Path) -> 
     token_file = user.get("tokenFile")
     basic = (str(user["username"]), register_secret(str(user.get("password") or ""))) if user.get("username") else None
     plugin = user.get("exec")
+    own_token = str(user.get("token") or _read_id_token(provider))
     if plugin is not None and not isinstance(plugin, Mapping):
         raise InputError(option, "exec must be a mapping")
     return KubeUser(
         name=name,
         client_pem=_read_client_pem(user, folder, option),
-        token=register_secret(str(user.get("token") or "")),
+        token=register_secret(own_token),
         token_file=str(folder / str(token_file)) if token_file else "",
         basic=basic,
         exec=plugin,
         exec_folder=str(folder),
-        other=f"auth-provider {provider.get('name')}" if isinstance(provider, Mapping) else "",
+        other=f"auth-provider {provider.get('name')}" if isinstance(provider, Mapping) and not own_token else "",
         headers=tuple(_impersonation_headers(user)),
     )
+
+
+def _read_id_token(provider: object) -> str:
+    """Return the id-token of an auth-provider ``oidc``, as kubectl sends it, empty where it has expired."""
+    settings = provider.get("config") if isinstance(provider, Mapping) and provider.get("name") == "oidc" else None
+    token = str(settings.get("id-token") or "") if isinstance(settings, Mapping) else ""
+    try:
+        payload = token.split(".")[1]
+        expiry = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))).get("exp")
+        return "" if isinstance(expiry, int | float) and expiry <= time.time() else token
+    except (ValueError, IndexError, AttributeError):
+        # Only the server can say how long such a token holds.
+        return token
 
 
 def _impersonation_headers(user: Mapping[str, object]) -> t.Iterator[tuple[str, str]]:

@@ -24,6 +24,8 @@ from ..nodes.gpu_claims import read_device_class
 
 # GPU feature discovery writes these.
 _PRODUCT, _MEMORY, _FAMILY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory", "nvidia.com/gpu.family"
+# In the product's name of GPUs in slices, with the strategy single.
+_MIG = "-MIG-"
 # A card sold as 80 GiB reports a little less.
 _MEMORY_SHARE = 0.95
 _STATE_TAINTS = frozenset(f"node.kubernetes.io/{state}" for state in ("not-ready", "unreachable", "unschedulable"))
@@ -163,6 +165,9 @@ def node_expressions(job: Job, nodes: t.Sequence[KubeObject], *, fabric: bool = 
         expressions.append(_in_expression(_FAMILY, job.gpu.arch.lower()))
     if is_gpu_gang(job):
         expressions += _unshared_expressions(nodes)
+    sliced = sorted({name for node in nodes if _MIG in (name := _labels(node).get(_PRODUCT, ""))})
+    if sliced and job.gpus_per_node > 1:
+        expressions.append({"key": _PRODUCT, "operator": "NotIn", "values": sliced})
     return tuple(expressions)
 
 
@@ -284,6 +289,8 @@ def _gpu_reasons(job: Job, node: KubeObject, gpu_resource: str) -> t.Iterator[st
             yield f"{int(memory) // 1024} GiB of GPU memory" if memory.isdecimal() else "GPU memory unknown"
     if is_gpu_gang(job) and (sharing := describe_sharing(labels)):
         yield f"GPUs shared between pods ({sharing})"
+    if job.gpus_per_node > 1 and _MIG in labels.get(_PRODUCT, ""):
+        yield f"MIG slices ({labels[_PRODUCT]}), of which a pod's program can use one"
     if job.gpu.arch and labels.get(_FAMILY) != job.gpu.arch.lower():
         yield f"GPU family {labels.get(_FAMILY) or 'unknown'}"
 

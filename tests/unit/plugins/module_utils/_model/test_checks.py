@@ -299,3 +299,11 @@ def test_memory_of_gpus_that_others_use_is_a_warning() -> None:
         "a: another program uses the memory of GPU 1 (60.1 of 79.6 GiB). nvidia-smi shows which"
     ]
     assert checks.describe_used_gpus(job(), reports) == []
+
+
+@pytest.mark.parametrize("devices", [[], [{"uuid": None}]])
+def test_a_node_whose_driver_fails_is_not_ready_whatever_its_device_files_say(devices: list[dict[str, None]]) -> None:
+    failed = "nvidia-smi failed with 255: Unable to determine the device handle for GPU1: Unknown Error"
+    facts = {"gpu": {"count": 8, "devices": devices}, "problems": [failed]}
+    check = checks._check_gpus(job(gpus_per_node=8), "a", NodeReport.from_dict(answer(facts=facts)))
+    assert not check.ok and failed in str(check)

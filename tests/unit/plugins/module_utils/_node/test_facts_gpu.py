@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._node import (
     facts_gpu,
 )
+from ansible_collections.muster.training.plugins.module_utils._node.facts_source import FactsSource
 
 
 def test_driver_flavours() -> None:
@@ -46,3 +49,45 @@ def test_what_an_h100_answers() -> None:
     driver = {"driver": "580.159.04", "arch": "hopper"}
     assert facts_gpu.parse_query(line) == [{**gpu, **driver, "memory_used_gib": None}]
     assert facts_gpu.parse_query(f"{line}, 61440") == [{**gpu, **driver, "memory_used_gib": 60.0}]
+
+
+def read_with(tmp_path: pathlib.Path, program: str, on_bus: int) -> tuple[dict[str, object], list[str]]:
+    """The facts of a machine with eight device files and this nvidia-smi."""
+    (tmp_path / "dev").mkdir()
+    for number in range(8):
+        (tmp_path / "dev" / f"nvidia{number}").touch()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "nvidia-smi").write_text(f"#!/bin/sh\n{program}\n")
+    (tmp_path / "bin" / "nvidia-smi").chmod(0o755)
+    source = FactsSource({"root": str(tmp_path), "path": [str(tmp_path / "bin")]})
+    bus = {f"0000:0{number}:00.0": ("10de", "030200") for number in range(on_bus)}
+    return facts_gpu.read_gpus(source, bus, False), source.problems
+
+
+def test_a_gpu_that_fell_off_the_bus_is_not_counted_by_its_device_file(tmp_path: pathlib.Path) -> None:
+    gpu, problems = read_with(
+        tmp_path, "echo 'Unable to determine the device handle for GPU1: Unknown Error'; exit 9", 7
+    )
+    assert gpu["count"] == 7 and problems == ["nvidia-smi failed with 9: " + problems[0].partition(": ")[2]]
+    assert "device handle for GPU1" in problems[0]
+
+
+CARD = "{0}, NVIDIA A100-SXM4-80GB, GPU-{0}, 81920, 00000000:0{0}:00.0, 550.127.08, 8.0, 87"
+SLICED = """GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-0)
+  MIG 1g.10gb     Device  0: (UUID: MIG-a)
+  MIG 3g.40gb     Device  1: (UUID: MIG-b)
+GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-1)
+"""
+
+
+@pytest.mark.parametrize(("both", "count", "memory"), [(True, 1, 10.0), (False, 1, 80.0)])
+def test_slices_of_a_gpu_are_not_counted_as_whole_gpus(
+    tmp_path: pathlib.Path, both: bool, count: int, memory: float
+) -> None:
+    listing = SLICED + ("  MIG 2g.20gb     Device  0: (UUID: MIG-c)\n" if both else "")
+    cards = "\n".join(CARD.format(number) for number in range(2))
+    gpu, problems = read_with(
+        tmp_path, f"case $1 in -L) cat <<'T'\n{listing}T\n;; *) cat <<'T'\n{cards}\nT\n;; esac", 2
+    )
+    assert (gpu["count"], gpu["memory_gib"]) == (count, memory)
+    assert any(item.startswith("gpu: MIG is on") for item in problems)

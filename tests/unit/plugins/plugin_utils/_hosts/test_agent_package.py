@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import pathlib
 import random
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -37,6 +39,12 @@ def test_an_answer_is_found_among_what_a_login_prints() -> None:
         (127, "sh: 1: exec: python3: not found\n", "n: python3 is not installed. Install Python 3.10 or newer, or set"),
         (1, "bash: line 1: /opt/py: command not found", "n: python3 is not installed"),
         (1, "muster: Python 3.8 is too old\n", "n: Python 3.8 is too old. Python 3.10 or newer is needed"),
+        (
+            1,
+            "bash: module: command not found\nmuster: Python 3.8 is too old\n",
+            "n: Python 3.8 is too old. Python 3.10",
+        ),
+        (1, "bash: module: command not found\nValueError: x\n", "n: the node agent did not answer (exit code 1: Value"),
         (1, "Traceback\nValueError: x\n", "n: the node agent did not answer (exit code 1: ValueError: x)"),
         (0, "", "n: the node agent did not answer (exit code 0: no output)"),
     ],
@@ -136,7 +144,26 @@ def test_a_request_to_the_installed_copy_carries_no_sources() -> None:
     assert json.loads(data) == {"op": "watch"} and len(agent_package.boot_input({"op": "watch"})) > 10_000
     command = agent_package.installed_command(None, "/home/me/my state/agent/1")
     assert (
-        command.endswith(" '/home/me/my state/agent/1/run.py'")
+        shlex.split(shlex.split(command)[-1])[-1] == "/home/me/my state/agent/1/run.py"
         and "command -v python3" in command
         and " -I " in command
     )
+
+
+@pytest.mark.parametrize("python", [None, sys.executable, "/opt/my python/bin/python3"])
+def test_a_command_is_one_line_that_csh_takes_too(python: str | None) -> None:
+    for command in (agent_package.boot_command(python), agent_package.installed_command(python, "/srv/a b", True)):
+        # csh ends a quoted text at a line break, reads "!" even in single quotes, and has no "$(...)" outside them.
+        assert "\n" not in command and "!" not in command and command.startswith("exec /bin/sh -c ")
+        assert "$" not in re.sub(r"'[^']*'", "", command)
+
+
+@pytest.mark.parametrize("shell", [name for name in ("tcsh", "csh", "fish", "zsh", "sh", "bash") if shutil.which(name)])
+def test_each_login_shell_of_this_machine_starts_the_agent(shell: str, tmp_path: pathlib.Path) -> None:
+    done = subprocess.run(
+        [shell, "-c", agent_package.boot_command(sys.executable)],
+        input=agent_package.boot_input({"op": "info", "node": "n", "state_root": str(tmp_path)}),
+        capture_output=True,
+        check=False,
+    )
+    assert "state_dir" in agent_package.parse_answer("n", done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -5,10 +5,14 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
+import gzip
 import json
+import lzma
 import pathlib
 import re
+import typing as t
 
 import pytest
 
@@ -17,7 +21,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.
     diagnose_stream,
 )
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.verdict.cause_table import CAUSES
-from ansible_collections.muster.training.tests.support.nccl_text import judged, judged_bytes
+from ansible_collections.muster.training.tests.support.nccl_text import HEADER, judged, judged_bytes, rank_line
+from ansible_collections.muster.training.tests.support.nccl_text import row as table_row
 
 ROOT = pathlib.Path(__file__).resolve().parents[5] / "fixtures" / "fabric"
 KINDS = {"nccl-log": "nccl_log", "nccl-tests": "nccl_tests", "tool": "show_gids"}
@@ -172,3 +177,27 @@ def test_tools_in_a_diagnosis() -> None:
     for document in ({"start": {}, "end": {"sum": {}}}, {"test_info": {}, "results": {}}):
         found = judged_bytes(json.dumps(document).encode())
         assert (found.kind, found.outcome) == ("unknown", "unproven") and found.tool in ("iperf3", "perftest")
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_compressed_log_is_read(pack: t.Callable[[bytes], bytes]) -> None:
+    packed = pack(b"step 1\nRuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n" * 50)
+    found = judged_bytes(packed)
+    assert [cause.code for cause in found.causes] == ["oom_gpu"] and found.lines == 100
+    cut = judged_bytes(packed[: len(packed) - 12])
+    assert cut.outcome == "unproven" and "damaged, not read" in str(cut.problem)
+
+
+@pytest.mark.parametrize("magic", [b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"\x04\x22\x4d\x18"])
+def test_what_cannot_be_unpacked_here_is_said_to_be_unread(magic: bytes) -> None:
+    found = judged_bytes(magic + b"\x24\x51\x01" * 40)
+    assert found.outcome == "unproven" and "not read: unpack it" in str(found.problem)
+
+
+def test_without_a_comparison_nothing_is_known_of_values() -> None:
+    head = "# nThread 1 nGpus 1 minBytes 8 maxBytes 1073741824 step: 2(factor) warmup iters: 5 iters: 20 validation: {}"
+    for validation, count in ((0, None), (1, 0)):
+        rows = table_row(1 << 30, 48.0, wrong="N/A" if count is None else "0")
+        found = judged(head.format(validation), rank_line(0, "a"), *HEADER, rows, "# Out of bounds values : 0 OK")
+        assert (found.wrong_values, found.busbw_gb_s) == (count, 48.0)
+        assert ("values were not checked" in found.notes) == (count is None)

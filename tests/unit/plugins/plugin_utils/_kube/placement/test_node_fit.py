@@ -183,3 +183,17 @@ def test_a_gang_is_not_placed_on_gpus_that_pods_share(labels: dict[str, str], ke
     single = plan(nodes=1, gpus_per_node=1).job
     assert [item.reasons for item in judge_nodes(single, nodes)] == [(), ()]
     assert not [item for item in node_expressions(single, nodes) if item["key"] in SHARED]
+
+
+def test_a_pod_of_several_ranks_is_not_placed_on_slices() -> None:
+    product = "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"
+    nodes = [node("a"), node("b", labels={"nvidia.com/gpu.product": product})]
+    several, one = plan(gpus_per_node=2).job, plan(nodes=1, gpus_per_node=1).job
+    assert [item.reasons for item in judge_nodes(several, nodes)] == [
+        (),
+        (f"MIG slices ({product}), of which a pod's program can use one",),
+    ]
+    assert {"key": "nvidia.com/gpu.product", "operator": "NotIn", "values": [product]} in node_expressions(
+        several, nodes
+    )
+    assert [item.reasons for item in judge_nodes(one, nodes)] == [(), ()]
