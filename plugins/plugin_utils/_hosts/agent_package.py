@@ -92,9 +92,11 @@ def boot_command(python: str | None) -> str:
 
 
 def _start(python: str | None, arguments: str) -> str:
-    """Return a command for any login shell: what is in single quotes, ``sh`` reads."""
-    chosen = shlex.quote(python) if python else '"$(command -v python3 || echo python3)"'
-    return f"exec /bin/sh -c {shlex.quote(f'exec {chosen} {arguments}')}"
+    """Return a command for any login shell: csh does not know ``$(…)``, so that ``sh`` looks for an interpreter."""
+    if python:
+        return f"exec {shlex.quote(python)} {arguments}"
+    script = f'exec "$(command -v python3 || echo python3)" {arguments}'
+    return f"exec /bin/sh -c {shlex.quote(script)}"
 
 
 def boot_input(request: t.Mapping[str, t.Any]) -> bytes:

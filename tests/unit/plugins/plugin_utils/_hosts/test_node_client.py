@@ -61,13 +61,13 @@ def test_facts_come_from_sources_that_are_sent_where_the_remembered_agent_is_gon
     def shell(command: str, data: bytes) -> tuple[int, str, str]:
         del data
         asked.append(command)
-        if "-c" in command:
+        if "base64" in command:
             return 0, agent_package.MARK + json.dumps({"program": None}) + "\n", ""
         return 2, "", "python3: can't open file"
 
     remote = NodeClient("n", shell, program="/s/agent/1")
     assert remote.call("info") == {"program": None} and remote.program is None
-    assert ["-c" in command for command in asked] == [False, True] and remote.requests == 2
+    assert ["base64" in command for command in asked] == [False, True] and remote.requests == 2
 
 
 def test_a_problem_is_an_error_of_the_node_unless_it_is_asked_for() -> None:
