@@ -90,7 +90,6 @@ SHORT_PASS = (
     "tests/lab/test_kube_rdma_stack.py",
     "tests/lab/test_k3s_site.py",
     "tests/lab/test_molecule_devices.py::test_a_role_alone[gpu_driver]",
-    "tests/lab/test_device_interruptions.py::test_killed_after_any_task_the_same_command_comes_to_the_same_end[roles]",
     "tests/lab/test_mesh.py",
 )
 SANITY = ("--exclude", "tests/", "--exclude", "tools/", "--exclude", "examples/")
