@@ -179,6 +179,9 @@ class Attempt:
         if self.cause != "crash" or self.first_failure is None or not is_known:
             return ""
         who = "a container" if self.killed or self.failed_rank is None else f"rank {self.failed_rank}"
-        code, at = self.first_failure.exit_code, "" if self.last_step is None else f" at step {self.last_step}"
+        # Steps are the gang's: another rank may have gone on for a moment.
+        code, at = self.first_failure.exit_code, ""
+        if self.last_step is not None:
+            at = f"; the gang had reached step {self.last_step}"
         signal = f" (128 + signal {code - 128})" if code > 128 else ""
         return f"attempt {self.n}: {who} on {self.first_failure.node} exited with code {code}{signal}{at}"

@@ -40,6 +40,8 @@ _READ_AGAIN = ("events", "metrics")
 _LARGEST_LOG = 64 << 20
 # What is older is shown with its age.
 _FRESH_S = 15.0
+# Exit codes above are 128 + the signal by which a process was killed.
+_SIGNALS = 128
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -186,6 +188,12 @@ class Follower:
             self.progress.say(f"{node}: copied checkpoint {detail} from {line['source']} ({size})")
         elif line.get("kind") == "checkpoint_passed_over":
             self.progress.say(f"{node}: {detail}")
+        elif (
+            line.get("kind") == "agent_restart" and detail == "node_lost" and int(line.get("exit_code") or 0) > _SIGNALS
+        ):
+            # Its ranks went with it, so that no exit of theirs says why.
+            signal = int(line["exit_code"]) - _SIGNALS
+            self.progress.say(f"{node}: the launcher was killed (signal {signal}) and is started again")
         elif line.get("kind") == "checkpoints_not_compared":
             self.progress.say(f"warning: {node}: checkpoints of other nodes would not be copied here: {detail}")
         elif (said := checkpoint_replica.describe(line)) and (

@@ -50,8 +50,11 @@ def test_the_cause_is_what_came_first(changes: dict[str, object], cause: str, no
     ("changes", "said"),
     [
         ({}, ""),
-        ({"followed": True}, "attempt 1: rank 1 on b exited with code 3 at step 7"),
-        ({"exits": {0: RankExit(6.0, 143, "a"), 1: FIRST}}, "attempt 1: rank 1 on b exited with code 3 at step 7"),
+        ({"followed": True}, "attempt 1: rank 1 on b exited with code 3; the gang had reached step 7"),
+        (
+            {"exits": {0: RankExit(6.0, 143, "a"), 1: FIRST}},
+            "attempt 1: rank 1 on b exited with code 3; the gang had reached step 7",
+        ),
         (
             {"exits": {0: RankExit(4.0, 137, "a"), 1: FIRST}},
             "attempt 1: rank 0 on a exited with code 137 (128 + signal 9)",

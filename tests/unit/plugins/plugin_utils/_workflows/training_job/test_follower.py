@@ -231,6 +231,27 @@ def test_a_crash_is_said_once_and_not_again_by_the_next_follower(tmp_path: pathl
     assert not [line for line in said if "exited" in line]
 
 
+def test_what_happened_to_a_launcher_and_a_checkpoint_is_said(tmp_path: pathlib.Path) -> None:
+    """Ranks that went with their launcher say nothing themselves."""
+    said: list[str] = []
+    for line in (
+        {"kind": "agent_restart", "node": "b", "at": 1.0, "detail": "node_lost", "exit_code": 137},
+        {"kind": "agent_restart", "node": "b", "at": 2.0, "detail": "node_lost", "exit_code": 1},
+        {"kind": "agent_restart", "node": "b", "at": 3.0, "detail": "crash", "exit_code": 137},
+        {
+            "kind": "checkpoint_passed_over",
+            "node": "a",
+            "at": 4.0,
+            "detail": "checkpoint x is half saved; it is passed over",
+        },
+    ):
+        follower(tmp_path, said=said).take_text(line["node"], "events", json.dumps(line) + "\n")
+    assert said == [
+        "b: the launcher was killed (signal 9) and is started again",
+        "a: checkpoint x is half saved; it is passed over",
+    ]
+
+
 def test_the_end_of_an_earlier_start_is_not_said_again(tmp_path: pathlib.Path) -> None:
     """The start before said it; nothing of the new one has begun."""
     rank = {"node": "a", "rank": 0, "gang": "g1", "attempt": 1}
