@@ -18,7 +18,7 @@ import time
 from . import checkpoints, files
 from .pod_log import Tail
 
-_EVERY_S = 2.0
+_EVERY_S = 5.0
 # In the run's folder: what was there or reported before.
 _KNOWN = "checkpoints-found.json"
 

@@ -41,6 +41,9 @@ _MARKS: t.Final = (
     (re.compile(r"^(?:optimizer|scheduler)\.pt$"), "trainer_state.json"),
     (re.compile(r"^(?:optimizer|scheduler)\.bin$"), "random_states_0.pkl"),
 )
+# Checkpoints that were whole: with which layout, and the times of their folder and of what is written last.
+_MOST = 4096
+_whole: dict[str, tuple[str, int, int | None]] = {}
 Sizes = t.Mapping[str, int]
 
 
@@ -179,15 +182,28 @@ def _judge(folder: pathlib.Path, path: str, name: str) -> Saved:
     layout, place = LAYOUTS[name], folder / path
     number = layout.step.search(place.name)
     step = int(number[1]) if number else None
+    changed_at = place.stat().st_mtime_ns
+    marked_at = _read_time(place / layout.mark) if layout.mark else None
+    if _whole.get(str(place)) == (name, changed_at, marked_at):
+        # Looked at every few seconds, on file systems whose every answer takes a while.
+        return Saved(path, t.cast(int, marked_at), name, step)
     listed = list_files(place)
-    at = max((place.joinpath(item).stat().st_mtime_ns for item in listed), default=place.stat().st_mtime_ns)
-    if layout.mark in listed:
-        at = place.joinpath(layout.mark).stat().st_mtime_ns
+    at = marked_at or max((place.joinpath(item).stat().st_mtime_ns for item in listed), default=changed_at)
     problem, is_current = find_problem(place, listed, name), False
+    if marked_at and not problem:
+        if len(_whole) > _MOST:
+            _whole.clear()
+        _whole[str(place)] = name, changed_at, marked_at
     if layout.tracker:
         missing, is_current = _follow_tracker(place.with_name(layout.tracker), place, step, at)
         problem = problem or missing
     return Saved(path, at, name, step, problem, is_current and not problem)
+
+
+def _read_time(place: pathlib.Path) -> int | None:
+    with contextlib.suppress(OSError):
+        return place.stat().st_mtime_ns
+    return None
 
 
 def _follow_tracker(tracker: pathlib.Path, place: pathlib.Path, step: int | None, at: int) -> tuple[str, bool]:

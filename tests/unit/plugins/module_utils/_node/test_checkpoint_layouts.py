@@ -219,6 +219,20 @@ def test_half_saved_ones_are_passed_over_and_named(tmp_path: pathlib.Path, case:
     assert [saved.name for saved in checkpoints.list_complete(tmp_path, "auto")] == [saved.name for saved in complete]
 
 
+def test_a_whole_one_is_not_read_again_until_something_is_written(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(tmp_path, trainer(10))
+    first = checkpoint_layouts.find(tmp_path)
+    read: list[pathlib.Path] = []
+    walk = checkpoint_layouts.list_files
+    monkeypatch.setattr(checkpoint_layouts, "list_files", lambda place: [read.append(place), walk(place)][1])
+    assert checkpoint_layouts.find(tmp_path) == first and read == []
+    (tmp_path / "checkpoint-10" / "trainer_state.json").write_text("")
+    (half,) = checkpoint_layouts.find(tmp_path)
+    assert half.problem and read == [tmp_path / "checkpoint-10"]
+
+
 @pytest.mark.parametrize(
     "tree",
     [CARD, {"lightning_logs/version_0/hparams.yaml": b"{}"}, {"latest": b"global_step1", "zero_to_fp32.py": b"#"}],
