@@ -44,7 +44,7 @@ def test_a_run_without_a_machine_says_so_while_it_waits(
         assert following.says(f"{waits} · ranks 0/"), following.lines
         reference = t.cast(BackendRef, record_of(home).backend_ref)
         found = run_status_kubernetes.describe_run(client, RUN, reference.to_dict())
-        assert found == {"phase": "waiting", "detail": waits}
+        assert found == {"phase": "waiting", "detail": waits, "running": 0}
 
 
 def make_pod(client: Client, namespace: str, name: str, status: Dict, node: str | None, **labels: str) -> Dict:

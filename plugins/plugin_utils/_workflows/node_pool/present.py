@@ -159,7 +159,7 @@ def _parse_request(options: Options, now: float) -> PoolRequest:
         capacity_wait_s=validators.integer(0, 86400)(options["capacity_wait_s"], "capacity_wait_s"),
         patience_s=readiness.patience_s,
         gate=readiness.ssh,
-        shrink=options["shrink"] is True,
+        shrink=options.get("shrink") is True,
     )
 
 
