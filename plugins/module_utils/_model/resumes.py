@@ -66,7 +66,7 @@ def restart_costs(attempts: t.Sequence[AttemptSteps]) -> list[RestartCost]:
     for before, after in itertools.pairwise(attempts):
         furthest = furthest_step(before)
         reached = reached if furthest is None else furthest
-        stepped_at = stepped_at if before.last_step_at is None else before.last_step_at
+        stepped_at = stepped_at if before.last_step is None else before.last_step_at
         begun = _step_begun_after(after)
         steps, seconds = None, None
         if begun is not None:

@@ -74,8 +74,10 @@ class WorkflowAction(ActionBase):
 
     def _variables(self) -> dict[str, str]:
         """Return, by option, the variable from which the playbook takes it: users of the playbooks know no option."""
-        written = self._task.get_ds() or {}
-        arguments = written.get(self._task.action)
+        # Tasks that are made without a playbook were not written anywhere.
+        read = getattr(self._task, "get_ds", None)
+        written = read() if read else None
+        arguments = written.get(self._task.action) if written else None
         return variable_names.find_variables(arguments) if isinstance(arguments, dict) else {}
 
     def _name_variables(self, error: AnsibleActionFail) -> AnsibleActionFail:

@@ -74,7 +74,9 @@ class AttemptView:
     @property
     def saved_steps(self) -> tuple[int, int] | None:
         """The first and the last checkpoint that the program saved in this attempt."""
-        saved = [checkpoint.step for checkpoint in self.segment.checkpoints] if self.segment else []
+        found = self.segment.checkpoints if self.segment else ()
+        # What was reported before the first one started belongs to none.
+        saved = [item.step for item in found if self.start is None or item.at is None or item.at >= self.start]
         return (min(saved), max(saved)) if saved else None
 
     @property
