@@ -80,8 +80,7 @@ ON_ANSIBLE = (
 )
 # What a cluster does every time: a gang, a kill and its resume, competing gangs, a member's rights, denied networks,
 # lost nodes that are replaced, GPUs and RDMA devices by plugins.
-# Then bare machines with GPUs: to a trained job and back, and a role by its scenario. The last one goes into a mesh and
-# out of it.
+# Then bare machines with GPUs: to a trained job and back. The last one goes into a mesh and out of it.
 SHORT_PASS = (
     "tests/lab/test_kube_training.py::test_a_gang_runs_once_and_leaves_its_record",
     "tests/lab/test_kube_training.py::test_a_killed_pod_resumes_from_the_checkpoint",
@@ -93,7 +92,6 @@ SHORT_PASS = (
     "tests/lab/test_kube_heal.py::test_a_rented_node_is_replaced_by_one_that_joins",
     "tests/lab/test_kube_rdma_stack.py",
     "tests/lab/test_k3s_site.py",
-    "tests/lab/test_molecule_devices.py::test_a_role_alone[gpu_driver]",
     "tests/lab/test_mesh.py",
 )
 SANITY = ("--exclude", "tests/", "--exclude", "tools/", "--exclude", "examples/")
