@@ -47,7 +47,7 @@ class Step:
     counted: bool = False
     empty_status: int | None = None
     warns: bool = False
-    limit_s: int = 2700
+    limit_s: int = 3600
     within: str = ""
     timed: bool = False
 
