@@ -30,8 +30,8 @@ TORCH_JOB = {
 STAND_IN = """#!{python} -IS
 import sys, time
 {change}
-code = sys.argv[sys.argv.index("-c") + 1]
-sys.argv = ["-c"]
+place = sys.argv.index("-c") + 1
+code, sys.argv = sys.argv[place], ["-c", *sys.argv[place + 1 :]]
 exec(code, {{"__name__": "__main__"}})
 """
 
