@@ -85,9 +85,9 @@ def _match_name(pattern: str) -> t.Callable[[str, t.Collection[str]], bool]:
     return lambda name, _inside: bool(expression.search(name))
 
 
-def _match_content(*patterns: str, name: str = "") -> t.Callable[[str, t.Collection[str]], bool]:
-    expression, own = re.compile("|".join(patterns)), re.compile(name)
-    return lambda found, inside: bool(own.search(found)) and any(expression.search(item) for item in inside)
+def _match_content(*patterns: str) -> t.Callable[[str, t.Collection[str]], bool]:
+    expression = re.compile("|".join(patterns))
+    return lambda _name, inside: any(expression.search(item) for item in inside)
 
 
 # In this order: the first that fits.
