@@ -17,6 +17,8 @@ import typing as t
 
 import yaml
 
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.monitoring import run_figures
+
 from . import variables, words
 from .tree import ROOT, project_files
 
@@ -71,10 +73,16 @@ def read_known() -> Known:
                 *variables.NOT_SET_BY_USERS,
                 *variables.MEANINGS,
                 *(name for spec in specs for name in spec),
+                *_list_metrics(),
             )
         ),
         yaml.safe_load(documentation)["options"]["job"]["suboptions"],
     )
+
+
+def _list_metrics() -> list[str]:
+    """Return the names of the metrics of runs."""
+    return [f"{run_figures.PREFIX}{name}" for name in (*run_figures.FIGURES, *run_figures.LISTED_FIGURES)]
 
 
 def find_missing_names(text: str, known: Known) -> t.Iterator[re.Match[str]]:

@@ -22,9 +22,8 @@ options:
   services:
     description:
       - The services, a list of mappings. Each needs C(name), C(kind) (V(object_store), V(secrets), V(tracking),
-        V(registry) or V(shared_filesystem)) and C(mode) (V(none), V(bind) or V(deploy)); one of mode V(none) is left
-        out. All keys are
-        listed in the guide to services.
+        V(registry), V(shared_filesystem) or V(monitoring)) and C(mode) (V(none), V(bind) or V(deploy)); one of mode
+        V(none) is left out. All keys are listed in the guide to services.
       - C(state=absent) removes the binding.
     type: raw
     required: true

@@ -571,6 +571,12 @@ options:
           - The program gets the variables that the tracker's own client reads (C(MLFLOW_TRACKING_URI),
             C(WANDB_PROJECT) and others); credentials are delivered as secrets are.
         type: raw
+      monitoring:
+        description:
+          - The name of a binding of the kind V(monitoring). While the run is followed, its step, loss, speed, age of
+            the checkpoint, attempt, transport and cost are sent there from the controller every 15 seconds, as metrics
+            C(muster_run_*) of Prometheus. While it does not answer they are dropped, and the run continues.
+        type: str
       metrics:
         description: How metrics are read from the program's output.
         type: dict

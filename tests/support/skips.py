@@ -28,6 +28,7 @@ ALLOWED: t.Final[dict[str, str]] = {
     r"no Python below 3\.10 is at hand": _NO_PYTHON,
     r"there is no (Vault|MinIO) among the lab's programs": _BUILT,
     r"no registry in MUSTER_LAB_BIN or the lab's cache": _BUILT,
+    r"a program of Prometheus is not in MUSTER_LAB_BIN or the lab's cache": _BUILT,
     r"MUSTER_LAB_BIN has no k8s-rdma-shared-dp": _BUILT,
     r"no folder of custom resource definitions at": _BUILT,
     r"root may (write every|write any|read every)|only root may mount|mounts in namespaces need root": _ROOT,

@@ -274,6 +274,7 @@ class Job:
     release: str = f.field(f.choice("never", "success", "always"), "never")
     max_cost_usd: float | None = f.field(f.decimal(0), None)
     tracking: job_tracking.Tracking | None = f.field(job_tracking.parse, None)
+    monitoring: str | None = f.field(f.name(NAME_LIMIT), None)
     metrics: Metrics = f.field(f.section(Metrics), Metrics())
     batch: Batch = f.field(f.section(Batch), Batch())
 

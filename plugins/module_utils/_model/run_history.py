@@ -383,6 +383,11 @@ class RunHistory:
             return there["step"], there["path"]
         return None if self._is_missing() else self._saved
 
+    @property
+    def checkpoint_at(self) -> float | None:
+        """Return when the newest checkpoint was reported, None before there is any."""
+        return self._saved_in[1] if self._saved_in else None
+
     def describe_missing(self) -> str:
         """Return that the checkpoint that was reported last is not there, empty where it is."""
         if not self._missing or not self._is_missing():

@@ -23,8 +23,6 @@ from .service_registry import check_registry
 from .shared_filesystem import Filesystem, check_path
 from .shared_filesystem import check_service as check_filesystem
 
-# What this release binds; the other components have their names in the contract already.
-_BOUND: t.Final = ("object_store", "secrets", "tracking", "registry", "shared_filesystem")
 # Keys of ``deploy`` that one kind has.
 _DEPLOY_KEYS: t.Final = {
     "login": "tracking",
@@ -43,6 +41,7 @@ _SECRET_KEYS: t.Final = {
     "secrets": ("token", "client_id", "client_secret", "access_key", "secret_key", "session_token"),
     "tracking": ("token", "username", "password", "api_key"),
     "registry": ("username", "password"),
+    "monitoring": ("token", "username", "password"),
 }
 
 
@@ -143,8 +142,6 @@ def refuse_rented(service: Service, rented: t.Mapping[str, str]) -> None:
 
 
 def _check_service(service: Service, where: str) -> None:
-    if service.kind not in _BOUND:
-        raise InputError(f"{where}.kind", f"{service.kind} is not available yet", f"Use {' or '.join(_BOUND)}")
     if service.mode == "deploy":
         _check_deployed(service, where)
         return
@@ -209,6 +206,10 @@ def _check_deployed_filesystem(service: Service, where: str) -> None:
         check_path(service.filesystem.path if service.filesystem else None, f"{where}.filesystem.path")
 
 
+def _check_deployed_monitoring(_service: Service, where: str) -> None:
+    raise InputError(f"{where}.mode", "deploy is not available for monitoring", "Install Prometheus and use mode: bind")
+
+
 def _check_secrets(service: Service, where: str) -> None:
     if service.provider not in (None, *SECRET_PROVIDERS):
         known = ", ".join(SECRET_PROVIDERS)
@@ -226,6 +227,13 @@ def _check_tracker(service: Service, where: str) -> None:
         raise InputError(f"{where}.ca", "is not read by the W&B client", fix)
     if service.provider == "wandb" and service.secret_ref is None:
         raise InputError(f"{where}.secret_ref", "is required for wandb", "Name where api_key is: {from: env}")
+
+
+def _check_monitoring(service: Service, where: str) -> None:
+    if service.provider not in (None, "prometheus"):
+        raise InputError(f"{where}.provider", f"'{service.provider}' is not known", "Use prometheus")
+    if service.resources:
+        raise InputError(f"{where}.resources", "has no effect for monitoring", "Leave it out")
 
 
 def _check_buckets(service: Service, where: str) -> None:
@@ -249,6 +257,7 @@ _CHECKS: t.Final[dict[str, t.Callable[[Service, str], None]]] = {
     "secrets": _check_secrets,
     "tracking": _check_tracker,
     "registry": check_registry,
+    "monitoring": _check_monitoring,
 }
 
 
@@ -257,6 +266,7 @@ _DEPLOY_CHECKS: t.Final[dict[str, t.Callable[[Service, str], None]]] = {
     "registry": _check_deployed_registry,
     "tracking": _check_deployed_tracker,
     "shared_filesystem": _check_deployed_filesystem,
+    "monitoring": _check_deployed_monitoring,
 }
 
 

@@ -14,7 +14,7 @@ import typing as t
 from ....module_utils._http.messages import json_request
 from ....module_utils._model.binding import Binding
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
-from .tracker_access import Keys, call
+from ..keyed_call import Keys, call
 
 _API: t.Final = "/api/2.0/mlflow"
 Metric = dict[str, t.Any]

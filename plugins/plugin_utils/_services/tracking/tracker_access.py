@@ -8,25 +8,14 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
-import base64
 import json
 import secrets
-import typing as t
 
-from ....module_utils._http.client import HttpClient
-from ....module_utils._http.connection_pool import ConnectionPool
-from ....module_utils._http.messages import HttpRequest, JsonResponse, json_request
-from ....module_utils._http.retry import Timeouts
-from ....module_utils._http.tls import TlsOptions
-from ....module_utils._http.urls import parse_base_url
+from ....module_utils._http.messages import HttpRequest, json_request
 from ....module_utils._model.binding import Binding
 from ....module_utils._model.errors import ApiError, InputError, RefusedError, TransportError
-from ....module_utils._secrets.auth import StaticAuth, header
-from ....module_utils._secrets.secret import Secret
+from ..keyed_call import Keys, call
 from .trackers import tracker_of
-
-_TIMEOUTS: t.Final = Timeouts(total_s=20.0)
-Keys = t.Mapping[str, str]
 
 
 def check_access(binding: Binding, keys: Keys, option: str) -> str:
@@ -77,26 +66,3 @@ def check_artifacts(binding: Binding, keys: Keys, option: str) -> None:
             raise RefusedError(problem, "Look at its log: its bucket, or the keys of it, may be gone") from None
     except TransportError as exc:
         raise RefusedError(f"{option}: MLflow at {binding.endpoint}: {exc.message}", exc.fix) from None
-
-
-def call(binding: Binding, keys: Keys, request: HttpRequest, allow: t.Collection[int] = ()) -> JsonResponse:
-    """Send a request to a tracker with its credentials. ApiError and TransportError show no credential."""
-    tls = TlsOptions(ca_pem=binding.ca) if binding.ca else None
-    # Addresses of a mesh or of loopback have no certificate; that such a one shows a credential is the user's choice.
-    base = parse_base_url(binding.endpoint, "endpoint", allow_http=True)
-    pool = ConnectionPool(timeouts=_TIMEOUTS, tls=tls)
-    try:
-        client = HttpClient(base, timeouts=_TIMEOUTS, exchange=pool, auth=_authorise(keys))
-        return client.call(request, allow=allow)
-    finally:
-        pool.close()
-
-
-def _authorise(keys: Keys) -> StaticAuth | None:
-    if "token" in keys:
-        return header("Authorization", Secret(f"Bearer {keys['token']}", "token"))
-    if not keys:
-        return None
-    user, password = ("api", keys["api_key"]) if "api_key" in keys else (keys["username"], keys["password"])
-    packed = base64.b64encode(f"{user}:{password}".encode()).decode()
-    return header("Authorization", Secret(f"Basic {packed}", "password"))

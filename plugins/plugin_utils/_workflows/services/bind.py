@@ -296,7 +296,18 @@ def _try_registry(order: BindOrder, binding: Binding, option: str) -> str:
     return check_access(binding, credentials.open_registry(binding, option, order.open_cluster), option)
 
 
-_TRIES: t.Final = {"tracking": _try_tracker, "registry": _try_registry}
+def _try_monitoring(order: BindOrder, binding: Binding, option: str) -> str:
+    from ..._services.monitoring import prometheus
+
+    keys = credentials.read_monitoring_keys(binding, option, order.open_cluster)
+    untried = prometheus.check_access(binding, keys, option)
+    warning = "" if untried else prometheus.describe_window(binding, keys)
+    if warning:
+        order.progress.say(f"warning: service {binding.name}: {warning}")
+    return untried
+
+
+_TRIES: t.Final = {"tracking": _try_tracker, "registry": _try_registry, "monitoring": _try_monitoring}
 
 
 def _require_usable(order: BindOrder, results: t.Mapping[str, store_check.StoreResult]) -> None:

@@ -20,6 +20,7 @@ import uuid
 from ....module_utils._model.binding import Binding, Reachability, Vantage
 from ....module_utils._model.errors import MusterError, RefusedError
 from ..._hosts.node_client import NodeClient, on_each_node
+from ..._services.monitoring import prometheus
 from ..._services.registry import check as registry_check
 from ..._services.s3_addresses import ObjectPlace, S3Signer
 from ..._services.tracking import trackers
@@ -142,6 +143,7 @@ class ServerKind(t.NamedTuple):
 SERVERS: t.Final[dict[str, ServerKind]] = {
     "tracking": ServerKind(trackers.build_request, trackers.judge_answer),
     "registry": ServerKind(registry_check.build_request, registry_check.judge),
+    "monitoring": ServerKind(prometheus.build_request, prometheus.judge),
 }
 
 

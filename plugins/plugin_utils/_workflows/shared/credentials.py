@@ -43,6 +43,11 @@ _S3: t.Final = ("access_key", "secret_key", "session_token")
 _IDENTITY: t.Final = ("client_id", "client_secret")
 _LOGIN: t.Final = ("username", "password")
 _REGISTRY_NAMES: t.Final = {"username": "REGISTRY_USERNAME", "password": "REGISTRY_PASSWORD"}
+_MONITORING_NAMES: t.Final = {
+    "token": "PROMETHEUS_TOKEN",
+    "username": "PROMETHEUS_USERNAME",
+    "password": "PROMETHEUS_PASSWORD",
+}
 # As files of systemd take it without quotes.
 _DATABASE: t.Final = re.compile(r"postgresql(\+psycopg2)?://[^\s\"'\\]+\Z")
 _DATABASE_FORM: t.Final = "postgresql://USER:PASSWORD@HOST/NAME, with other signs than letters and digits as %XX"
@@ -81,6 +86,11 @@ def read_tracker_keys(binding: Binding, option: str, open_cluster: OpenCluster |
     """
     tracker = trackers.tracker_of(binding)
     return _read_login(binding, tracker.sets, tracker.names, option, open_cluster)
+
+
+def read_monitoring_keys(binding: Binding, option: str, open_cluster: OpenCluster | None = None) -> dict[str, str]:
+    """Return the credentials of a Prometheus as :func:`read_tracker_keys` does: a token, or a user and a password."""
+    return _read_login(binding, (("token",), _LOGIN), _MONITORING_NAMES, option, open_cluster)
 
 
 def open_registry(binding: Binding, option: str, open_cluster: OpenCluster | None = None) -> RegistryAccess:

@@ -30,6 +30,7 @@ from ..changes import describe_changes
 from ..filesystems import bound_mounts
 from ..job_secrets import leases as secret_leases
 from ..job_secrets import values as secrets
+from ..monitoring import push
 from ..object_stores import checkpoint_binding, dataset_binding
 from ..object_stores.job_nodes import JobNodes
 from ..object_stores.store_stream import stream_variables
@@ -73,6 +74,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
         bound = checkpoint_binding.open_bound(home, job, nodes, asked.run_id)
         datasets = dataset_binding.open_bound(home, job, nodes)
         tracked = tracking.open_bound(home, job, nodes, asked.run_id)
+        watched = push.open_bound(home, job, open_cluster)
         if request.check:
             plan = dataclasses.replace(_build_plan(asked, found), datasets=datasets)
             return _check(asked, plan, drilling)
@@ -82,6 +84,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             with (
                 secret_leases.hold(request, home, asked.run_id, resolved) as full,
                 step_log.log_steps(tracked, asked.folder, request.progress),
+                push.send_metrics(watched, asked.folder, request.progress),
             ):
                 streamed = stream_variables(dataset_binding.streams(datasets))
                 told = {**tracked.plain, **tracked.hidden} if tracked else {}

@@ -38,6 +38,7 @@ from ..job_secrets import external_secrets
 from ..job_secrets import leases as secret_leases
 from ..job_secrets import values as secrets
 from ..load import load_recorded_job
+from ..monitoring import push
 from ..object_stores import pod_store
 from ..object_stores.pod_store import PodStore
 from ..outcome import (
@@ -120,6 +121,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
                 request, home, before, lambda: _open_cluster(asked)[0], done, before.outcome
             )
         resolved = secrets.resolve_secrets(asked.job, home)
+        watched = push.open_bound(home, asked.job, asked.open_cluster)
         run, drilling = _decide(asked)
         live = run.find_live()
         # What runs already has its nodes: one of them may be lost, and the run is followed all the same.
@@ -139,6 +141,7 @@ def run(request: RunRequest, home: StateHome, job: Job) -> Result:
             leader_lease.hold_lease(run.client, run.plan(1), home, request.progress, take_over) as claim,
             secret_leases.hold(request, home, asked.run_id, resolved) as full,
             step_log.log_steps(run.store.tracking if run.store else None, asked.folder, request.progress),
+            push.send_metrics(watched, asked.folder, request.progress),
         ):
             return _start_or_follow(run, full, drilling, claim)
 

@@ -52,7 +52,12 @@ DEPLOYED: t.Final[dict[str, t.Any]] = {
         ({"endpoint": "https://user:hidden@s3.example"}, "must not contain a user"),
         ({"endpoint": "https://s3.example:port"}, "is not the address of a server"),
         ({"mode": "deploy", "endpoint": None}, "does not say where the service runs"),
-        ({"kind": "monitoring"}, "monitoring is not available yet"),
+        ({"kind": "monitoring"}, "store.resources: has no effect for monitoring"),
+        ({"kind": "monitoring", "resources": [], "provider": "grafana"}, "store.provider: 'grafana' is not known"),
+        (
+            {"kind": "monitoring", "resources": [], "secret_ref": {"from": "env", "keys": {"api_key": "X"}}},
+            "Known are: token, username, password",
+        ),
         ({"kind": "objectstore"}, "Did you mean 'object_store'?"),
         ({"resources": []}, "store.resources: is required"),
         ({"resources": [{"purpose": "checkpoints", "ref": "My_Bucket"}]}, "'My_Bucket' does not begin"),
