@@ -98,6 +98,7 @@ MEANINGS = {
     "muster_preempted_nodes": "Nodes with a preemption notice.",
     "muster_reap_orphans": "Whether machines of the account without a lease are only reported, or deleted (delete).",
     "muster_reaper_context": "The context of muster_reaper_kubeconfig.",
+    "muster_reaper_metrics_file": "Where the reaper writes figures of leases for node_exporter (NAME.prom).",
     "muster_reaper_kubeconfig": "A kubeconfig on the reaper's host, to see whether runs in pods have ended.",
     "muster_reaper_providers": "The reaper's accounts, with keys on its host that may list and delete machines only.",
     "muster_reaper_ssh_private_key_file": "A key on the reaper's host, to see whether runs on machines have ended.",

@@ -16,7 +16,10 @@ import zipfile
 _WORKFLOWS = (
     *(
         f"node_pool/{name}"
-        for name in ("reaper_main", "absent", "absent_result", "present", "accounts", "run_states", "join_tokens")
+        for name in (
+            *("reaper_main", "absent", "absent_result", "present", "accounts", "run_states", "join_tokens"),
+            "lease_metrics",
+        )
     ),
     *(
         "node_pool/run_status_kubernetes",

@@ -4,9 +4,9 @@
 """The reaper: ``python -m …node_pool.reaper_main SETTINGS.json``, for a unit on a permanent machine, without Ansible.
 
 The settings are options of ``node_pool``: ``cluster``, ``state_home``, ``providers`` with ``api_token_file``. To ask
-about runs without a follower: ``ssh_private_key_file`` for machines, ``kubeconfig`` with ``context`` for a cluster. It
-imports the ledgers that controllers have sent, deletes what is due and exits with 0 when nothing that is due bills,
-1 when something does, 2 when that is unknown.
+about runs without a follower: ``ssh_private_key_file`` for machines, ``kubeconfig`` with ``context`` for a cluster.
+With ``metrics_file`` figures of what is leased are written there. It imports the ledgers that controllers have sent,
+deletes what is due and exits with 0 when nothing that is due bills, 1 when something does, 2 when that is unknown.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -17,6 +17,7 @@ import dataclasses
 import json
 import pathlib
 import sys
+import time
 import typing as t
 
 from ....module_utils._model import validators
@@ -24,13 +25,24 @@ from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.lease import parse_cluster_name
 from ....module_utils._secrets.scrubber import scrub
 from ..._provision.ledger.ledger_merge import import_incoming
+from ..._provision.ledger.ledger_store import read_ledger
 from ..shared.state_dir import StateHome
 from .absent import ensure_absent
 from .accounts import ModuleResult, parse_providers
+from .lease_metrics import write_leases
 from .present import Context
 
 _CLUSTER = ("kubeconfig", "context")
-_KNOWN = ("cluster", "state_home", "providers", "orphans", "release_timeout_s", "ssh_private_key_file", *_CLUSTER)
+_KNOWN = (
+    "cluster",
+    "state_home",
+    "providers",
+    "orphans",
+    "release_timeout_s",
+    "ssh_private_key_file",
+    "metrics_file",
+    *_CLUSTER,
+)
 _SHOWN = ("leases", "billing", "orphans", "within_lease", "residual_usd_per_hour", "reasons", "notes", "unwritten")
 
 
@@ -68,6 +80,15 @@ def _import_ledgers(options: ModuleResult) -> None:
         _warn(f"warning: {line}")
 
 
+def _write_metrics(options: ModuleResult) -> None:
+    """Write the figures of what is leased now; a warning is printed where that fails."""
+    if options.get("metrics_file"):
+        home = StateHome(options["state_home"], parse_cluster_name(options["cluster"]))
+        problem = write_leases(options["metrics_file"], read_ledger(home.folder).leases.values(), time.time())
+        if problem:
+            _warn(f"warning: {problem}")
+
+
 def main(argv: t.Sequence[str], context: Context | None = None) -> int:
     """Do one pass and print its outcome as one line of JSON; return the exit status."""
     if len(argv) != 1:
@@ -78,6 +99,7 @@ def main(argv: t.Sequence[str], context: Context | None = None) -> int:
         _import_ledgers(options)
         context = dataclasses.replace(context or Context(pathlib.Path.cwd()), report=_warn)
         result = ensure_absent(options, context)
+        _write_metrics(options)
     except MusterError as error:
         print(scrub(str(error)), file=sys.stderr)
         return 2

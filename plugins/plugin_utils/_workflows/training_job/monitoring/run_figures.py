@@ -21,7 +21,18 @@ LISTED: t.Final = 64
 PREFIX: t.Final = "muster_run_"
 # What follows it: one series of each a run, and those of ranks and nodes.
 FIGURES: t.Final = (
-    *("active", "stalled", "attempt", "restarts", "nodes_asked", "nodes_seen", "ranks_asked", "ranks_seen", "info"),
+    *(
+        "active",
+        "stalled",
+        "attempt",
+        "restarts",
+        "nodes_asked",
+        "nodes_seen",
+        "ranks_asked",
+        "ranks_seen",
+        "info",
+        "gpus_asked",
+    ),
     *("step", "loss", "loss_is_nan", "tokens_per_second", "samples_per_second", "step_seconds", "step_age_seconds"),
     *("step_seconds_median", "step_seconds_slowest", "slowest_rank", "checkpoint_step", "checkpoint_age_seconds"),
     *("usd", "usd_per_hour"),
@@ -63,6 +74,7 @@ def read_samples(record: RunRecord, history: RunHistory, paces: RankPaces, now: 
         "attempt": _whole(record.attempts[-1].n if record.attempts else None),
         "restarts": _whole(record.restarts),
         "nodes_asked": _whole(record.job.get("nodes")),
+        "gpus_asked": _count_gpus(record),
         "nodes_seen": _whole(len(record.attempts[-1].nodes) or None) if record.attempts else None,
         "ranks_asked": _whole(record.world_size.asked),
         "ranks_seen": _whole(record.world_size.seen),
@@ -138,6 +150,11 @@ def _node_samples(own: t.Mapping[str, str], attempt: RunAttempt) -> list[Sample]
     if known and len(known) == len(prices):
         samples.append(Sample(f"{PREFIX}usd_per_hour", sum(known), own))
     return samples
+
+
+def _count_gpus(record: RunRecord) -> float | None:
+    nodes, gpus = parse_finite(record.job.get("nodes")), parse_finite(record.job.get("gpus_per_node"))
+    return None if nodes is None or gpus is None else nodes * gpus
 
 
 def _whole(value: t.Any) -> float | None:

@@ -62,16 +62,19 @@ def test_a_lease_ends_at_its_deadline_without_a_controller(
     with api.loopback() as url:
         provider = {"name": "lambda", "account": "ours", "api_token_file": str(tmp_path / "key"), "api_url": url}
         place = tmp_path / "reaper.json"
-        place.write_text(json.dumps({"cluster": "lab", "state_home": {"path": str(tmp_path)}, "providers": [provider]}))
+        settings = {"cluster": "lab", "state_home": {"path": str(tmp_path)}, "providers": [provider]}
+        place.write_text(json.dumps({**settings, "metrics_file": str(tmp_path / "leases.prom")}))
         context = Context(tmp_path, externals=Externals(clock, FakeWire(clock), {}), scheduler=InlineScheduler(clock))
         assert reaper_main.main([str(place)], context) == 0
         assert len(api.alive()) == 1
+        assert f'muster_lease_usd_per_hour{{node="{NAME}"' in (tmp_path / "leases.prom").read_text()
         clock.sleep(601)
         assert reaper_main.main([str(place)], context) == 0
         assert api.alive() == []
         api.make("lab-h100-1-0badcafe", ssh_key_names=["k"], tags=[], end="active")
         assert reaper_main.main([str(place)], context) == 1
     shown = capsys.readouterr()
+    assert "muster_lease" not in (tmp_path / "leases.prom").read_text()
     assert "0badcafe" in shown.err and TOKEN not in shown.out + shown.err
     assert "deadline" in shown.out
     assert {lease.state for lease in read_ledger(tmp_path / "lab").leases.values()} == {"verified"}

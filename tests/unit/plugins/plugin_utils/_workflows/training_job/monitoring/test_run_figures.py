@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
 
 Dict = dict[str, t.Any]
 T0 = 1_700_000_000.0
-ABOUT: Dict = {"schema": 1, "run_id": "r-1", "job": {"name": "llm", "nodes": 2}, "state": "running",
+ABOUT: Dict = {"schema": 1, "run_id": "r-1", "job": {"name": "llm", "nodes": 2, "gpus_per_node": 4}, "state": "running",
                "submitted_at": "2026-01-01T00:00:00Z"}  # fmt: skip
 
 
@@ -41,7 +41,14 @@ def read(about: RunRecord, lines: t.Sequence[Dict] = (), now: float = T0 + 100) 
 
 def test_what_is_unknown_has_no_sample() -> None:
     found = read(record())
-    assert found == {"active": 1.0, "nodes_asked": 2.0, "step_age_seconds": 100.0, "stalled": 0.0, "info": 1.0}
+    assert found == {
+        "active": 1.0,
+        "nodes_asked": 2.0,
+        "gpus_asked": 8.0,
+        "step_age_seconds": 100.0,
+        "stalled": 0.0,
+        "info": 1.0,
+    }
     assert "usd" not in found and "loss" not in found and "checkpoint_age_seconds" not in found
 
 
@@ -100,7 +107,7 @@ def test_prices_that_are_not_all_known_make_no_sum() -> None:
 
 
 def test_the_number_of_series_has_a_limit() -> None:
-    """A run of 4096 ranks on 512 nodes; 1,000 runs of 8 ranks have 31,000 series."""
+    """A run of 4096 ranks on 512 nodes; 1,000 runs of 8 ranks have 32,000 series."""
     nodes = [{"id": f"n{number}", "price_usd_per_hour": 1} for number in range(512)]
     about = record(attempts=[{"n": 1, "nodes": nodes}], restarts=0, world_size={"asked": 4096, "seen": 4096},
                    cost={"usd": 1})  # fmt: skip
@@ -111,8 +118,8 @@ def test_the_number_of_series_has_a_limit() -> None:
     ]
     found = read(about, [*lines, {"at": T0 + 3, "checkpoint_step": 2}])
     assert set(FIGURES) <= {*found} and all(any(item.startswith(name) for item in found) for name in LISTED_FIGURES)
-    assert len(FIGURES) == 23
+    assert len(FIGURES) == 24
     listed = [name for name in found if name.startswith(("rank_step", "node"))]
-    assert len(found) == 23 + 2 * LISTED and len(listed) == 2 * LISTED + 2
+    assert len(found) == 24 + 2 * LISTED and len(listed) == 2 * LISTED + 2
     small = record(attempts=[{"n": 1, "nodes": nodes[:1]}])
-    assert 1000 * len(read(small, [line for line in lines if line["rank"] < 8])) <= 31_000
+    assert 1000 * len(read(small, [line for line in lines if line["rank"] < 8])) <= 32_000
