@@ -17,6 +17,8 @@ import typing as t
 
 import yaml
 
+from ansible_collections.muster.training.plugins.plugin_utils._services.monitoring import gpu_textfile
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.node_pool import lease_metrics
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.monitoring import run_figures
 
 from . import variables, words
@@ -81,8 +83,12 @@ def read_known() -> Known:
 
 
 def _list_metrics() -> list[str]:
-    """Return the names of the metrics of runs."""
-    return [f"{run_figures.PREFIX}{name}" for name in (*run_figures.FIGURES, *run_figures.LISTED_FIGURES)]
+    """Return the names of the metrics that the collection gives."""
+    return [
+        *(f"{run_figures.PREFIX}{name}" for name in (*run_figures.FIGURES, *run_figures.LISTED_FIGURES)),
+        *(*gpu_textfile.FIELDS.values(), *gpu_textfile.OTHERS),
+        *(lease_metrics.USD_PER_HOUR, lease_metrics.DEADLINE, lease_metrics.PASS),
+    ]
 
 
 def find_missing_names(text: str, known: Known) -> t.Iterator[re.Match[str]]:

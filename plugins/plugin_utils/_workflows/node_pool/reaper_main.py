@@ -84,7 +84,7 @@ def _write_metrics(options: ModuleResult) -> None:
     """Write the figures of what is leased now; a warning is printed where that fails."""
     if options.get("metrics_file"):
         home = StateHome(options["state_home"], parse_cluster_name(options["cluster"]))
-        problem = write_leases(options["metrics_file"], read_ledger(home.folder).leases.values(), time.time())
+        problem = write_leases(str(options["metrics_file"]), read_ledger(home.folder).leases.values(), time.time())
         if problem:
             _warn(f"warning: {problem}")
 

@@ -79,7 +79,8 @@ def test_where_nothing_is_told_nothing_is_raised_but_that(tmp_path: pathlib.Path
 
 
 def test_a_day_on_which_nothing_is_wrong_raises_none(tmp_path: pathlib.Path) -> None:
-    asked = [{"eval_time": f"{hour}h", "expr": "ALERTS", "exp_samples": []} for hour in range(25)]
+    # At the first moment groups of rules may not have what others record.
+    asked = [{"eval_time": f"{hour}h", "expr": "ALERTS", "exp_samples": []} for hour in range(1, 25)]
     day = {"interval": "2m", "input_series": list_series({}, 12 * 60), "promql_expr_test": asked}
     assert run_tests(tmp_path, [day], "2m") == ""
 
