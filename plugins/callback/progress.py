@@ -35,7 +35,7 @@ import typing as t
 from ansible.plugins.callback import CallbackBase
 
 from ..plugin_utils._workflows.shared.progress import PIPE_VARIABLE
-from ..plugin_utils._workflows.training_job.follower import describe_state
+from ..plugin_utils._workflows.training_job.movement import describe_state
 
 
 class CallbackModule(CallbackBase):

@@ -29,7 +29,7 @@ from . import validators as f
 from .binding import SECRET_SERVICES
 from .errors import InputError
 from .launchers import LAUNCHERS, TORCHRUN_FAMILY
-from .metric_presets import PRESETS, preset_patterns
+from .metric_presets import PRESETS, guessed_forms, preset_patterns
 from .rdma_resources import parse_request
 
 Engine = t.Literal["jobset", "indexed_job", "trainjob", "mpijob", "rayjob", "volcano"]
@@ -223,6 +223,11 @@ class Metrics:
         }
         own = {key: pattern for key, pattern in given.items() if pattern is not None}
         return {**preset_patterns(self.preset), **own}
+
+    @property
+    def forms(self) -> dict[str, dict[str, str]]:
+        """The patterns by the preset that they are of: those that are set, without a name, else all with a sign."""
+        return {"": self.patterns} if self.patterns else guessed_forms()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import collections
 import time
 import typing as t
 
-from . import resumes, stall
+from . import printed_steps, resumes, stall
 from .quantity import parse_finite
 from .run_attempt import Attempt, Notice, RankExit
 from .stored_checkpoints import StoredCheckpoint, StoredCheckpoints, describe_unstored
@@ -44,6 +44,8 @@ class RunHistory:
     :ivar transport: (gang, rank) -> the event that says what carried its traffic. :ivar versions: node -> package ->
         version. :ivar devices: (node, rank) -> the event that says which GPUs and RDMA devices it has; rank None: all
         of a host's.
+    :ivar steps_read: whose printed steps are read, where that was to be found out: ``preset``, ``rank``, ``node``, and
+        ``problem``, why they are not those of the run, or its loss is not that of one rank.
     :ivar stored: what its nodes have stored of its checkpoints. :ivar layout: that of the newest one, None where the
         program reported it by itself.
     """
@@ -71,6 +73,7 @@ class RunHistory:
         self.not_resumed: set[int] = set()
         self.pace_meter = stall.PaceMeter()
         self.stored = StoredCheckpoints()
+        self.steps_read: dict[str, object] = {}
         # Of the starts, those by which a run that had succeeded was continued: they are no restarts.
         self.extensions: set[int] = set()
         self._succeeded = False
@@ -84,6 +87,7 @@ class RunHistory:
         if at is None:
             return
         self._take_evidence(line)
+        self.steps_read |= printed_steps.read_event(line)
         if kind in ("worker_started", "worker_exit"):
             self._add_rank(line, at)
         elif kind in ("submitted", "not_resumed", "ended"):
@@ -337,6 +341,11 @@ class RunHistory:
         return min(times, default=None)
 
     @property
+    def are_steps_known(self) -> bool:
+        """Return whether the steps are those of the run: the counter of its program does not begin anew in an epoch."""
+        return "went_back" not in self.steps_read
+
+    @property
     def crashes(self) -> int:
         """Return how many attempts of this start a failing program ended (not drills, not lost nodes)."""
         return sum(attempt.n >= self.base and attempt.cause == "crash" for attempt in self.attempts)
@@ -461,10 +470,13 @@ class RunHistory:
         """Return the sums of what the restarts cost: (steps done again, seconds). Unknown steps are None."""
         pairs = zip(resumes.restart_costs(self.attempts), self.attempts[1:], strict=True)
         costs = [cost for cost, attempt in pairs if not self._extends(attempt)]
-        return resumes.total_steps_lost(costs), sum(cost.seconds or 0.0 for cost in costs)
+        steps = resumes.total_steps_lost(costs) if self.are_steps_known or not costs else None
+        return steps, sum(cost.seconds or 0.0 for cost in costs)
 
     def judge_resumes(self, interval_steps: int | None, *, anew: bool = False) -> dict[int, resumes.Resume]:
         """Return by attempt whether it resumed. ``anew``: each start of the run begins without a checkpoint."""
+        if not self.are_steps_known:
+            return {attempt.n: resumes.Resume(None) for attempt in self.attempts}
         firsts = [next((at for at, item in enumerate(self.attempts) if item.n >= n), -1) for n in self.starts]
         judged = resumes.judge_resumes(self.attempts, interval_steps, firsts if anew else ())
         return {attempt.n: resume for attempt, resume in zip(self.attempts, judged, strict=True)}

@@ -150,8 +150,10 @@ class RunRecord:
 
     ``problems`` are what keeps its result from being clean, whatever the outcome: attempts that did not resume,
     checkpoints that are not in the run's object store (``unstored``). ``stored`` is the newest that is, with its name
-    there. ``sharing`` says that pods of the newest attempt shared machines (``2 pods on 1 machine``). ``devices``: by
-    node of a run with GPUs which it gave: ``gpus``, ``model``, ``driver``, ``rdma``, each None where it is not known.
+    there. ``sharing`` says that pods of the newest attempt shared machines (``2 pods on 1 machine``). ``steps_read``
+    says of printed steps whose they are (``preset``, ``rank``, ``node``) and what is not known of them (``problem``).
+    ``devices``: by node of a run with GPUs which it gave: ``gpus``, ``model``, ``driver``, ``rdma``, each None where it
+    is not known.
     """
 
     schema: int = f.field(f.integer(1))
@@ -187,6 +189,7 @@ class RunRecord:
     stored: SavedCheckpoint | None = f.field(_section(SavedCheckpoint), None)
     unstored: str | None = f.field(_text, None)
     sharing: str | None = f.field(_text, None)
+    steps_read: t.Mapping[str, t.Any] | None = f.field(f.dictionary, None)
     restarts: int | None = f.field(f.integer(0), None)
     steps_lost: int | None = f.field(f.integer(-(2**53), 2**53), None)
     seconds_lost: float | None = f.field(f.decimal(-1e15), None)
@@ -211,7 +214,7 @@ class RunRecord:
     def to_dict(self) -> dict[str, t.Any]:
         """Return the record as JSON types. Fields that few runs have are there only where they are set."""
         values = t.cast("dict[str, t.Any]", _to_dict(self))
-        own = [(values, key) for key in ("drill", "stored", "unstored", "sharing", "devices")]
+        own = [(values, key) for key in ("drill", "stored", "unstored", "sharing", "steps_read", "devices")]
         for part, key in (*own, *((attempt, "notice") for attempt in values["attempts"])):
             if part[key] is None:
                 del part[key]

@@ -19,7 +19,7 @@ import threading
 import time
 import typing as t
 
-from . import files, host_rank_output, metric_lines
+from . import files, host_rank_output, metric_lines, pod_log
 
 KEEP_BYTES = 64 << 20
 # What was copied of the ranks' files is in the unit's log: one copy is kept.
@@ -36,10 +36,11 @@ _BLOCK = 4096
 class UnitOutput:
     """Watches the log of a unit, beside its supervisor, and puts the output of torchrun's ranks into it."""
 
-    def __init__(self, log: pathlib.Path, run: pathlib.Path, patterns: t.Mapping[str, str]) -> None:
+    def __init__(self, log: pathlib.Path, run: pathlib.Path, forms: metric_lines.Forms) -> None:
         self._log, self._run = log, run
-        self._patterns = metric_lines.compile_patterns(patterns)
-        self._lines = metric_lines.LineState()
+        self._reader = metric_lines.LineReader(forms)
+        # A program that reports its steps is not read where no patterns were given.
+        self._reported = pod_log.Tail(run / "metrics.jsonl") if self._reader.is_guessed else None
         self._kept = log.with_name(_OFFSETS)
         kept = files.read_json(self._kept)
         kept = kept if isinstance(kept, dict) else {}
@@ -74,7 +75,7 @@ class UnitOutput:
             while more:
                 # A program may print until its end, so each piece is parsed and bounded before the next.
                 more, before = self._ranks.copy_new(ended), self._offset
-                while self._patterns and self._parse_piece(ended and not more):
+                while self._reader and self._parse_piece(ended and not more):
                     self._bound_logs()
                 if self._offset != before or self._ranks.copied:
                     self._keep_offsets()
@@ -84,7 +85,7 @@ class UnitOutput:
         if not now and time.monotonic() - self._bounded_at < _BOUND_S:
             return
         self._bounded_at = time.monotonic()
-        bound_log(self._log, self._offset if self._patterns else None, KEEP_BYTES)
+        bound_log(self._log, self._offset if self._reader else None, KEEP_BYTES)
         for place in self._run.glob(host_rank_output.FILES):
             bound_log(place, self._ranks.offsets.get(str(place), 0), RANK_KEEP_BYTES)
 
@@ -93,14 +94,16 @@ class UnitOutput:
         with open(self._log, "rb") as handle:
             handle.seek(self._offset)
             data = handle.read(_PIECE)
-        cut = len(data) if ended and len(data) < _PIECE else data.rfind(b"\n") + 1
+        cut = len(data) if ended and len(data) < _PIECE else max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         if not cut and len(data) == _PIECE:
             cut = len(data)
         self._offset += cut
         # Lines of ranks that have ended belong to their attempt, however late they are read.
         at = min(time.time(), self._ranks.printed_at or time.time())
-        found = metric_lines.parse_lines(self._patterns, data[:cut].decode(errors="replace"), at, self._lines)
-        if found:
+        found = self._reader.read(data[:cut].decode(errors="replace"), at)
+        if found and self._reported and any(map(_is_own_step, self._reported.lines())):
+            self._reader.stop()
+        elif found:
             lines = "".join(files.json_line({**line, "printed": True}) for line in found)
             files.append_text(self._run / "metrics.jsonl", lines)
         return len(data) == _PIECE
@@ -109,9 +112,13 @@ class UnitOutput:
         """Record how far the files were read. Not forced to the disk, where checkpoints have precedence."""
         temporary = self._kept.with_suffix(".tmp")
         # Without patterns the log is not read: a later start that has some begins at its end.
-        log = {"log": self._offset} if self._patterns else {}
+        log = {"log": self._offset} if self._reader else {}
         temporary.write_text(json.dumps({**log, "ranks": self._ranks.offsets}))
         os.replace(temporary, self._kept)
+
+
+def _is_own_step(line: t.Mapping[str, t.Any]) -> bool:
+    return "step" in line and "printed" not in line
 
 
 def bound_log(place: pathlib.Path, unread: int | None, keep: int) -> int:

@@ -115,8 +115,8 @@ class Supervisor:
         if self.spec["unit"] == "agent":
             from . import host_output
 
-            patterns = self.spec.get("patterns") or {}
-            self.output = host_output.UnitOutput(self.folder / "log", self.events.parent, patterns)
+            forms = self.spec.get("forms") or {}
+            self.output = host_output.UnitOutput(self.folder / "log", self.events.parent, forms)
             self.output.start()
 
     def _listen(self) -> str:

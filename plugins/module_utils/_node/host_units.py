@@ -72,8 +72,8 @@ class UnitSpec(t.TypedDict, total=False):
     checkpoints: dict[str, t.Any]
     # The command of the fork server (torch_warm.py), empty without warm restarts.
     warm: list[str]
-    # Regular expressions of printed metrics by key (metric_lines.py).
-    patterns: dict[str, str]
+    # Regular expressions of printed metrics by key, by the preset that they are of (metric_lines.py).
+    forms: dict[str, dict[str, str]]
     # Counts the starts of one run: what a former one left does not count.
     generation: int
     # Set here: ``system``, ``user`` or ``detached``.

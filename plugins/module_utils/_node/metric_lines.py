@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Metrics out of lines that a program prints, by the job's regular expressions (``job.metrics``).
 
+Without any, the lines are read as those of a program that is known by what it prints (metric_presets.py).
+
 This is a private utility of the collection; it may change without notice.
 """
 
@@ -20,7 +22,14 @@ _NOT_A_NUMBER = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 _UNITS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
 # A bar of tqdm before its first step: it is drawn at 0 also where a program resumes later.
 _EMPTY_BAR = re.compile(r"<\?, *\?")
+# What launchers put before the lines of a rank: ``rank.py`` and torchrun, torch's own hook, mpirun.
+_RANK = re.compile(r"\[(?:default|rank)([0-9]+)\]:|\[[^\[\]\s,]+,([0-9]+)\]<std(?:out|err)>:")
+# Before a program is known, so much of what it printed is kept: a figure belongs to the step on a line before it.
+_TAIL = 4096
 Patterns = t.Mapping[str, "re.Pattern[str]"]
+Forms = t.Mapping[str, t.Mapping[str, str]]
+# The key of the pattern by which a program is known, beside those of its metrics.
+SIGN = "sign"
 
 
 def compile_patterns(given: t.Mapping[str, str]) -> dict[str, re.Pattern[str]]:
@@ -36,19 +45,81 @@ class LineState:
     total: int | None = None
 
 
-def parse_lines(patterns: Patterns, text: str, at: float, state: LineState | None = None) -> list[dict[str, t.Any]]:
+States = dict["int | None", LineState]
+
+
+class LineReader:
+    """Reads what the processes of one node print, piece by piece.
+
+    :param forms: patterns by the name of the preset that they are of. Those of the empty name are read as they are; of
+        others, those are chosen whose sign is seen first, and each metric names them.
+    """
+
+    def __init__(self, forms: Forms) -> None:
+        self._forms = {name: compile_patterns(patterns) for name, patterns in forms.items() if patterns}
+        self._chosen = "" if "" in self._forms else None
+        self._states: States = {}
+        self._tail = ""
+
+    def __bool__(self) -> bool:
+        return bool(self._forms)
+
+    @property
+    def is_guessed(self) -> bool:
+        """Return whether no patterns were given."""
+        return bool(self._forms) and "" not in self._forms
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._forms, self._tail = {}, ""
+
+    def read(self, text: str, at: float) -> list[dict[str, t.Any]]:
+        """Return the metrics of whole lines that were printed at a time; a carriage return ends one, too."""
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        if self._chosen is None:
+            signs = ((name, form[SIGN]) for name, form in self._forms.items())
+            self._chosen = next((name for name, sign in signs if sign.search(text)), None)
+            if self._chosen is None:
+                self._tail = f"{self._tail}\n{text}"[-_TAIL:] if self._forms else ""
+                return []
+            parse_lines(self._patterns, self._tail, at, self._states)
+            self._tail = ""
+        lines = parse_lines(self._patterns, text, at, self._states)
+        return [{**line, "preset": self._chosen} for line in lines] if self._chosen else lines
+
+    @property
+    def _patterns(self) -> Patterns:
+        form = self._forms.get(self._chosen or "", {})
+        return {key: pattern for key, pattern in form.items() if key != SIGN}
+
+
+def parse_lines(patterns: Patterns, text: str, at: float, states: States | None = None) -> list[dict[str, t.Any]]:
     """Return a metric for each line that a pattern matches, in order, with the time ``at`` in Unix seconds.
 
-    A line with ``of_last`` has figures of a step that was printed before.
+    A line with ``of_last`` has figures of a step that was printed before; ``rank`` is there where the line says it.
 
     :param patterns: by the key that the group ``step`` becomes; other groups keep their names.
-    :param state: of the lines before these, changed in place.
+    :param states: of the lines before these, by rank, changed in place.
     """
-    state = LineState() if state is None else state
+    states = {} if states is None else states
     found = [(*place, key) for key, pattern in patterns.items() for place in _find_matches(key, pattern, text)]
     found.sort(key=lambda item: item[0])
-    lines = [_build_metric(key, match, at, state) for _place, match, key in found]
-    return [line for line in lines if line is not None]
+    lines = []
+    for place, match, key in found:
+        rank = _read_rank(text, place, match)
+        line = _build_metric(key, match, at, states.setdefault(rank, LineState()))
+        if line is not None:
+            lines.append(line if rank is None else {**line, "rank": rank})
+    return lines
+
+
+def _read_rank(text: str, place: int, match: re.Match[str]) -> int | None:
+    """Return the rank that a line is of: by the group ``rank`` of its pattern, else by what its launcher wrote."""
+    named = parse_number(match.groupdict().get("rank"))
+    if named is not None:
+        return int(named)
+    prefix = _RANK.match(text, place)
+    return int(prefix[1] or prefix[2]) if prefix else None
 
 
 def _find_matches(key: str, pattern: re.Pattern[str], text: str) -> t.Iterator[tuple[int, re.Match[str]]]:
@@ -68,6 +139,7 @@ def _find_matches(key: str, pattern: re.Pattern[str], text: str) -> t.Iterator[t
 def _build_metric(key: str, found: re.Match[str], at: float, state: LineState) -> dict[str, t.Any] | None:
     numbers = {name: parse_number(value) for name, value in found.groupdict().items()}
     step, total, epoch = (numbers.pop(name, None) for name in ("step", "total", "epoch"))
+    numbers.pop("rank", None)
     figures = {name: number for name, number in numbers.items() if number is not None}
     if _NOT_A_NUMBER.fullmatch((found.groupdict().get("loss") or "").strip()):
         figures["loss"] = math.nan

@@ -196,7 +196,7 @@ def unit_spec(job: Job, node: str, run_dir: str, run_id: str, unit: str, **value
         "memory": None,
         "checkpoints": {},
         "warm": [],
-        "patterns": job.metrics.patterns if unit == "agent" else {},
+        "forms": job.metrics.forms if unit == "agent" else {},
         **values,
     }
 

@@ -13,7 +13,7 @@ import itertools
 import statistics
 import typing as t
 
-from ....module_utils._model.resumes import furthest_step, judge_resumes, restart_costs
+from ....module_utils._model.resumes import Resume, furthest_step, judge_resumes, restart_costs
 from . import format as fmt
 from .attempts import AttemptView
 from .load import Segment
@@ -62,7 +62,8 @@ class Promise:
     """What a job says of its restarts: the ranks that it needs, and the steps between its checkpoints.
 
     ``elastic`` allows the world size to change, ``declared`` is the interval that the job names itself, and ``anew``
-    are the indexes of attempts that were asked to start from the beginning.
+    are the indexes of attempts that were asked to start from the beginning. ``steps_known``: the program's counter is
+    that of the run.
     """
 
     elastic: bool = False
@@ -70,12 +71,14 @@ class Promise:
     interval: int | None = None
     declared: int | None = None
     anew: t.Collection[int] = ()
+    steps_known: bool = True
 
 
 def find_faults(attempts: t.Sequence[AttemptView], promise: Promise) -> tuple[Fault, ...]:
     """Return one fault for every attempt that another followed."""
     faults: list[Fault] = []
     resumes = judge_resumes(attempts, promise.declared, promise.anew)
+    resumes = resumes if promise.steps_known else [Resume(None)] * len(attempts)
     reached: int | None = None
     began = next((attempt.first_step for attempt in attempts if attempt.first_step is not None), None)
     saved: list[int] = []
@@ -99,7 +102,7 @@ def find_faults(attempts: t.Sequence[AttemptView], promise: Promise) -> tuple[Fa
     return tuple(
         dataclasses.replace(
             fault,
-            steps_lost=fault.steps_lost if cost.steps is None else cost.steps,
+            steps_lost=None if not promise.steps_known else fault.steps_lost if cost.steps is None else cost.steps,
             seconds_lost=cost.seconds,
         )
         for fault, cost in zip(faults, costs, strict=True)
@@ -160,7 +163,7 @@ def _catch_up_time(before: AttemptView, after: AttemptView, reached: int | None)
 def _contradictions(
     before: AttemptView, after: AttemptView, reached: Reached, promise: Promise
 ) -> t.Iterator[str | None]:
-    resumed, last = after.resumed_from, reached.last
+    resumed, last = (after.resumed_from, reached.last) if promise.steps_known else (None, None)
     # Steps that a program does not print are reached, too.
     if resumed is not None and last is not None and resumed >= last + _stride(before, after):
         yield f"it reports that it continued from step {resumed}, but only step {last} had been reached"
@@ -171,7 +174,7 @@ def _contradictions(
         yield f"world size changed from {sizes[0]} to {sizes[1]}"
     elif after.world_size is not None and promise.ranks is not None and after.world_size < promise.ranks:
         yield f"{after.world_size} of {promise.ranks} ranks resumed"
-    yield _loss_jump(before.segment, after.segment)
+    yield _loss_jump(before.segment, after.segment) if promise.steps_known else None
 
 
 _SAY = (
@@ -189,6 +192,8 @@ def _missing_proof(
         return
     if not segment.steps:
         yield "no step followed the restart"
+    elif not promise.steps_known:
+        yield "the step counter begins anew in each epoch, so that no step says where it resumed"
     elif resumed is None:
         yield from _missing_by_counter(segment, reached, promise, repeated, _stride(before, after))
     elif not resumed <= segment.steps[0].step <= resumed + _stride(before, after):

@@ -171,6 +171,11 @@ class RunModel:
         return share_with_steps(self.counted, self.stalls, self.clock.duration)
 
     @property
+    def steps_problem(self) -> str | None:
+        """Why the printed steps or losses are not those of the run, None where they are."""
+        return parsing.read_text(self.run.history.steps_read.get("problem"), 200)
+
+    @property
     def nan_since(self) -> int | None:
         """The first step since when the loss is not a number (NaN or infinite), None while its last value is one."""
         since = None
@@ -200,9 +205,11 @@ def build_run_model(run: RunFolder) -> RunModel:
     ranks_needed = _ranks_needed(job, derived, ranks_asked)
     interval = checkpoint_interval(run)
     is_elastic = parsing.read_integer(parsing.read_mapping(job.get("elastic")).get("min")) is not None
-    faults = find_faults(attempts, Promise(is_elastic, ranks_needed, interval, *_read_resume_options(run, attempts)))
+    promise = Promise(is_elastic, ranks_needed, interval, *_read_resume_options(run, attempts))
+    faults = find_faults(attempts, dataclasses.replace(promise, steps_known=run.history.are_steps_known))
     cost = parsing.read_mapping(record.get("cost"))
     steps = [attempt.last_step for attempt in attempts if attempt.last_step is not None]
+    known = run.history.are_steps_known
     return RunModel(
         run=run,
         run_id=parsing.read_text(record.get("run_id"), 100) or run.name,
@@ -217,12 +224,12 @@ def build_run_model(run: RunFolder) -> RunModel:
         ranks_asked=ranks_asked,
         ranks_needed=ranks_needed,
         ranks_seen=ranks_seen,
-        last_step=max(steps, default=None),
+        last_step=max(steps, default=None) if known else None,
         first_loss=losses[0] if losses else None,
         final_loss=_final_loss(curve, max(steps, default=0)),
-        steps_per_s=_steps_per_second(counted, find_stalls(attempts)),
+        steps_per_s=_steps_per_second(counted, find_stalls(attempts)) if known else None,
         throughput=_median_throughput(curve),
-        steps_lost=_total_steps_lost(record, attempts, faults),
+        steps_lost=_total_steps_lost(record, attempts, faults) if known or not faults else None,
         seconds_lost=_total_seconds_lost(record, attempts, faults),
         checkpoint=_last_checkpoint(run),
         usd=parsing.read_number(cost.get("usd")),

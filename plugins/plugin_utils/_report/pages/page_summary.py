@@ -50,7 +50,7 @@ def build_figures(model: RunModel) -> list[tuple[str, Cell]]:
     notes = {
         "step": f"{fmt.format_figure(model.steps_per_s)} steps/s" if model.steps_per_s is not None else None,
         "loss": f"from {fmt.format_figure(model.first_loss)}" if model.first_loss is not None else None,
-        "pace": model.unit if pace is not None else None,
+        "pace": _pace_words(model) if pace is not None else None,
         "stood": _stood_words(model),
         "restarts": f"{fmt.plural(proven, 'resume')} proven" if restarts else None,
         "lost": fmt.format_duration(model.seconds_lost) if model.seconds_lost else None,
@@ -69,6 +69,14 @@ def build_figures(model: RunModel) -> list[tuple[str, Cell]]:
         ("Cost", format_cost(model), model.usd != 0 or model.usd_per_hour),
     ]
     return figures + [(term, value) for term, value, is_shown in happened if is_shown]
+
+
+def _pace_words(model: RunModel) -> str:
+    """Return the unit, and who printed the figure where others print one, too."""
+    read = model.run.history.steps_read
+    rank, node = read.get("rank"), parsing.read_text(read.get("node"), 80)
+    who = f"rank {rank}" if isinstance(rank, int) else node
+    return f"{model.unit}, as {who} printed" if who and model.throughput is not None else model.unit
 
 
 def _percent(share: float | None) -> float | None:

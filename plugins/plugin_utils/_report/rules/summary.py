@@ -67,6 +67,7 @@ def build_job_figures(model: RunModel) -> dict[str, object]:
         "engine": parsing.read_text(record.get("engine")),
         "nodes": parsing.read_integer(job.get("nodes")),
         "sharing": model.shared_machines,
+        "steps_read": dict(model.run.history.steps_read) or None,
         "gpus_per_node": parsing.read_integer(job.get("gpus_per_node")),
         "processes_per_node": parsing.read_integer(derived.get("processes_per_node")),
         "effective_batch": parsing.read_integer(derived.get("effective_batch")),

@@ -60,6 +60,8 @@ def judge_run(model: RunModel) -> RunVerdict:
         word = f"{word} \N{MIDDLE DOT} proven {len(claims) - len(unproven)} of {len(claims)}"
         tone = "warn" if any(check.status == "failed" for check in unproven) else tone
         sentence += f" {_unproven_words(unproven)}" if unproven else ""
+    if model.steps_problem:
+        sentence += f" {model.steps_problem[:1].upper()}{model.steps_problem[1:]}."
     if model.run.record.get("cause") == "stalled":
         word = "Stalled"
     if model.nan_since is not None:

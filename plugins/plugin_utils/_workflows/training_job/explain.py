@@ -17,7 +17,8 @@ from ..._fabric.diagnosis import live_pods
 from ..._fabric.diagnosis.live_causes import cause_weight, explained_codes, find_cause_info
 from ..._fabric.diagnosis.live_rules import diagnose_text
 from ..shared import run_record
-from .follower import RunOutcome, error_file, read_tail
+from .follower import RunOutcome, error_file
+from .movement import read_end
 
 Backend = t.Literal["hosts", "kubernetes"]
 _CRASHES = ("crash", "fatal_exit_code")
@@ -46,7 +47,7 @@ def explain_end(folder: pathlib.Path, outcome: RunOutcome, backend: Backend) -> 
     others = [other for other in sorted(own.parent.glob("*.log")) if other != own]
     # What other nodes say after a rank was killed is a consequence.
     places = [error_file(folder, outcome.node), own, *([] if outcome.exit_code == _KILLED else others)]
-    logs = [error_line.without_victims(read_tail(place), is_own=place not in others) for place in places]
+    logs = [error_line.without_victims(read_end(place), is_own=place not in others) for place in places]
     said = next((line for text in logs if (line := error_line.last_error(text))), None)
     code = next((code for text in logs if (code := _find_code(text))), None)
     if code is None and said is None and outcome.exit_code == _KILLED:

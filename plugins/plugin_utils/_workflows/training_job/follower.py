@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import os
 import pathlib
 import time
 import typing as t
 
-from ....module_utils._model import begun_steps, stall, stop_on
+from ....module_utils._model import begun_steps, printed_steps, stall, stop_on
 from ....module_utils._model import drill as drills
 from ....module_utils._model.errors import MusterError, plain_lines
 from ....module_utils._model.job import Job
-from ....module_utils._model.quantity import parse_finite
 from ....module_utils._model.run_attempt import Notice
 from ....module_utils._model.run_history import RunHistory, describe_sharing
 from ....module_utils._model.run_record import RunEnd
@@ -28,18 +26,16 @@ from ....module_utils._secrets.scrubber import scrub
 from ..._hosts import log_follow
 from ..shared import run_record
 from ..shared.progress import Progress
+from .movement import describe_state
 
 _REPORT_INTERVAL_S = 10.0
 _SAVE_INTERVAL_S = 1.0
 _STORE_INTERVAL_S = 3600.0
 _RECENT_LINES = 10_000
-_TAIL = 64 * 1024
 # The key in offsets.json, which no node has as its name, of how long the files were that the offsets belong to.
 _KEPT = ""
 _READ_AGAIN = ("events", "metrics")
 _LARGEST_LOG = 64 << 20
-# What is older is shown with its age.
-_FRESH_S = 15.0
 # Exit codes above are 128 + the signal by which a process was killed.
 _SIGNALS = 128
 
@@ -63,16 +59,6 @@ class RunOutcome:
 _LATE_S = 1.0
 
 
-@dataclasses.dataclass
-class _Printed:
-    """The printed lines of one kind: the attempt, who printed first, its last step, and the furthest of all."""
-
-    attempt: int
-    node: str
-    last: int
-    furthest: int
-
-
 class Follower:
     """The base of all followers: the run's history and its folder. ``save(follower)`` writes the run's record."""
 
@@ -90,7 +76,7 @@ class Follower:
         self.progress, self.save, self.drill, self.stop_reason = progress, save, drill, stop_reason
         self.story = RunHistory()
         self.offsets: dict[str, dict[str, t.Any]] = files.read_json(folder / "offsets.json") or {}
-        self.patterns = metric_lines.compile_patterns(job.metrics.patterns)
+        self._forms: metric_lines.Forms = job.metrics.forms
         self.drilled_at: float | None = None
         # Why a drill that is due has killed nothing yet, and what to do.
         self.drill_problem: tuple[str, str] | None = None
@@ -109,8 +95,8 @@ class Follower:
         self._shown_attempts = 0
         # A controller that was killed may have kept lines and not yet noted that it had them: they come again.
         self._kept: dict[str, frozenset[str]] = {}
-        self._printed: dict[str, _Printed] = {}
-        self._lines: dict[str, metric_lines.LineState] = {}
+        self._printed = printed_steps.PrintedSteps((self.offsets.get(_KEPT) or {}).get("printed"))
+        self._readers: dict[str, metric_lines.LineReader] = {}
         self.begun = begun_steps.BegunSteps()
         # The first notice of preemption that has come while this follower was there.
         self.noticed: Notice | None = None
@@ -141,12 +127,16 @@ class Follower:
                 files.append_text(place, "\n")
             self.progress.say(f"warning: {place.name} of run {self.run_id} was cut: reading it again from the nodes")
             cut.append(stream)
+        if "metrics" in cut:
+            self._printed = printed_steps.PrintedSteps()
         return cut
 
     def write_offsets(self) -> None:
         """Write how far the nodes were read, with how long the files are to which that belongs."""
         kept = {stream: size_of(self.folder / f"{stream}.jsonl") for stream in _READ_AGAIN}
-        files.write_json(self.folder / "offsets.json", {**self.offsets, _KEPT: kept})
+        printed = self._printed.keep()
+        known = {**kept, **({"printed": printed} if printed else {})}
+        files.write_json(self.folder / "offsets.json", {**self.offsets, _KEPT: known})
 
     def run(self) -> RunOutcome:
         """Follow until the run has ended, and return how."""
@@ -311,51 +301,59 @@ class Follower:
         return "".join(f"{line}\n" for line in text.split("\n") if line and line not in kept)
 
     def _without_repeats(self, node: str, text: str) -> str:
-        """Return metrics without those of printed lines that another node has printed, too."""
+        """Return metrics without those of printed lines that do not count; what is held for now comes later."""
         lines = []
         for raw in text.splitlines(keepends=True):
-            line = next(files.parse_json_lines(raw), {}) if metric_lines.MARK in raw else {}
-            if line.pop("printed", None) is not None:
-                if not self._is_new(node, line):
-                    continue
-                raw = files.json_line(line)
-            lines.append(raw)
+            line = next(files.parse_json_lines(raw), {})
+            if line.pop("printed", None) is None:
+                self._printed.is_reported |= "step" in line
+                lines.append(raw)
+            else:
+                lines += map(files.json_line, self._take_printed(node, line))
         return "".join(lines)
 
     def _parse_log(self, node: str, text: str, times: t.Sequence[float | None]) -> None:
         """Turn log lines that match the job's patterns into metrics."""
-        if not self.patterns:
+        reader = self._readers.setdefault(node, metric_lines.LineReader(self._forms))
+        if reader.is_guessed and self._printed.is_reported:
+            reader.stop()
+        if not reader:
             return
-        state = self._lines.setdefault(node, metric_lines.LineState())
         for raw, at in itertools.zip_longest(text.split("\n"), times):
             now = log_follow.now() if at is None else at
-            for line in metric_lines.parse_lines(self.patterns, raw or "", now, state):
-                is_kept = files.json_line(line).rstrip() in self._kept["metrics"]
-                if self._is_new(node, line) and not is_kept:
-                    files.append_json(self.folder / "metrics.jsonl", line)
-                    self.story.metric(line)
+            for line in reader.read(raw or "", now):
+                self._keep_printed(self._take_printed(node, line))
 
-    def _is_new(self, node: str, line: dict[str, t.Any]) -> bool:
-        """Return whether a printed line counts: all ranks may print, and the furthest step of an attempt counts once.
+    def _take_printed(self, node: str, line: dict[str, t.Any]) -> list[dict[str, t.Any]]:
+        number = self._printed_in(float(line.get("at") or 0.0))
+        if "step" in line and self._kept["metrics"]:
+            # A follower before this one had it, and was killed before it noted so.
+            plain = {key: value for key, value in line.items() if key not in ("rank", "preset", "of_last")}
+            steps = (line["step"], line["step"] + self._printed.base_of(number))
+            if any(files.json_line({**plain, "step": step}).rstrip() in self._kept["metrics"] for step in steps):
+                return []
+        wants_nan = self.story.nan_since is None
+        return self._printed.take(node, line, number, time.monotonic(), self._lead(), wants_nan=wants_nan)
 
-        A program may count anew in each epoch; the node that printed first in the attempt then says so. Its figures
-        count that are of a step which was printed before.
-        """
-        key = next((key for key in ("step", "checkpoint_step", "resumed_from_step") if key in line), "")
-        number, step = self._printed_in(float(line.get("at") or 0.0)), int(line.get(key) or 0)
-        seen = self._printed.get(key)
-        if line.pop("of_last", False):
-            return seen is not None and seen.node == node
-        if seen is None or seen.attempt != number:
-            self._printed[key] = _Printed(number, node, step, step)
-            return True
-        is_new = step > seen.furthest or (node == seen.node and step < seen.last)
-        if node == seen.node:
-            seen.last = step
-        if is_new:
-            seen.furthest = step
-        # An evaluation may print the step of a line that was printed before: a loss that is not a number is news.
-        return is_new or (self.story.nan_since is None and _is_nan(line))
+    def _lead(self) -> str | None:
+        """Return the node of rank 0, where it is known."""
+        return self.story.attempts[-1].ranks.get(0) if self.story.attempts else None
+
+    def _keep_printed(self, lines: t.Iterable[dict[str, t.Any]]) -> None:
+        for line in lines:
+            if files.json_line(line).rstrip() not in self._kept["metrics"]:
+                files.append_json(self.folder / "metrics.jsonl", line)
+                self.story.metric(line)
+
+    def _release_printed(self, ended: bool = False) -> None:
+        """Take in printed lines that waited for rank 0, and say whose steps are read."""
+        printed = self._printed
+        self._keep_printed(printed.release_all() if ended else printed.release(time.monotonic(), self._lead()))
+        for event in printed.take_news():
+            self.record_event(**event)
+            said = printed_steps.describe(event)
+            if said:
+                self.progress.say(said)
 
     def _printed_in(self, at: float) -> int:
         """Return the number of the attempt that printed at a time, which may be read before the event that it began."""
@@ -421,6 +419,7 @@ class Follower:
             self.progress.say(f"warning: {unstored}. The run continues")
 
     def _report(self) -> None:
+        self._release_printed()
         self._take_notices()
         self.report_resumes()
         self._say_crashes()
@@ -448,7 +447,7 @@ class Follower:
             "run_id": self.run_id,
             "ranks": self.story.ranks_running(),
             "ranks_asked": self.job.world_size,
-            "step": int(last["step"]) if "step" in last else None,
+            "step": int(last["step"]) if "step" in last and self.story.are_steps_known else None,
             "step_age_s": self._step_age() if begun else None,
             "stalled_s": self.stalled_s,
             "loss": last.get("loss"),
@@ -482,44 +481,11 @@ class Follower:
             self.save(self)
 
 
-def _is_nan(line: t.Mapping[str, t.Any]) -> bool:
-    return line.get("loss") is not None and parse_finite(line["loss"]) is None
-
-
 def size_of(place: pathlib.Path) -> int:
     try:
         return place.stat().st_size
     except OSError:
         return 0
-
-
-def describe_state(values: t.Mapping[str, t.Any]) -> str:
-    """Return one progress line for people; what is unknown is left out."""
-    parts = [f"nodes {values['nodes']}/{values['nodes_asked']}"] if values.get("nodes") else []
-    parts += [str(values["sharing"])] if values.get("sharing") else []
-    silent = sorted((values.get("silent") or {}).items())
-    parts += [f"last answer of {node} {seconds} s ago" for node, seconds in silent]
-    parts += [str(values["waiting"])] if values.get("waiting") else []
-    parts.append(f"ranks {values['ranks']}/{values['ranks_asked']}")
-    formats = (
-        ("step", "step {:d}"),
-        ("loss", "loss {:.4f}"),
-        ("tokens_per_s", "{:,.0f} tokens/s"),
-        ("samples_per_s", "{:,.1f} samples/s"),
-        ("checkpoint_step", "checkpoint {:d}"),
-        ("stored", "{}"),
-    )
-    figures = [text.format(values[key]) for key, text in formats if values.get(key) is not None]
-    if values.get("stalled_s"):
-        figures.append(f"no step for {stall.format_span(values['stalled_s'])}")
-    elif (values.get("step_age_s") or 0.0) >= _FRESH_S and figures:
-        figures.append(f"{values['step_age_s']:.0f} s ago")
-    parts += figures
-    if values["restarts"]:
-        parts.append(f"restarts {values['restarts']}")
-    if values.get("cost_usd"):
-        parts.append(f"${values['cost_usd']:.2f}")
-    return " · ".join(parts)
 
 
 def _bound_log(place: pathlib.Path) -> None:
@@ -539,13 +505,3 @@ def _bound_log(place: pathlib.Path) -> None:
 def error_file(folder: pathlib.Path, node: str) -> pathlib.Path:
     """Return where a run's folder keeps what the ranks of a node wrote last to standard error."""
     return (folder / run_record.log_file(node)).with_suffix(".err")
-
-
-def read_tail(place: pathlib.Path) -> str:
-    """Return the end of a kept log, empty when there is none."""
-    try:
-        with open(place, "rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL))
-            return log.read().decode(errors="replace")
-    except OSError:
-        return ""

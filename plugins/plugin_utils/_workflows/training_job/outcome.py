@@ -21,7 +21,8 @@ from ....module_utils._node import files
 from ..shared import run_record
 from ..shared.request import Result
 from ..shared.state_dir import load_record
-from .follower import Follower, RunOutcome, describe_state
+from .follower import Follower, RunOutcome
+from .movement import describe_state
 
 
 def record_end(

@@ -27,7 +27,8 @@ from ...._hosts.node_client import NodeClient, on_each_node
 from ...shared import run_record
 from ...shared.parent_process import watch_parent
 from ...shared.progress import Progress
-from ..follower import Follower, RunOutcome, error_file, read_tail
+from ..follower import Follower, RunOutcome, error_file
+from ..movement import read_end
 
 _IDLE_S = 1.0
 # With on_lost_node: fail, a node that is silent for so long is lost; shorter is a hiccup of the connection.
@@ -65,7 +66,7 @@ class HostsFollower(Follower):
             self.offsets = {node: {**known, stream: 0} for node, known in self.offsets.items()}
         self._owner = str((files.read_json(folder / "claim.json") or {}).get("owner", ""))
         # The nodes turn printed lines into metrics themselves, however much is printed.
-        self.patterns = {}
+        self._forms = {}
 
     def run(self) -> RunOutcome:
         """Follow until the run has ended; the caller stops what is left on the nodes."""
@@ -86,6 +87,7 @@ class HostsFollower(Follower):
                 self._report()
         finally:
             following.close()
+            self._release_printed(ended=True)
             self._save(force=True)
         raise MusterError(f"run {self.run_id} is no longer followed")
 
@@ -265,7 +267,7 @@ class HostsFollower(Follower):
         """Return the last step of the run, and what a node printed last."""
         step = self.story.last.get("step")
         # A launcher that was asked to end prints its own signal.
-        lines = error_line.without_stop(read_tail(self.folder / run_record.log_file(node))).splitlines()
+        lines = error_line.without_stop(read_end(self.folder / run_record.log_file(node))).splitlines()
         said = next((line.strip() for line in reversed(lines) if line.strip()), "")
         where = "before the first step" if step is None else f"at step {int(step)}"
         return f"{where}; last line of {node}: {said[:_LINE_LIMIT]}" if said else where

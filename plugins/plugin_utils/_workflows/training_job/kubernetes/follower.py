@@ -29,7 +29,8 @@ from ...._kube.objects import events, status
 from ...shared import run_record
 from ...shared.parent_process import watch_parent
 from ...shared.progress import Progress
-from ..follower import Follower, RunOutcome, read_tail
+from ..follower import Follower, RunOutcome
+from ..movement import read_end
 from .container_exits import ContainerExits
 from .delete import is_terminating
 from .ending.last_lines import FoundEnd, is_over
@@ -122,6 +123,7 @@ class ClusterFollower(Follower):
         finally:
             self.sources.close()
             self.logs.flush()
+            self._release_printed(ended=True)
             self._save_offsets()
             self._save(force=True)
 
@@ -441,7 +443,7 @@ class ClusterFollower(Follower):
             self._ending = FoundEnd(RunOutcome("failed", 1, cause.code, detail), quiet_s=0.0)
 
     def _read_log(self, node: str) -> str:
-        return read_tail(self.folder / run_record.log_file(node))
+        return read_end(self.folder / run_record.log_file(node))
 
     def _save_offsets(self) -> None:
         self.offsets = {

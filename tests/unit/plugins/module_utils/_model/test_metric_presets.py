@@ -51,7 +51,7 @@ def test_what_the_trainer_of_transformers_prints() -> None:
 
 def test_a_bar_that_is_drawn_at_zero_before_the_resume_is_no_step() -> None:
     """It says 0 of 60 where the program continues at step 21."""
-    assert read("transformers", RESUMED) == [{"resumed_from_step": 20}, {"step": 21}]
+    assert read("transformers", RESUMED) == [{"resumed_from_step": 20}, {"step": 21, "rank": 0}]
     story = RunHistory()
     for attempt, text in ((1, TRAINER), (2, RESUMED)):
         event = {"kind": "worker_started", "rank": 0, "node": "a", "attempt": attempt, "gang": f"g{attempt}"}
@@ -75,6 +75,41 @@ def test_a_bar_that_is_drawn_at_zero_before_the_resume_is_no_step() -> None:
                 "Restored all states from the checkpoint at /ck/epoch=0-step=20.ckpt\n"
             ),
             [{"loss": 0.52, "step": 25}, {"resumed_from_step": 20}],
+        ),
+        (
+            "deepspeed",
+            (
+                "steps: 10 loss: 5.5508 iter time (s): 0.936 samples/sec: 136.706\n"
+                "steps:    20 /   100 loss: 5.1 iter time (s): 0.9 samples/sec: 140.0 eta: 1m\n"
+                "[2026-01-01 00:00:00,000] [INFO] [logging.py:96:log_dist] [Rank 0] step=30, skipped=0, lr=[1e-05]\n"
+                "[2026-01-01 00:00:00,000] [INFO] [logging.py:96:log_dist] [Rank 1] step=30, skipped=0, lr=[1e-05]\n"
+            ),
+            [
+                {"loss": 5.5508, "samples_per_s": 136.706, "step": 10},
+                {"loss": 5.1, "samples_per_s": 140.0, "step": 20},
+                {"step": 30},
+            ],
+        ),
+        (
+            "torchtune",
+            "Step 7 | loss:1.25 lr:2e-05 tokens_per_second_per_gpu:900.1 \nWriting logs to /o/log_1.txt\n",
+            [{"loss": 1.25, "step": 7}],
+        ),
+        (
+            "torchtitan",
+            (
+                "[rank0]:[titan] 2026-01-01 00:00:00,000 - root - INFO - \x1b[31mstep: 10  \x1b[32mloss:  7.1234  "
+                "\x1b[38;2;180;60;0mgrad_norm:  1.5000  \x1b[36mmemory:  1.00GiB(1.2%)  \x1b[34mtps: 1,234  "
+                "\x1b[36mtflops: 5.00  \x1b[35mmfu: 1.2%\x1b[39m\n"
+                "step: 20  loss:  6.5  grad_norm:  1.0  memory:  1.00GiB(1.2%)  tps: 1,234  tflops: 5.00  mfu: 1.2%\n"
+                "validate step: 20  loss:  9.0  memory:  1.00GiB(1.2%)  tps: 1,234\n"
+                "Loading the checkpoint from outputs/checkpoint/step-10.\n"
+            ),
+            [
+                {"loss": 7.1234, "grad_norm": 1.5, "step": 10, "rank": 0},
+                {"loss": 6.5, "grad_norm": 1.0, "step": 20},
+                {"resumed_from_step": 10},
+            ],
         ),
         (
             "accelerate",

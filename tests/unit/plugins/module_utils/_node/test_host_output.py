@@ -25,7 +25,7 @@ def metrics(run: pathlib.Path) -> list[dict[str, t.Any]]:
 def test_printed_lines_become_metrics_once(tmp_path: pathlib.Path) -> None:
     log = tmp_path / "log"
     log.write_text("step 1 of an earlier start\n")
-    output = host_output.UnitOutput(log, tmp_path, STEP)
+    output = host_output.UnitOutput(log, tmp_path, {"": STEP})
     with open(log, "a") as handle:
         handle.write("resumed 4\nstep 5\nstep 6")
         handle.flush()
@@ -44,7 +44,7 @@ def test_patterns_that_a_later_start_has_begin_at_the_end_of_the_log(tmp_path: p
     without = host_output.UnitOutput(log, tmp_path, {})
     log.write_text("step 1\nstep 2\n")
     without.close()
-    output = host_output.UnitOutput(log, tmp_path, STEP)
+    output = host_output.UnitOutput(log, tmp_path, {"": STEP})
     output.start()
     output.close()
     assert metrics(tmp_path) == []
@@ -52,7 +52,7 @@ def test_patterns_that_a_later_start_has_begin_at_the_end_of_the_log(tmp_path: p
 
 def test_a_lot_of_output_is_parsed_to_its_last_line(tmp_path: pathlib.Path) -> None:
     log = tmp_path / "log"
-    output = host_output.UnitOutput(log, tmp_path, STEP)
+    output = host_output.UnitOutput(log, tmp_path, {"": STEP})
     with open(log, "w") as handle:
         for number in range(200):
             handle.write("x" * 79 + "\n")
@@ -98,7 +98,7 @@ def test_what_was_not_read_is_kept(tmp_path: pathlib.Path) -> None:
 def test_the_files_of_ranks_become_metrics_and_are_released(tmp_path: pathlib.Path) -> None:
     """One copy of what a rank printed, and its last line, which has no end."""
     rank = tmp_path / "ranks" / "attempt_1" / "0" / "stdout.log"
-    output = host_output.UnitOutput(tmp_path / "log", tmp_path, STEP)
+    output = host_output.UnitOutput(tmp_path / "log", tmp_path, {"": STEP})
     rank.parent.mkdir(parents=True)
     rank.write_text("".join(f"step {number} {'y' * 40_000}\n" for number in range(200)) + "step 200")
     output.close()
@@ -113,7 +113,7 @@ def test_what_a_killed_supervisor_had_not_read_is_read_by_the_next(tmp_path: pat
     rank = tmp_path / "ranks" / "attempt_1" / "0" / "stdout.log"
     rank.parent.mkdir(parents=True)
     log.write_text("step 1 of an earlier start\n")
-    first = host_output.UnitOutput(log, tmp_path, STEP)
+    first = host_output.UnitOutput(log, tmp_path, {"": STEP})
     rank.write_text("step 2\n")
     if killed == "after it":
         first.read_new()
@@ -121,17 +121,17 @@ def test_what_a_killed_supervisor_had_not_read_is_read_by_the_next(tmp_path: pat
         handle.write("step 3\nstep 4 and no end")
     with open(log, "a") as handle:
         handle.write("step 5\n")
-    host_output.UnitOutput(log, tmp_path, STEP).start()
+    host_output.UnitOutput(log, tmp_path, {"": STEP}).start()
     assert sorted(line["step"] for line in metrics(tmp_path)) == [2, 3, 4, 5]
     assert log.read_text().count("[default0]:step") == 3
     rank.with_name("stderr.log").write_text("step 6\n")
-    last = host_output.UnitOutput(log, tmp_path, STEP)
+    last = host_output.UnitOutput(log, tmp_path, {"": STEP})
     last.close()
     assert sorted(line["step"] for line in metrics(tmp_path)) == [2, 3, 4, 5, 6]
 
 
 def test_what_is_read_after_the_next_attempt_has_begun_is_dated_by_its_own(tmp_path: pathlib.Path) -> None:
-    output = host_output.UnitOutput(tmp_path / "log", tmp_path, STEP)
+    output = host_output.UnitOutput(tmp_path / "log", tmp_path, {"": STEP})
     for attempt, text in ((1, "step 7\n"), (2, "step 5\n")):
         place = tmp_path / "ranks" / f"attempt_{attempt}" / "0" / "stdout.log"
         place.parent.mkdir(parents=True)

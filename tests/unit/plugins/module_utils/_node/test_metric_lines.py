@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.module_utils._node import metric_lines
 
 PATTERNS = metric_lines.compile_patterns(
@@ -25,9 +26,9 @@ PATTERNS = metric_lines.compile_patterns(
 def test_each_kind_of_line_becomes_its_metric() -> None:
     text = "[rank0]:step 1,200 loss 0.5\nnoise\n[rank0]:saved 1200\r\n[rank0]:resumed at 1200\nstep 1201 loss none\n"
     assert metric_lines.parse_lines(PATTERNS, text, 9.0) == [
-        {"at": 9.0, "loss": 0.5, "step": 1200},
-        {"at": 9.0, "checkpoint_step": 1200},
-        {"at": 9.0, "resumed_from_step": 1200},
+        {"at": 9.0, "loss": 0.5, "step": 1200, "rank": 0},
+        {"at": 9.0, "checkpoint_step": 1200, "rank": 0},
+        {"at": 9.0, "resumed_from_step": 1200, "rank": 0},
         {"at": 9.0, "step": 1201},
     ]
 
@@ -81,10 +82,10 @@ def test_any_text_is_parsed(text: str) -> None:
 
 def test_figures_without_a_step_are_of_the_last_one_across_pieces() -> None:
     patterns = metric_lines.compile_patterns({"step": "step (?P<step>[0-9]+)", "figures": r"loss=(?P<loss>\S+)"})
-    state = metric_lines.LineState()
-    assert metric_lines.parse_lines(patterns, "loss=9\n", 1.0, state) == [], "of no step that is known"
-    metric_lines.parse_lines(patterns, "step 7\n", 1.0, state)
-    assert metric_lines.parse_lines(patterns, "loss=2.5\nloss=none\n", 2.0, state) == [
+    states: metric_lines.States = {}
+    assert metric_lines.parse_lines(patterns, "loss=9\n", 1.0, states) == [], "of no step that is known"
+    metric_lines.parse_lines(patterns, "step 7\n", 1.0, states)
+    assert metric_lines.parse_lines(patterns, "loss=2.5\nloss=none\n", 2.0, states) == [
         {"at": 2.0, "loss": 2.5, "step": 7, "of_last": True}
     ]
 
@@ -94,3 +95,50 @@ def test_a_step_within_an_epoch_and_a_bar_of_something_else() -> None:
     text = "E0 9/10\nE1 1/10\nE2 10/10\n"
     assert [line["step"] for line in metric_lines.parse_lines(patterns, text, 1.0)] == [9, 11, 30]
     assert [line["step"] for line in metric_lines.parse_lines(patterns, "1/10\n1/4\n4/4\n2/10\n", 1.0)] == [1, 2]
+
+
+def test_a_figure_belongs_to_the_last_step_of_its_own_rank() -> None:
+    patterns = metric_lines.compile_patterns({"step": "step (?P<step>[0-9]+)", "figures": r"loss=(?P<loss>\S+)"})
+    text = "[default0]:step 5\n[1,1]<stdout>:step 4\n[default0]:loss=0.5\n[rank1]:loss=0.7\n"
+    found = [(line["rank"], line["step"], line.get("loss")) for line in metric_lines.parse_lines(patterns, text, 1.0)]
+    assert found == [(0, 5, None), (1, 4, None), (0, 5, 0.5), (1, 4, 0.7)]
+    named = metric_lines.compile_patterns({"step": r"r(?P<rank>[0-9]+) step (?P<step>[0-9]+)"})
+    assert metric_lines.parse_lines(named, "r3 step 8\n", 1.0) == [{"at": 1.0, "step": 8, "rank": 3}]
+
+
+def test_a_program_is_known_by_what_it_prints() -> None:
+    """transformers prints its losses without a step, and the step in a bar that any program may draw."""
+    forms = parse_job({"name": "x", "script": "/t.py"}).metrics.forms
+    reader = metric_lines.LineReader(forms)
+    assert reader.is_guessed and reader.read("  5%|#    | 1/20 [00:01<00:20, 1.1s/it]\nloading\n", 1.0) == []
+    assert reader.read(" 50%|##   | 10/20 [00:10<00:10, 1.1s/it]\n", 2.0) == []
+    (found,) = reader.read("{'loss': 0.4, 'grad_norm': 1.25, 'learning_rate': 5e-05, 'epoch': 0.5}\n", 3.0)
+    assert (found["step"], found["loss"], found["preset"]) == (10, 0.4, "transformers")
+    (step,) = reader.read(" 55%|##   | 11/20 [00:11<00:09, 1.1s/it]\n", 4.0)
+    assert (step["step"], step["preset"]) == (11, "transformers")
+    reader.stop()
+    assert not reader and reader.read(" 60%|##   | 12/20 [00:11<00:09, 1.1s/it]\n", 5.0) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Epoch 1:  25%|##   | 5/20 [00:01<00:03, 4.97it/s]\n",
+        "100%|#####| 5000/5000 [00:01<00:00, 4970.1it/s]\n",
+        "step 5 of 20: loss is printed elsewhere\niteration 3 done\n",
+        "Map:  50%|##   | 500/1000 [00:01<00:01, 500.00 examples/s]\n",
+        "{'eval_loss': 0.4, 'eval_runtime': 1.0}\n",
+    ],
+)
+def test_no_step_is_guessed_of_what_any_program_may_print(text: str) -> None:
+    reader = metric_lines.LineReader(parse_job({"name": "x", "script": "/t.py"}).metrics.forms)
+    assert reader.read(text, 1.0) == [] and reader.read(text, 2.0) == []
+
+
+def test_patterns_of_the_job_are_read_alone() -> None:
+    job = parse_job({"name": "x", "script": "/t.py", "metrics": {"step_pattern": "at (?P<step>[0-9]+)"}})
+    reader = metric_lines.LineReader(job.metrics.forms)
+    assert not reader.is_guessed and reader.read("at 3\niter 4: loss 1.0, time 5.00ms\n", 1.0) == [
+        {"at": 1.0, "step": 3}
+    ]
+    assert not metric_lines.LineReader({})

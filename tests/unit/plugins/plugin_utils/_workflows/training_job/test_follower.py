@@ -16,29 +16,9 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import (
     Follower,
-    describe_state,
-    read_tail,
 )
 
 Dict = dict[str, t.Any]
-
-
-def test_a_line_for_people_leaves_out_what_is_unknown() -> None:
-    bare: Dict = {"nodes": 0, "nodes_asked": 2, "ranks": 0, "ranks_asked": 2, "restarts": 0}
-    assert describe_state(bare) == "ranks 0/2"
-    full = {
-        "nodes": 2,
-        "ranks": 2,
-        "step": 7,
-        "loss": 0.25,
-        "tokens_per_s": 12345.6,
-        "samples_per_s": 3.21,
-        "checkpoint_step": 5,
-    }
-    text = "nodes 2/2 · ranks 2/2 · step 7 · loss 0.2500 · 12,346 tokens/s · 3.2 samples/s · checkpoint 5"
-    assert describe_state({**bare, **full, "restarts": 1, "cost_usd": 2.5}) == f"{text} · restarts 1 · $2.50"
-    assert describe_state({**bare, **full, "step_age_s": 20.0}) == f"{text} · 20 s ago"
-    assert describe_state({**bare, **full, "step_age_s": 540.0, "stalled_s": 540.0}) == f"{text} · no step for 9 min"
 
 
 def follower(folder: pathlib.Path, reason: str = "", said: list[str] | None = None, **values: t.Any) -> Follower:
@@ -62,13 +42,6 @@ def test_a_run_that_has_to_end_is_cancelled_for_its_cost(tmp_path: pathlib.Path)
     outcome = follower(tmp_path, "it has cost 5 USD")._rule_outcome()
     assert outcome is not None and (outcome.outcome, outcome.cause) == ("cancelled", "cost")
     assert (outcome.exit_code, outcome.detail) == (143, "it has cost 5 USD")
-
-
-def test_the_end_of_a_log(tmp_path: pathlib.Path) -> None:
-    assert read_tail(tmp_path / "none.log") == ""
-    (tmp_path / "a.log").write_bytes(b"x" * 70_000 + b"\xffend\n")
-    text = read_tail(tmp_path / "a.log")
-    assert text.endswith("end\n") and len(text) <= 64 * 1024
 
 
 PATTERN: Dict = {"metrics": {"step_pattern": r"iter (?P<step>[0-9]+)"}}

@@ -24,8 +24,8 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import (
     Follower,
     RunOutcome,
-    describe_state,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.movement import describe_state
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.outcome import (
     build_result,
     build_uncancelled_result,

@@ -19,7 +19,7 @@ from ansible_collections.muster.training.plugins.module_utils._node.pod_log impo
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.errors import KubeError
 from ansible_collections.muster.training.plugins.plugin_utils._kube.api.watch import WatchEvent
 from ansible_collections.muster.training.plugins.plugin_utils._kube.jobs.spec import CANCELLED
-from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import follower as base
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job import movement
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.follower import RunOutcome
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes import follower
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.ending import (
@@ -514,7 +514,7 @@ def test_a_gang_that_lost_a_machine_waits_for_one_and_none_of_its_ranks_runs(
     state = following.state()
     assert (state["nodes"], state["ranks"], following.is_between) == (1, 0, True)
     waits = "waiting for a machine: 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s)"
-    assert state["waiting"] == waits and f" · {waits} · ranks 0/2" in base.describe_state(state)
+    assert state["waiting"] == waits and f" · {waits} · ranks 0/2" in movement.describe_state(state)
 
 
 def test_a_run_that_is_ending_says_so_and_the_wait_for_its_pods_is_no_time_of_it(
