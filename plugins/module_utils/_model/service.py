@@ -31,6 +31,7 @@ _DEPLOY_KEYS: t.Final = {
     "database": "tracking",
     "clients": "shared_filesystem",
     "proxy": "registry",
+    "alertmanager": "monitoring",
 }
 # A name of a machine, as it is in an address.
 _HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z")
@@ -206,8 +207,14 @@ def _check_deployed_filesystem(service: Service, where: str) -> None:
         check_path(service.filesystem.path if service.filesystem else None, f"{where}.filesystem.path")
 
 
-def _check_deployed_monitoring(_service: Service, where: str) -> None:
-    raise InputError(f"{where}.mode", "deploy is not available for monitoring", "Install Prometheus and use mode: bind")
+def _check_deployed_monitoring(service: Service, where: str) -> None:
+    _check_monitoring(service, where)
+    place = t.cast(Deploy, service.deploy)
+    if place.namespace:
+        fix = "Use mode: bind for the Prometheus of a cluster, or deploy: {host: NAME}"
+        raise InputError(f"{where}.deploy.namespace", "is not for monitoring, which is deployed on hosts", fix)
+    if place.alertmanager:
+        check_endpoint(place.alertmanager, f"{where}.deploy.alertmanager")
 
 
 def _check_secrets(service: Service, where: str) -> None:

@@ -32,7 +32,8 @@ class Deploy:
     ``artifacts`` are of a tracker: whether it asks for a user, and the binding of the object store with its files.
     ``python``: on a host the interpreter of an environment that has the service's program already. ``database``:
     where the address of a tracker's database is, None for a file of its own. ``proxy``: the
-    registry that one that is deployed pulls through from. ``clients`` are of a file system: the networks
+    registry that one that is deployed pulls through from; ``alertmanager`` the address to which Prometheus sends
+    alerts. ``clients`` are of a file system: the networks
     whose machines may mount it; ``host_path`` is then a folder of the host.
     """
 
@@ -53,6 +54,7 @@ class Deploy:
     python: str | None = f.field(f.text, None)
     database: SecretPointer | None = f.field(f.section(SecretPointer), None)
     proxy: str | None = f.field(f.text, None)
+    alertmanager: str | None = f.field(f.text, None)
     clients: tuple[str, ...] = f.field(f.list_of(f.text), ())
     delete_data: bool = f.field(f.boolean, False)
 

@@ -47,7 +47,8 @@ class Site:
     ``files``: the folder with the files of ``Component.write_files``; ``data``: the folder that it may write.
     ``names``: the names and addresses by which users reach it; ``login``: whether it asks them who they are.
     ``artifacts``: the bucket for its files, None where they are in ``data``; ``database``: the address of its database
-    with the password, empty for a file in ``data``; ``proxy``: the registry that it pulls through from.
+    with the password, empty for a file in ``data``; ``proxy``: the registry that it pulls through from;
+    ``alertmanager``: the address to which it sends alerts.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Site:
     artifacts: ArtifactStore | None = None
     database: str = dataclasses.field(default="", repr=False)
     proxy: str | None = None
+    alertmanager: str | None = None
 
     @property
     def is_secure(self) -> bool:

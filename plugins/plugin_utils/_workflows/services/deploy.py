@@ -92,6 +92,7 @@ class DeployOrder:
             artifacts=self.artifacts,
             database=self.database,
             proxy=self.place.proxy,
+            alertmanager=self.place.alertmanager,
         )
 
     @property

@@ -30,7 +30,8 @@ def test_each_component_is_found_and_can_be_downloaded() -> None:
     [
         ("object_store", "ceph", "Deployed are: seaweedfs, rustfs, minio"),
         ("secrets", "infisical", "Deployed are: openbao, vault"),
-        ("monitoring", None, "a service of the kind monitoring cannot be deployed"),
+        ("monitoring", "grafana", "Deployed are: prometheus"),
+        ("shared_filesystem", None, "a service of the kind shared_filesystem cannot be deployed"),
     ],
 )
 def test_others_are_refused_by_name(kind: str, provider: str | None, problem: str) -> None:
