@@ -37,7 +37,8 @@ def play(root: pathlib.Path, *words: str) -> str:
 
 
 def test_prometheus_reads_what_the_role_writes(tmp_path: pathlib.Path) -> None:
-    assert "changed=3" in play(tmp_path) and "changed=0" in play(tmp_path, "--check")
+    assert "changed=4" in play(tmp_path) and "changed=0" in play(tmp_path, "--check")
+    assert len([*(tmp_path / "out" / "dashboards").glob("*.json")]) == 3
     text = (tmp_path / "out" / "muster-scrape.yml").read_text()
     for part in (
         '["10.0.0.1:9100"]',
