@@ -66,6 +66,12 @@ def test_a_file_is_what_the_table_says_and_its_parts_fit(name: str) -> None:
         assert all(target["datasource"]["uid"] == "${datasource}" for target in panel["targets"])
 
 
+def test_no_two_dashboards_have_one_uid() -> None:
+    """Grafana takes none of a folder in which two have one."""
+    uids = [json.loads(place.read_text())["uid"] for place in dashboards.FOLDER.glob("*.json")]
+    assert len(uids) == len({*uids}) == len(dashboards.DASHBOARDS)
+
+
 def test_every_query_is_executed_and_finds_series(tmp_path: pathlib.Path) -> None:
     port = free_port()
     # "up" is what a scrape makes: here of itself.

@@ -85,6 +85,22 @@ def test_a_day_on_which_nothing_is_wrong_raises_none(tmp_path: pathlib.Path) -> 
     assert run_tests(tmp_path, [day], "2m") == ""
 
 
+def test_two_exporters_of_one_gpu_are_one_series(tmp_path: pathlib.Path) -> None:
+    """Prometheus keeps the labels of pods apart where two exporters run, or where it renames them."""
+    more = {
+        'DCGM_FI_DEV_GPU_UTIL{Hostname="a", UUID="G-1", gpu="0", pod="dcgm-1", exported_pod="r-0"}': "96x{m}",
+        'DCGM_FI_DEV_GPU_UTIL{Hostname="a", UUID="G-1", gpu="0", instance="second:9400"}': "95x{m}",
+        'DCGM_FI_DEV_XID_ERRORS{Hostname="a", UUID="G-1", gpu="0", exported_pod="r-0", instance="x"}': "79x{m}",
+        'DCGM_FI_DEV_XID_ERRORS{Hostname="a", UUID="G-1", gpu="0", instance="second:9400"}': "79x{m}",
+    }
+    wanted = sample("GpuXidHardware", {"node": "a", "xid": "79"})
+    test = case("two", t.cast("dict[str, str | None]", more), FIRING, [wanted])
+    one = [{"labels": '{__name__="muster:gpu_utilisation:percent", node="a", uuid="G-1"}', "value": 97}]
+    series = 'muster:gpu_utilisation:percent{node="a"}'
+    test["promql_expr_test"].append({"eval_time": AT, "expr": series, "exp_samples": one})
+    assert run_tests(tmp_path, [test]) == ""
+
+
 def test_a_broken_expression_and_a_fault_that_raises_nothing_are_seen(tmp_path: pathlib.Path) -> None:
     """The tests above can fail."""
     assert "FAILED" in run_tests(tmp_path, [case("x", {}, FIRING, [sample("RunStalled", {"run": "r"})])])
