@@ -22,11 +22,16 @@ if t.TYPE_CHECKING:
 def pass_over(folder: pathlib.Path, rules: t.Mapping[str, t.Any], *, first: bool) -> list[str]:
     """Hide half-saved checkpoints that the program would take for its newest; return what is to be said of each.
 
+    What names the newest one, as ``latest`` does, may name one that is not there.
+
     Other nodes may have parts of their own, without the file that is written last.
     """
     if not first or rules.get("format") == "files" or rules.get("resume") == "never":
         return []
-    return [f"checkpoint {told}; it is passed over" for told in checkpoint_layouts.hide_half_saved(folder)]
+    hidden = [f"checkpoint {told}; it is passed over" for told in checkpoint_layouts.hide_half_saved(folder)]
+    problem = checkpoint_layouts.find_tracker_problem(folder) if folder.is_dir() else ""
+    fix = "the program may refuse that or begin anew. Write the name of a whole checkpoint into it, or delete it"
+    return [*hidden, *([f"warning: {problem}: {fix}"] if problem else [])]
 
 
 class CheckpointCare:

@@ -163,8 +163,8 @@ PROGRAM_CAUSES = (
         "loss_nan",
         "fatal",
         "The loss is not a number (NaN or infinite)",
-        "Lower the learning rate, clip gradients, check the data and the precision; continue from a checkpoint before "
-        "it",
+        "Lower the learning rate, clip gradients, check the data and the precision. To continue from before it, move "
+        "the checkpoints of later steps out of the run's checkpoint folder and train again with the same muster_run_id",
     ),
     CauseInfo(
         "collective_timeout",

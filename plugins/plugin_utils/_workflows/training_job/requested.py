@@ -19,7 +19,7 @@ from ....module_utils._model.errors import RefusedError
 from ....module_utils._model.job import Job
 from ....module_utils._model.run_record import RunRecord
 from ..shared.request import RunRequest
-from ..shared.state_dir import RUN_ID_LIMIT, StateHome, delete_unstarted, load_record
+from ..shared.state_dir import RUN_ID_LIMIT, StateHome, delete_unstarted, load_record, read_record
 from .load import find_drill_id
 from .source import CodeSource, derive_run_id, read_source
 from .trackers import step_log
@@ -133,4 +133,23 @@ def open_run(request: RunRequest, home: StateHome, job: Job) -> t.Iterator[Reque
         run_id = str(request.options.get("run_id") or derive_run_id(job, source))
         if request.options.get("drill"):
             run_id = find_drill_id(home, run_id)
-        yield RequestedRun(request, home, job, source, run_id, load_record(home.run_folder(run_id)))
+        before = load_record(home.run_folder(run_id))
+        if before is None and not (request.options.get("run_id") or request.options.get("drill")):
+            _say_unfinished(request, home, job, run_id)
+        yield RequestedRun(request, home, job, source, run_id, before)
+
+
+def _say_unfinished(request: RunRequest, home: StateHome, job: Job, run_id: str) -> None:
+    """Say that a run of the same name got to a checkpoint and did not end well: a changed job is another run."""
+    found = [place for place in home.runs() if place.name.startswith(f"{job.name}-")]
+    records = [record for record in map(read_record, found) if record and record.get("checkpoint")]
+    unfinished = [record for record in records if record.get("outcome") not in (None, "succeeded")]
+    ours = [record for record in unfinished if (record.get("job") or {}).get("name") == job.name]
+    if ours and job.checkpoints.resume != "never":
+        last = max(ours, key=lambda record: str(record.get("submitted_at")))
+        former, step = last["run_id"], last["checkpoint"].get("step")
+        request.progress.say(
+            f"warning: run {run_id} is new, since the job or its code was changed: it does not continue run {former}, "
+            f"which ended ({last['outcome']}) with a checkpoint of step {step}. To continue that one, cancel this one "
+            f"and train with -e muster_run_id={former}"
+        )

@@ -72,3 +72,14 @@ def test_an_empty_folder_is_told_of_at_the_end(
     place = run / "events.jsonl"
     told = json.loads(place.read_text()) if place.exists() else {}
     assert told.get("kind") == (None if "step-20" in saved else "no_checkpoint")
+
+
+def test_a_tracker_that_names_a_missing_checkpoint_is_said_before_the_program_begins(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "latest").write_text("global_step20")
+    rules = {"format": "auto", "resume": "auto"}
+    (told,) = checkpoint_care.pass_over(tmp_path, rules, first=True)
+    assert (
+        told.startswith("warning: latest names global_step20, which is not there or not whole: ") and "delete" in told
+    )
+    assert checkpoint_care.pass_over(tmp_path / "absent", rules, first=True) == []
+    assert checkpoint_care.pass_over(tmp_path, {**rules, "resume": "never"}, first=True) == []

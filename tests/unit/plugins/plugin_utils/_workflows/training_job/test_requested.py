@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import typing as t
 
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import RefusedError
-from ansible_collections.muster.training.plugins.module_utils._model.job import parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._model.job import Job, parse_job, to_yaml_names
+from ansible_collections.muster.training.plugins.module_utils._model.run_record import SavedCheckpoint
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.request import RunRequest
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
@@ -84,3 +86,35 @@ def test_a_run_that_another_process_has_ended_meanwhile_is_not_run_again(home: S
             raise AssertionError("it would be run again")
     with open_run(request(home, run_id="mine"), home, JOB) as later, later.lock():
         assert later.before is not None and later.before.outcome == "succeeded"
+
+
+def save(home: StateHome, run_id: str, outcome: str, step: int, at: float, job: Job = JOB) -> None:
+    values = run_record.new_record(run_id, to_yaml_names(job), at, backend="hosts", state="ended", outcome=outcome)
+    home.run_folder(run_id).mkdir(parents=True)
+    run_record.write_record(
+        home.run_folder(run_id), dataclasses.replace(values, checkpoint=SavedCheckpoint(step, "/c"))
+    )
+
+
+def test_a_job_that_was_changed_says_which_run_it_does_not_continue(home: StateHome) -> None:
+    """It has another id, and begins at step 1, although the one before got to a checkpoint."""
+    save(home, "x-older", "failed", 10, 100.0)
+    save(home, "x-newer", "lost", 20, 200.0)
+    save(home, "x-done", "succeeded", 90, 300.0)
+    save(home, "x-y-1", "failed", 80, 400.0, dataclasses.replace(JOB, name="x-y"))
+    asked = request(home)
+    with open_run(asked, home, JOB) as new:
+        (said,) = asked.progress.lines
+        assert "does not continue run x-newer, which ended (lost) with a checkpoint of step 20" in said
+        assert "-e muster_run_id=x-newer" in said and new.run_id in said
+    for quiet in (
+        request(home, run_id="x-newer"),
+        request(home, run_id="other"),
+        request(home, drill={"kill": "rank"}),
+    ):
+        with open_run(quiet, home, JOB):
+            assert quiet.progress.lines == []
+    anew = parse_job({**to_yaml_names(JOB), "checkpoints": {"resume": "never"}})
+    asked = request(home)
+    with open_run(asked, home, anew):
+        assert asked.progress.lines == []
