@@ -239,7 +239,7 @@ class PrintedSteps:
 
     def _restore(self, kept: t.Mapping[str, t.Any]) -> None:
         self._usual = PrintSource(*kept["usual"]) if kept["usual"] else None
-        self._said = {(kind, number) for kind, number in kept["said"]}
+        self._said = {(str(kind), int(number)) for kind, number in kept["said"]}
         for number, item in kept["attempts"].items():
             state = _Attempt(**{name: item[name] for name in _KEPT})
             state.source = PrintSource(*item["source"]) if item["source"] else None
