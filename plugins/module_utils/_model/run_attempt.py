@@ -69,6 +69,8 @@ class Attempt:
     not_ready: tuple[float, str | None] | None = None
     # The first of its containers that was killed with the program in it, of which no rank could say anything.
     killed: RankExit | None = None
+    # Whether its launcher was killed, and was there again: then the node that is lost to it was never away.
+    launcher_killed: bool = False
     # The first node that gave no answer any more.
     silent: str | None = None
     # The first notice that one of its machines will be taken away.

@@ -156,6 +156,9 @@ class RunHistory:
         elif kind == "agent_restart" and line.get("detail") == "node_lost":
             # A launcher that was not killed ended because of another node, which it cannot name.
             code = parse_finite(line.get("exit_code"))
+            ended = self.attempt_at(at)
+            if ended is not None and ended.fault is None:
+                ended.launcher_killed = code is not None and code > _SIGNALS
             self._add_fault(at, "node_lost", _node_of(line) if code is None or code > _SIGNALS else None)
         elif kind == "node_silent":
             attempt = self.attempt_at(at)

@@ -169,7 +169,7 @@ def _from_row(row: Line, number: int, history: t.Mapping[int, Attempt]) -> Attem
         label=parsing.read_text(row.get("n"), 12) or str(number),
         start=start,
         end=end,
-        cause=parsing.read_text(row.get("cause"), 40),
+        cause=_cause_of(parsing.read_text(row.get("cause"), 40), attempt),
         node=node,
         # The record does not hold it.
         rank=attempt.culprit[0] if attempt and attempt.failed_node == node else None,
@@ -182,6 +182,11 @@ def _from_row(row: Line, number: int, history: t.Mapping[int, Attempt]) -> Attem
         ranks=parsing.read_integer(row.get("ranks")),
         **_read_notice(row, attempt),
     )
+
+
+def _cause_of(cause: str | None, attempt: Attempt | None) -> str | None:
+    """Return the cause of an end. What the record counts as a lost node may be a launcher that was killed on it."""
+    return "launcher_killed" if cause == "node_lost" and attempt is not None and attempt.launcher_killed else cause
 
 
 def _read_notice(row: Line, attempt: Attempt | None) -> dict[str, t.Any]:
@@ -198,7 +203,7 @@ def _from_history(attempt: Attempt) -> AttemptView:
         label=str(attempt.n),
         start=start,
         end=end,
-        cause=attempt.cause,
+        cause=_cause_of(attempt.cause, attempt),
         node=parsing.read_text(attempt.failed_node, 80),
         rank=attempt.culprit[0],
         exit_code=attempt.exit_code,

@@ -120,6 +120,8 @@ def describe_cause(cause: str | None, node: str | None) -> str:
     place = f" on {node}" if node else ""
     if cause == "node_lost":
         return f"the loss of {node}" if node else "the loss of a node"
+    if cause == "launcher_killed":
+        return f"a launcher that was killed{place}"
     if cause == "preempted" and node:
         return f"the preemption of {node}"
     if cause in ("crash", "drill"):

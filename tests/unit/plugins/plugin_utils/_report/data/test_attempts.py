@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.attempts import effective_steps
 from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import (
     parse_metrics,
@@ -82,11 +84,15 @@ def test_the_rank_that_failed_is_named_and_not_those_it_took_along() -> None:
     assert (first.node, first.rank, first.exit_code, first.cause) == ("b", 1, 137, "crash")
 
 
-def test_an_agent_that_came_back_is_a_lost_node() -> None:
-    restart = {"at": ZERO + 4, "kind": "agent_restart", "node": "b", "detail": "node_lost", "exit_code": 137}
+@pytest.mark.parametrize(("code", "cause"), [(137, "launcher_killed"), (None, "node_lost")])
+def test_an_agent_that_came_back_is_a_lost_node_unless_its_launcher_alone_was_killed(
+    code: int | None, cause: str
+) -> None:
+    ended = {} if code is None else {"exit_code": code}
+    restart = {"at": ZERO + 4, "kind": "agent_restart", "node": "b", "detail": "node_lost", **ended}
     events = [worker_started(0.5, "a", 0, 1), restart, worker(5, 1, "a", 0, 1), worker_started(5.5, "a", 0, 2)]
     found = case([start(1, 0), *steps(2, 1, 12), start(6, 10)], events)
-    assert [(item.cause, item.node) for item in found.attempts] == [("node_lost", "b"), (None, None)]
+    assert [(item.cause, item.node) for item in found.attempts] == [(cause, "b"), (None, None)]
 
 
 def test_a_cancelled_job_was_not_ended_by_its_last_rank() -> None:

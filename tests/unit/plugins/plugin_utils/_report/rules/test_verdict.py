@@ -111,6 +111,7 @@ def test_missing_ranks_fail_a_success() -> None:
         ("crash", "node-2", "a crash on node-2"),
         ("node_lost", "node-2", "the loss of node-2"),
         ("node_lost", None, "the loss of a node"),
+        ("launcher_killed", "node-2", "a launcher that was killed on node-2"),
         ("preempted", "node-2", "the preemption of node-2"),
         ("preempted", None, "preempted"),
         ("fatal_exit_code", None, "fatal exit code"),
