@@ -106,6 +106,9 @@ class FakeMlflow(Api):
         metrics = body["metrics"]
         if len(metrics) > 1000:
             return 400, {"error_code": "INVALID_PARAMETER_VALUE", "message": "at most 1000 metrics"}, {}
+        if self.runs[body["run_id"]]["status"] == "DELETED":
+            said = f"The run {body['run_id']} must be in the 'active' state. Current state is deleted."
+            return 400, {"error_code": "INVALID_PARAMETER_VALUE", "message": said}, {}
         rows = {(item["key"], str(item["value"]), item["timestamp"], item["step"]) for item in metrics}
         self.runs[body["run_id"]]["rows"] |= rows
         if self.lose:

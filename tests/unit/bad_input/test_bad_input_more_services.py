@@ -52,6 +52,12 @@ ITEMS: t.Final[dict[str, tuple[str, str]]] = {
     "tracking: wrong user": (f"{_ACCESS}::test_credentials_that_are_refused", "401|wrong"),
     "tracking: bucket gone behind the proxy": (f"{_ACCESS}::test_a_server_that_takes_figures_and_no_files", "files"),
     "tracking: experiment deleted": (f"{_STEPS}::test_an_experiment_that_was_deleted_is_named", "deleted"),
+    "tracking: run deleted": (
+        f"{_STEPS}::test_a_run_that_was_deleted_there_is_named_and_the_rest_is_sent_when_it_is_restored", "mlflow runs restore"),
+    "tracking: health answers and the API refuses the name": (
+        f"{_ACCESS}::test_a_name_that_the_server_does_not_take", "HTTP 403"),
+    "tracking: HTTPS in the address of an HTTP server": (
+        f"{_ACCESS}::test_an_address_with_https_of_a_server_that_speaks_http", "https://"),
     "tracking: 1001 metrics in a batch": (f"{_STEPS}::test_ten_thousand_points_and_a_tracker_that_goes_away", "10"),
     "tracking: NaN loss": (f"{_STEPS}::test_the_figures_of_a_line", "nan"),
     "tracking: W&B key of nobody": (f"{_ACCESS}::test_a_key_that_nobody_has", "wandb"),

@@ -17,6 +17,8 @@ from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ..keyed_call import Keys, call
 
 _API: t.Final = "/api/2.0/mlflow"
+# What is said of a run that was deleted.
+_DELETED: t.Final = "must be in the 'active' state"
 Metric = dict[str, t.Any]
 
 
@@ -49,8 +51,19 @@ class MlflowRuns:
         return str(self._post("runs/create", body)["run"]["info"]["run_id"])
 
     def log(self, run_id: str, metrics: t.Sequence[Metric]) -> None:
-        """Log at most 1000 metrics; the same ones again change nothing there."""
-        self._post("runs/log-batch", {"run_id": run_id, "metrics": list(metrics)}, idempotent=True)
+        """Log at most 1000 metrics; the same ones again change nothing there.
+
+        :raises RefusedError: the run was deleted there, which keeps it for a time.
+        """
+        body = {"run_id": run_id, "metrics": list(metrics)}
+        request = json_request("POST", f"{_API}/runs/log-batch", body=body, idempotent=True)
+        answer = call(self._binding, self._keys, request, allow=(400,))
+        if answer.status == 400:
+            said = str((answer.data or {}).get("message"))
+            if _DELETED in said:
+                fix = f"mlflow runs restore --run-id {run_id}"
+                raise RefusedError(f"its run {run_id} was deleted there; restore it with {fix}", fix)
+            raise MusterError(f"MLflow refuses the figures: {said[:200]}")
 
     def end_run(self, run_id: str, status: str) -> None:
         """Set how a run ended: ``FINISHED``, ``FAILED`` or ``KILLED``."""

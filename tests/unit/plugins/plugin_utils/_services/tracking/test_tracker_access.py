@@ -65,6 +65,12 @@ def test_what_cannot_be_reached_from_here_was_not_tried() -> None:
     assert check_access(binding(gone), {}, "o")
 
 
+def test_an_address_with_https_of_a_server_that_speaks_http() -> None:
+    with FakeMlflow() as server:
+        said = check_access(binding(server.url.replace("http://", "https://")), {}, "o")
+    assert "does not speak TLS" in said
+
+
 def test_another_server() -> None:
     with FakeWandb() as server, pytest.raises(RefusedError, match="the API of MLflow at .* answered 404"):
         check_access(binding(server.url), {}, "o")

@@ -164,6 +164,21 @@ def test_an_experiment_that_was_deleted_is_named(tmp_path: pathlib.Path) -> None
         assert "the experiment llm was deleted, and keeps its name" in opened(server, tmp_path).send()
 
 
+def test_a_run_that_was_deleted_there_is_named_and_the_rest_is_sent_when_it_is_restored(tmp_path: pathlib.Path) -> None:
+    with FakeMlflow() as server:
+        place = tmp_path / "metrics.jsonl"
+        place.write_bytes(line(1, loss=1.0))
+        log = opened(server, tmp_path)
+        assert log.send() == ""
+        ((run_id, run),) = server.runs.items()
+        run["status"] = "DELETED"
+        place.write_bytes(place.read_bytes() + line(2, loss=0.5))
+        assert f"was deleted there; restore it with mlflow runs restore --run-id {run_id}" in log.send()
+        assert list(server.runs) == [run_id] and len(run["rows"]) == 1
+        run["status"] = "RUNNING"
+        assert log.send() == "" and len(run["rows"]) == 2
+
+
 def test_the_steps_of_a_run_are_logged_and_the_rest_by_the_same_command(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
