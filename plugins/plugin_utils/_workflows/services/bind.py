@@ -328,29 +328,36 @@ def _require_usable(order: BindOrder, results: t.Mapping[str, store_check.StoreR
 
 def _keep(order: BindOrder, binding: Binding, result: store_check.StoreResult) -> tuple[Binding, bool]:
     """Write the binding with its matrix; return it, and whether that changes more than what the check saw."""
-    rows = result.rows
     before = bindings.find_binding(order.home, binding.name)
-    rows = [*rows, *_other_rows(before, binding, rows)]
+    rows = [*result.rows, *_other_rows(order, before, binding, result.rows)]
     current = dataclasses.replace(binding, reachable_from=tuple(rows), checked_at=timestamps.format_time(time.time()))
     if not order.check:
         bindings.write_binding(order.home, current)
-    order.progress.say(f"service {binding.name} at {binding.endpoint}: {describe_matrix(rows) or 'bound'}")
+    order.progress.say(f"service {binding.name} at {binding.endpoint}: {describe_matrix(result.rows) or 'bound'}")
     for note in result.notes:
         order.progress.say(f"service {binding.name}: {note}")
     return current, bool(result.made) or before is None or not before.is_same_service(binding)
 
 
-def _other_rows(before: Binding | None, binding: Binding, rows: t.Sequence[Reachability]) -> list[Reachability]:
-    """Return what an earlier check saw from nodes that are not part of this play, of the same service."""
+def _other_rows(
+    order: BindOrder, before: Binding | None, binding: Binding, rows: t.Sequence[Reachability]
+) -> list[Reachability]:
+    """Return what an earlier check saw from nodes that are not part of this play, of the same service.
+
+    A Node that has left the cluster has no row: one that comes by its name is another machine.
+    """
     if before is None or not before.is_same_service(binding):
         return []
     seen = {(row.node, row.vantage) for row in rows}
     here = next((row.cluster_id for row in rows if row.cluster_id), None)
-    return [
+    found = [
         row
         for row in before.reachable_from
         if (row.node, row.vantage) not in seen and not is_other_cluster(row.cluster_id, here)
     ]
+    of_pods = {row.node for row in found if here is not None and row.cluster_id == here}
+    gone = order.pods.find_gone(of_pods) if of_pods and order.pods is not None else frozenset()
+    return [row for row in found if row.vantage != "pod" or row.node not in gone]
 
 
 def _remove(order: BindOrder, service: Service) -> bool:

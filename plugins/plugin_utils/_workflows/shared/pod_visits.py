@@ -67,6 +67,16 @@ class PodVisits:
             return [ANY_NODE]
         return sorted(str(item["metadata"]["name"]) for item in nodes if takes_jobs(item))
 
+    def find_gone(self, names: t.Collection[str]) -> frozenset[str]:
+        """Return which of these Nodes the cluster does not have any more; none where Nodes may not be read."""
+        try:
+            nodes = self.client.list("v1/Node").items
+        except KubeError as error:
+            if not error.is_forbidden:
+                raise
+            return frozenset()
+        return frozenset(names) - {str(item["metadata"]["name"]) for item in nodes}
+
     def read_cluster_id(self) -> str:
         """Return the id of the cluster."""
         return self.client.cluster_id()

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import types
 import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding, Reachability
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._services import vault
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import bind, store_check
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import bindings
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.tests.fakes import object_store, s3_signer
 from ansible_collections.muster.training.tests.support.run_world import RunWorld
 
@@ -113,6 +117,29 @@ def test_rows_of_hosts_that_are_not_in_this_play_stay(world: BindWorld) -> None:
     request = world.request(None, services=[world.service()], require_all=True)
     result = bind.run(dataclasses.replace(request, hosts=["b"]))
     assert sorted(row["node"] for row in result["bindings"][0]["reachable_from"]) == ["a", "b"]
+
+
+def test_rows_of_nodes_that_left_the_cluster_go(tmp_path: pathlib.Path) -> None:
+    """One that is not asked, such as a cordoned one, keeps its row, and what is said is what was seen now."""
+
+    class Visits:
+        def find_gone(self, names: t.Collection[str]) -> frozenset[str]:
+            return frozenset(names) & {"lost", "a-host"}
+
+    about = {"name": "t", "component": "tracking", "mode": "bind", "endpoint": "http://h:1", "provider": "mlflow"}
+    seen = [Reachability(name, "pod", True, 1.0, cluster_id="c-1") for name in ("a", "cordoned", "lost")]
+    seen += [Reachability("a-host", "host", True, 1.0), Reachability("lost", "pod", True, 1.0, cluster_id="c-2")]
+    before = dataclasses.replace(Binding.from_dict(about), reachable_from=tuple(seen))
+    said: list[str] = []
+    progress: t.Any = types.SimpleNamespace(say=said.append)
+    visits: t.Any = Visits()
+    order = bind.BindOrder(StateHome({"path": str(tmp_path)}, "c"), tmp_path, False, True, progress, visits)
+    bindings.write_binding(order.home, before)
+    result = store_check.StoreResult([dataclasses.replace(seen[0], latency_ms=2.0)])
+    current, changed = bind._keep(order, dataclasses.replace(before, reachable_from=()), result)
+    assert [(row.node, row.vantage) for row in current.reachable_from] == [
+        ("a", "pod"), ("cordoned", "pod"), ("a-host", "host")]  # fmt: skip
+    assert not changed and "cordoned" not in said[0] and "a (pod): ok 2 ms" in said[0]
 
 
 def test_a_name_of_another_kind_an_unreadable_ca_and_a_rented_host_are_refused(world: BindWorld) -> None:

@@ -80,7 +80,7 @@ def visits(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> pod_visits.PodV
 def test_each_node_answers_and_all_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster({"phase": "Succeeded"}, {"phase": "Succeeded"})
     asked = visits(cluster, monkeypatch)
-    assert asked.list_nodes() == ["a", "b"]
+    assert asked.list_nodes() == ["a", "b"] and asked.find_gone({"a", "old"}) == {"old"}
     answers, errors = asked.ask(dict.fromkeys("ab", REQUEST))
     assert errors == {} and answers["b"]["said"].endswith("-1-x7")
     assert len(cluster.deleted) == len(cluster.made) == 5
@@ -89,7 +89,7 @@ def test_each_node_answers_and_all_is_deleted(monkeypatch: pytest.MonkeyPatch) -
 def test_who_may_not_read_nodes_asks_from_where_the_pod_comes_to(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster({"phase": "Succeeded"}, readable=False)
     asked = visits(cluster, monkeypatch)
-    assert asked.list_nodes() == [ANY_NODE]
+    assert asked.list_nodes() == [ANY_NODE] and asked.find_gone({"old"}) == set()
     answers, errors = asked.ask({ANY_NODE: REQUEST})
     assert errors == {} and answers[ANY_NODE][pod_visits.PLACE] == "gpu-7"
 
