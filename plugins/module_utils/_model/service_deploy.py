@@ -66,9 +66,6 @@ class PodsSetting:
     namespace: str = f.field(f.name(63))
     image: str = f.field(f.text)
     python: str | None = f.field(f.text, None)
-    database: SecretPointer | None = f.field(f.section(SecretPointer), None)
-    proxy: str | None = f.field(f.text, None)
-    clients: tuple[str, ...] = f.field(f.list_of(f.text), ())
     pull_secrets: tuple[str, ...] = f.field(f.list_of(f.text), ())
 
 

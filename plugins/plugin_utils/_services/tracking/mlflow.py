@@ -127,6 +127,8 @@ COMPONENT: t.Final = Component(
     command=command,
     secret_keys={"username": USER, "password": PASSWORD},
     login_by_choice=True,
+    # The controller logs steps and keeps models there, and people look at its pages.
+    on_node=True,
     memory="768Mi",
     size="20Gi",
     environment=environment,

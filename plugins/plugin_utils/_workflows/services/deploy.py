@@ -17,6 +17,7 @@ import functools
 import ipaddress
 import pathlib
 import typing as t
+import urllib.parse
 
 from ....module_utils._model.errors import InputError, RefusedError
 from ....module_utils._model.service import Service, parse_services
@@ -310,6 +311,20 @@ def refuse_move(service: Service, place: Deploy, provider: str, before: t.Mappin
             f"{option}: {service.name} is deployed at {was}, and its data would not come along to {now}",
             "Remove it there first (state: absent), or give the new one another name",
         )
+
+
+def refuse_taken_port(order: DeployOrder, endpoint: str) -> None:
+    """Refuse the address and port at which another service that was deployed from here is reached.
+
+    :raises RefusedError: naming that one.
+    """
+    asked = urllib.parse.urlsplit(endpoint).netloc
+    for name, about in deployed.list_deployed(order.home).items():
+        if name != order.service.name and urllib.parse.urlsplit(about["endpoint"]).netloc == asked:
+            raise RefusedError(
+                f"{order.option}.port: {name} is reached at {asked} already",
+                f"Give {order.service.name} another port (deploy.port), or another machine",
+            )
 
 
 def refuse_other_data(order: DeployOrder, gone: t.Mapping[str, t.Any] | None) -> None:

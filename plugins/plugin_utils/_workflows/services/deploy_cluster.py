@@ -26,7 +26,7 @@ from ..._services.component import Site, drop_controller_keys
 from ..._services.registry.client import ImageName, Registry, digest_of
 from ..shared import deployed
 from ..shared.kube_connection import ReportLine, open_client
-from .deploy import DeployOrder, Result, describe
+from .deploy import DeployOrder, Result, describe, refuse_taken_port
 from .service_claim import KIND as CLAIM
 from .service_claim import ensure_pvc, is_applied
 
@@ -82,6 +82,7 @@ class ClusterService:
         if order.component.on_node and not self.address:
             return dataclasses.replace(self, address=self._address_of(node)).ensure_present()
         name = f"{self.name}.{self.namespace}.svc"
+        refuse_taken_port(order, self.site.endpoint)
         own = [*([self.address] if self.address else []), name, f"{name}.cluster.local", "127.0.0.1"]
         places = [*own, *order.more_names]
         self._require_same_keys()

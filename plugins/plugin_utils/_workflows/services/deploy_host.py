@@ -24,7 +24,7 @@ from ..._hosts.node_client import NodeClient
 from ..._services.component import Site, certificate_of, fingerprint
 from ..shared import deployed
 from ..shared.release_files import ReleaseFile, find_file, push_files, send_files
-from .deploy import DeployOrder, Result, describe
+from .deploy import DeployOrder, Result, describe, refuse_taken_port
 
 # LoadCredential= came with it.
 _SYSTEMD: t.Final = 247
@@ -149,6 +149,7 @@ class HostParts:
 def ensure_present(order: DeployOrder, remote: NodeClient, address: str) -> Result:
     """Install what differs, start the service with it, and wait until it is ready; a second run only looks."""
     parts = HostParts.of(order, address)
+    refuse_taken_port(order, parts.site.endpoint)
     found = deployed.read_credentials(order.home, order.service.name)
     if found is not None:
         found = order.require_credentials(dict, parts.places)

@@ -61,6 +61,16 @@ def read_deployed(home: StateHome, name: str) -> dict[str, t.Any] | None:
     return _read(_record(home, name))
 
 
+def list_deployed(home: StateHome) -> dict[str, dict[str, t.Any]]:
+    """Return what is known of all services that were deployed, by name.
+
+    :raises RefusedError: when a file is damaged.
+    """
+    places = sorted((home.folder / "services").glob("*.json"))
+    names = [place.stem for place in places if not place.stem.endswith(".removed")]
+    return {name: about for name in names if (about := read_deployed(home, name)) is not None}
+
+
 def read_removed(home: StateHome, name: str) -> dict[str, t.Any] | None:
     """Return what was known of a service that was removed and whose data stayed, None without one.
 

@@ -49,3 +49,9 @@ def test_pods_need_a_namespace_and_an_image() -> None:
     assert validators.section(PodsSetting)({"namespace": "n", "image": "i"}, "pods").pull_secrets == ()
     with pytest.raises(InputError, match="image"):
         validators.section(PodsSetting)({"namespace": "n"}, "pods")
+
+
+@pytest.mark.parametrize("key", ["database", "proxy", "clients"])
+def test_pods_of_a_check_have_no_keys_of_a_service(key: str) -> None:
+    with pytest.raises(InputError, match=rf"pods\.{key}"):
+        validators.section(PodsSetting)({"namespace": "n", "image": "i", key: "x"}, "pods")

@@ -12,12 +12,13 @@ import typing as t
 import pytest
 from cryptography import x509
 
-from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.service import parse_services
 from ansible_collections.muster.training.plugins.module_utils._model.service_deploy import Deploy
 from ansible_collections.muster.training.plugins.plugin_utils._services.component import certificate_of
 from ansible_collections.muster.training.plugins.plugin_utils._services.components import find_component
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import deploy
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import deployed
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.digest_lock import DigestLock
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.tests.support.run_world import RunWorld
@@ -43,6 +44,20 @@ def test_credentials_are_made_once(tmp_path: pathlib.Path) -> None:
     assert order(tmp_path).require_credentials(lambda: pytest.fail("they are kept")) == made
     assert order(tmp_path / "new").require_credentials(lambda: dict(made)) == made
     assert order(tmp_path / "x", check=True).require_credentials(lambda: None) and not (tmp_path / "x").exists()
+
+
+def test_two_services_are_not_reached_at_one_port(tmp_path: pathlib.Path) -> None:
+    made = order(tmp_path)
+    deployed.write_deployed(made.home, "images", {"endpoint": "https://10.0.0.1:5000"})
+    deployed.write_deployed(made.home, "store", {"endpoint": "https://10.0.0.1:5050"})
+    deployed.write_deployed(made.home, "old", {"endpoint": "https://10.0.0.1:5001"})
+    deployed.remove_deployed(made.home, "old", forget=False)
+    with pytest.raises(
+        RefusedError, match=r"store\.deploy\.port: images is reached at 10\.0\.0\.1:5000 already.*another port"
+    ):
+        deploy.refuse_taken_port(made, "http://10.0.0.1:5000")
+    for endpoint in ("https://10.0.0.1:5050", "https://10.0.0.2:5000", "https://10.0.0.1:5001"):
+        deploy.refuse_taken_port(made, endpoint)
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,8 @@ def test_a_tracker_has_its_names_its_secrets_and_the_projects_image_with_clients
     component, home = find_component("tracking", None, "x"), StateHome({"path": str(tmp_path)}, "c")
     order = DeployOrder(parsed, parsed.deploy, component, home, tmp_path, DigestLock(tmp_path / "l"), "", True, 1, {})
     client: t.Any = Cluster()
-    made = ClusterService(dataclasses.replace(order, database=address), client, lambda _line: None)
+    made = ClusterService(dataclasses.replace(order, database=address), client, lambda _line: None, "10.0.0.7")
+    assert made.site.endpoint == "http://10.0.0.7:5000", "the controller and people reach it, too"
     assert made.find_image() == "ghcr.io/mlflow/mlflow:v3.17.2-full"
     credentials = component.make_credentials()
     objects: t.Any = made.build_objects(credentials, "n1")
@@ -237,7 +238,8 @@ def test_a_tracker_has_its_names_its_secrets_and_the_projects_image_with_clients
     (container,) = workload["spec"]["template"]["spec"]["containers"]
     words = " ".join(container["command"])
     assert words.startswith("mlflow server") and "muster-mlflow.storage.svc.cluster.local:*" in words
-    assert "mlflow.mesh:*" in words
+    assert "mlflow.mesh:*" in words and "10.0.0.7:*" in words
+    assert workload["spec"]["template"]["spec"]["hostNetwork"] is True
     hidden = {item["name"]: item["valueFrom"]["secretKeyRef"] for item in container["env"] if "valueFrom" in item}
     name = "MLFLOW_FLASK_SERVER_SECRET_KEY"
     names = (name, "MLFLOW_BACKEND_STORE_URI")
