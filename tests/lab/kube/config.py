@@ -21,6 +21,9 @@ _CONTAINERD = """version = 2
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
     conf_dir = "{lab}/cni"
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    # Read at each pull: what K3s makes of registries.yaml.
+    config_path = "/etc/containerd/certs.d"
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "overlayfs"
     default_runtime_name = "runc"
