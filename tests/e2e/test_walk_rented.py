@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+import re
 import signal
 import typing as t
 from collections.abc import Iterator
@@ -49,9 +50,9 @@ class RentedWalk(Walk):
     def folder(self) -> pathlib.Path:
         return self.state / "lab" / "runs" / self.train.run_id
 
-    def play(self, playbook: str, inventory: str) -> str:
+    def play(self, playbook: str, inventory: str, **extra: t.Any) -> str:
         """Run a playbook in which the minutes of watching a provider are seconds."""
-        done = self.rent.play(playbook, "-i", inventory, env=self.variables, **self.values)
+        done = self.rent.play(playbook, "-i", inventory, env=self.variables, **self.values, **extra)
         assert done.code == 0, done.output
         return str(done.output)
 
@@ -118,3 +119,13 @@ def test_from_rent_over_train_and_heal_to_teardown(walk: RentedWalk) -> None:
     assert "2 proved gone, 0 within their lease (0.00 USD per hour)" in ended, ended
     proof = json.loads((walk.state / "lab" / "teardown.json").read_text())
     assert proof["residual_usd_per_hour"] == 0 and proof["leftovers"] == []
+
+    # What the runs and the idle time cost is what the ledger says, and the run has its share.
+    used = [line.strip(' ",') for line in walk.play("usage", inventory, muster_usage_by="job").splitlines()]
+    figures = {
+        line.split()[0]: float(line.split()[-1].rstrip("+")) for line in used if line.startswith(("w", "(i", "to"))
+    }
+    leases = [lease for lease in walk.rent.ledger.leases.values() if lease.machine]
+    billed = sum(PRICE * (lease.changed_at - lease.intent_at) / 3600 for lease in leases)
+    assert figures["total"] == pytest.approx(billed, abs=0.01) and len(figures) == 3, used
+    assert 0 < figures["(idle)"] < figures["total"]

@@ -1,0 +1,129 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What machines were used for and cost, from the ledger of leases and the records of runs.
+
+This is a private utility of the collection; it may change without notice.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ...module_utils._model.errors import InputError
+from ...module_utils._model.ledger import Lease
+from ...module_utils._model.run_record import RunRecord
+from ...module_utils._model.timestamps import parse_time
+from ...module_utils._model.usage import KEYS, Key, NodeUse, RentedTime, UsageRow, build_usage, sum_rows
+from .._provision.ledger.ledger_store import read_ledger
+from .shared.state_dir import StateHome, load_record
+
+_FIGURES = ("gpu_hours", "idle_gpu_hours", "node_hours", "usd")
+_UNKNOWN = "-"
+_IDLE = "(idle)"
+
+
+def read_usage(
+    home: StateHome, by: t.Sequence[str], since: str | None, until: str | None, now: float
+) -> dict[str, object]:
+    """Return ``{rows, total, ledger_usd, warnings, table}`` of what was used between two times.
+
+    :param by: what rows are told apart by.
+    :param since: and ``until``, timestamps or dates, None for all that is known.
+    :raises InputError: for a key that is none, and for a time that cannot be read.
+    """
+    keys = _parse_keys(by)
+    begin, end = _parse_limit(since, "since", 0.0), _parse_limit(until, "until", now)
+    if begin >= end:
+        raise InputError("since", f"is not before {'until' if until else 'now'}", "Give an earlier time")
+    content = read_ledger(home.folder)
+    records = [record for record in map(load_record, home.runs()) if record is not None]
+    uses = [use for record in records for use in _list_uses(record, now)]
+    gpus = _count_gpus(records)
+    rented = [_rented_time(lease, gpus, now) for lease in content.leases.values() if lease.machine]
+    rows = build_usage(rented, uses, keys, begin, min(end, now))
+    clipped = [(max(begin, time.since), min(end, time.until), time.usd_per_hour) for time in rented]
+    costs = [(price or 0.0) * max(0.0, last - first) / 3600 for first, last, price in clipped]
+    total = sum_rows(rows)
+    return {
+        "changed": False,
+        "rows": [row.to_dict() for row in rows],
+        "total": total.to_dict(),
+        "ledger_usd": round(sum(costs), 4),
+        "warnings": list(content.warnings),
+        "table": _build_table(rows, total, keys),
+    }
+
+
+def _parse_keys(by: t.Sequence[str]) -> list[Key]:
+    unknown = [name for name in by if name not in KEYS]
+    if unknown or not by:
+        raise InputError("by", f"has no {unknown[0]}" if unknown else "is empty", f"Choose of {', '.join(KEYS)}")
+    return [name for name in KEYS if name in by]
+
+
+def _parse_limit(value: str | None, name: str, default: float) -> float:
+    """Return Unix seconds; a date alone is its beginning (UTC)."""
+    if value is None:
+        return default
+    return parse_time(f"{value}T00:00:00Z" if len(value) == len("2026-11-28") else value, name)
+
+
+def _rented_time(lease: Lease, gpus: t.Mapping[str, int], now: float) -> RentedTime:
+    # A provider may bill from the order on, and until the deletion was seen to be true.
+    until = now if lease.open else lease.changed_at
+    return RentedTime(lease.name, lease.token, lease.intent_at, until, lease.price_usd_per_hour, gpus.get(lease.token))
+
+
+def _count_gpus(records: t.Iterable[RunRecord]) -> dict[str, int]:
+    """Return the GPUs of rented machines by token, as runs have seen them."""
+    found: dict[str, int] = {}
+    for record in records:
+        for attempt in record.attempts:
+            for node in attempt.nodes:
+                seen = ((record.devices or {}).get(node.id) or {}).get("gpus")
+                if node.token and isinstance(seen, int):
+                    found[node.token] = max(seen, found.get(node.token, 0))
+    return found
+
+
+def _list_uses(record: RunRecord, now: float) -> t.Iterator[NodeUse]:
+    """Yield for each attempt the machines that it held; where its end is not known, a run that has ended held none."""
+    asked = record.job.get("gpus_per_node") or 0
+    team = record.backend_ref.namespace if record.backend_ref else None
+    for attempt in record.attempts:
+        for node in attempt.nodes:
+            until = node.until or attempt.ended_at or record.ended_at
+            if node.since is None:
+                continue
+            yield NodeUse(
+                node=node.id,
+                token=node.token,
+                since=parse_time(node.since),
+                until=parse_time(until) if until else now,
+                run=record.run_id,
+                job=str(record.job.get("name") or record.run_id),
+                user=record.submitted_by,
+                team=team,
+                gpus=asked if isinstance(asked, int) else None,
+                usd_per_hour=node.price_usd_per_hour,
+            )
+
+
+def _build_table(rows: t.Sequence[UsageRow], total: UsageRow, keys: t.Sequence[Key]) -> list[str]:
+    if not rows:
+        return ["nothing was used or rented in that time"]
+    cells = [[*keys, "GPU-hours", "idle GPU-hours", "node-hours", "USD"]]
+    for row in rows:
+        names = [row.keys.get(key) or (_IDLE if key == "job" else _UNKNOWN) for key in keys]
+        cells.append([*names, *_format_figures(row)])
+    cells.append([*(["total", *[""] * (len(keys) - 1)]), *_format_figures(total)])
+    widths = [max(len(line[index]) for line in cells) for index in range(len(cells[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+    names = {"gpu_hours": "GPU-hours", "idle_gpu_hours": "idle GPU-hours", "usd": "USD"}
+    missing = [f"{names[name]} of {hours:.1f} node-hours" for name, hours in sorted(total.unknown.items())]
+    return [*lines, *([f"not known, and in no figure (+): {', '.join(missing)}"] if missing else [])]
+
+
+def _format_figures(row: UsageRow) -> list[str]:
+    return [f"{getattr(row, name):.2f}{'+' if name in row.unknown else ''}" for name in _FIGURES]

@@ -1,0 +1,129 @@
+# Copyright (c) 2026, muster.training contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The usage of a cluster: what its ledger and its runs' records add up to."""
+
+from __future__ import annotations
+
+import pathlib
+import typing as t
+
+import pytest
+
+from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError
+from ansible_collections.muster.training.plugins.module_utils._model.ledger import LedgerEvent, fold_events
+from ansible_collections.muster.training.plugins.module_utils._model.run_record import RunRecord
+from ansible_collections.muster.training.plugins.module_utils._model.timestamps import format_time, parse_time
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import run_record
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.usage_info import read_usage
+
+ZERO = parse_time("2026-11-20T00:00:00Z")
+HOUR = 3600.0
+NOW = ZERO + 48 * HOUR
+Dict = dict[str, t.Any]
+
+
+def event(hours: float, token: str, kind: str, **values: t.Any) -> LedgerEvent:
+    known: Dict = {
+        "at": format_time(ZERO + hours * HOUR),
+        "cluster": "lab",
+        "token": token,
+        "event": kind,
+        "resource": "instance",
+        "provider": "lambda",
+        "account": "main",
+        "pool": "h100",
+        "name": f"lab-h100-1-{token}",
+        "price_usd_per_hour": 3.0,
+    }
+    return LedgerEvent.from_dict({"schema": 1, **known, **values})
+
+
+# One machine for 10 hours, one that is still there; one without a price.
+LEDGER = [
+    event(0, "aaaaaaaa", "intent"),
+    event(0.1, "aaaaaaaa", "created", id="i-1"),
+    event(0, "bbbbbbbb", "intent"),
+    event(10, "aaaaaaaa", "verified"),
+    event(40, "cccccccc", "intent", price_usd_per_hour=None),
+    event(44, "cccccccc", "verified", price_usd_per_hour=None),
+]
+
+
+def node(token: str | None, since: float, until: float | None, name: str = "n1") -> Dict:
+    to = None if until is None else format_time(ZERO + until * HOUR)
+    return {"id": name, "token": token, "from": format_time(ZERO + since * HOUR), "to": to, "price_usd_per_hour": 0.0}
+
+
+def save(home: StateHome, run_id: str, user: str, nodes: list[list[Dict]], **values: t.Any) -> None:
+    attempts = [
+        {"n": n, "started_at": held[0]["from"], "ended_at": held[0]["to"], "nodes": held}
+        for n, held in enumerate(nodes, 1)
+    ]
+    base = run_record.new_record(
+        run_id, {"name": "mlp", "nodes": 1, "gpus_per_node": 8}, ZERO, backend="hosts"
+    ).to_dict()
+    record = RunRecord.from_dict({**base, "submitted_by": user, "attempts": attempts, **values})
+    home.run_folder(run_id).mkdir(parents=True)
+    run_record.write_record(home.run_folder(run_id), record)
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> StateHome:
+    home = StateHome({"path": str(tmp_path)}, "lab")
+    home.folder.mkdir(parents=True)
+    (home.folder / "ledger.jsonl").write_text("".join(item.line() for item in LEDGER))
+    return home
+
+
+def test_the_dollars_are_the_ledger_s_and_shared_out_to_who_held_the_machines(home: StateHome) -> None:
+    devices = {"n1": {"gpus": 8, "model": "H100", "driver": None, "rdma": None}}
+    save(home, "mlp-1", "ann", [[node("aaaaaaaa", 1, 3)], [node("aaaaaaaa", 4, 6)]], devices=devices)
+    save(home, "mlp-2", "ben", [[node("bbbbbbbb", 38, None), node(None, 38, 40, "spark")]])
+    found: t.Any = read_usage(home, ["user"], None, None, NOW)
+    rows = {row["user"]: row for row in found["rows"]}
+    assert (rows["ann"]["usd"], rows["ann"]["gpu_hours"]) == (12.0, 32.0)
+    assert (rows["ben"]["usd"], rows["ben"]["gpu_hours"], rows["ben"]["node_hours"]) == (30.0, 96.0, 12.0)
+    idle = rows[None]
+    assert (idle["usd"], idle["idle_gpu_hours"]) == (6 * 3.0 + 38 * 3.0, 48.0)
+    assert idle["unknown"] == {"idle_gpu_hours": 52.0, "usd": 4.0}, "machines that no run saw, and one without a price"
+    leases = [lease for lease in fold_events(LEDGER).values() if lease.price_usd_per_hour]
+    ledger = sum((lease.cost_usd(NOW if lease.open else lease.changed_at) or 0.0) for lease in leases)
+    assert found["total"]["usd"] == found["ledger_usd"] == ledger == 174.0
+    assert found["table"][0].split() == ["user", "GPU-hours", "idle", "GPU-hours", "node-hours", "USD"]
+    assert (
+        found["table"][-1]
+        == "not known, and in no figure (+): idle GPU-hours of 52.0 node-hours, USD of 4.0 node-hours"
+    )
+    assert any(line.startswith("total") and line.endswith("174.00+") for line in found["table"])
+
+
+def test_a_range_and_keys(home: StateHome) -> None:
+    save(home, "mlp-1", "ann", [[node("aaaaaaaa", 1, 3)]])
+    found: t.Any = read_usage(home, ["node", "job"], "2026-11-20", "2026-11-20T02:00:00Z", NOW)
+    assert [list(row)[:2] for row in found["rows"]][0] == ["job", "node"], "in one order, however they are asked for"
+    assert found["total"]["usd"] == found["ledger_usd"] == 12.0
+    empty: t.Any = read_usage(home, ["job"], "2020-01-01", "2020-02-01", NOW)
+    assert (empty["rows"], empty["table"]) == ([], ["nothing was used or rented in that time"])
+
+
+@pytest.mark.parametrize(
+    ("by", "since", "until", "words"),
+    [
+        (["colour"], None, None, "by has no colour. Choose of month, user, team, job, run, node"),
+        ([], None, None, "by is empty"),
+        (["job"], "yesterday", None, "since"),
+        (["job"], "2026-11-20", "2026-11-20", "since is not before until"),
+        (["job"], "2030-01-01", None, "since is not before now"),
+    ],
+)
+def test_bad_input(home: StateHome, by: list[str], since: str | None, until: str | None, words: str) -> None:
+    with pytest.raises(InputError) as error:
+        read_usage(home, by, since, until, NOW)
+    assert words in str(error.value).replace(": ", " ").replace("\n", " ")
+
+
+def test_a_cluster_without_anything(tmp_path: pathlib.Path) -> None:
+    found: t.Any = read_usage(StateHome({"path": str(tmp_path)}, "none"), ["month"], None, None, NOW)
+    assert found["rows"] == [] and found["ledger_usd"] == 0
