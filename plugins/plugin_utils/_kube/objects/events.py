@@ -39,10 +39,12 @@ ProblemCode = t.Literal[
 # The first match counts; reasons are those of Kubernetes' own controllers, of JobSet and of Kueue.
 _RULES: t.Final[tuple[tuple[ProblemCode, str, str], ...]] = (
     ("webhook", "", r"failed calling webhook"),
+    # What the kubelet may not read yet is "forbidden" to it, too.
+    ("volume", "FailedMount|FailedAttachVolume", ""),
     ("quota", "", r"exceeded quota|must specify .* for: "),
     ("admission", ".*Fail.*|", r"\S+ \"[^\"]+\" is invalid: "),
     ("admission", "", r"violates PodSecurity|ValidatingAdmissionPolicy|denied (?:the )?request|is forbidden"),
-    ("volume", "FailedMount|FailedAttachVolume|FailedBinding|ProvisioningFailed", ""),
+    ("volume", "FailedBinding|ProvisioningFailed", ""),
     ("volume", "FailedScheduling", r"persistentvolumeclaim|unbound|volume node affinity"),
     ("unschedulable", "FailedScheduling|Unschedulable", ""),
     ("image", "ErrImagePull|ImagePullBackOff|InvalidImageName|ErrImageNeverPull", ""),
@@ -92,9 +94,11 @@ _WRONG_ARCHITECTURE: t.Final = re.compile(
 _NO_IMAGE: t.Final = re.compile("ImagePullBackOff|ErrImageNeverPull|InvalidImageName|Back-off pulling")
 # An admission webhook whose cache is behind: it does not know the pods' owner yet.
 _BEHIND: t.Final = re.compile(r"denied the request: [\w.-]+ \"?[\w.-]+\"? not found")
-# A kubelet that has not read the pod's ConfigMaps and Secrets yet: it is busy, or has just started.
+# A kubelet that has not read the pod's ConfigMaps, Secrets and claims yet: it is busy, or has just started, or the API
+# server's node authorizer does not know yet that the pod is bound to its node.
 _NOT_READ_YET: t.Final = re.compile(
     r'failed to sync (?:configmap|secret) cache: timed out|object "[^"]*"/"[^"]*" not registered'
+    r'|is forbidden: User "system:node:[^"]*" cannot get resource'
 )
 # What a pod mounts does not exist.
 _NO_OBJECT: t.Final = re.compile(r'(?:configmap|secret|persistentvolumeclaim) "[^"]*" not found')
