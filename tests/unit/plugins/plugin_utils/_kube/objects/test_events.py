@@ -256,8 +256,10 @@ def test_what_fits_once_others_have_ended_waits(message: str) -> None:
         ("FailedMount", 'MountVolume.SetUp failed for volume "p": object "n"/"r-program" not registered', True),
         (
             "FailedMount",
-            'Unable to attach or mount volumes: error processing PVC n/c: persistentvolumeclaims "c" is forbidden: User '
-            '"system:node:lab-1" cannot get resource "persistentvolumeclaims": no relationship found between node "lab-1"',
+            (
+                'Unable to attach or mount volumes: error processing PVC n/c: persistentvolumeclaims "c" is forbidden: User '
+                '"system:node:lab-1" cannot get resource "persistentvolumeclaims": no relationship found between node "lab-1"'
+            ),
             True,
         ),
         ("FailedMount", 'MountVolume.SetUp failed for volume "p": configmap "r-program-1" not found', False),
