@@ -78,7 +78,8 @@ class UsageRow:
     def to_dict(self) -> dict[str, object]:
         """Return the row as JSON types, hours to the second and dollars to a hundredth of a cent."""
         figures = {name: round(getattr(self, name), 4) for name in ("gpu_hours", "idle_gpu_hours", "node_hours", "usd")}
-        return {**self.keys, **figures, "unknown": {name: round(hours, 4) for name, hours in self.unknown.items()}}
+        keys: dict[str, object] = dict(self.keys.items())
+        return {**keys, **figures, "unknown": {name: round(hours, 4) for name, hours in self.unknown.items()}}
 
 
 def build_usage(

@@ -120,8 +120,8 @@ def _build_table(rows: t.Sequence[UsageRow], total: UsageRow, keys: t.Sequence[K
     cells.append([*(["total", *[""] * (len(keys) - 1)]), *_format_figures(total)])
     widths = [max(len(line[index]) for line in cells) for index in range(len(cells[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
-    names = {"gpu_hours": "GPU-hours", "idle_gpu_hours": "idle GPU-hours", "usd": "USD"}
-    missing = [f"{names[name]} of {hours:.1f} node-hours" for name, hours in sorted(total.unknown.items())]
+    titles = {"gpu_hours": "GPU-hours", "idle_gpu_hours": "idle GPU-hours", "usd": "USD"}
+    missing = [f"{titles[name]} of {hours:.1f} node-hours" for name, hours in sorted(total.unknown.items())]
     return [*lines, *([f"not known, and in no figure (+): {', '.join(missing)}"] if missing else [])]
 
 

@@ -23,7 +23,7 @@ _CONTAINERD = """version = 2
     conf_dir = "{lab}/cni"
   [plugins."io.containerd.grpc.v1.cri".registry]
     # Read at each pull: what K3s makes of registries.yaml.
-    config_path = "/etc/containerd/certs.d"
+    config_path = "/etc/containerd/certs.d:{lab}/certs.d"
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "overlayfs"
     default_runtime_name = "runc"
@@ -51,6 +51,11 @@ users:
     client-certificate-data: {certificate}
     client-key-data: {key}
 """
+
+
+def plain_registry(name: str) -> str:
+    """Return the hosts.toml of a registry of the lab, with which containerd speaks plain HTTP."""
+    return f'server = "http://{name}"\n[host."http://{name}"]\n  capabilities = ["pull", "resolve"]\n'
 
 
 def containerd() -> str:

@@ -150,6 +150,9 @@ class Machines:
         (place / "pki").mkdir(mode=0o700)
         (place / "cni" / "10-lab.conflist").write_text(config.cni(machine))
         (place / "containerd.toml").write_text(config.containerd())
+        for name in plan.PLAIN_REGISTRIES:
+            (place / "certs.d" / name).mkdir(parents=True, exist_ok=True)
+            (place / "certs.d" / name / "hosts.toml").write_text(config.plain_registry(name))
         (place / "network.sh").write_text(config.network(machine, self.record.subnet))
         (place / "kubelet.json").write_text(config.kubelet(machine))
         users = {"proxy": "/CN=system:kube-proxy", "kubelet": f"/O=system:nodes/CN=system:node:{machine.name}"}

@@ -28,6 +28,8 @@ LAB, BIN, TORCH, LAUNCHERS = "/etc/lab", "/opt/lab/bin", "/opt/lab/torch", "/opt
 # A folder of this machine that all nodes share: what a claim with ReadWriteMany is elsewhere.
 SHARED = "/opt/lab/shared"
 IMAGES = "/opt/lab/images"
+# Registries on each node that speak plain HTTP (kube_registry.py): with a folder of hosts, containerd has to be told.
+PLAIN_REGISTRIES = ("localhost:5005", "localhost:5006", "localhost:5007")
 KWOK_STAGES = f"{BIN}/kwok-stages.yaml"
 
 
