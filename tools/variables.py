@@ -47,7 +47,7 @@ MEANINGS = {
     "muster_status_query": "JMESPath on runs and summary, such as ``runs[].run_id``, to show what it selects.",
     "muster_usage_by": "By what the rows of the usage differ: month, user, team, job, run, node (month,user,team,job).",
     "muster_usage_since": "The beginning of the usage, a date. The default is the first entry.",
-    "muster_usage_until": "The end of the usage, a date. The default is now.",
+    "muster_usage_before": "The end of the usage, a date. The default is now.",
     "muster_usage_json": "Whether to show the fields of the usage instead of the table.",
     "muster_log_lines": "Number of last lines (20).",
     "muster_log_ranks": "Whether to fetch the logs of each rank from plain hosts.",

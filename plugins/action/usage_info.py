@@ -19,11 +19,11 @@ class ActionModule(WorkflowAction):
     OPTIONS: t.ClassVar[dict[str, dict[str, t.Any]]] = {
         "by": {"type": "list", "elements": "str", "default": ["month", "user", "team", "job"]},
         "since": {"type": "str"},
-        "until": {"type": "str"},
+        "before": {"type": "str"},
         **STATE_HOME,
     }
 
     def work(self, options: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, object]:
         """Return the result documented in the module."""
         home = StateHome(options["state_home"], options["cluster"])
-        return usage_info.read_usage(home, options["by"], options["since"], options["until"], time.time())
+        return usage_info.read_usage(home, options["by"], options["since"], options["before"], time.time())

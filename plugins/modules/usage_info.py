@@ -27,7 +27,7 @@ options:
     description:
       - The beginning, a date (UTC) or a timestamp such as C(2026-11-01T12:00:00Z). The default is the first entry.
     type: str
-  until:
+  before:
     description: The end, as O(since). The default is now.
     type: str
 extends_documentation_fragment:
@@ -46,7 +46,7 @@ EXAMPLES = r"""
   muster.training.usage_info:
     by: [user, node]
     since: "2026-11-01"
-    until: "2026-12-01"
+    before: "2026-12-01"
   register: usage
   run_once: true
 

@@ -24,18 +24,18 @@ _IDLE = "(idle)"
 
 
 def read_usage(
-    home: StateHome, by: t.Sequence[str], since: str | None, until: str | None, now: float
+    home: StateHome, by: t.Sequence[str], since: str | None, before: str | None, now: float
 ) -> dict[str, object]:
     """Return ``{rows, total, ledger_usd, warnings, table}`` of what was used between two times.
 
     :param by: what rows are told apart by.
-    :param since: and ``until``, timestamps or dates, None for all that is known.
+    :param since: and ``before``, timestamps or dates, None for all that is known.
     :raises InputError: for a key that is none, and for a time that cannot be read.
     """
     keys = _parse_keys(by)
-    begin, end = _parse_limit(since, "since", 0.0), _parse_limit(until, "until", now)
+    begin, end = _parse_limit(since, "since", 0.0), _parse_limit(before, "before", now)
     if begin >= end:
-        raise InputError("since", f"is not before {'until' if until else 'now'}", "Give an earlier time")
+        raise InputError("since", f"is not earlier than {'before' if before else 'now'}", "Give an earlier time")
     content = read_ledger(home.folder)
     records = [record for record in map(load_record, home.runs()) if record is not None]
     uses = [use for record in records for use in _list_uses(record, now)]

@@ -114,8 +114,8 @@ def test_a_range_and_keys(home: StateHome) -> None:
         (["colour"], None, None, "by has no colour. Choose of month, user, team, job, run, node"),
         ([], None, None, "by is empty"),
         (["job"], "yesterday", None, "since"),
-        (["job"], "2026-11-20", "2026-11-20", "since is not before until"),
-        (["job"], "2030-01-01", None, "since is not before now"),
+        (["job"], "2026-11-20", "2026-11-20", "since is not earlier than before"),
+        (["job"], "2030-01-01", None, "since is not earlier than now"),
     ],
 )
 def test_bad_input(home: StateHome, by: list[str], since: str | None, until: str | None, words: str) -> None:
