@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
+import subprocess
 import time
 import typing as t
 
@@ -48,8 +50,13 @@ def interrupt(play: Play, kind: str) -> Result:
     """Send the signal: to the group as a terminal does, KILL to everything as a machine that dies does."""
     if kind == "KILL":
         play.kill(signal.SIGKILL)
-    else:
-        play.signal(getattr(signal, f"SIG{kind}"))
+        return play.wait(30)
+    play.signal(getattr(signal, f"SIG{kind}"))
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        play.process.wait(20)
+    if kind == "INT" and play.process.poll() is None:
+        # One that reaches ansible-playbook while it starts itself was seen to be lost: a person presses Ctrl-C again.
+        play.signal(signal.SIGINT)
     return play.wait(30)
 
 
