@@ -58,6 +58,7 @@ class LineReader:
     def __init__(self, forms: Forms) -> None:
         self._forms = {name: compile_patterns(patterns) for name, patterns in forms.items() if patterns}
         self._chosen = "" if "" in self._forms else None
+        self._patterns: Patterns = self._forms.get("", {})
         self._states: States = {}
         self._tail = ""
 
@@ -71,7 +72,7 @@ class LineReader:
 
     def stop(self) -> None:
         """Read no more."""
-        self._forms, self._tail = {}, ""
+        self._forms, self._patterns, self._tail = {}, {}, ""
 
     def read(self, text: str, at: float) -> list[dict[str, t.Any]]:
         """Return the metrics of whole lines that were printed at a time; a carriage return ends one, too."""
@@ -82,15 +83,11 @@ class LineReader:
             if self._chosen is None:
                 self._tail = f"{self._tail}\n{text}"[-_TAIL:] if self._forms else ""
                 return []
+            self._patterns = {key: form for key, form in self._forms[self._chosen].items() if key != SIGN}
             parse_lines(self._patterns, self._tail, at, self._states)
             self._tail = ""
         lines = parse_lines(self._patterns, text, at, self._states)
         return [{**line, "preset": self._chosen} for line in lines] if self._chosen else lines
-
-    @property
-    def _patterns(self) -> Patterns:
-        form = self._forms.get(self._chosen or "", {})
-        return {key: pattern for key, pattern in form.items() if key != SIGN}
 
 
 def parse_lines(patterns: Patterns, text: str, at: float, states: States | None = None) -> list[dict[str, t.Any]]:

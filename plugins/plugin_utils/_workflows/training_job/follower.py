@@ -304,9 +304,10 @@ class Follower:
         """Return metrics without those of printed lines that do not count; what is held for now comes later."""
         lines = []
         for raw in text.splitlines(keepends=True):
-            line = next(files.parse_json_lines(raw), {})
+            # Most programs report by themselves, and much: only what was printed is parsed here.
+            line = next(files.parse_json_lines(raw), {}) if metric_lines.MARK in raw else {}
             if line.pop("printed", None) is None:
-                self._printed.is_reported |= "step" in line
+                self._printed.is_reported = self._printed.is_reported or '"step"' in raw
                 lines.append(raw)
             else:
                 lines += map(files.json_line, self._take_printed(node, line))
