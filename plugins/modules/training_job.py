@@ -584,12 +584,17 @@ options:
           preset:
             description:
               - The program or library whose lines are read. Patterns that are set replace those of the preset.
-              - V(transformers) is its Trainer, V(lightning) its progress bar, V(accelerate) and V(nanogpt) what their
-                examples print.
+              - V(transformers) is its Trainer, which trl, axolotl, LLaMA-Factory and sentence-transformers use, too;
+                V(lightning) is its progress bar, V(accelerate) and V(nanogpt) what their examples print, V(torchvision)
+                its references and the ImageNet example, V(diffusers) its examples and sd-scripts, V(mmengine) also
+                mmcv.
               - Without a preset and without patterns, a program that reports nothing is read as the one whose lines are
                 seen, V(accelerate) excepted.
             type: str
-            choices: [transformers, lightning, accelerate, nanogpt, megatron, deepspeed, torchtune, torchtitan]
+            choices:
+              [transformers, lightning, accelerate, nanogpt, megatron, deepspeed, torchtune, torchtitan, keras, nemo,
+              nanotron, litgpt, llm_c, modded_nanogpt, fairseq, opennmt, timm, torchvision, mmengine, detectron2,
+              ultralytics, paddle, composer, maxtext, diffusers, stable_baselines3, verl]
           figures_pattern:
             description:
               - Regular expression for lines with figures and without a step, such as C('loss'. (?P<loss>[^,}]+)). Each
@@ -600,7 +605,8 @@ options:
               - Regular expression with a group C(step) and any of C(loss), C(tokens_per_s) and other metrics, for a
                 program that does not write C(MUSTER_METRICS_FILE). Figures may have a unit, such as C(80.7k).
               - With a group C(total), the length of a progress bar, only lines of the first bar count; with C(epoch)
-                too, the step counts within epochs of that length. A group C(rank) says who printed the line.
+                (or C(epoch1), counted from 1) too, the step counts within epochs of that length. A group C(rank) says
+                who printed the line.
             type: str
           checkpoint_pattern:
             description: Regular expression with a group C(step) for the line that says that a checkpoint was saved.

@@ -5,7 +5,8 @@
 
 A pattern without a group ``step`` counts for the last step that was read. ``total`` is the length of the bar that a
 line is of: other bars, such as those of an evaluation, have another one. With ``epoch``, too, the step counts within an
-epoch of ``total`` steps.
+epoch of ``total`` steps; ``epoch1`` is an epoch counted from 1. With ``bar`` a line is drawn again and again: the last
+drawing of a step has its figures.
 
 This is a private utility of the collection; it may change without notice.
 """
@@ -23,6 +24,7 @@ class MetricPreset:
 
     :ivar sign: a line that no other program prints: by it a program is known where a job names no preset.
     :ivar needs: what has to be asked of the program for what it does not print by itself, for people.
+    :ivar epoch: an epoch on a line of its own, of the steps after it. :ivar printed_by: whether one rank alone prints.
     """
 
     step: str
@@ -31,13 +33,13 @@ class MetricPreset:
     resume: str | None = None
     sign: str | None = None
     needs: str = ""
+    epoch: str | None = None
+    printed_by: t.Literal["one", "all"] = "one"
 
 
-# What changes the colour of a terminal.
-_COLOUR: t.Final = r"(?:\x1b\[[0-9;]*m)*"
-_COUNT: t.Final = r"(?P<step>[0-9]+)/(?P<total>[0-9]+) \[[0-9:]+<[0-9:]+, *[0-9.]+(?:it/s|s/it)"
-# A bar of tqdm without a description begins with its percentage.
-_BAR: t.Final = r"(?:^|[\]:>]) *[0-9]+%\|[^|\n]*\| *" + _COUNT
+_COUNT: t.Final = r"(?P<step>[0-9]+)/(?P<total>[0-9]+) \[(?P<bar>[0-9:]+)<[0-9:]+, *[0-9.]+(?:it/s|s/it)"
+# A bar of tqdm without a description begins with its percentage, after what a launcher writes before each line.
+_BAR: t.Final = r"^(?:\[[^\]\n]*\](?:<std(?:out|err)>)?:|\([^)\n]*pid=[^)\n]*\))? *[0-9]+%\|[^|\n]*\| *" + _COUNT
 _VALUE: t.Final = r"'?(?P<{0}>[^',}}\n]+)'?"
 _TRAINER: t.Final = (
     r"\{'loss': " + _VALUE.format("loss") + r"(?:, 'grad_norm': " + _VALUE.format("grad_norm") + ")?"
@@ -70,6 +72,7 @@ PRESETS: t.Final[t.Mapping[str, MetricPreset]] = types.MappingProxyType(
             checkpoint=r"Saving current state to \S*step_(?P<step>[0-9]+)",
             resume=r"(?:Resumed from checkpoint: |Loading states from )\S*step_(?P<step>[0-9]+)",
             needs="it prints its checkpoints when its logger's level is info; otherwise set checkpoints.interval_steps",
+            printed_by="all",
         ),
         # train.py: "iter N: loss L, time T", at an evaluation "step N: train loss L", then "saving checkpoint to".
         "nanogpt": MetricPreset(
@@ -94,19 +97,130 @@ PRESETS: t.Final[t.Mapping[str, MetricPreset]] = types.MappingProxyType(
             r"|\bsteps: +[0-9]+(?: +/ +[0-9]+)? loss: \S+ iter time \(s\): ",
             needs="it prints steps at each steps_per_print; a loss by its pipeline engine alone",
         ),
-        # log_dict of torchtune.training.metric_logging.StdoutLogger, which its recipes have by choice.
+        # The description of its recipes' bar, "epoch|step|Loss: L", and log_dict of its StdoutLogger.
         "torchtune": MetricPreset(
-            step=r"\bStep (?P<step>[0-9]+) \| (?:[^\n]*\b)?loss:(?P<loss>[^\s|]+)",
-            sign=r"\bStep [0-9]+ \| loss:\S+ lr:\S+ ",
-            needs="its StdoutLogger prints steps, its DiskLogger does not; set checkpoints.interval_steps",
+            step=r"(?:\bStep |(?<![0-9|])[0-9]+\|)(?P<step>[0-9]+)(?: \| (?:[^\n]*\b)?loss:|\|Loss: )"
+            r"(?P<loss>[^\s|:]+)",
+            sign=r"\bStep [0-9]+ \| loss:\S+ lr:\S+ |(?<![0-9|])[0-9]+\|[0-9]+\|Loss: \S+: +[0-9]+%\|",
+            needs="it does not print its checkpoints: set checkpoints.interval_steps",
         ),
         # MetricsProcessor.log, in colours or without, and CheckpointManager.load.
         "torchtitan": MetricPreset(
-            step=rf"(?<!validate )(?:\b|(?<=m))step: +(?P<step>[0-9]+) +{_COLOUR}loss: +(?P<loss>\S+)"
-            rf"(?: +{_COLOUR}grad_norm: +(?P<grad_norm>[^\s\x1b]+))?",
+            step=r"(?<!validate )\bstep: +(?P<step>[0-9]+) +loss: +(?P<loss>\S+)"
+            r"(?: +grad_norm: +(?P<grad_norm>\S+))?",
             resume=r"Loading the checkpoint (?:at step |from \S*step-)(?P<step>[0-9]+)",
-            sign=r"(?<!validate )(?:\b|(?<=m))step: +[0-9]+ [^\n]*\btps: [0-9,]+ [^\n]*\btflops: ",
+            sign=r"(?<!validate )\bstep: +[0-9]+ [^\n]*\btps: [0-9,]+ [^\n]*\btflops: ",
             needs="it prints no step of its checkpoints: set checkpoints.interval_steps",
+        ),
+        # Progbar of Keras 2 and 3, and the line of an epoch of verbose=2; the loss is that of the epoch so far.
+        "keras": MetricPreset(
+            epoch=r"^Epoch (?P<epoch1>[0-9]+)/[0-9]+$",
+            step=r"^ *(?P<step>[0-9]+)/(?P<total>[0-9]+) (?:\[[=>.]+\] - |\u2501+ |- )[^\n]*?- loss: (?P<loss>\S+)",
+            sign=r"^ *[0-9]+/[0-9]+ (?:\[[=>.]+\] - |\u2501+ |- )(?:ETA: )?[0-9][^\n]*- loss: ",
+            needs="it does not print its checkpoints: set checkpoints.interval_steps",
+        ),
+        # NeMo 2: its own lines instead of a bar.
+        "nemo": MetricPreset(
+            step=r"\bTraining epoch [0-9]+, iteration [0-9]+/[0-9]+ \|[^\n]*\bglobal_step: (?P<step>[0-9]+)"
+            r"[^\n]*\breduced_train_loss: (?P<loss>\S+)",
+            sign=r"\bTraining epoch [0-9]+, iteration [0-9]+/[0-9]+ \|",
+        ),
+        # train_step_logs of nanotron's trainer.
+        "nanotron": MetricPreset(
+            step=r"\biteration: (?P<step>[0-9]+) / [0-9]+ \| consumed_tokens: [^\n]*\blm_loss: (?P<loss>\S+)",
+            sign=r"\biteration: [0-9]+ / [0-9]+ \| consumed_tokens: ",
+        ),
+        # litgpt's finetune and pretrain, and lit-gpt's: an iteration is a part of a step.
+        "litgpt": MetricPreset(
+            step=r"\biter [0-9]+ step (?P<step>[0-9]+)(?: \| loss train:|: loss) (?P<loss>[^,\s]+)",
+            sign=r"\biter [0-9]+ step [0-9]+(?: \| loss train:|: loss) [^\n]*\biter time: ",
+        ),
+        # train_gpt2.cu of llm.c, and train_gpt.py of modded-nanogpt, whose evaluations have no loss of a step.
+        "llm_c": MetricPreset(
+            step=r"\bstep +(?P<step>[0-9]+)/[0-9]+ \| loss (?P<loss>\S+) \(",
+            sign=r"\bstep +[0-9]+/[0-9]+ \| loss \S+ \([^\n]*\| norm ",
+        ),
+        "modded_nanogpt": MetricPreset(
+            step=r"\bstep:(?P<step>[0-9]+)/[0-9]+ (?:train_loss:(?P<loss>\S+) )?[^\n]*\btrain_time:",
+            sign=r"\bstep:[0-9]+/[0-9]+ [^\n]*\btrain_time:[0-9]",
+        ),
+        # fairseq's progress bars "simple" and "json": an update is a step.
+        "fairseq": MetricPreset(
+            step=r'(?:\bepoch [0-9]+:? +[0-9]+ / [0-9]+ |"update": )[^\n]*?\bloss(?:=|": ")(?P<loss>[^,"\s]+)'
+            r'[^\n]*\bnum_updates(?:=|": ")(?P<step>[0-9]+)',
+            sign=r'(?:\bepoch [0-9]+:? +[0-9]+ / [0-9]+ |"update": )[^\n]*\bnum_updates\b',
+        ),
+        # StatsManager of OpenNMT-py.
+        "opennmt": MetricPreset(
+            step=r"\bStep +(?P<step>[0-9]+)/ *[0-9]+; acc: [^\n]*\bxent: +(?P<loss>[^;\s]+)",
+            sign=r"\bStep +[0-9]+/ *[0-9]+; acc: [^\n]*\bxent: ",
+        ),
+        # train_one_epoch of timm's train.py: steps and epochs from 0.
+        "timm": MetricPreset(
+            step=r"\bTrain: (?P<epoch>[0-9]+) \[ *(?P<step>[0-9]+)/(?P<total>[0-9]+) \( *[0-9]+%\)\] +"
+            r"Loss: (?P<loss>\S+)",
+            sign=r"\bTrain: [0-9]+ \[ *[0-9]+/[0-9]+ \( *[0-9]+%\)\] +Loss: [^\n]*\bLR: ",
+        ),
+        # MetricLogger of torchvision's references, of which DINO, DeiT and MAE have copies; the ImageNet example.
+        "torchvision": MetricPreset(
+            step=r"\bEpoch: \[(?P<epoch>[0-9]+)\] *\[ *(?P<step>[0-9]+)/ *(?P<total>[0-9]+)\][^\n]*?"
+            r"\b[Ll]oss:? (?P<loss>[^,\s]+)",
+            sign=r"\bEpoch: \[[0-9]+\] *\[ *[0-9]+/ *[0-9]+\](?:\s+eta: [^\n]*\btime: |\s+Time )",
+            printed_by="all",
+        ),
+        # LoggerHook of mmengine, by epochs or iterations, and of mmcv before it.
+        "mmengine": MetricPreset(
+            step=r"(?:\bEpoch(?:\(train\))? +\[(?P<epoch1>[0-9]+)\]|\bIter(?:\(train\))? +)\[ *(?P<step>[0-9]+)/"
+            r"(?P<total>[0-9]+)\][^\n]*?\bloss: (?P<loss>[^,\s]+)",
+            sign=r"- INFO - (?:Epoch|Iter)(?:\(train\))? +\[",
+        ),
+        # CommonMetricPrinter of detectron2, and maskrcnn-benchmark before it.
+        "detectron2": MetricPreset(
+            step=r"\biter: (?P<step>[0-9]+) +(?:total_)?loss: (?P<loss>\S+)",
+            sign=r"(?:\bd2\.utils\.events|\bmaskrcnn_benchmark\.trainer)\b[^\n]*\biter: [0-9]+ ",
+        ),
+        # The trainer of ultralytics from 8 on, which has several losses and no sum of them.
+        "ultralytics": MetricPreset(
+            step=r"^ *(?P<epoch1>[0-9]+)/[0-9]+ +[0-9.]+G? [^\n%|]*: +[0-9]+%\|[^|\n]*\| *" + _COUNT,
+            sign=r"^ +Epoch +GPU_mem [^\n]*\bdfl_loss\b",
+            needs="it has no loss of a step, and does not print its checkpoints: set checkpoints.interval_steps",
+        ),
+        # PaddleDetection, PaddleSeg (its iterations count on) and PaddleOCR.
+        "paddle": MetricPreset(
+            step=r"(?:\bEpoch: \[(?P<epoch>[0-9]+)\] \[ *|\[TRAIN\] epoch: [0-9]+, iter: |\bglobal_step: )"
+            r"(?P<step>[0-9]+)(?:/(?P<total>[0-9]+))?[^\n]*?\bloss: (?P<loss>[^,\s]+)",
+            sign=r"\bppdet\.engine\S* INFO: Epoch: |\[TRAIN\] epoch: [0-9]+, iter: |\bppocr INFO: epoch: ",
+        ),
+        # ConsoleLogger of composer, as llm-foundry has it: a figure on each line below the batch.
+        "composer": MetricPreset(
+            step=r"^(?:\[epoch=(?P<epoch1>[0-9]+)[^\]\n]*\])?\[batch=(?P<step>[0-9]+)(?:/(?P<total>[0-9]+))?\]:",
+            figures=r"\bTrain loss/train/total: (?P<loss>\S+)",
+            sign=r"\bTrain (?:loss/train/total|time/batch): ",
+        ),
+        # metric_logger.py of MaxText.
+        "maxtext": MetricPreset(
+            step=r"\bcompleted step: (?P<step>[0-9]+), seconds: [^\n]*\bloss: (?P<loss>\S+)",
+            sign=r"\bcompleted step: [0-9]+, seconds: ",
+        ),
+        # The bar of diffusers' examples and of sd-scripts.
+        "diffusers": MetricPreset(
+            step=r"\b[Ss]teps: +[0-9]+%\|[^|\n]*\| *"
+            + _COUNT
+            + r"(?:[^\n\]]*\b(?:avr_|step_)?loss=(?P<loss>[^,\]\s]+))?",
+            sign=r"\b[Ss]teps: +[0-9]+%\|[^\n]*\b(?:avr_|step_)?loss=",
+            needs="sd-scripts does not print its checkpoints: set checkpoints.interval_steps",
+        ),
+        # HumanOutputFormat of stable-baselines3: a step is a step of the environment.
+        "stable_baselines3": MetricPreset(
+            step=r"\| +total_timesteps +\| (?P<step>[0-9]+)",
+            figures=r"\| +loss +\| (?P<loss>\S+)",
+            sign=r"^\| time/ +\|",
+        ),
+        # concat_dict_to_str of verl's tracking; a line of a validation alone is none of a step.
+        "verl": MetricPreset(
+            step=r"\bstep:(?P<step>[0-9]+) - (?=[^\n]*\b(?:actor|training)/)",
+            sign=r"\bstep:[0-9]+ - (?:global_seqlen|actor)/",
+            needs="it has no one loss; set checkpoints.interval_steps",
         ),
     }
 )
@@ -118,6 +232,7 @@ def preset_patterns(name: str | None) -> dict[str, str]:
         return {}
     preset = PRESETS[name]
     found = {
+        "epoch": preset.epoch,
         "step": preset.step,
         "figures": preset.figures,
         "checkpoint_step": preset.checkpoint,

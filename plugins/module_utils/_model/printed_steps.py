@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from .metric_presets import PRESETS
 from .quantity import parse_finite
 
 Line = dict[str, t.Any]
@@ -29,7 +30,7 @@ _MIXED = 3
 # So many steps before the last one, one after the other, are those of a counter that began anew.
 _BEHIND = 3
 # What of an attempt is kept for another follower, beside who printed and what is held.
-_KEPT = ("first", "last", "base", "at", "behind", "times_behind", "mixed")
+_KEPT = ("first", "last", "base", "at", "behind", "times_behind", "mixed", "drawn")
 READ, WENT_BACK, MIXED = "steps_read", "step_went_back", "steps_mixed"
 
 
@@ -51,7 +52,7 @@ class _Attempt:
     :ivar held: (arrived, source, line) of those that may be rank 0's or not. :ivar first: the first printed step.
     :ivar last: the newest. :ivar at: when that was printed. :ivar base: what is added to a step since the counter began
         anew. :ivar behind: the newest of those that came one after the other before the last one.
-    :ivar times_behind: how many they are.
+    :ivar times_behind: how many they are. :ivar drawn: the last loss of a bar.
     """
 
     source: PrintSource | None = None
@@ -64,6 +65,7 @@ class _Attempt:
     times_behind: int = 0
     figures: dict[int, Line] = dataclasses.field(default_factory=dict)
     mixed: int = 0
+    drawn: float | None = None
 
 
 @dataclasses.dataclass
@@ -79,13 +81,15 @@ class _Marks:
 class PrintedSteps:
     """Takes printed lines as they are read, and returns those that count."""
 
-    def __init__(self, kept: t.Mapping[str, t.Any] | None = None) -> None:
-        """``kept``: what :meth:`keep` returned to a follower before this one."""
+    def __init__(self, kept: t.Mapping[str, t.Any] | None = None, preset: str | None = None) -> None:
+        """``kept``: what :meth:`keep` returned to a follower before this one. ``preset``: that of the job."""
         self._attempts: dict[int, _Attempt] = {}
         self._marks: dict[str, _Marks] = {}
         self._usual: PrintSource | None = None
         # Whether the program reports its steps by itself: then what it prints is not needed.
         self.is_reported = False
+        # Whether the program prints on one rank alone: then several losses of a step are its own.
+        self._is_by_one = preset is not None and PRESETS[preset].printed_by == "one"
         self._news: list[Line] = []
         self._said: set[tuple[str, int]] = set()
         if kept:
@@ -109,6 +113,8 @@ class PrintedSteps:
         :param wants_nan: a loss that is not a number counts, too, on a line of a step that was printed before.
         """
         rank, preset = line.pop("rank", None), line.pop("preset", None)
+        if preset is not None and PRESETS[preset].printed_by == "one":
+            self._is_by_one = True
         if "step" not in line:
             return [line] if self._is_new_mark(node, line, attempt) else []
         if preset is not None and self.is_reported:
@@ -171,6 +177,12 @@ class PrintedSteps:
     def _count(self, attempt: int, line: Line, wants_nan: bool) -> list[Line]:
         """Return the line with its step counted on, nothing for one that was printed before."""
         state, step = self._attempts[attempt], int(line["step"])
+        is_drawn = line.pop("drawn", False)
+        if is_drawn and step == state.last and self._is_redrawn(state, line):
+            return [{**line, "step": state.base + step}]
+        if is_drawn and state.last is not None and step > state.last and line.get("loss") == state.drawn:
+            # A bar moves on before its figures do: these are of the step before.
+            line.pop("loss", None)
         if line.pop("of_last", False):
             return [] if state.last is None else [{**line, "step": state.base + step}]
         figures = {name: value for name, value in line.items() if name != "at"}
@@ -187,14 +199,23 @@ class PrintedSteps:
             return [{**line, "step": state.base + step}] if is_news else []
         state.last, state.at, state.behind, state.times_behind = step, max(at, state.at), None, 0
         state.figures[step] = figures
+        state.drawn = line.get("loss", state.drawn) if is_drawn else None
         if len(state.figures) > _REMEMBERED:
             del state.figures[next(iter(state.figures))]
         return [{**line, "step": state.base + step}]
 
+    def _is_redrawn(self, state: _Attempt, line: Line) -> bool:
+        """Return whether a bar that is drawn again at its step has the loss of that step now."""
+        loss = line.get("loss")
+        if loss is None or loss == state.drawn or _is_nan(line):
+            return False
+        state.drawn = loss
+        return True
+
     def _note_mixed(self, attempt: int, before: Line | None, figures: Line) -> None:
         """Note that a log without ranks has several losses of one step: then it is of several processes."""
         state = self._attempts[attempt]
-        if before is None or state.source is None or state.source.rank is not None:
+        if before is None or state.source is None or state.source.rank is not None or self._is_by_one:
             return
         if None not in (before.get("loss"), figures.get("loss")) and before["loss"] != figures["loss"]:
             state.mixed += 1
@@ -241,7 +262,7 @@ class PrintedSteps:
         self._usual = PrintSource(*kept["usual"]) if kept["usual"] else None
         self._said = {(str(kind), int(number)) for kind, number in kept["said"]}
         for number, item in kept["attempts"].items():
-            state = _Attempt(**{name: item[name] for name in _KEPT})
+            state = _Attempt(**{name: item[name] for name in _KEPT if name in item})
             state.source = PrintSource(*item["source"]) if item["source"] else None
             state.held = [(at, PrintSource(*source), line) for at, source, line in item["held"]]
             self._attempts[int(number)] = state

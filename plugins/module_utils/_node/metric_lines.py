@@ -24,8 +24,10 @@ _UNITS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
 _EMPTY_BAR = re.compile(r"<\?, *\?")
 # What launchers put before the lines of a rank: ``rank.py`` and torchrun, torch's own hook, mpirun.
 _RANK = re.compile(r"\[(?:default|rank)([0-9]+)\]:|\[[^\[\]\s,]+,([0-9]+)\]<std(?:out|err)>:")
-# Before a program is known, so much of what it printed is kept: a figure belongs to the step on a line before it.
-_TAIL = 4096
+# What changes the colour of a terminal or moves its cursor.
+_CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# Before a program is known, so many characters of what it printed are kept, and read once it is.
+_TAIL = 1 << 16
 Patterns = t.Mapping[str, "re.Pattern[str]"]
 Forms = t.Mapping[str, t.Mapping[str, str]]
 # The key of the pattern by which a program is known, beside those of its metrics.
@@ -39,10 +41,11 @@ def compile_patterns(given: t.Mapping[str, str]) -> dict[str, re.Pattern[str]]:
 
 @dataclasses.dataclass
 class LineState:
-    """What lines before say of the next: the last step, and the length of the bar that steps are taken of."""
+    """What lines before say of the next: the last step, the length of the bar that steps are taken of, the epoch."""
 
     step: int | None = None
     total: int | None = None
+    epoch: float | None = None
 
 
 States = dict["int | None", LineState]
@@ -60,7 +63,7 @@ class LineReader:
         self._chosen = "" if "" in self._forms else None
         self._patterns: Patterns = self._forms.get("", {})
         self._states: States = {}
-        self._tail = ""
+        self._tail: list[tuple[float, str]] = []
 
     def __bool__(self) -> bool:
         return bool(self._forms)
@@ -72,30 +75,47 @@ class LineReader:
 
     def stop(self) -> None:
         """Read no more."""
-        self._forms, self._patterns, self._tail = {}, {}, ""
+        self._forms, self._patterns, self._tail = {}, {}, []
 
     def read(self, text: str, at: float) -> list[dict[str, t.Any]]:
         """Return the metrics of whole lines that were printed at a time; a carriage return ends one, too."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-        if self._chosen is None:
-            signs = ((name, form[SIGN]) for name, form in self._forms.items())
-            self._chosen = next((name for name, sign in signs if sign.search(text)), None)
-            if self._chosen is None:
-                self._tail = f"{self._tail}\n{text}"[-_TAIL:] if self._forms else ""
-                return []
-            self._patterns = {key: form for key, form in self._forms[self._chosen].items() if key != SIGN}
-            parse_lines(self._patterns, self._tail, at, self._states)
-            self._tail = ""
-        lines = parse_lines(self._patterns, text, at, self._states)
+        if "\x1b" in text:
+            text = _CONTROL.sub("", text)
+        is_known = self._chosen is not None
+        lines = parse_lines(self._patterns, text, at, self._states) if is_known else self._choose(text, at)
         return [{**line, "preset": self._chosen} for line in lines] if self._chosen else lines
+
+    def _choose(self, text: str, at: float) -> list[dict[str, t.Any]]:
+        """Find out which program prints; return the metrics of all that it printed so far, each with its own time."""
+        searched = ((name, form[SIGN].search(text)) for name, form in self._forms.items())
+        known = next(((name, sign) for name, sign in searched if sign), None)
+        if known is None:
+            self._tail.append((at, text))
+            size = sum(len(piece) for _at, piece in self._tail)
+            while self._tail and size > _TAIL:
+                size -= len(self._tail.pop(0)[1])
+            return []
+        self._chosen, sign = known
+        self._patterns = {key: form for key, form in self._forms[self._chosen].items() if key != SIGN}
+        before, self._tail = self._tail, []
+        # Bars of something else may have been drawn before: the one that goes with the sign counts.
+        for piece in (*(piece for _at, piece in before), text[: sign.end()]):
+            for place, match in _find_matches("step", self._patterns["step"], piece):
+                total = parse_number(match.groupdict().get("total"))
+                self._states[_read_rank(piece, place, match)] = LineState(total=None if total is None else int(total))
+        pieces = [*before, (at, text)]
+        return [line for when, piece in pieces for line in parse_lines(self._patterns, piece, when, self._states)]
 
 
 def parse_lines(patterns: Patterns, text: str, at: float, states: States | None = None) -> list[dict[str, t.Any]]:
     """Return a metric for each line that a pattern matches, in order, with the time ``at`` in Unix seconds.
 
-    A line with ``of_last`` has figures of a step that was printed before; ``rank`` is there where the line says it.
+    A line with ``of_last`` has figures of a step that was printed before; ``rank`` is there where the line says it, and
+    ``drawn`` where it is of a bar.
 
-    :param patterns: by the key that the group ``step`` becomes; other groups keep their names.
+    :param patterns: by the key that the group ``step`` becomes; other groups keep theirs. That of ``epoch`` has
+        the epoch alone, on a line of its own.
     :param states: of the lines before these, by rank, changed in place.
     """
     states = {} if states is None else states
@@ -134,14 +154,22 @@ def _find_matches(key: str, pattern: re.Pattern[str], text: str) -> t.Iterator[t
 
 
 def _build_metric(key: str, found: re.Match[str], at: float, state: LineState) -> dict[str, t.Any] | None:
-    numbers = {name: parse_number(value) for name, value in found.groupdict().items()}
-    step, total, epoch = (numbers.pop(name, None) for name in ("step", "total", "epoch"))
+    groups = found.groupdict()
+    is_drawn = groups.pop("bar", None) is not None
+    numbers = {name: parse_number(value) for name, value in groups.items()}
+    step, total, epoch, epoch1 = (numbers.pop(name, None) for name in ("step", "total", "epoch", "epoch1"))
+    epoch = epoch if epoch1 is None else epoch1 - 1
+    if key == "epoch":
+        state.epoch = epoch
+        return None
     numbers.pop("rank", None)
     figures = {name: number for name, number in numbers.items() if number is not None}
-    if _NOT_A_NUMBER.fullmatch((found.groupdict().get("loss") or "").strip()):
+    if _NOT_A_NUMBER.fullmatch((groups.get("loss") or "").strip()):
         figures["loss"] = math.nan
     if key == "step":
-        return _build_step(step, total, epoch, at, figures, state)
+        count = _count_step(step, total, epoch, state)
+        line = None if count is None else {"at": at, **figures, "step": count}
+        return {**line, "drawn": True} if line and is_drawn else line
     if "step" not in found.re.groupindex:
         step = state.step
     if step is None:
@@ -151,14 +179,8 @@ def _build_metric(key: str, found: re.Match[str], at: float, state: LineState) -
     return {"at": at, key: int(step)}
 
 
-def _build_step(
-    step: float | None,
-    total: float | None,
-    epoch: float | None,
-    at: float,
-    figures: t.Mapping[str, float],
-    state: LineState,
-) -> dict[str, t.Any] | None:
+def _count_step(step: float | None, total: float | None, epoch: float | None, state: LineState) -> int | None:
+    """Return the step of the run, None where the line does not say it or its bar is of something else."""
     if step is None:
         return None
     if epoch is not None and total is not None:
@@ -167,8 +189,9 @@ def _build_step(
         state.total = int(total) if state.total is None else state.total
         if int(total) != state.total:
             return None
+        step += (state.epoch or 0.0) * total
     state.step = int(step)
-    return {"at": at, **figures, "step": state.step}
+    return state.step
 
 
 def parse_number(text: str | None) -> float | None:

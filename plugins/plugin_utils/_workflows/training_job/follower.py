@@ -36,6 +36,8 @@ _RECENT_LINES = 10_000
 _KEPT = ""
 _READ_AGAIN = ("events", "metrics")
 _LARGEST_LOG = 64 << 20
+# Of a printed line, what no metric has.
+_READ_KEYS = ("rank", "preset", "of_last", "drawn")
 # Exit codes above are 128 + the signal by which a process was killed.
 _SIGNALS = 128
 
@@ -95,7 +97,8 @@ class Follower:
         self._shown_attempts = 0
         # A controller that was killed may have kept lines and not yet noted that it had them: they come again.
         self._kept: dict[str, frozenset[str]] = {}
-        self._printed = printed_steps.PrintedSteps((self.offsets.get(_KEPT) or {}).get("printed"))
+        printed = (self.offsets.get(_KEPT) or {}).get("printed")
+        self._printed = printed_steps.PrintedSteps(printed, job.metrics.preset)
         self._readers: dict[str, metric_lines.LineReader] = {}
         self.begun = begun_steps.BegunSteps()
         # The first notice of preemption that has come while this follower was there.
@@ -128,7 +131,7 @@ class Follower:
             self.progress.say(f"warning: {place.name} of run {self.run_id} was cut: reading it again from the nodes")
             cut.append(stream)
         if "metrics" in cut:
-            self._printed = printed_steps.PrintedSteps()
+            self._printed = printed_steps.PrintedSteps(preset=self.job.metrics.preset)
         return cut
 
     def write_offsets(self) -> None:
@@ -329,7 +332,7 @@ class Follower:
         number = self._printed_in(float(line.get("at") or 0.0))
         if "step" in line and self._kept["metrics"]:
             # A follower before this one had it, and was killed before it noted so.
-            plain = {key: value for key, value in line.items() if key not in ("rank", "preset", "of_last")}
+            plain = {key: value for key, value in line.items() if key not in _READ_KEYS}
             steps = (line["step"], line["step"] + self._printed.base_of(number))
             if any(files.json_line({**plain, "step": step}).rstrip() in self._kept["metrics"] for step in steps):
                 return []

@@ -38,8 +38,8 @@ RESUMED = """\
 
 def read(name: str, text: str, at: float = 1.0) -> list[dict[str, t.Any]]:
     patterns = parse_job({"name": "x", "script": "/t.py", "metrics": {"preset": name}}).metrics.patterns
-    found = metric_lines.parse_lines(metric_lines.compile_patterns(patterns), text, at)
-    return [{key: value for key, value in line.items() if key != "at"} for line in found]
+    found = metric_lines.LineReader({"": patterns}).read(text, at)
+    return [{key: value for key, value in line.items() if key not in ("at", "drawn")} for line in found]
 
 
 def test_what_the_trainer_of_transformers_prints() -> None:
@@ -153,7 +153,7 @@ def test_own_patterns_replace_those_of_a_preset() -> None:
     assert metrics.patterns["checkpoint_step"] == "kept (?P<step>[0-9]+)"
     assert metrics.patterns["step"] == PRESETS["nanogpt"].step
     with pytest.raises(InputError, match=r"job\.metrics\.preset.*transformers"):
-        parse_job({"name": "x", "script": "/t.py", "metrics": {"preset": "keras"}})
+        parse_job({"name": "x", "script": "/t.py", "metrics": {"preset": "kaldi"}})
     for pattern in ("loss", "step (?P<step>[0-9]+)", "("):
         with pytest.raises(InputError, match=r"job\.metrics\.figures_pattern"):
             parse_job({"name": "x", "script": "/t.py", "metrics": {"figures_pattern": pattern}})

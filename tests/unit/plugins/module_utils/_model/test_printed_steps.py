@@ -152,3 +152,33 @@ def test_what_a_program_reports_itself_is_not_read_from_what_it_prints_as_well()
     assert take(printed, "a", {"step": 2, "rank": 0}) == [(2, None)], "patterns of the job are meant"
     (event,) = printed.take_news()
     assert describe(event) == "reading the steps as nanogpt prints them (metrics.preset)"
+
+
+def test_a_bar_moves_on_before_its_figures_do() -> None:
+    """Its first drawing of a step has the loss of the step before, which would be one step off until the end."""
+    printed, found = PrintedSteps(preset="lightning"), []
+    drawn = [(1, None), (1, 3.0), (2, 3.0), (2, 2.9), (2, 2.9), (3, 2.9), (3, 2.5)]
+    for at, (step, loss) in enumerate(drawn):
+        found += take(
+            printed, "a", {"step": step, "drawn": True, **({} if loss is None else {"loss": loss})}, at=float(at)
+        )
+    assert found == [(1, None), (1, 3.0), (2, None), (2, 2.9), (3, None), (3, 2.5)]
+    assert kinds(printed) == []
+
+
+def test_what_one_rank_alone_prints_is_not_taken_for_several() -> None:
+    """litgpt prints each part of a step; the ImageNet example prints on all ranks."""
+    for preset, said in (("litgpt", []), ("torchvision", ["steps_mixed"])):
+        printed = PrintedSteps(preset=preset)
+        for step in range(1, 6):
+            for loss in (2.0, 7.0):
+                take(printed, "a", {"step": step, "loss": loss + step}, at=float(step))
+        assert kinds(printed) == said
+
+
+def test_what_an_older_follower_kept_is_read() -> None:
+    printed = PrintedSteps()
+    take(printed, "a", {"step": 4, "loss": 1.0})
+    kept = json.loads(json.dumps(printed.keep()))
+    del kept["attempts"]["1"]["drawn"]
+    assert take(PrintedSteps(kept), "a", {"step": 5, "loss": 0.9}, at=2.0) == [(5, 0.9)]

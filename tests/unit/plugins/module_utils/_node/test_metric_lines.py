@@ -92,6 +92,11 @@ def test_figures_without_a_step_are_of_the_last_one_across_pieces() -> None:
 
 def test_a_step_within_an_epoch_and_a_bar_of_something_else() -> None:
     patterns = metric_lines.compile_patterns({"step": r"(?:E(?P<epoch>[0-9]+) )?(?P<step>[0-9]+)/(?P<total>[0-9]+)"})
+    one = metric_lines.compile_patterns(
+        {"epoch": r"^Epoch (?P<epoch1>[0-9]+)$", "step": r"(?P<step>[0-9]+)/(?P<total>[0-9]+)"}
+    )
+    text = "Epoch 1\n1/10\nEpoch 3\n2/10\n5/5\n"
+    assert [line["step"] for line in metric_lines.parse_lines(one, text, 1.0)] == [1, 22], "of an epoch on its own line"
     text = "E0 9/10\nE1 1/10\nE2 10/10\n"
     assert [line["step"] for line in metric_lines.parse_lines(patterns, text, 1.0)] == [9, 11, 30]
     assert [line["step"] for line in metric_lines.parse_lines(patterns, "1/10\n1/4\n4/4\n2/10\n", 1.0)] == [1, 2]
@@ -112,12 +117,39 @@ def test_a_program_is_known_by_what_it_prints() -> None:
     reader = metric_lines.LineReader(forms)
     assert reader.is_guessed and reader.read("  5%|#    | 1/20 [00:01<00:20, 1.1s/it]\nloading\n", 1.0) == []
     assert reader.read(" 50%|##   | 10/20 [00:10<00:10, 1.1s/it]\n", 2.0) == []
-    (found,) = reader.read("{'loss': 0.4, 'grad_norm': 1.25, 'learning_rate': 5e-05, 'epoch': 0.5}\n", 3.0)
-    assert (found["step"], found["loss"], found["preset"]) == (10, 0.4, "transformers")
+    found = reader.read("{'loss': 0.4, 'grad_norm': 1.25, 'learning_rate': 5e-05, 'epoch': 0.5}\n", 3.0)
+    # What was printed before it was known is read then, each line with its own time.
+    assert [(line["at"], line["step"], line.get("loss")) for line in found] == [
+        (1.0, 1, None),
+        (2.0, 10, None),
+        (3.0, 10, 0.4),
+    ]
+    assert {line["preset"] for line in found} == {"transformers"}
     (step,) = reader.read(" 55%|##   | 11/20 [00:11<00:09, 1.1s/it]\n", 4.0)
     assert (step["step"], step["preset"]) == (11, "transformers")
     reader.stop()
     assert not reader and reader.read(" 60%|##   | 12/20 [00:11<00:09, 1.1s/it]\n", 5.0) == []
+
+
+def test_what_was_printed_before_a_program_is_known_is_kept_to_a_bound() -> None:
+    reader = metric_lines.LineReader(parse_job({"name": "x", "script": "/t.py"}).metrics.forms)
+    for number in range(3000):
+        assert reader.read(f"  1%|#    | {number}/9000 [00:01<00:20, 1.1s/it]{' ' * 40}\n", float(number)) == []
+    found = reader.read("{'loss': 0.4, 'epoch': 0.5}\n", 4000.0)
+    assert found[-1]["step"] == found[-2]["step"] == 2999 and 500 < len(found) < 1500
+    assert found[0]["at"] == found[0]["step"] == 3000 - (len(found) - 1)
+
+
+def test_a_bar_of_something_else_that_was_drawn_first_is_passed_over() -> None:
+    """Weights are loaded, and a model is evaluated, before the first step; the job may name its preset or not."""
+    loading = "Loading checkpoint shards: 100%|###| 2/2 [00:03<00:00, 1.51s/it]\n"
+    training = "  5%|#    | 1/20 [00:01<00:20, 1.1s/it]\n{'loss': 0.4, 'epoch': 0.1}\n"
+    for metrics in ({}, {"preset": "transformers"}):
+        reader = metric_lines.LineReader(parse_job({"name": "x", "script": "/t.py", "metrics": metrics}).metrics.forms)
+        assert [line["step"] for line in reader.read(loading + training, 1.0)] == [1, 1]
+    evaluation = "100%|###| 2/2 [00:03<00:00, 1.51s/it]\n{'eval_loss': 0.5, 'epoch': 0}\n"
+    reader = metric_lines.LineReader(parse_job({"name": "x", "script": "/t.py"}).metrics.forms)
+    assert [line["step"] for line in reader.read(evaluation + training, 1.0)] == [1, 1]
 
 
 @pytest.mark.parametrize(
