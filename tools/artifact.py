@@ -41,7 +41,7 @@ DOCUMENTED: t.Final[dict[str, str]] = {
 MANY_IN_A_FILE = frozenset({"filter", "test"})
 ATTRIBUTES = ("check_mode", "diff_mode", "idempotent")
 # What a user gets; a file of these folders that is not in the archive is a mistake in build_ignore.
-SHIPPED = ("LICENSE", "README.md", "meta/", "playbooks/", "plugins/", "roles/")
+SHIPPED = ("LICENSE", "README.md", "extensions/", "meta/", "playbooks/", "plugins/", "roles/")
 UNWANTED = (".", "Makefile", "build/", "molecule/", "pyproject.toml", "tests/", "tools/")
 
 

@@ -66,7 +66,11 @@ def read_known() -> Known:
     documentation = (ROOT / _DOCUMENTATION).read_text().partition('DOCUMENTATION = r"""')[2].partition('"""')[0]
     specs = variables.read_specs().values()
     return Known(
-        frozenset(path.stem for path in files if path.parts[0] == "playbooks" and len(path.parts) == 2),
+        frozenset(
+            path.stem
+            for path in files
+            if path.parent in (pathlib.PurePosixPath("playbooks"), pathlib.PurePosixPath("extensions/eda/rulebooks"))
+        ),
         frozenset(path.parts[1] for path in files if path.parts[0] == "roles"),
         frozenset(plugins),
         frozenset(

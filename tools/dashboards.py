@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The dashboards for Grafana, from one table. ``python -m tools.dashboards`` writes them into monitoring_files.
+"""The dashboards for Grafana, from one table. ``python -m tools.dashboards`` writes them.
 
 ``tests/unit/roles/monitoring_files/test_dashboards.py`` holds the files to it, and asks every query of a real
 Prometheus.
@@ -14,7 +14,7 @@ import typing as t
 
 from .tree import ROOT
 
-FOLDER: t.Final = ROOT / "roles" / "monitoring_files" / "files" / "dashboards"
+FOLDER: t.Final = ROOT / "plugins" / "plugin_utils" / "_services" / "monitoring" / "dashboards"
 SOURCE: t.Final = {"type": "prometheus", "uid": "${datasource}"}
 # Grafana's grid has 24 columns.
 _COLUMNS: t.Final = 24
@@ -155,7 +155,8 @@ def build(name: str) -> dict[str, t.Any]:
         )
         marks.append({
             "name": "Attempts", "datasource": SOURCE, "enable": True, "iconColor": "orange",
-            "expr": f"changes(muster_run_attempt{_RUN}[1m]) > 0", "titleFormat": "A new attempt",
+            "target": {"refId": "attempts", "expr": f"changes(muster_run_attempt{_RUN}[1m]) > 0"},
+            "titleFormat": "A new attempt",
         })  # fmt: skip
     return {
         "uid": f"muster-{name}",

@@ -27,8 +27,9 @@ options:
         has ended. For C(secrets) it is C(openbao) or C(vault), whose key is kept on the controller, and which is sealed
         after each start until this module runs again. For C(tracking) it is C(mlflow), which pip installs on a host
         into an environment of its own. Its files go to the bucket for artifacts of the binding C(deploy.artifacts).
-      - For C(monitoring) it is C(prometheus), on hosts. C(deploy.alertmanager) is the address of an Alertmanager that
-        gets its alerts.
+      - For C(monitoring) it is C(prometheus), C(alertmanager), or C(grafana) in clusters. C(deploy.alertmanager) is the
+        address or the service that gets the alerts of Prometheus, C(deploy.prometheus) what Grafana reads;
+        C(deploy.webhook) points at the address that Alertmanager tells, C(deploy.config) is a configuration of its own.
       - Of C(shared_filesystem) it says what the host gets (RV(server)) and records where the file system is; the
         role C(shared_filesystem) does the work on the host. C(provider) is C(nfs) or C(nfs_ganesha).
       - With C(state=absent) what was made is removed. What the service stores stays, with its credentials, unless

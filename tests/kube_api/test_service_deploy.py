@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import pathlib
@@ -48,7 +49,15 @@ class Store:
 @pytest.fixture
 def store(api: ApiServer, client: Client, namespace: str, tmp_path: pathlib.Path) -> t.Iterator[Store]:
     """The role, a Node, and what makes the pod of the store ready."""
-    status = {"conditions": [{"type": "Ready", "status": "True"}]}
+    with one_node(client, namespace, "muster-store"):
+        yield Store(Roles(api, tmp_path), client, namespace)
+
+
+@contextlib.contextmanager
+def one_node(client: Client, namespace: str, name: str) -> t.Iterator[None]:
+    """Give a Node, and what makes the pod of a StatefulSet ready."""
+    addresses = [{"type": "InternalIP", "address": "10.9.8.7"}]
+    status = {"conditions": [{"type": "Ready", "status": "True"}], "addresses": addresses}
     client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
     client.patch("v1/Node", NODE, {"status": status}, subresource="status")
     client.patch("v1/Node", NODE, {"spec": {"taints": None}})
@@ -56,21 +65,23 @@ def store(api: ApiServer, client: Client, namespace: str, tmp_path: pathlib.Path
 
     def make_ready() -> None:
         while not ended.wait(0.1):
-            live: t.Any = client.get("apps/v1/StatefulSet", "muster-store", namespace)
+            live: t.Any = client.get("apps/v1/StatefulSet", name, namespace)
             if live is None or (live.get("status") or {}).get("observedGeneration") == live["metadata"]["generation"]:
                 continue
             counts = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas", "updatedReplicas"), 1)
             said = {**counts, "observedGeneration": live["metadata"]["generation"]}
             said |= {"currentRevision": "r", "updateRevision": "r", "currentReplicas": 1}
             with contextlib.suppress(MusterError):
-                client.patch("apps/v1/StatefulSet", "muster-store", {"status": said}, namespace, subresource="status")
+                client.patch("apps/v1/StatefulSet", name, {"status": said}, namespace, subresource="status")
 
     thread = threading.Thread(target=make_ready, daemon=True)
     thread.start()
-    yield Store(Roles(api, tmp_path), client, namespace)
-    ended.set()
-    thread.join()
-    client.delete("v1/Node", NODE)
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        client.delete("v1/Node", NODE)
 
 
 def test_it_is_deployed_once_and_removed(store: Store) -> None:
@@ -108,3 +119,36 @@ def test_an_object_of_another_with_its_name_stays(store: Store) -> None:
     meta: t.Any = {"name": "muster-store", "namespace": store.namespace}
     store.client.create({"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": [{"port": 1}]}})
     assert "is not this collection's" in store.play(code=2)
+
+
+def test_a_prometheus_reads_nodes_and_pods_and_nothing_else(
+    api: ApiServer, client: Client, namespace: str, tmp_path: pathlib.Path
+) -> None:
+    roles = Roles(api, tmp_path)
+    place = {"namespace": namespace, "host_path": "/srv/metrics", "image": "registry.example.com/prometheus:1"}
+    service = {"name": "metrics", "kind": "monitoring", "mode": "deploy", "deploy": place}
+    rights = [f"rbac.authorization.k8s.io/v1/{kind}" for kind in ("ClusterRole", "ClusterRoleBinding")]
+
+    def objects() -> list[t.Any]:
+        own = [client.get(kind, "muster-metrics", namespace) for kind in (*KINDS, "v1/ServiceAccount")]
+        found = [*own, *(client.get(kind, f"muster-{namespace}-metrics") for kind in rights)]
+        return [item for item in found if item is not None]
+
+    with one_node(client, namespace, "muster-metrics"):
+        roles.play("monitoring", monitoring_service=service)
+        secret, _entry, workload, _account, role, binding = objects()
+        spec = workload["spec"]["template"]["spec"]
+        assert spec["serviceAccountName"] == "muster-metrics" and spec["automountServiceAccountToken"] is True
+        assert [(rule["resources"], rule["verbs"]) for rule in role["rules"]] == [
+            (["nodes", "pods"], ["get", "list", "watch"])
+        ]
+        assert binding["subjects"][0]["namespace"] == namespace
+        config = json.loads(base64.b64decode(secret["data"]["prometheus.yml"]))
+        assert [job["job_name"] for job in config["scrape_configs"]] == ["muster-nodes", "muster-dcgm"]
+        about = json.loads((tmp_path / "state" / "default" / "services" / "metrics.json").read_text())
+        assert about["endpoint"] == "https://10.9.8.7:9090", "the controller reaches it at its Node"
+        before = [item["metadata"]["resourceVersion"] for item in objects()]
+        assert "changed=0" in roles.play("monitoring", monitoring_service=service)
+        assert [item["metadata"]["resourceVersion"] for item in objects()] == before
+        roles.play("monitoring", monitoring_service={**service, "state": "absent"})
+        assert objects() == []

@@ -16,7 +16,7 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.tests.fakes.wire import TOKEN
-from ansible_collections.muster.training.tests.lab import headscale, image
+from ansible_collections.muster.training.tests.lab import headscale, image, prometheus_programs
 from ansible_collections.muster.training.tests.lab.k3s import machines
 from ansible_collections.muster.training.tests.lab.k3s.operator import AGENT, SERVER, Hosts
 from ansible_collections.muster.training.tests.lab.k3s.session import (
@@ -28,7 +28,7 @@ from ansible_collections.muster.training.tests.lab.k3s.session import (
 )
 from ansible_collections.muster.training.tests.lab.k3s.site import open_site
 from ansible_collections.muster.training.tests.lab.tailnet import Minting
-from ansible_collections.muster.training.tests.support import molecule
+from ansible_collections.muster.training.tests.support import molecule, prometheus_program
 from ansible_collections.muster.training.tests.support.kube_lab import NOTES
 from ansible_collections.muster.training.tests.support.node_lab import eventually
 
@@ -102,7 +102,12 @@ def scenarios() -> t.Iterator[Scenarios]:
             "muster_state": {"path": str(lab.folder / "state")},
             "muster_cluster": "lab",
             "muster_gang_scheduling": False,
+            "monitor_host": SERVER,
+            "exporters_gpu": "true",
         }
+        if not prometheus_programs.missing():
+            releases = prometheus_programs.release(lab.folder)
+            values |= {"exporters_source": str(releases), "monitoring_source": str(releases)}
         made.list_machines(hosts, values)
         yield made
 
@@ -138,6 +143,12 @@ def go_through(
     scenarios.step(name, "cleanup")
     left = compare(bare, scenarios.state())
     assert left == [], "\n".join(left)
+
+
+def test_the_scenario_of_monitoring(scenarios: Scenarios) -> None:
+    for program in prometheus_programs.NAMES.values():
+        prometheus_program.find(program)
+    go_through(scenarios, "monitoring")
 
 
 @pytest.mark.parametrize(("name", "of"), [("firewall", (SERVER, AGENT)), ("k3s", (SERVER, AGENT)), ("join", (AGENT,))])

@@ -39,6 +39,12 @@ HEALTHY: t.Final[dict[str, str]] = {
     'muster_gpu_power_watts{node="b", uuid="G-2"}': "400x{m}",
     'muster_gpu_temperature_celsius{node="b", uuid="G-2"}': "78x{m}",
     'muster_gpu_clock_mhz{node="b", uuid="G-2"}': "1850x{m}",
+    'DCGM_FI_DEV_MEMORY_TEMP{hostname="a", UUID="G-1", gpu="0"}': "80x{m}",
+    'muster_gpu_memory_temperature_celsius{node="b", uuid="G-2"}': "80x{m}",
+    'muster_gpu_pcie_width{node="b", uuid="G-2"}': "16x{m}",
+    'muster_gpu_pcie_width_max{node="b", uuid="G-2"}': "16x{m}",
+    'muster_pcie_errors_total{node="b", pci="0000:1b:00.0", kind="correctable"}': "0+1x{m}",
+    'muster_pcie_errors_total{node="b", pci="0000:1b:00.0", kind="fatal"}': "0x{m}",
     'muster_gpu_memory_used_bytes{node="b", uuid="G-2"}': "2e10x{m}",
     'muster_gpu_processes{node="b", uuid="G-2"}': "1x{m}",
     'muster_gpu_throttled{node="b", uuid="G-2"}': "0x{m}",
@@ -101,6 +107,13 @@ FAULTS: t.Final[dict[str, tuple[dict[str, str | None], dict[str, str]]]] = {
     "GpuFellOffTheBus": ({'muster_gpu_devices{node="b"}': "0x{m}"}, {"node": "b"}),
     "GpuThrottled": ({'muster_gpu_throttled{node="b", uuid="G-2"}': "1x{m}"}, {"node": "b", "uuid": "G-2"}),
     "GpuHotWhileIdle": ({'muster_gpu_utilisation_percent{node="b", uuid="G-2"}': "6x{m}"}, {"node": "b", "uuid": "G-2"}),
+    "GpuMemoryHot": (
+        {'DCGM_FI_DEV_MEMORY_TEMP{hostname="a", UUID="G-1", gpu="0"}': "97x{m}"},
+        {"node": "a", "host": "a", "hostname": "a", "UUID": "G-1", "gpu": "0"}),
+    "PcieErrors": (
+        {'muster_pcie_errors_total{node="b", pci="0000:1b:00.0", kind="fatal"}': "0x50 1x{m}"},
+        {"node": "b", "pci": "0000:1b:00.0", "kind": "fatal"}),
+    "GpuPcieNarrow": ({'muster_gpu_pcie_width{node="b", uuid="G-2"}': "8x{m}"}, {"node": "b", "uuid": "G-2"}),
     "RdmaLinkDown": (
         {'node_infiniband_state_id{node="a", device="mlx5_0", port="1"}': "1x{m}"},
         {"node": "a", "device": "mlx5_0", "port": "1"}),

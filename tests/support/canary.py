@@ -117,6 +117,8 @@ _PODS = "tests/lab/test_kube_secrets.py::test_a_token_from_openbao_is_read_by_po
 _CLUSTER = "tests/lab/test_kube_secrets.py::test_it_is_deployed_in_the_cluster_and_again_with_no_write"
 _TAILNET = "tests/e2e/test_renting_secrets.py::test_keys_of_a_tailnet_are_in_their_file_only"
 _MODULES = "tests/kube_api/test_modules.py::test_the_life_of_a_secret"
+_ALERTS = "tests/unit/plugins/plugin_utils/_workflows/services/test_alert_parts.py"
+_GRAFANA = "tests/unit/plugins/plugin_utils/_services/monitoring/test_grafana.py::test_no_one_is_let_in_without_a_login_and_no_secret_is_a_variable"
 _PROMETHEUS = "tests/unit/plugins/plugin_utils/_services/monitoring/test_component.py::test_it_is_bound_and_takes_the_metrics_of_a_run"
 _CHOICES = "tests/kube_api/test_service_choices.py::test_a_choice_is_made_in_a_cluster_once"
 _VAULT = "tests/e2e/test_service_choices.py::test_vault_is_set_up_once_and_unsealed_after_each_start"
@@ -141,7 +143,8 @@ HOLDERS: t.Final = {
     "plugin_utils/_services/hashicorp_vault.py": _VAULT,
     "plugin_utils/_services/infisical.py": _SOURCES,
     "plugin_utils/_services/minio.py": _CHOICES,
-    "plugin_utils/_services/monitoring/component.py": _PROMETHEUS,
+    "plugin_utils/_services/monitoring/grafana.py": _GRAFANA,
+    "plugin_utils/_services/monitoring/web_login.py": _PROMETHEUS,
     "plugin_utils/_services/openbao.py": _SETUP,
     "plugin_utils/_services/registry/client.py": _REGISTRY,
     "plugin_utils/_services/registry/distribution.py": _CHOICES,
@@ -157,6 +160,7 @@ HOLDERS: t.Final = {
     "plugin_utils/_workflows/kubeconfig.py": "tests/kube_api/test_access.py",
     "plugin_utils/_workflows/mesh_node/node.py": "tests/lab/test_mesh.py::test_machines_join_with_a_key_each",
     "plugin_utils/_workflows/node_pool/present.py": _RENT,
+    "plugin_utils/_workflows/services/alert_parts.py": _ALERTS,
     "plugin_utils/_workflows/services/bind.py": _SETUP,
     "plugin_utils/_workflows/services/deploy.py": _HOST,
     "plugin_utils/_workflows/services/deploy_cluster.py": _CLUSTER,

@@ -18,7 +18,7 @@ from .binding import COMPONENTS, MODES, NAME_LIMIT, SECRET_PROVIDERS, Binding, B
 from .errors import InputError, RefusedError
 from .filesystem_server import check_deployed
 from .job_tracking import PROVIDERS as TRACKERS
-from .service_deploy import Deploy, check_deploy
+from .service_deploy import Deploy, check_deploy, is_address
 from .service_registry import check_registry
 from .shared_filesystem import Filesystem, check_path
 from .shared_filesystem import check_service as check_filesystem
@@ -32,7 +32,19 @@ _DEPLOY_KEYS: t.Final = {
     "clients": "shared_filesystem",
     "proxy": "registry",
     "alertmanager": "monitoring",
+    "prometheus": "monitoring",
+    "webhook": "monitoring",
+    "config": "monitoring",
 }
+# Those that one program of monitoring has.
+_MONITORING_KEYS: t.Final = {
+    "alertmanager": "prometheus",
+    "prometheus": "grafana",
+    "webhook": "alertmanager",
+    "config": "alertmanager",
+}
+# The programs of monitoring; metrics of jobs are sent to the first.
+MONITORING: t.Final = ("prometheus", "alertmanager", "grafana")
 # A name of a machine, as it is in an address.
 _HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z")
 # Amazon S3, "Bucket naming rules".
@@ -209,12 +221,21 @@ def _check_deployed_filesystem(service: Service, where: str) -> None:
 
 def _check_deployed_monitoring(service: Service, where: str) -> None:
     _check_monitoring(service, where)
-    place = t.cast(Deploy, service.deploy)
-    if place.namespace:
-        fix = "Use mode: bind for the Prometheus of a cluster, or deploy: {host: NAME}"
-        raise InputError(f"{where}.deploy.namespace", "is not for monitoring, which is deployed on hosts", fix)
-    if place.alertmanager:
-        check_endpoint(place.alertmanager, f"{where}.deploy.alertmanager")
+    place, provider = t.cast(Deploy, service.deploy), service.provider or MONITORING[0]
+    for key, owner in _MONITORING_KEYS.items():
+        if getattr(place, key) and provider != owner:
+            raise InputError(f"{where}.deploy.{key}", f"is for provider: {owner}", "Leave it out")
+    for key in ("alertmanager", "prometheus"):
+        named = getattr(place, key)
+        if named and is_address(named):
+            check_endpoint(named, f"{where}.deploy.{key}")
+        elif named:
+            f.name(NAME_LIMIT)(named, f"{where}.deploy.{key}")
+    if provider == "grafana" and not place.prometheus and service.state == "present":
+        fix = "Name a service of the kind monitoring, or an address: deploy: {namespace: NAME, prometheus: metrics}"
+        raise InputError(f"{where}.deploy.prometheus", "is required: Grafana's dashboards read a Prometheus", fix)
+    if place.webhook and place.config:
+        raise InputError(f"{where}.deploy.config", "has receivers of its own", "Leave webhook out, or config")
 
 
 def _check_secrets(service: Service, where: str) -> None:
@@ -237,8 +258,10 @@ def _check_tracker(service: Service, where: str) -> None:
 
 
 def _check_monitoring(service: Service, where: str) -> None:
-    if service.provider not in (None, "prometheus"):
-        raise InputError(f"{where}.provider", f"'{service.provider}' is not known", "Use prometheus")
+    if service.provider not in (None, *MONITORING):
+        raise InputError(
+            f"{where}.provider", f"'{service.provider}' is not known", f"Known are: {', '.join(MONITORING)}"
+        )
     if service.resources:
         raise InputError(f"{where}.resources", "has no effect for monitoring", "Leave it out")
 

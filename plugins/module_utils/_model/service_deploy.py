@@ -32,9 +32,10 @@ class Deploy:
     ``artifacts`` are of a tracker: whether it asks for a user, and the binding of the object store with its files.
     ``python``: on a host the interpreter of an environment that has the service's program already. ``database``:
     where the address of a tracker's database is, None for a file of its own. ``proxy``: the
-    registry that one that is deployed pulls through from; ``alertmanager`` the address to which Prometheus sends
-    alerts. ``clients`` are of a file system: the networks
-    whose machines may mount it; ``host_path`` is then a folder of the host.
+    registry that one that is deployed pulls through from. ``alertmanager``: where Prometheus sends alerts,
+    ``prometheus``: what Grafana reads, both an address or the name of a service. ``webhook``: where the address is
+    that an Alertmanager tells of alerts; ``config``: a file with its whole configuration instead. ``clients`` are
+    of a file system: the networks whose machines may mount it; ``host_path`` is then a folder of the host.
     """
 
     host: str | None = f.field(f.text, None)
@@ -55,6 +56,9 @@ class Deploy:
     database: SecretPointer | None = f.field(f.section(SecretPointer), None)
     proxy: str | None = f.field(f.text, None)
     alertmanager: str | None = f.field(f.text, None)
+    prometheus: str | None = f.field(f.text, None)
+    webhook: SecretPointer | None = f.field(f.section(SecretPointer), None)
+    config: str | None = f.field(f.text, None)
     clients: tuple[str, ...] = f.field(f.list_of(f.text), ())
     delete_data: bool = f.field(f.boolean, False)
 
@@ -67,6 +71,11 @@ class PodsSetting:
     image: str = f.field(f.text)
     python: str | None = f.field(f.text, None)
     pull_secrets: tuple[str, ...] = f.field(f.list_of(f.text), ())
+
+
+def is_address(value: str) -> bool:
+    """Return whether a text is the address of a server, not the name of a service."""
+    return not {":", "/", "."}.isdisjoint(value)
 
 
 def check_deploy(value: Deploy | None, option: str, kind: str = "") -> Deploy:
@@ -86,13 +95,14 @@ def check_deploy(value: Deploy | None, option: str, kind: str = "") -> Deploy:
             raise InputError(f"{option}.{key}", f"is for services {where} only")
     if value.python and not value.python.startswith("/"):
         raise InputError(f"{option}.python", "must be an absolute path of the host", "Write /PATH/bin/python")
-    _check_database(value.database, f"{option}.database")
+    _check_address(value.database, f"{option}.database")
+    _check_address(value.webhook, f"{option}.webhook", ("url", "token"))
     return value
 
 
-def _check_database(pointer: SecretPointer | None, option: str) -> None:
+def _check_address(pointer: SecretPointer | None, option: str, known: tuple[str, ...] = ("url",)) -> None:
     for key in pointer.keys if pointer else ():
-        if key != "url":
-            raise InputError(f"{option}.keys.{key}", "is not part of a database's address", "Known is: url")
+        if key not in known:
+            raise InputError(f"{option}.keys.{key}", "is not part of an address", f"Known are: {', '.join(known)}")
     if pointer and pointer.source != "env" and not pointer.path:
         raise InputError(f"{option}.path", f"is required with from: {pointer.source}")

@@ -41,14 +41,30 @@ class ArtifactStore:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Peer:
+    """The service that another one works with. ``ca``: the certificates by which it is known.
+
+    It asks for a ``token``, for ``user`` and ``password``, or for none of them.
+    """
+
+    endpoint: str
+    ca: str | None = None
+    user: str = ""
+    password: str = dataclasses.field(default="", repr=False)
+    token: str = dataclasses.field(default="", repr=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Site:
     """Where a service runs, as its program sees it. ``listen``: the address that users of the service reach.
 
     ``files``: the folder with the files of ``Component.write_files``; ``data``: the folder that it may write.
     ``names``: the names and addresses by which users reach it; ``login``: whether it asks them who they are.
     ``artifacts``: the bucket for its files, None where they are in ``data``; ``database``: the address of its database
-    with the password, empty for a file in ``data``; ``proxy``: the registry that it pulls through from;
-    ``alertmanager``: the address to which it sends alerts.
+    with the password, empty for a file in ``data``; ``proxy``: the registry that it pulls through from; ``peer``: the
+    Alertmanager of a Prometheus, the Prometheus of a Grafana; ``webhook``: the address that an Alertmanager tells of
+    alerts, with ``webhook_token`` where it asks for one; ``config`` its own configuration in place of
+    ours; ``in_cluster``: whether it runs as a pod.
     """
 
     name: str
@@ -62,7 +78,11 @@ class Site:
     artifacts: ArtifactStore | None = None
     database: str = dataclasses.field(default="", repr=False)
     proxy: str | None = None
-    alertmanager: str | None = None
+    peer: Peer | None = None
+    webhook: str = dataclasses.field(default="", repr=False)
+    webhook_token: str = dataclasses.field(default="", repr=False)
+    config: str = dataclasses.field(default="", repr=False)
+    in_cluster: bool = False
 
     @property
     def is_secure(self) -> bool:
@@ -107,7 +127,9 @@ class Component:
     say. ``warning``: what who chooses it should know. ``bring_up``: what the controller does with a program that runs
     and does not serve by itself. ``packages``: for a program of Python, what pip installs on a host for a version;
     ``tag``: the image's, where it is not the version itself; ``login_by_choice``: it asks for a user where that is
-    wished; ``hidden``: variables with secrets, for a program that reads them from nowhere else.
+    wished; ``hidden``: variables with secrets, for a program that reads them from nowhere else. ``host_fix``: what to
+    do on hosts, where it is deployed in clusters alone; ``watches``: what its pod reads of the cluster
+    (resources of the core group).
     """
 
     kind: str
@@ -132,6 +154,8 @@ class Component:
     tag: str = "{version}"
     login_by_choice: bool = False
     hidden: t.Callable[[Site, Credentials], dict[str, str]] = no_secrets
+    host_fix: str = ""
+    watches: tuple[str, ...] = ()
 
 
 def drop_controller_keys(credentials: Credentials) -> dict[str, str]:

@@ -13,6 +13,7 @@ import typing as t
 from ...module_utils._model.errors import InputError
 from . import hashicorp_vault, minio, openbao, rustfs, seaweedfs
 from .component import Component
+from .monitoring import alertmanager, grafana
 from .monitoring import component as prometheus
 from .registry import distribution
 from .tracking import mlflow
@@ -22,7 +23,7 @@ COMPONENTS: t.Final[dict[str, tuple[Component, ...]]] = {
     "secrets": (openbao.COMPONENT, hashicorp_vault.COMPONENT),
     "registry": (distribution.COMPONENT,),
     "tracking": (mlflow.COMPONENT,),
-    "monitoring": (prometheus.COMPONENT,),
+    "monitoring": (prometheus.COMPONENT, alertmanager.COMPONENT, grafana.COMPONENT),
 }
 
 

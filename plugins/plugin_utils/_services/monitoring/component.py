@@ -15,24 +15,15 @@ import pathlib
 import typing as t
 import urllib.parse
 
-from ..component import Component, Credentials, Site, make_token, tls_files, write_listen
-from ..registry.distribution import hash_password
+from ..component import Component, Credentials, Peer, Site, write_listen
+from . import web_login
 
-USER: t.Final = "PROMETHEUS_USERNAME"
-PASSWORD: t.Final = "PROMETHEUS_PASSWORD"
-_HASH: t.Final = "PROMETHEUS_HASH"
-_NAME: t.Final = "metrics-user"
 RULES: t.Final = pathlib.Path(__file__).with_name("muster.rules.yml")
 # What the role monitoring_files writes, and what a user adds.
 SCRAPES: t.Final = "/etc/prometheus/muster/*scrape.yml"
+NODE_PORT, DCGM_PORT = 9100, 9400
 _RETENTION: t.Final = ("30d", "10GB")
 _MEMORY: t.Final = "450MiB"
-
-
-def make_credentials() -> dict[str, str]:
-    """Return a new user, and the hash of its password."""
-    password = make_token()
-    return {USER: _NAME, PASSWORD: password, _HASH: hash_password(password)}
 
 
 def write_files(site: Site, credentials: Credentials) -> dict[str, str]:
@@ -42,18 +33,50 @@ def write_files(site: Site, credentials: Credentials) -> dict[str, str]:
         # Metrics of jobs come late where a connection was cut.
         "storage": {"tsdb": {"out_of_order_time_window": "30m"}},
         "rule_files": [f"{site.files}/{RULES.name}"],
-        "scrape_config_files": [SCRAPES],
     }
-    if site.alertmanager:
-        place = urllib.parse.urlsplit(site.alertmanager)
-        targets = {"scheme": place.scheme, "static_configs": [{"targets": [place.netloc]}]}
-        path = {"path_prefix": place.path} if place.path.strip("/") else {}
-        config["alerting"] = {"alertmanagers": [{**targets, **path}]}
-    web: dict[str, t.Any] = {"basic_auth_users": {credentials[USER]: credentials[_HASH]}}
-    if site.is_secure:
-        web["tls_server_config"] = {"cert_file": "tls.crt", "key_file": "tls.key"}
-    files = {"prometheus.yml": json.dumps(config, indent=1), "web.yml": json.dumps(web, indent=1)}
-    return {**files, RULES.name: RULES.read_text(), **tls_files(site, credentials, "tls.key", "tls.crt")}
+    if site.in_cluster:
+        config["scrape_configs"] = _find_exporters()
+    else:
+        config["scrape_config_files"] = [SCRAPES]
+    if site.peer:
+        config["alerting"] = {"alertmanagers": [_find_alertmanager(site.peer)]}
+    files = {"prometheus.yml": json.dumps(config, indent=1), RULES.name: RULES.read_text()}
+    return {**files, **web_login.write_files(site, credentials)}
+
+
+def _find_alertmanager(peer: Peer) -> dict[str, t.Any]:
+    place = urllib.parse.urlsplit(peer.endpoint)
+    path = {"path_prefix": place.path} if place.path.strip("/") else {}
+    targets = {"scheme": place.scheme, "static_configs": [{"targets": [place.netloc]}]}
+    return {**targets, **path, **web_login.describe_client(peer)}
+
+
+def _find_exporters() -> list[dict[str, t.Any]]:
+    """Return what is scraped in a cluster: node_exporter of each Node, and every dcgm-exporter's pod.
+
+    Both are named by the Node. A GPU's own labels (pod, namespace) are those of who uses it, not of the exporter.
+    """
+    nodes = [
+        {"source_labels": ["__meta_kubernetes_node_address_InternalIP"], "regex": "([^:]+)",
+         "target_label": "__address__", "replacement": f"${{1}}:{NODE_PORT}"},
+        {"source_labels": ["__meta_kubernetes_node_address_InternalIP"], "regex": "(.+:.+)",
+         "target_label": "__address__", "replacement": f"[${{1}}]:{NODE_PORT}"},
+        {"source_labels": ["__meta_kubernetes_node_name"], "target_label": "node"},
+    ]  # fmt: skip
+    name = "__meta_kubernetes_pod_label_app_kubernetes_io_name"
+    dcgm = [
+        {"source_labels": ["__meta_kubernetes_pod_label_app", name], "regex": "(.*;)?(nvidia-)?dcgm-exporter(;.*)?",
+         "action": "keep"},
+        {"source_labels": ["__meta_kubernetes_pod_container_port_number"], "regex": str(DCGM_PORT), "action": "keep"},
+        {"source_labels": ["__meta_kubernetes_pod_phase"], "regex": "Running", "action": "keep"},
+        {"source_labels": ["__meta_kubernetes_pod_node_name"], "target_label": "node"},
+    ]  # fmt: skip
+    return [
+        {"job_name": "muster-nodes", "honor_labels": True, "kubernetes_sd_configs": [{"role": "node"}],
+         "relabel_configs": nodes},
+        {"job_name": "muster-dcgm", "honor_labels": True, "kubernetes_sd_configs": [{"role": "pod"}],
+         "relabel_configs": dcgm},
+    ]  # fmt: skip
 
 
 def command(site: Site) -> list[str]:
@@ -61,7 +84,7 @@ def command(site: Site) -> list[str]:
     time, size = _RETENTION
     return [
         f"--config.file={site.files}/prometheus.yml",
-        f"--web.config.file={site.files}/web.yml",
+        f"--web.config.file={site.files}/{web_login.FILE}",
         f"--storage.tsdb.path={site.data}",
         f"--storage.tsdb.retention.time={time}",
         f"--storage.tsdb.retention.size={size}",
@@ -79,11 +102,16 @@ COMPONENT: t.Final = Component(
     ready="/-/ready",
     # It asks for the user before anything.
     statuses=(200, 401),
-    make_credentials=make_credentials,
+    make_credentials=web_login.make_credentials,
     write_files=write_files,
     command=command,
-    secret_keys={"username": USER, "password": PASSWORD},
+    secret_keys=web_login.KEYS,
     memory="512Mi",
+    size="20Gi",
     secure=True,
+    # The controller sends it the metrics of jobs.
+    on_node=True,
+    tag="v{version}",
+    watches=("nodes", "pods"),
     environment=lambda _site: {"GOMEMLIMIT": _MEMORY},
 )

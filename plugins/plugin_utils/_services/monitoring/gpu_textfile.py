@@ -25,12 +25,15 @@ FIELDS = {
     "utilization.gpu": "muster_gpu_utilisation_percent",
     "power.draw": "muster_gpu_power_watts",
     "temperature.gpu": "muster_gpu_temperature_celsius",
+    "temperature.memory": "muster_gpu_memory_temperature_celsius",
     "clocks.sm": "muster_gpu_clock_mhz",
     "memory.used": "muster_gpu_memory_used_bytes",
     "memory.total": "muster_gpu_memory_bytes",
     "ecc.errors.uncorrected.volatile.total": "muster_gpu_ecc_uncorrected_errors",
     "remapped_rows.pending": "muster_gpu_remap_pending",
     "remapped_rows.failure": "muster_gpu_remap_failure",
+    "pcie.link.width.current": "muster_gpu_pcie_width",
+    "pcie.link.width.max": "muster_gpu_pcie_width_max",
 }
 _MEBIBYTES = ("memory.used", "memory.total")
 # Older drivers call them clocks_throttle_reasons.
@@ -46,7 +49,12 @@ OTHERS = (
     "muster_gpu_pci_devices",
     "muster_gpu_readable",
     "muster_gpu_xid_time_seconds",
+    "muster_pcie_errors_total",
 )
+_PCI = pathlib.Path("/sys/bus/pci/devices")
+# NVIDIA and Mellanox; the kernel's "AER" counts the errors of their links (Documentation/PCI/pcieaer-howto).
+_VENDORS = ("0x10de", "0x15b3")
+_ERRORS = re.compile(r"^TOTAL_ERR_\w+ ([0-9]+)$", re.MULTILINE)
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]+)\): ([0-9]+)")
 _INVALID = re.compile(r'Field "([a-z_.]+)" is not a valid field')
 
@@ -121,7 +129,21 @@ def describe_gpus() -> list[str]:
     return lines
 
 
-def count_devices(root: pathlib.Path = pathlib.Path("/sys/bus/pci/devices")) -> int:
+def count_errors(root: pathlib.Path = _PCI) -> list[str]:
+    """Return the lines of the errors of PCIe links that the kernel counted, of GPUs and of HCAs."""
+    lines = []
+    for place in sorted(root.glob("*/aer_dev_*")):
+        try:
+            vendor, text = (place.parent / "vendor").read_text().strip(), place.read_text()
+        except OSError:
+            continue
+        total, kind = _ERRORS.search(text), place.name.removeprefix("aer_dev_")
+        if vendor in _VENDORS and total:
+            lines.append(line("muster_pcie_errors_total", {"pci": place.parent.name, "kind": kind}, float(total[1])))
+    return lines
+
+
+def count_devices(root: pathlib.Path = _PCI) -> int:
     """Return how many GPUs of NVIDIA are on the bus: display controllers, of class 03."""
     count = 0
     for place in root.glob("*"):
@@ -169,6 +191,7 @@ def describe() -> str:
     devices = count_devices()
     lines = [line("muster_gpu_pci_devices", {}, devices)]
     lines += describe_gpus() if devices or ask("-L") else []
+    lines += count_errors()
     lines += [
         line("muster_gpu_xid_time_seconds", {"pci": pci, "xid": xid}, at) for (pci, xid), at in read_xids().items()
     ]

@@ -19,7 +19,12 @@ from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ..keyed_call import TIMEOUTS, Keys, send_once
 
 _OTLP: t.Final = "/api/v1/otlp/v1/metrics"
-_READY: t.Final = "Prometheus Server is Ready"
+# What each program answers with, once it serves, and where: its documentation, "Management API", and "Health API".
+_PROGRAMS: t.Final = {
+    "prometheus": ("Prometheus", "/-/ready", "Prometheus Server is Ready"),
+    "alertmanager": ("Alertmanager", "/-/ready", "OK"),
+    "grafana": ("Grafana", "/api/health", '"database"'),
+}
 # Answers that say more than that it failed. A delta answers 500, and its clients would ask for ever: all are sent once.
 _TOLD: t.Final = (400, 401, 403, 404, 405, 415, 500)
 _SHOWN: t.Final = 120
@@ -38,20 +43,26 @@ class Sample(t.NamedTuple):
 
 def build_request(binding: Binding) -> dict[str, t.Any]:
     """Return what a node asks, without a credential."""
-    return {"url": f"{binding.endpoint}/-/ready", "method": "GET", "body": "", "ca": binding.ca}
+    _name, path, _text = _program(binding)
+    return {"url": f"{binding.endpoint}{path}", "method": "GET", "body": "", "ca": binding.ca}
 
 
-def judge(_binding: Binding, answer: t.Mapping[str, t.Any]) -> tuple[str, str] | None:
-    """Return what is wrong with an answer and how to mend it, None for that of a Prometheus that serves."""
+def _program(binding: Binding) -> tuple[str, str, str]:
+    return _PROGRAMS[binding.provider or "prometheus"]
+
+
+def judge(binding: Binding, answer: t.Mapping[str, t.Any]) -> tuple[str, str] | None:
+    """Return what is wrong with an answer and how to mend it, None for that of a program that serves."""
+    name, path, ready = _program(binding)
     status, text = int(answer["status"]), str(answer["text"])
     # A proxy may ask for a login before anything: the credentials are tried by themselves.
-    if status == 401 or (status == 200 and _READY in text):
+    if status == 401 or (status == 200 and ready in text):
         return None
     if status == 503:
-        return "is not ready: it is still reading its data", "Run this again when its /-/ready answers 200"
+        return "is not ready: it is still reading its data", f"Run this again when its {path} answers 200"
     if "html" in str(answer["kind"]) or text.lstrip()[:1] == "<":
-        return f"answers {status} with a web page, not as Prometheus", "Check the endpoint: a proxy or a login is there"
-    return f"answers {status}, not as Prometheus", "Check the endpoint: it is the address below which /-/ready is"
+        return f"answers {status} with a web page, not as {name}", "Check the endpoint: a proxy or a login is there"
+    return f"answers {status}, not as {name}", f"Check the endpoint: it is the address below which {path} is"
 
 
 def encode(samples: t.Iterable[Sample], at: float) -> bytes:

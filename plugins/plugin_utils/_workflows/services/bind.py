@@ -21,7 +21,7 @@ from ....module_utils._model.binding import Binding, Reachability, describe_matr
 from ....module_utils._model.cluster_id import is_other_cluster
 from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ....module_utils._model.filesystem_mounts import MountPlan, plan_mount
-from ....module_utils._model.service import Service, parse_services, refuse_rented
+from ....module_utils._model.service import MONITORING, Service, parse_services, refuse_rented
 from ....module_utils._model.service_deploy import PodsSetting
 from ....module_utils._model.shared_filesystem import read_source
 from ..._hosts.node_client import NodeClient
@@ -299,6 +299,9 @@ def _try_registry(order: BindOrder, binding: Binding, option: str) -> str:
 def _try_monitoring(order: BindOrder, binding: Binding, option: str) -> str:
     from ..._services.monitoring import prometheus
 
+    if binding.provider not in (None, MONITORING[0]):
+        # No run sends anything to it.
+        return ""
     keys = credentials.read_monitoring_keys(binding, option, order.open_cluster)
     untried = prometheus.check_access(binding, keys, option)
     warning = "" if untried else prometheus.describe_window(binding, keys)

@@ -41,6 +41,7 @@ from ..shared.digest_lock import DigestLock, find_lock
 from ..shared.kube_connection import open_client
 from ..shared.request import RunRequest
 from ..shared.state_dir import StateHome
+from .alert_parts import Alerts, find_alerts
 from .rented import list_rented
 
 Result = dict[str, t.Any]
@@ -62,6 +63,7 @@ class DeployOrder:
     rented: t.Mapping[str, str]
     artifacts: ArtifactStore | None = None
     database: str = dataclasses.field(default="", repr=False)
+    alerts: Alerts = Alerts()
 
     @property
     def option(self) -> str:
@@ -93,7 +95,11 @@ class DeployOrder:
             artifacts=self.artifacts,
             database=self.database,
             proxy=self.place.proxy,
-            alertmanager=self.place.alertmanager,
+            peer=self.alerts.peer,
+            webhook=self.alerts.webhook,
+            webhook_token=self.alerts.webhook_token,
+            config=self.alerts.config,
+            in_cluster=self.place.namespace is not None,
         )
 
     @property
@@ -154,10 +160,17 @@ def run(
     if service.kind == "shared_filesystem":
         return _export_filesystem(request, service, place, home)
     component = find_component(service.kind, service.provider, f"{option}.provider")
+    if place.host and component.host_fix:
+        problem = f"{component.provider} is deployed in clusters"
+        raise InputError(f"{option}.deploy.host", problem, component.host_fix)
     lock = find_lock(sources, request.base, lock_file)
     about = (request.base, lock, source, request.check, wait_s, list_rented(request))
-    parts = (_find_artifacts(request, home, service), _find_database(request, service))
-    order = DeployOrder(service, place, component, home, *about, *parts)
+    found = (
+        _find_artifacts(request, home, service),
+        _find_database(request, service),
+        find_alerts(request, home, service),
+    )
+    order = DeployOrder(service, place, component, home, *about, *found)
     before = deployed.read_deployed(home, service.name)
     if before is not None:
         refuse_move(service, place, component.provider, before)

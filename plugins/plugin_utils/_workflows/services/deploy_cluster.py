@@ -16,8 +16,10 @@ import typing as t
 from ....module_utils._model.errors import NodeError, RefusedError, TransportError
 from ..._hosts import downloads
 from ..._kube.api.client import MANAGER, Client
+from ..._kube.api.errors import server_text
 from ..._kube.api.kinds import JsonObject, KubeObject
 from ..._kube.api.kubeconfig import register_secret
+from ..._kube.objects import events
 from ..._kube.objects import secrets as kube_secrets
 from ..._kube.objects.apply import apply
 from ..._kube.objects.apply_plan import Prune
@@ -31,12 +33,17 @@ from .service_claim import KIND as CLAIM
 from .service_claim import ensure_pvc, is_applied
 
 LABEL: t.Final = "muster.training/service"
+_UNAUTHORIZED: t.Final = 401
 _DATA, _FILES = "/data", "/run/muster/files"
 # No user of a node, as the images of many projects have it.
 _USER: t.Final = 65532
 _KEPT: t.Final = "muster-credentials"
 _HOSTNAME: t.Final = "kubernetes.io/hostname"
 _KINDS: t.Final = ("apps/v1/StatefulSet", "v1/Service", "v1/Secret")
+_ACCOUNT: t.Final = "v1/ServiceAccount"
+_RBAC: t.Final = "rbac.authorization.k8s.io"
+# Those of a pod that reads the cluster. No prune takes them: a service of this name may be in another namespace.
+_RIGHTS: t.Final = (f"{_RBAC}/v1/ClusterRoleBinding", f"{_RBAC}/v1/ClusterRole")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,6 +72,15 @@ class ClusterService:
         return self.order.place.claim or f"{self.name}-data"
 
     @property
+    def _kinds(self) -> tuple[str, ...]:
+        """The kinds of its objects in the namespace."""
+        return (*_KINDS, *([_ACCOUNT] if self.order.component.watches else []))
+
+    @property
+    def _rights_name(self) -> str:
+        return f"muster-{self.namespace}-{self.order.service.name}"
+
+    @property
     def site(self) -> Site:
         """Where its program runs."""
         port = self.order.port
@@ -90,7 +106,7 @@ class ClusterService:
         is_new = ensure_pvc(order, self.client, self.pvc_name)
         credentials = order.require_credentials(self._read_secret, places)
         objects = self.build_objects(credentials, node)
-        prune = Prune({LABEL: order.service.name}, _KINDS)
+        prune = Prune({LABEL: order.service.name}, self._kinds)
         applied = apply(self.client, objects, MANAGER, check=order.check, namespace=self.namespace, prune=prune)
         result: Result = {
             "changed": applied.changed or is_new,
@@ -120,8 +136,10 @@ class ClusterService:
 
     def _plan_removal(self) -> tuple[list[tuple[str, KubeObject]], str | None]:
         """Return the objects that go by kind, and where data of the service stays, None where none does."""
-        place, labels = self.order.place, {LABEL: self.order.service.name}
-        found = [(kind, self.client.get(kind, self.name, self.namespace)) for kind in _KINDS]
+        order, place, labels = self.order, self.order.place, {LABEL: self.order.service.name}
+        found = [(kind, self.client.get(kind, self.name, self.namespace)) for kind in self._kinds]
+        if order.component.watches:
+            found += [(kind, self.client.get(kind, self._rights_name)) for kind in _RIGHTS]
         objects = [(kind, live) for kind, live in found if live is not None and _has_labels(live, labels)]
         claim = self.client.get(CLAIM, self.pvc_name, self.namespace)
         if claim is None:
@@ -193,22 +211,38 @@ class ClusterService:
         labels = {LABEL: self.order.service.name, "app.kubernetes.io/managed-by": "muster.training"}
         meta: t.Any = {"name": self.name, "namespace": self.namespace, "labels": labels}
         hidden = component.hidden(site, credentials)
-        secret = kube_secrets.build_secret(meta, "Opaque", {**files, **hidden, _KEPT: kept}, {})
+        values = {_write_key(name): text for name, text in files.items()}
+        secret = kube_secrets.build_secret(meta, "Opaque", {**values, **hidden, _KEPT: kept}, {})
         port = {"name": "service", "port": site.port, "targetPort": site.port}
         select = {LABEL: self.order.service.name}
         service: t.Any = {"apiVersion": "v1", "kind": "Service", "metadata": meta,
                           "spec": {"type": "ClusterIP", "selector": select, "ports": [port]}}  # fmt: skip
         digest = hashlib.sha256(repr(sorted([*files.items(), *hidden.items()])).encode()).hexdigest()[:16]
+        rights = self._build_rights(meta) if component.watches else []
         template = {"metadata": {"labels": labels, "annotations": {f"{LABEL}-files": digest}},
                     "spec": self._pod(node, sorted(files), sorted(hidden))}  # fmt: skip
         spec = {"replicas": 1, "serviceName": self.name, "selector": {"matchLabels": select}, "template": template}
         workload: t.Any = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": meta, "spec": spec}
-        return [secret, service, workload]
+        return [*rights, secret, service, workload]
+
+    def _build_rights(self, meta: t.Mapping[str, t.Any]) -> list[KubeObject]:
+        """Return the account of a pod that reads the cluster, with no other rights."""
+        shared = {"name": self._rights_name, "labels": meta["labels"]}
+        rule = {"apiGroups": [""], "resources": list(self.order.component.watches), "verbs": ["get", "list", "watch"]}
+        role: t.Any = {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": shared, "rules": [rule]}
+        subject = {"kind": "ServiceAccount", "name": self.name, "namespace": self.namespace}
+        ref = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": self._rights_name}
+        binding: t.Any = {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRoleBinding", "metadata": shared,
+                          "roleRef": ref, "subjects": [subject]}  # fmt: skip
+        account: t.Any = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}
+        return [account, role, binding]
 
     def _pod(self, node: str, files: t.Sequence[str], hidden: t.Sequence[str]) -> JsonObject:
         component, site = self.order.component, self.site
         get = {"path": component.ready, "port": site.port, "scheme": self.order.scheme.upper()}
-        probe = {"httpGet": get, "periodSeconds": 2, "failureThreshold": 3}
+        # A kubelet has no user for a program that asks for one before anything.
+        asks = {"tcpSocket": {"port": site.port}} if _UNAUTHORIZED in component.statuses else {"httpGet": get}
+        probe = {**asks, "periodSeconds": 2, "failureThreshold": 3}
         container: JsonObject = {
             "name": component.provider,
             "image": self.find_image(),
@@ -229,11 +263,13 @@ class ClusterService:
                 {"name": "tmp", "mountPath": "/tmp"},
             ],
         }
-        items = [{"key": name, "path": name} for name in files]
+        items = [{"key": _write_key(name), "path": name} for name in files]
+        reads = {"serviceAccountName": self.name} if component.watches else {}
         network = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if component.on_node else {}
         return {
             **network,
-            "automountServiceAccountToken": False,
+            **reads,
+            "automountServiceAccountToken": bool(reads),
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": 60,
             "nodeSelector": {_HOSTNAME: node},
@@ -291,7 +327,7 @@ class ClusterService:
             raise RefusedError(
                 f"{option}.namespace: there is no namespace {self.namespace}", "Create it, or name another"
             )
-        for kind in _KINDS:
+        for kind in self._kinds:
             live = self.client.get(kind, self.name, self.namespace)
             if live is not None and not _has_labels(live, {LABEL: self.order.service.name}):
                 what = f"{kind.rpartition('/')[2]} {self.namespace}/{self.name}"
@@ -324,7 +360,19 @@ class ClusterService:
         outcome = wait(self.client, [target], timeout_s=float(self.order.wait_s))
         if outcome.end != "done":
             where = f"service {self.order.service.name}"
-            raise NodeError(where, f"is not ready after {self.order.wait_s} s: {outcome.summary()}", self._find_fix())
+            said = f"is not ready after {self.order.wait_s} s: {outcome.summary()}{self._find_warning()}"
+            raise NodeError(where, said, self._find_fix())
+
+    def _find_warning(self) -> str:
+        """Return the newest warning of the cluster about the pod and what makes it, empty without one."""
+        found: list[KubeObject] = []
+        for name in (self.name, f"{self.name}-0"):
+            fields = f"involvedObject.name={name},type=Warning"
+            found += self.client.list("v1/Event", self.namespace, fields=fields).items
+        if not found:
+            return ""
+        newest: t.Any = max(found, key=events.last_seen)
+        return f"; {newest.get('reason')}: {server_text(str(newest.get('message') or ''))}"
 
     def _find_fix(self) -> str:
         claim = self.client.get(CLAIM, self.pvc_name, self.namespace) or {}
@@ -345,6 +393,11 @@ def _environment(values: t.Mapping[str, str], secret: str, hidden: t.Sequence[st
     env: list[JsonObject] = [{"name": name, "value": value} for name, value in values.items()]
     env += [{"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name}}} for name in hidden]
     return {"env": env} if env else {}
+
+
+def _write_key(name: str) -> str:
+    """Return the key of a Secret for the name of a file, which may have folders."""
+    return name.replace("/", "__")
 
 
 def _has_labels(live: KubeObject, labels: t.Mapping[str, str]) -> bool:

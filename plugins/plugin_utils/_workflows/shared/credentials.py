@@ -121,6 +121,22 @@ def read_database(pointer: SecretPointer, option: str, open_cluster: OpenCluster
     return address
 
 
+def read_webhook(
+    pointer: SecretPointer, option: str, open_cluster: OpenCluster | None = None
+) -> tuple[Secret, Secret | None]:
+    """Return the address that gets alerts, which often has a token in it, and the token that is sent with them.
+
+    :raises InputError: naming what is missing; never the address.
+    """
+    name, other = pointer.keys.get("url") or "ALERT_WEBHOOK_URL", pointer.keys.get("token") or "ALERT_WEBHOOK_TOKEN"
+    found = _find_values(pointer, [name, other], option, open_cluster)
+    if not found[name]:
+        where = "the environment of ansible-playbook" if pointer.source == "env" else pointer.path
+        raise InputError(option, f"{name} is not in {where}", "Set it there: https://HOST/PATH")
+    token = Secret(found[other], f"{option} ({other})") if found[other] else None
+    return Secret(found[name], f"{option} ({name})"), token
+
+
 def _read_login(
     binding: Binding,
     sets: t.Sequence[tuple[str, ...]],

@@ -103,5 +103,5 @@ def test_every_query_is_executed_and_finds_series(tmp_path: pathlib.Path) -> Non
                     if not server.query(target["expr"].replace("$run", "r")):
                         empty.append(panel["title"])
             for mark in board["annotations"]["list"]:
-                server.query(mark["expr"].replace("$run", "r"))
+                server.query(mark["target"]["expr"].replace("$run", "r"))
         assert asked > 40 and {*empty} == EMPTY_WHEN_WELL, (asked, empty)

@@ -22,6 +22,7 @@ from .....module_utils._model.binding import Binding
 from .....module_utils._model.errors import InputError, MusterError
 from .....module_utils._model.job import Job
 from .....module_utils._model.run_history import RunHistory
+from .....module_utils._model.service import MONITORING
 from .....module_utils._node import files
 from ...shared import bindings, credentials
 from ...shared.progress import Progress
@@ -53,6 +54,9 @@ def open_bound(home: StateHome, job: Job, open_cluster: credentials.OpenCluster 
     binding = bindings.load_binding(home, job.monitoring, _OPTION)
     if binding.component != "monitoring":
         raise InputError(_OPTION, f"'{binding.name}' is a binding of {binding.component}, not of monitoring")
+    if binding.provider not in (None, MONITORING[0]):
+        problem = f"'{binding.name}' is {binding.provider}, which takes no metrics"
+        raise InputError(_OPTION, problem, "Name the binding of a Prometheus")
     return BoundMonitoring(binding, credentials.read_monitoring_keys(binding, _OPTION, open_cluster))
 
 

@@ -26,13 +26,14 @@ COMMON = {
 H100 = {
     **COMMON, "utilization.gpu": "97", "power.draw": "612.55", "temperature.gpu": "64", "clocks.sm": "1980",
     "memory.used": "70123", "memory.total": "81559", "ecc.errors.uncorrected.volatile.total": "0",
-    "remapped_rows.pending": "No", "remapped_rows.failure": "Yes",
+    "remapped_rows.pending": "No", "remapped_rows.failure": "Yes", "temperature.memory": "71",
+    "pcie.link.width.current": "8", "pcie.link.width.max": "16",
     "clocks_event_reasons.hw_thermal_slowdown": "Not Active", "clocks_event_reasons.sw_thermal_slowdown": "Active",
     "clocks_event_reasons.hw_power_brake_slowdown": "Not Active",
 }  # fmt: skip
 GEFORCE = {
     **H100, "name": "NVIDIA GeForce RTX 4090", "ecc.errors.uncorrected.volatile.total": "[N/A]",
-    "remapped_rows.pending": "[N/A]", "remapped_rows.failure": "[N/A]",
+    "remapped_rows.pending": "[N/A]", "remapped_rows.failure": "[N/A]", "temperature.memory": "N/A",
     "clocks_event_reasons.sw_thermal_slowdown": "Not Active",
 }  # fmt: skip
 SPARK = {**GEFORCE, "name": "NVIDIA GB10", "memory.used": "[N/A]", "memory.total": "[Not Supported]"}
@@ -57,6 +58,7 @@ else:
 def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr(gpu_textfile, "count_devices", lambda: 1)
+    monkeypatch.setattr(gpu_textfile, "count_errors", lambda: ['muster_pcie_errors_total{pci="p"} 3'])
     monkeypatch.setattr(gpu_textfile, "read_xids", lambda: {("0000:1b:00", "79"): 1700000000.5})
     return tmp_path
 
@@ -81,6 +83,8 @@ def test_a_gpu_that_tells_all(folder: pathlib.Path) -> None:
         "muster_gpu_clock_mhz": 1980.0, "muster_gpu_memory_used_bytes": 70123.0 * 2**20, "muster_gpu_memory_bytes": 81559.0 * 2**20,
         "muster_gpu_ecc_uncorrected_errors": 0.0, "muster_gpu_remap_pending": 0.0, "muster_gpu_remap_failure": 1.0,
         "muster_gpu_throttled": 1.0, "muster_gpu_processes": 2.0, "muster_gpu_xid_time_seconds": 1700000000.5,
+        "muster_gpu_memory_temperature_celsius": 71.0, "muster_gpu_pcie_width": 8.0, "muster_gpu_pcie_width_max": 16.0,
+        "muster_pcie_errors_total": 3.0,
     }  # fmt: skip
     assert {*found} == {*gpu_textfile.FIELDS.values(), *gpu_textfile.OTHERS}
     assert 'model="NVIDIA H100 80GB HBM3",pci="00000000:1B:00.0"' in text
@@ -89,9 +93,10 @@ def test_a_gpu_that_tells_all(folder: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("values", "lacking"),
     [
-        (GEFORCE, {"muster_gpu_ecc_uncorrected_errors", "muster_gpu_remap_pending", "muster_gpu_remap_failure"}),
+        (GEFORCE, {"muster_gpu_ecc_uncorrected_errors", "muster_gpu_remap_pending", "muster_gpu_remap_failure",
+                   "muster_gpu_memory_temperature_celsius"}),
         (SPARK, {"muster_gpu_ecc_uncorrected_errors", "muster_gpu_remap_pending", "muster_gpu_remap_failure",
-                 "muster_gpu_memory_used_bytes", "muster_gpu_memory_bytes"}),
+                 "muster_gpu_memory_used_bytes", "muster_gpu_memory_bytes", "muster_gpu_memory_temperature_celsius"}),
     ],
 )  # fmt: skip
 def test_what_a_gpu_does_not_tell_has_no_figure(
@@ -158,3 +163,19 @@ def test_it_runs_as_one_file(tmp_path: pathlib.Path) -> None:
     assert "muster_gpu_pci_devices" in (tmp_path / "muster_gpu.prom").read_text()
     refused = subprocess.run([*words, str(tmp_path / "none")], capture_output=True, text=True, check=False)
     assert refused.returncode == 2 and "usage" in refused.stdout
+
+
+def test_errors_of_pcie_links_are_those_of_gpus_and_hcas(tmp_path: pathlib.Path) -> None:
+    for name, vendor in (("0000:1b:00.0", "0x10de"), ("0000:3b:00.0", "0x15b3"), ("0000:00:1f.2", "0x8086")):
+        device = tmp_path / name
+        device.mkdir()
+        (device / "vendor").write_text(f"{vendor}\n")
+        (device / "aer_dev_correctable").write_text("RxErr 2\nBadTLP 1\nTOTAL_ERR_COR 3\n")
+        (device / "aer_dev_fatal").write_text("Undefined 0\nTOTAL_ERR_FATAL 0\n")
+    found = gpu_textfile.count_errors(tmp_path)
+    assert found == [
+        'muster_pcie_errors_total{pci="0000:1b:00.0",kind="correctable"} 3',
+        'muster_pcie_errors_total{pci="0000:1b:00.0",kind="fatal"} 0',
+        'muster_pcie_errors_total{pci="0000:3b:00.0",kind="correctable"} 3',
+        'muster_pcie_errors_total{pci="0000:3b:00.0",kind="fatal"} 0',
+    ]
