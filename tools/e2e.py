@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 def main(argv: list[str]) -> int:
     """Run the tests and print how they ended; return pytest's exit code."""
     began = time.monotonic()
-    options = ["--quiet", "-rsxXfE", "--tb=short", "--durations=10", *argv]
+    options = ["--quiet", "-rsxXfE", "--tb=short", "--durations=40", *argv]
     code = subprocess.run([sys.executable, "-m", "pytest", *options, "tests/e2e"], cwd=ROOT, check=False).returncode
     torch = os.environ.get("MUSTER_TORCH_PYTHON") or "none: the tests with torch did not run"
     verdict = "passed" if code == 0 else f"FAILED (pytest ended with {code})"

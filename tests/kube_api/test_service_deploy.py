@@ -121,6 +121,22 @@ def test_an_object_of_another_with_its_name_stays(store: Store) -> None:
     assert "is not this collection's" in store.play(code=2)
 
 
+def test_what_the_cluster_says_of_a_pod_that_is_not_ready_is_shown(
+    api: ApiServer, client: Client, namespace: str, tmp_path: pathlib.Path
+) -> None:
+    about: t.Any = {
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e1", "namespace": namespace}, "type": "Warning",
+        "involvedObject": {"kind": "Pod", "name": "muster-metrics-0", "namespace": namespace},
+        "reason": "Failed", "message": "Error: ErrImagePull", "lastTimestamp": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    client.create(about)
+    place = {"namespace": namespace, "host_path": "/srv/metrics", "image": "registry.example.com/prometheus:1"}
+    service = {"name": "metrics", "kind": "monitoring", "mode": "deploy", "deploy": place}
+    with one_node(client, namespace, "muster-nothing"):
+        said = Roles(api, tmp_path).play("monitoring", code=2, monitoring_service=service, monitoring_wait_s=2)
+    assert "is not ready after 2 s" in said and "Failed: Error: ErrImagePull" in said
+
+
 def test_a_prometheus_reads_nodes_and_pods_and_nothing_else(
     api: ApiServer, client: Client, namespace: str, tmp_path: pathlib.Path
 ) -> None:

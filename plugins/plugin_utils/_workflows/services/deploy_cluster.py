@@ -13,7 +13,8 @@ import dataclasses
 import hashlib
 import typing as t
 
-from ....module_utils._model.errors import NodeError, RefusedError, TransportError
+from ....module_utils._model.errors import MusterError, NodeError, RefusedError, TransportError
+from ....module_utils._secrets.scrubber import scrub
 from ..._hosts import downloads
 from ..._kube.api.client import MANAGER, Client
 from ..._kube.api.errors import server_text
@@ -34,6 +35,7 @@ from .service_claim import ensure_pvc, is_applied
 
 LABEL: t.Final = "muster.training/service"
 _UNAUTHORIZED: t.Final = 401
+_LOG_S: t.Final = 10.0
 _DATA, _FILES = "/data", "/run/muster/files"
 # No user of a node, as the images of many projects have it.
 _USER: t.Final = 65532
@@ -360,7 +362,8 @@ class ClusterService:
         outcome = wait(self.client, [target], timeout_s=float(self.order.wait_s))
         if outcome.end != "done":
             where = f"service {self.order.service.name}"
-            said = f"is not ready after {self.order.wait_s} s: {outcome.summary()}{self._find_warning()}"
+            said = f"is not ready after {self.order.wait_s} s: {outcome.summary()}"
+            said += f"{self._find_warning()}{self._find_last_words()}"
             raise NodeError(where, said, self._find_fix())
 
     def _find_warning(self) -> str:
@@ -373,6 +376,20 @@ class ClusterService:
             return ""
         newest: t.Any = max(found, key=events.last_seen)
         return f"; {newest.get('reason')}: {server_text(str(newest.get('message') or ''))}"
+
+    def _find_last_words(self) -> str:
+        """Return the last line of a program that has ended before, empty for one that has not."""
+        pod: t.Any = self.client.get("v1/Pod", f"{self.name}-0", self.namespace) or {}
+        listed = (pod.get("status") or {}).get("containerStatuses") or ()
+        if not any(item.get("restartCount") for item in listed):
+            return ""
+        try:
+            how: t.Any = {"follow": False, "previous": True, "tail": 1, "timeout_s": _LOG_S}
+            with self.client.stream_log(self.namespace, f"{self.name}-0", **how) as lines:
+                said = [line.decode(errors="replace") for line in lines]
+        except MusterError:
+            return ""
+        return f"; its last words: {server_text(scrub(said[-1]))}" if said else ""
 
     def _find_fix(self) -> str:
         claim = self.client.get(CLAIM, self.pvc_name, self.namespace) or {}
