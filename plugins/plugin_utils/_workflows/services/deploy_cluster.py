@@ -363,7 +363,7 @@ class ClusterService:
         if outcome.end != "done":
             where = f"service {self.order.service.name}"
             said = f"is not ready after {self.order.wait_s} s: {outcome.summary()}"
-            said += f"{self._find_warning()}{self._find_last_words()}"
+            said += f"{self._find_warning()}{self._find_end_of_log()}"
             raise NodeError(where, said, self._find_fix())
 
     def _find_warning(self) -> str:
@@ -377,7 +377,7 @@ class ClusterService:
         newest: t.Any = max(found, key=events.last_seen)
         return f"; {newest.get('reason')}: {server_text(str(newest.get('message') or ''))}"
 
-    def _find_last_words(self) -> str:
+    def _find_end_of_log(self) -> str:
         """Return the last line of a program that has ended before, empty for one that has not."""
         pod: t.Any = self.client.get("v1/Pod", f"{self.name}-0", self.namespace) or {}
         listed = (pod.get("status") or {}).get("containerStatuses") or ()
@@ -389,7 +389,7 @@ class ClusterService:
                 said = [line.decode(errors="replace") for line in lines]
         except MusterError:
             return ""
-        return f"; its last words: {server_text(scrub(said[-1]))}" if said else ""
+        return f"; its log ends with: {server_text(scrub(said[-1]))}" if said else ""
 
     def _find_fix(self) -> str:
         claim = self.client.get(CLAIM, self.pvc_name, self.namespace) or {}
