@@ -12,6 +12,7 @@ DEV := .venv/bin/python
 ARGS ?=
 export MUSTER_TORCH_PYTHON ?= $(CURDIR)/.venv-torch/bin/python
 export MUSTER_LAUNCHERS_PYTHON ?= $(CURDIR)/.venv-launchers/bin/python
+export MUSTER_PROGRAMS_PYTHON ?= $(CURDIR)/.venv-programs/bin/python
 export MUSTER_SERVICES_PYTHON ?= $(CURDIR)/.venv-services/bin/python
 ifneq ($(wildcard ../shared/lab/bin),)
 export MUSTER_LAB_BIN ?= $(abspath ../shared/lab/bin)
@@ -22,7 +23,7 @@ define ensure
 @base="$$(tools/python.sh)" && "$$base" -m tools.venv $(1)
 endef
 
-.PHONY: help demo test test-all test-gpu bench bench-gpu lab drill e2e venv venv-torch venv-launchers venv-services venv-core220 venv-core222 \
+.PHONY: help demo programs test test-all test-gpu bench bench-gpu lab drill e2e venv venv-torch venv-launchers venv-programs venv-services venv-core220 venv-core222 \
   lint unit sanity build docs clean distclean
 
 help: ## this list
@@ -48,6 +49,9 @@ bench-gpu: venv venv-torch ## the first step and restarts on one GPU, beside tor
 
 lab: venv venv-torch ## checks on a cluster of local containers (root, podman, Linux)
 	@$(DEV) -m tools.lab $(ARGS)
+
+programs: venv venv-programs ## real programs of other projects: trained, killed, resumed, fetched (ARGS="-k trl"); half an hour, needs GitHub
+	@$(DEV) -m tools.programs $(ARGS)
 
 drill: venv venv-torch ## faults on that cluster while a job trains; writes the table of the docs (ARGS="--repetitions 5")
 	@$(DEV) -m tools.drill kubernetes $(ARGS)
@@ -80,6 +84,9 @@ venv-torch: ## .venv-torch: PyTorch
 venv-launchers: venv-torch ## .venv-launchers: Accelerate, DeepSpeed, peft, transformers and mpi4py over .venv-torch
 	$(call ensure,launchers)
 
+venv-programs: venv-launchers ## .venv-programs: diffusers, Lightning, trl and Orbax over .venv-launchers
+	$(call ensure,programs)
+
 venv-services: ## .venv-services: a controller with botocore and hvac, SeaweedFS and OpenBao for tests
 	$(call ensure,services)
 
@@ -93,4 +100,4 @@ clean: ## remove what checks and tools made
 	rm -rf build dist .cache .ansible .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 distclean: clean ## also the virtual environments
-	rm -rf .venv .venv-torch .venv-launchers .venv-services .venv-core220 .venv-core222
+	rm -rf .venv .venv-torch .venv-launchers .venv-programs .venv-services .venv-core220 .venv-core222

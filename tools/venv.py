@@ -63,6 +63,8 @@ RECIPES: t.Final[dict[str, Recipe]] = {
         # DeepSpeed's collectives on CPUs: without them, every job compiles them when it starts.
         compiled={"deepspeed": {"DS_BUILD_SHM_COMM": "1", "DS_ACCELERATOR": "cpu"}},
     ),
+    # Its own packages go with what launchers have; real programs of other projects run with all of them.
+    "programs": Recipe(".venv-programs", "programs", linked=False, effort="two minutes", over="launchers"),
     "services": Recipe(".venv-services", "services", linked=True, effort="about a minute, 350 MB to download"),
     "core220": Recipe(".venv-core220", "core220", linked=True, effort="about half a minute"),
     "core222": Recipe(".venv-core222", "core222", linked=True, effort="about half a minute"),
@@ -160,14 +162,19 @@ def link_collection(folder: pathlib.Path, root: pathlib.Path) -> None:
     link.symlink_to(root, target_is_directory=True)
 
 
-def see_packages(folder: pathlib.Path, below: pathlib.Path) -> None:
-    """Let an environment import what the environment ``below`` holds."""
-    try:
-        theirs = next(below.glob("lib/python3.*/site-packages"))
-    except StopIteration:
-        raise VenvError(f"{folder.name} needs {below.name} first (make {below.name.removeprefix('.')})") from None
+def list_below(recipe: Recipe) -> list[str]:
+    """The folders of the environments whose packages one sees, the nearest first."""
+    return [RECIPES[recipe.over].folder, *list_below(RECIPES[recipe.over])] if recipe.over else []
+
+
+def see_packages(folder: pathlib.Path, below: t.Sequence[pathlib.Path]) -> None:
+    """Let an environment import what the environments ``below`` hold."""
+    theirs = [next(place.glob("lib/python3.*/site-packages"), None) for place in below]
+    for place, packages in zip(below, theirs, strict=True):
+        if packages is None:
+            raise VenvError(f"{folder.name} needs {place.name} first (make {place.name.removeprefix('.')})")
     site = next(folder.glob("lib/python3.*/site-packages"))
-    (site / "muster-below.pth").write_text(f"{theirs}\n", encoding="utf-8")
+    (site / "muster-below.pth").write_text("".join(f"{packages}\n" for packages in theirs), encoding="utf-8")
 
 
 def install(folder: pathlib.Path, requirements: list[str], constraints: str, held: int) -> None:
@@ -256,7 +263,7 @@ def ensure(name: str, root: pathlib.Path = ROOT) -> bool:
         if not stays:
             venv.create(folder, clear=True, symlinks=True, with_pip=True)
         if recipe.over:
-            see_packages(folder, root / RECIPES[recipe.over].folder)
+            see_packages(folder, [root / below for below in list_below(recipe)])
         install(folder, requirements, constraints, held)
         compile_against(folder, recipe.compiled, held)
         if recipe.linked:

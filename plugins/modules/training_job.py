@@ -403,13 +403,15 @@ options:
                 report their checkpoints. Where no layout is known, V(auto) is V(files) without logs, cards and tools.
               - V(transformers) is C(checkpoint-N) with C(trainer_state.json); V(accelerate) a folder with
                 C(random_states_0.pkl); V(deepspeed) C(global_stepN), as far as C(latest) says; V(megatron)
-                C(iter_N), as far as C(latest_checkpointed_iteration.txt) says; V(lightning) C(*.ckpt); V(orbax) a
-                folder with C(_CHECKPOINT_METADATA); V(safetensors) a folder with an index and all of its shards.
+                C(iter_N), as far as C(latest_checkpointed_iteration.txt) says; V(mmengine) C(iter_N.pth) and
+                C(epoch_N.pth), as far as C(last_checkpoint) says; V(lightning) C(*.ckpt); V(orbax) a folder
+                with C(_CHECKPOINT_METADATA); V(safetensors) a folder with an index and all of its shards.
               - V(dcp), PyTorch's distributed checkpoints, is a folder with a C(.metadata) file, which is written last.
               - V(files) is a file or folder that is not empty and whose name neither starts with C(.) nor ends with
                 C(.tmp), C(.part), C(.partial) or C(.incomplete). The program writes under such a name and renames.
             type: str
-            choices: [auto, files, orbax, deepspeed, megatron, lightning, dcp, accelerate, transformers, safetensors]
+            choices:
+              [auto, files, orbax, deepspeed, megatron, mmengine, lightning, dcp, accelerate, transformers, safetensors]
             default: auto
           resume:
             description:
@@ -422,6 +424,17 @@ options:
             type: str
             choices: [auto, never, required]
             default: auto
+          resume_args:
+            description:
+              - Arguments that the program gets besides O(job.args) in each start, and restart, that finds a complete
+                checkpoint in the run's folder, such as V([--resume, "{checkpoint}"]). C({checkpoint}) stands for its
+                path, C({checkpoint_dir}) and C({run_dir}) for what they do in O(job.args).
+              - For programs that have to be told to resume. The newest complete checkpoint of O(job.checkpoints.format)
+                is taken, the one that a tracker of the program names before others.
+              - Not possible with O(job.launcher=ray).
+            type: list
+            elements: str
+            default: []
           keep:
             description:
               - Number of complete checkpoints to keep. Older ones are removed on the node that has them while the
@@ -594,7 +607,7 @@ options:
             choices:
               [transformers, lightning, accelerate, nanogpt, megatron, deepspeed, torchtune, torchtitan, keras, nemo,
               nanotron, litgpt, llm_c, modded_nanogpt, fairseq, opennmt, timm, torchvision, mmengine, detectron2,
-              ultralytics, paddle, composer, maxtext, diffusers, stable_baselines3, verl]
+              ultralytics, paddle, composer, maxtext, diffusers, diffusers_unconditional, stable_baselines3, verl]
           figures_pattern:
             description:
               - Regular expression for lines with figures and without a step, such as C('loss'. (?P<loss>[^,}]+)). Each

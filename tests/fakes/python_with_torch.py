@@ -21,7 +21,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 
 def launcher(argv: list[str]) -> list[str]:
     """Return the stand-in's command for torchrun's options."""
-    at = argv.index("--no-python")
+    at = argv.index("--no-python") + 1
     options = dict(item[2:].split("=", 1) for item in argv[:at] if "=" in item)
     command = [sys.executable, str(FOLDER / "elastic_launcher.py"), options["nproc-per-node"], options["max-restarts"]]
     return [*command, *argv[at + 1 :]]

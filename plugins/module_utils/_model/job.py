@@ -39,7 +39,7 @@ NAME_LIMIT = 40
 # The names after the first two are those of layouts (``_node/checkpoint_layouts.py``).
 CHECKPOINT_FORMATS: tuple[str, ...] = (
     *("auto", "files"),
-    *("orbax", "deepspeed", "megatron", "lightning", "dcp", "accelerate", "transformers", "safetensors"),
+    *("orbax", "deepspeed", "megatron", "mmengine", "lightning", "dcp", "accelerate", "transformers", "safetensors"),
 )
 PLACEHOLDERS = ("run_dir", "checkpoint_dir", "deepspeed_config")
 _IN_BRACES = re.compile(r"\{( *[A-Za-z][A-Za-z_-]* *)\}")
@@ -162,6 +162,7 @@ class Checkpoints:
 
     ``shared``: all nodes must see one folder. ``keep``: complete checkpoints that are kept, None for all of them.
     ``copy_every_s``: how often a node looks for what another one alone has saved, 0 for only before a restart.
+    ``resume_args``: what the program gets besides its arguments where there is a checkpoint to resume from.
     """
 
     path: str | None = f.field(f.text, None)
@@ -173,6 +174,7 @@ class Checkpoints:
     interval_steps: int | None = f.field(f.integer(1), None)
     binding: str | None = f.field(f.text, None)
     copy_every_s: int = f.field(f.integer(0, 86400), 30)
+    resume_args: tuple[str, ...] = f.field(f.list_of(f.text), ())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -386,6 +388,12 @@ def _check_program(job: Job) -> None:
             "Name the folder that holds it: code: {from: path, ref: DIR}",
         )
     _check_placeholders(job)
+    if job.checkpoints.resume_args and job.launcher == "ray":
+        raise InputError(
+            "job.checkpoints.resume_args",
+            "is not possible with launcher 'ray', whose workers are functions of the program",
+            "Look in MUSTER_CHECKPOINT_DIR in the program",
+        )
     if job.launcher in TORCHRUN_FAMILY:
         parallel_sizes.check(job.args, job.world_sizes)
     if job.deepspeed_config and job.launcher not in ("deepspeed", "accelerate"):

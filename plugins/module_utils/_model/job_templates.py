@@ -16,7 +16,7 @@ from .errors import InputError
 PRESETS: dict[str, dict[str, t.Any]] = {
     "pytorch_ddp": {
         "launcher": "torchrun",
-        "checkpoints": {"format": "files", "resume": "auto"},
+        "checkpoints": {"resume": "auto"},
         "restart": {"max_crashes": 3, "max_lost_nodes": 3},
         "requires": {"torch": ">=2.1"},
     },
@@ -28,7 +28,7 @@ PRESETS: dict[str, dict[str, t.Any]] = {
     },
     "deepspeed_zero3": {
         "launcher": "deepspeed",
-        "checkpoints": {"format": "files", "resume": "auto", "grace_s": 120},
+        "checkpoints": {"resume": "auto", "grace_s": 120},
         "restart": {"max_crashes": 3, "max_lost_nodes": 3},
         "requires": {"torch": ">=2.1", "deepspeed": ""},
         "deepspeed_config": {
@@ -41,7 +41,7 @@ PRESETS: dict[str, dict[str, t.Any]] = {
     },
     "accelerate": {
         "launcher": "accelerate",
-        "checkpoints": {"format": "files", "resume": "auto"},
+        "checkpoints": {"resume": "auto"},
         "restart": {"max_crashes": 3, "max_lost_nodes": 3},
         "requires": {"accelerate": ""},
     },

@@ -45,6 +45,8 @@ _TRAINER: t.Final = (
     r"\{'loss': " + _VALUE.format("loss") + r"(?:, 'grad_norm': " + _VALUE.format("grad_norm") + ")?"
     r"(?:, 'learning_rate': " + _VALUE.format("learning_rate") + ")?"
 )
+_DIFFUSERS_SAVED: t.Final = r"\bSaved state to \S*checkpoint-(?P<step>[0-9]+)"
+_DIFFUSERS_RESUMED: t.Final = r"\bResuming from checkpoint checkpoint-(?P<step>[0-9]+)"
 PRESETS: t.Final[t.Mapping[str, MetricPreset]] = types.MappingProxyType(
     {
         # Trainer: src/transformers/trainer.py and trainer_callback.py (4.x "Continuing", 5.x "Resuming").
@@ -62,8 +64,8 @@ PRESETS: t.Final[t.Mapping[str, MetricPreset]] = types.MappingProxyType(
             + _COUNT
             + r"(?:[^\n\]]*\b(?:train_)?loss(?:_step)?=(?P<loss>[^,\]\s]+))?",
             resume=r"Restored all states from the checkpoint at \S*step=(?P<step>[0-9]+)",
-            # Others have bars that begin with "Epoch", and count their epochs from 1.
-            sign=r"Epoch [0-9]+: +[0-9]+%\|[^\n]*\bv_num=",
+            # Others have bars that begin with "Epoch", and count their epochs from 1; without a logger no "v_num".
+            sign=r"Epoch [0-9]+: +[0-9]+%\|[^\n]*\bv_num=|\bGPU available: (?:True|False)[^\n]*, used: (?:True|False)",
             needs="it does not print its checkpoints: set checkpoints.interval_steps",
         ),
         # The examples without a trainer: a bare bar, and folders step_N.
@@ -207,8 +209,17 @@ PRESETS: t.Final[t.Mapping[str, MetricPreset]] = types.MappingProxyType(
             step=r"\b[Ss]teps: +[0-9]+%\|[^|\n]*\| *"
             + _COUNT
             + r"(?:[^\n\]]*\b(?:avr_|step_)?loss=(?P<loss>[^,\]\s]+))?",
+            checkpoint=_DIFFUSERS_SAVED,
+            resume=_DIFFUSERS_RESUMED,
             sign=r"\b[Ss]teps: +[0-9]+%\|[^\n]*\b(?:avr_|step_)?loss=",
             needs="sd-scripts does not print its checkpoints: set checkpoints.interval_steps",
+        ),
+        # Its example that trains without a text: a bar for each epoch, whose step is that of the run.
+        "diffusers_unconditional": MetricPreset(
+            step=r"\bEpoch [0-9]+: +[0-9]+%\|[^\n]*\bloss=(?P<loss>[^,\s]+), lr=[^,\s]+, step=(?P<step>[0-9]+)",
+            checkpoint=_DIFFUSERS_SAVED,
+            resume=_DIFFUSERS_RESUMED,
+            sign=r"\bEpoch [0-9]+: +[0-9]+%\|[^\n]*\bloss=[^,\s]+, lr=[^,\s]+, step=[0-9]+",
         ),
         # HumanOutputFormat of stable-baselines3: a step is a step of the environment.
         "stable_baselines3": MetricPreset(

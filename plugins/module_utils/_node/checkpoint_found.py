@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Reports the checkpoints of programs that report none themselves, by their layout.
 
+A name without a step, such as that of an epoch, has the last step that was printed before it was saved.
+
 They go into the run's metrics as a program's own reports do (``checkpoint_step``, ``path``), with the ``layout``.
 
 This is a private utility of the collection; it may change without notice.
@@ -10,16 +12,19 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import pathlib
 import threading
 import time
 
 from . import checkpoints, files
+from .checkpoint_layouts import Saved
 from .pod_log import Tail
 
 _EVERY_S = 5.0
 # In the run's folder: what was there or reported before.
+_REMEMBERED = 10_000
 _KNOWN = "checkpoints-found.json"
 
 
@@ -30,6 +35,7 @@ class FoundCheckpoints:
         self._folder, self._form, self._run = folder, form, run
         self._tail = Tail(run / "metrics.jsonl")
         self._reports_itself = False
+        self._printed: collections.deque[tuple[float, int]] = collections.deque(maxlen=_REMEMBERED)
         known = files.read_json(run / _KNOWN)
         if isinstance(known, list):
             self._known = {(str(name), int(at)) for name, at in known}
@@ -39,23 +45,33 @@ class FoundCheckpoints:
 
     def step(self) -> None:
         """Report what was saved since the last call, unless the program reports by itself."""
-        own = any("checkpoint_step" in line and "layout" not in line for line in self._tail.lines())
+        lines = list(self._tail.lines())
+        own = any("checkpoint_step" in line and "layout" not in line for line in lines)
         self._reports_itself = self._reports_itself or own
+        self._printed += [(float(line["at"]), int(line["step"])) for line in lines if "step" in line and "at" in line]
         if self._reports_itself:
             return
         complete = checkpoints.list_complete(self._folder, self._form)
         new = [
             saved
             for saved in reversed(complete)
-            if saved.layout != "files" and saved.step is not None and (saved.name, saved.saved_at) not in self._known
+            if saved.layout != "files"
+            and (saved.name, saved.saved_at) not in self._known
+            and self._step_of(saved) is not None
         ]
         for saved in new:
             path = str(self._folder / saved.name)
-            line = {"at": time.time(), "checkpoint_step": saved.step, "path": path, "layout": saved.layout}
+            line = {"at": time.time(), "checkpoint_step": self._step_of(saved), "path": path, "layout": saved.layout}
             files.append_json(self._run / "metrics.jsonl", line)
         if new:
             self._known |= {(saved.name, saved.saved_at) for saved in new}
             self._keep()
+
+    def _step_of(self, saved: Saved) -> int | None:
+        """Return the step in a checkpoint's name, else the last one that was printed before it was saved."""
+        if saved.step is not None:
+            return saved.step
+        return next((step for at, step in reversed(self._printed) if at * 1e9 <= saved.saved_at), None)
 
     def _keep(self) -> None:
         files.write_json(self._run / _KNOWN, sorted(self._known))

@@ -28,12 +28,14 @@ UNFINISHED = (".tmp", ".part", ".partial", ".incomplete")
 _DEPTH = 5
 # What Orbax has not finished has this in its name.
 _TEMPORARY = ".orbax-checkpoint-tmp"
+# Endings of checkpoints that are files.
+_FILES = (".ckpt", ".pth")
 _SMALL = 64 << 10
 _ZIP = b"PK\x03\x04"
 _ZIP_TAIL = 66_000
 # Logs, cards, tools and settings that programs write beside checkpoints.
 _BESIDE = re.compile(
-    r"tfevents|\.(?:md|py|ya?ml|csv|log|jsonl|out|err|html|png|lock)$|^(?:latest\w*(?:\.txt)?|hparams\.\w+|config\.json)$"
+    r"tfevents|\.(?:md|py|ya?ml|csv|log|jsonl|out|err|html|png|lock)$|^(?:latest\w*(?:\.txt)?|last_checkpoint|hparams\.\w+|config\.json)$"
 )
 # Where a file of the first name is, its library writes the second one last, into the same folder.
 _MARKS: t.Final = (
@@ -98,6 +100,10 @@ LAYOUTS: t.Final[dict[str, Layout]] = {
     ),
     "deepspeed": Layout(_match_name(r"^global_step[0-9]+$"), tracker="latest", tools=("zero_to_fp32.py",)),
     "megatron": Layout(_match_name(r"^iter_[0-9]{7,}$"), tracker="latest_checkpointed_iteration.txt"),
+    # Its tracker holds the path of the file. The number of an epoch is not a step.
+    "mmengine": Layout(
+        _match_name(r"^(?:iter|epoch)_[0-9]+\.pth$"), re.compile(r"^iter_([0-9]+)"), tracker="last_checkpoint"
+    ),
     "lightning": Layout(_match_name(r"\.ckpt$"), re.compile("step[=_-]([0-9]+)"), by_name=True),
     "dcp": Layout(_match_content(r"^\.metadata$", r"\.distcp$"), mark=".metadata", by_name=True),
     "accelerate": Layout(
@@ -125,7 +131,7 @@ def recognise(place: pathlib.Path, only: str = "") -> str:
     with contextlib.suppress(OSError):
         if place.is_dir():
             inside = os.listdir(place)
-        elif not place.name.endswith(".ckpt"):
+        elif not place.name.endswith(_FILES):
             # All others are folders.
             return ""
     names = (only,) if only else tuple(LAYOUTS)
@@ -216,7 +222,7 @@ def _follow_tracker(tracker: pathlib.Path, place: pathlib.Path, step: int | None
         written_at = tracker.stat().st_mtime_ns
     except OSError:
         return f"is not whole: {tracker.name}, which is written last, is not there", False
-    if said == place.name or (said.isdecimal() and int(said) == step):
+    if os.path.basename(said) == place.name or (said.isdecimal() and int(said) == step):
         return "", True
     number = re.search("[0-9]+", said)
     if at <= written_at or (number and step is not None and step < int(number[0])):
@@ -244,7 +250,15 @@ def mend_trackers(folder: pathlib.Path) -> None:
         if whole and not any(saved.is_current for saved in whole):
             newest = max(whole, key=lambda saved: saved.step or 0)
             said = tracker.read_text(errors="replace").strip()
-            tracker.write_text(str(newest.step) if said.isdecimal() else newest.name)
+            tracker.write_text(_name_as(said, tracker, newest))
+
+
+def _name_as(said: str, tracker: pathlib.Path, saved: Saved) -> str:
+    """Return how a tracker names a checkpoint beside it: by its step, its path or its name, as it did before."""
+    name = os.path.basename(saved.name)
+    if said.isdecimal():
+        return str(saved.step)
+    return str(tracker.with_name(name)) if os.path.isabs(said) else name
 
 
 def list_files(place: pathlib.Path) -> dict[str, int]:

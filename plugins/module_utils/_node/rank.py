@@ -96,6 +96,31 @@ def _fill_checkpoint_dir(argument: str) -> str:
     return argument.replace("{checkpoint_dir}", os.environ.get("MUSTER_CHECKPOINT_DIR", "{checkpoint_dir}"))
 
 
+def _list_resume_args() -> list[str]:
+    """Return the job's arguments for a program that resumes, with the newest whole checkpoint; none without one."""
+    given, folder = os.environ.pop("MUSTER_RESUME_ARGS", ""), os.environ.get("MUSTER_CHECKPOINT_DIR", "")
+    if not given or not folder:
+        return []
+    import pathlib
+
+    rules = json.loads(given)
+    found = _import_neighbour("checkpoints").list_complete(pathlib.Path(folder), rules["format"])
+    if not found:
+        return []
+    place = os.path.join(folder, found[0].name)
+    return [_fill_checkpoint_dir(item.replace("{checkpoint}", place)) for item in rules["args"]]
+
+
+def _import_neighbour(name: str) -> t.Any:
+    """Return a module of the package around this file, which is run by itself."""
+    import importlib
+
+    package = os.path.dirname(os.path.abspath(__file__))
+    if os.path.dirname(package) not in sys.path:
+        sys.path.insert(0, os.path.dirname(package))
+    return importlib.import_module(f"{os.path.basename(package)}.{name}")
+
+
 def _load_secrets(path: str) -> None:
     """Add the variables of a secrets file that the launcher itself (an sshd) does not hand on."""
     if path and os.path.exists(path):
@@ -208,14 +233,9 @@ def _bring_checkpoints(run: str, gang: str, first: bool) -> str:
     """Copy here what other nodes saved, in a gang that shares no folder for checkpoints; return why that failed."""
     if not os.path.exists(os.path.join(run, "secrets", "peers.json")):
         return ""
-    # This file is run by itself; what copies is in the package around it.
-    import importlib
     import pathlib
 
-    package = os.path.dirname(os.path.abspath(__file__))
-    sys.path.insert(0, os.path.dirname(package))
-    peers = importlib.import_module(f"{os.path.basename(package)}.checkpoint_peers")
-    problem: str = peers.pass_gate(pathlib.Path(run), gang, first=first)
+    problem: str = _import_neighbour("checkpoint_peers").pass_gate(pathlib.Path(run), gang, first=first)
     return problem
 
 
@@ -257,7 +277,7 @@ def main(argv: list[str]) -> int:
     _load_secrets(os.environ.pop("MUSTER_SECRETS_FILE", ""))
     # What the program prints at once belongs to this attempt: lines are dated when they are printed.
     began = time.time()
-    program = start_program(command)
+    program = start_program([*command, *_list_resume_args()])
     _append_event(events, {"at": began, "kind": "worker_started", **common, "world_size": size, "pid": program.pid})
     code, number = os.waitstatus_to_exitcode(program.wait()), 0
     if code < 0:

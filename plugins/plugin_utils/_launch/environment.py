@@ -52,6 +52,10 @@ def shared_variables(job: Job, run_dir: str, run: RunContext) -> dict[str, str]:
         "NPROC_PER_NODE": str(job.nproc),
         "PYTHONUNBUFFERED": "1",
     }
+    if job.checkpoints.resume_args:
+        # Read by rank.py, which knows the checkpoint when the rank starts.
+        given = [item.replace("{run_dir}", run_dir) for item in job.checkpoints.resume_args]
+        values["MUSTER_RESUME_ARGS"] = json.dumps({"args": given, "format": job.checkpoints.format})
     if job.checkpoints.keep is not None:
         values["MUSTER_CHECKPOINT_KEEP"] = str(job.checkpoints.keep)
     for dataset in job.datasets:

@@ -21,6 +21,8 @@ from . import environment, pod_spec
 from .base import FORK_SERVER_PROGRAM, STORE_PROGRAM, Launch, NodeLaunch, NodeSlot, RunContext
 
 _TORCHRUN = ("-m", "torch.distributed.run")
+# What follows "--" is the program's: otherwise torchrun takes --logs there for an abbreviation of options of its own.
+_PROGRAM = ("--no-python", "--")
 # A rank that ended is noticed after this long; looking costs an agent half a percent of a core.
 _MONITOR_S = "0.02"
 # A lost agent is noticed after interval x attempts = 3 s; torch's own default is 15 s.
@@ -88,7 +90,7 @@ def _agent_command(job: Job, slot: NodeSlot, nodes: tuple[NodeSlot, ...], run: R
         f"--max-restarts={restarts}",
         f"--monitor-interval={_MONITOR_S}",
         f"--log-dir={slot.run_dir}/ranks",
-        "--no-python",
+        *_PROGRAM,
         *_keep_dollars(environment.rank_command(job, slot)),
     )
 
@@ -130,7 +132,7 @@ def pods(job: Job, run: RunContext) -> dict[str, PodSpec]:
     """
     pod = pod_spec.any_pod(job)
     rank, warm = environment.rank_command(job, pod), fork_server(job, pod)
-    argv = (pod.python, *_TORCHRUN, "--no-python", *_keep_dollars(rank))
+    argv = (pod.python, *_TORCHRUN, *_PROGRAM, *_keep_dollars(rank))
     inside = 0 if job.engine in _GANG_RESTARTS else job.restart.max_crashes
     values = {
         **_warm_variables(job),

@@ -230,7 +230,7 @@ def test_the_project_pins_what_its_groups_ask_for() -> None:
 
 def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert venv.main(["prod"]) == 2
-    assert "dev, torch, launchers, services, core220, core222" in capsys.readouterr().err
+    assert "dev, torch, launchers, programs, services, core220, core222" in capsys.readouterr().err
 
 
 def test_what_must_fit_torch_is_built_again_with_its_variables(

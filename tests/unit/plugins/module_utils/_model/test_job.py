@@ -172,6 +172,9 @@ def test_a_placeholder_that_would_not_be_filled_in_is_refused() -> None:
     with pytest.raises(InputError, match=r"job\.args\[0\]: \{checkpoint_dir\} is not filled in with launcher 'ray'"):
         placement = {"placement": {"backend": "kubernetes"}, "image": "x@sha256:" + 64 * "0"}
         parse_job({"name": "a", "script": "/t.py", "launcher": "ray", "args": ["{checkpoint_dir}"], **placement})
+    with pytest.raises(InputError, match=r"job\.checkpoints\.resume_args: is not possible with launcher 'ray'"):
+        told = {"resume_args": ["--resume"]}
+        parse_job({"name": "a", "script": "/t.py", "launcher": "ray", "checkpoints": told, **placement})
     with pytest.raises(InputError, match=r"job\.env\.OUT: \{checkpoint_dir\} is filled in arguments only"):
         parse_job({"name": "a", "script": "/t.py", "env": {"OUT": "{checkpoint_dir}/x"}})
     with pytest.raises(InputError, match=r"job\.args\[0\]: \{deepspeed_config\} needs job\.deepspeed_config"):

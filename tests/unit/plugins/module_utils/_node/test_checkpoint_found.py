@@ -44,6 +44,24 @@ def test_each_is_reported_once_and_what_was_there_before_is_not(tmp_path: pathli
     assert [step for step, _path, _layout in reported(run)] == [10, 20]
 
 
+def test_one_without_a_step_in_its_name_has_the_last_step_printed_before_it(tmp_path: pathlib.Path) -> None:
+    """An epoch is no step; what was printed while it was looked for came later."""
+    folder, run = tmp_path / "c", tmp_path / "run"
+    run.mkdir()
+    folder.mkdir()
+    found = checkpoint_found.FoundCheckpoints(folder, "mmengine", run)
+    (folder / "epoch_1.pth").write_bytes(b"x")
+    (folder / "last_checkpoint").write_text(str(folder / "epoch_1.pth"))
+    saved_at = (folder / "epoch_1.pth").stat().st_mtime
+    found.step()
+    assert reported(run) == []
+    for step, after_s in ((7, -2.0), (8, -1.0), (9, 1.0)):
+        files.append_json(run / "metrics.jsonl", {"at": saved_at + after_s, "step": step, "printed": True})
+    found.step()
+    text = (run / "metrics.jsonl").read_text().splitlines()[-1]
+    assert json.loads(text)["checkpoint_step"] == 8 and json.loads(text)["layout"] == "mmengine"
+
+
 def test_a_program_that_reports_is_left_to_it(tmp_path: pathlib.Path) -> None:
     folder, run = tmp_path / "c", tmp_path / "run"
     run.mkdir()

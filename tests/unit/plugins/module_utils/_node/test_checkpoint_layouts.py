@@ -68,6 +68,12 @@ WHOLE: dict[str, tuple[Tree, str, int | None, list[str]]] = {
         20,
         ["latest_checkpointed_iteration.txt"],
     ),
+    "mmengine": (
+        {"iter_10.pth": ARCHIVE, "iter_20.pth": ARCHIVE, "last_checkpoint": b"/c/run-1/iter_20.pth"},
+        "iter_20.pth",
+        20,
+        ["last_checkpoint"],
+    ),
     "lightning": (
         {
             f"{LIGHTNING}/epoch=0-step=10.ckpt": ARCHIVE,
@@ -290,6 +296,9 @@ def test_a_tracker_follows_what_is_set_aside(tmp_path: pathlib.Path) -> None:
     checkpoint_layouts.mend_trackers(tmp_path)
     assert (tmp_path / "latest").read_text() == "global_step10"
     assert checkpoints.list_complete(tmp_path, "auto")[0].is_current
+    build(tmp_path / "mm", {"iter_10.pth": ARCHIVE, "last_checkpoint": b"/c/run-1/iter_20.pth"})
+    checkpoint_layouts.mend_trackers(tmp_path / "mm")
+    assert (tmp_path / "mm" / "last_checkpoint").read_text() == str(tmp_path / "mm" / "iter_10.pth")
 
 
 @pytest.mark.parametrize("layout", [name for name in WHOLE if name not in ("orbax", "safetensors", "accelerate")])

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import pathlib
 import signal
@@ -210,6 +211,21 @@ def test_a_program_gets_its_checkpoint_folder_as_an_argument(ranks: Ranks) -> No
     argv = ["echo", "--out={checkpoint_dir}/x", "{other}"]
     assert ranks.run(argv, **TORCHRUN, MUSTER_CHECKPOINT_DIR="/c/r-1")[:2] == (0, "--out=/c/r-1/x {other}\n")
     assert ranks.run(argv, **TORCHRUN)[:2] == (0, "--out={checkpoint_dir}/x {other}\n")
+
+
+def test_a_program_that_has_to_be_told_to_resume_is_told_the_newest_whole_checkpoint(
+    ranks: Ranks, tmp_path: pathlib.Path
+) -> None:
+    """In its first start there is none; a half-saved one is none either."""
+    folder = tmp_path / "ckpt"
+    given = {"args": ["--resume", "{checkpoint}", "--in={checkpoint_dir}"], "format": "auto"}
+    values = {**TORCHRUN, "MUSTER_CHECKPOINT_DIR": str(folder), "MUSTER_RESUME_ARGS": json.dumps(given)}
+    argv = ["sh", "-c", 'echo "$@" $MUSTER_RESUME_ARGS', "sh", "--lr", "1"]
+    assert ranks.run(argv, **values)[:2] == (0, "--lr 1\n")
+    for step, name in ((10, "trainer_state.json"), (20, "optimizer.pt")):
+        (folder / f"checkpoint-{step}").mkdir(parents=True)
+        (folder / f"checkpoint-{step}" / name).write_text("{}")
+    assert ranks.run(argv, **values)[:2] == (0, f"--lr 1 --resume {folder}/checkpoint-10 --in={folder}\n")
 
 
 def test_a_rank_without_room_for_its_files_prints_into_the_log(ranks: Ranks) -> None:

@@ -104,7 +104,7 @@ def test_code_in_the_image_and_another_interpreter_are_used_as_they_are() -> Non
         "-u",
         "/workspace/src/train.py",
     )
-    assert spec.argv[0] == spec.argv[4] == "/opt/venv/bin/python"
+    assert spec.argv[0] == spec.argv[5] == "/opt/venv/bin/python"
 
 
 def test_the_users_word_and_the_secrets_travel_apart_from_ours() -> None:

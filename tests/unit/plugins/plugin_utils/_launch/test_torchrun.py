@@ -83,8 +83,10 @@ def test_arguments_arrive_as_they_were_given(where: str) -> None:
 
 def test_the_rank_command_ends_the_argument_list() -> None:
     argv = registry.launch(job(args=["--nnodes=9"]), slots(), RUN).nodes[1].argv
-    at = argv.index("--no-python")
+    at = argv.index("--no-python") + 1
     assert argv[:3] == ("/py1", "-m", "torch.distributed.run")
+    # Without it torchrun ends: "ambiguous option: --logs could match --logs-specs, --logs_specs".
+    assert argv[at] == "--"
     assert argv[at + 4] == "{program}/muster_node/rank.py" and argv[-1] == "--nnodes=9"
 
 
