@@ -144,6 +144,7 @@ class RunFolder:
     history: RunHistory = dataclasses.field(default_factory=RunHistory)
     site: tuple[SitePhase, ...] = ()
     tracking: Line | None = None
+    monitoring: Line | None = None
 
 
 def load_run(folder: pathlib.Path) -> RunFolder:
@@ -162,6 +163,7 @@ def load_run(folder: pathlib.Path) -> RunFolder:
         usage=parse_usage(_read_lines(folder / "usage.jsonl", notes)),
         fabric=_read_document(folder / "fabric.json", notes),
         tracking=_read_document(folder / "tracking.json", notes),
+        monitoring=_read_document(folder / "monitoring.json", notes),
         site=parse_site(_read_document(folder / "site.json", notes) or {}),
         logs=_read_logs(folder, notes, stopped=_was_stopped(record or {})),
         notes=tuple(notes),
@@ -322,7 +324,7 @@ def _build_segment(lines: t.Sequence[Line], unit: str | None) -> Segment:
 def _read_document(path: pathlib.Path, notes: list[str]) -> Line | None:
     data = _read_file(path)
     if data is None:
-        if path.name not in ("fabric.json", "site.json", "tracking.json"):
+        if path.name not in ("fabric.json", "site.json", "tracking.json", "monitoring.json"):
             notes.append(f"{path.name} cannot be read")
         return None
     value = parse_json(data)

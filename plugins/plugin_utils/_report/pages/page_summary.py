@@ -8,6 +8,8 @@ This is a private utility of the collection; it may change without notice.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from markupsafe import Markup
 
 from ....module_utils._model.commands import playbook_command
@@ -122,17 +124,19 @@ def build_job_terms(model: RunModel) -> list[tuple[str, Cell]]:
         ("Code", _digest(parsing.read_text(figures["code_sha256"]))),
         ("Image", texts["image_digest"]),
         ("Submitted by", texts["submitted_by"]),
-        ("Tracked in", _tracking_link(model)),
+        ("Tracked in", _link(model.run.tracking, "url")),
+        ("Dashboard", _link(model.run.monitoring, "dashboard")),
         ("Versions", ", ".join(f"{name} {version}" for name, version in versions if version)),
     ]
     return [(term, value) for term, value in terms if value and value != fmt.UNKNOWN]
 
 
-def _tracking_link(model: RunModel) -> Markup | None:
-    """Return a link to the run in its tracker, None where the controller logs none there."""
-    url = parsing.read_text((model.run.tracking or {}).get("url"), 500) or ""
+def _link(known: Mapping[str, object] | None, key: str) -> Markup | None:
+    """Return a link to the run in its tracker, or in Grafana, None where it has none."""
+    url = parsing.read_text((known or {}).get(key), 500) or ""
     is_web = url.startswith(("http://", "https://"))
-    return Markup('<a href="{0}">{1}</a>').format(url, url.partition("/#/")[0]) if is_web else None
+    shown = url.partition("/#/")[0].partition("/d/")[0]
+    return Markup('<a href="{0}">{1}</a>').format(url, shown) if is_web else None
 
 
 def _program(job: dict[str, object]) -> str | None:

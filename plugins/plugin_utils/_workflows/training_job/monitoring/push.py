@@ -13,15 +13,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import pathlib
 import threading
 import time
 import typing as t
+import urllib.parse
 
+from .....module_utils._model import timestamps
 from .....module_utils._model.binding import Binding
 from .....module_utils._model.errors import InputError, MusterError
 from .....module_utils._model.job import Job
 from .....module_utils._model.run_history import RunHistory
+from .....module_utils._model.run_record import RunRecord
 from .....module_utils._model.service import MONITORING
 from .....module_utils._node import files
 from ...shared import bindings, credentials
@@ -29,6 +33,8 @@ from ...shared.progress import Progress
 from ...shared.state_dir import StateHome, load_record
 
 _OPTION: t.Final = "job.monitoring"
+BOARD, DASHBOARD = "grafana", "muster-job"
+STATE_FILE: t.Final = "monitoring.json"
 _EVERY_S: t.Final = 15.0
 # A run's end waits no longer for its last metrics.
 _LIMIT_S: t.Final = 5.0
@@ -38,10 +44,11 @@ _LARGEST: t.Final = 1 << 20
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BoundMonitoring:
-    """The Prometheus of a job, with its credentials."""
+    """The Prometheus of a job, with its credentials. ``board``: the address of a Grafana that is bound, too."""
 
     binding: Binding
     keys: dict[str, str] = dataclasses.field(repr=False)
+    board: str = ""
 
 
 def open_bound(home: StateHome, job: Job, open_cluster: credentials.OpenCluster | None) -> BoundMonitoring | None:
@@ -57,7 +64,17 @@ def open_bound(home: StateHome, job: Job, open_cluster: credentials.OpenCluster 
     if binding.provider not in (None, MONITORING[0]):
         problem = f"'{binding.name}' is {binding.provider}, which takes no metrics"
         raise InputError(_OPTION, problem, "Name the binding of a Prometheus")
-    return BoundMonitoring(binding, credentials.read_monitoring_keys(binding, _OPTION, open_cluster))
+    boards = (item.endpoint for item in bindings.list_bindings(home) if item.provider == BOARD)
+    keys = credentials.read_monitoring_keys(binding, _OPTION, open_cluster)
+    return BoundMonitoring(binding, keys, next(boards, ""))
+
+
+def link_dashboard(board: str, record: RunRecord) -> str:
+    """Return the address of a run's dashboard, from its start to its end, or to now (Grafana: Unix milliseconds)."""
+    begun, ended = timestamps.read_time(record.submitted_at), timestamps.read_time(record.ended_at)
+    span = f"&from={int(begun * 1000)}" if begun else ""
+    to = int(ended * 1000) if ended else "now"
+    return f"{board}/d/{DASHBOARD}?var-run={urllib.parse.quote(record.run_id)}{span}&to={to}"
 
 
 class _NewLines:
@@ -90,7 +107,7 @@ class RunMetrics:
         from ...._services.monitoring import prometheus
         from . import run_figures
 
-        self._bound, self._folder = bound, folder
+        self._bound, self._folder, self._link = bound, folder, ""
         self._prometheus, self._figures = prometheus, run_figures
         self._history, self._paces = RunHistory(), run_figures.RankPaces()
         # Which attempts there were is needed whole.
@@ -119,7 +136,15 @@ class RunMetrics:
             if self._paces.take(line):
                 self._history.metric(line)
         record = load_record(self._folder)
+        if record is not None and self._bound.board:
+            self._keep_link(link_dashboard(self._bound.board, record))
         return self._figures.read_samples(record, self._history, self._paces, now) if record else []
+
+    def _keep_link(self, link: str) -> None:
+        """Keep where the run's dashboard is, for its report."""
+        if link != self._link:
+            self._link = link
+            files.write_atomic(self._folder / STATE_FILE, json.dumps({"schema": 1, "dashboard": link}).encode())
 
 
 @contextlib.contextmanager

@@ -112,3 +112,11 @@ def test_a_run_that_is_logged_elsewhere_links_to_it(tracking: dict[str, t.Any] |
     run = RunFolder("r", {"job": {"launcher": "torchrun"}}, tracking=tracking)
     terms = dict(page_summary.build_job_terms(build_run_model(run)))
     assert (str(terms["Tracked in"]) if cell else terms.get("Tracked in")) == cell
+
+
+def test_a_run_with_a_dashboard_links_to_it() -> None:
+    kept = {"dashboard": "https://g:3000/d/muster-job?var-run=r&from=1&to=now"}
+    run = RunFolder("r", {"job": {"launcher": "torchrun"}}, monitoring=kept)
+    terms = dict(page_summary.build_job_terms(build_run_model(run)))
+    shown = '<a href="https://g:3000/d/muster-job?var-run=r&amp;from=1&amp;to=now">https://g:3000</a>'
+    assert str(terms["Dashboard"]) == shown

@@ -15,6 +15,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.binding import Binding
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
+from ansible_collections.muster.training.plugins.plugin_utils._report.data.load import load_run
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import bind
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.monitoring import push
 from ansible_collections.muster.training.tests.support import prometheus_program
@@ -49,8 +50,17 @@ def test_a_real_prometheus_has_the_metrics_of_a_run(world: RunWorld, tmp_path: p
         (found,) = bound(world, server.url)["bindings"]
         assert [(row["node"], row["ok"]) for row in found["reachable_from"]] == [("a", True), ("b", True)]
         assert not bound(world, server.url)["changed"]
+        # A Grafana that is bound, too: only the address is read of it.
+        (world.root / "home" / "default" / "bindings" / "board.json").write_text(
+            json.dumps({**found, "name": "board", "provider": "grafana", "endpoint": "https://board:3000"})
+        )
         job = world.job(sys.executable, "-c", STEPS, monitoring="metrics")
         assert world.play(job)["run"]["outcome"] == "succeeded"
+        linked = load_run(world.root / "home" / "default" / "runs" / world.run_id).monitoring
+        assert linked and linked["dashboard"].startswith(
+            f"https://board:3000/d/muster-job?var-run={world.run_id}&from=1"
+        )
+        assert not linked["dashboard"].endswith("to=now"), "it has ended"
         run = f'{{run="{world.run_id}"}}'
         assert server.value(f"muster_run_step{run}") == 40.0
         assert server.value(f"muster_run_loss{run}") == pytest.approx(1 / 40)
