@@ -70,7 +70,7 @@ def test_a_host_with_an_old_python_is_named(world: World) -> None:
     """A real old interpreter where there is one, else ours that says it is old."""
     python = old_python() or stand_in(world, "sys.version_info = (3, 9, 18, 'final', 0)")
     result = world.play(job=world.job(), hosts={"node-2": {"ansible_python_interpreter": python}})
-    assert_refused(world, result, "node-2", "Python 3.", "is too old", "Python 3.10 or newer is needed")
+    assert_refused(world, result, "node-2", "Python 3.", "is too old", "Install Python 3.10 or newer")
 
 
 def test_an_interpreter_without_torch_is_named(world: World, tmp_path: pathlib.Path) -> None:

@@ -347,8 +347,9 @@ def _check_gpus(job: Job, node: str, report: NodeReport) -> Check:
         (item for item in said if silent and item.startswith(("nvidia-smi failed", "nvidia-smi did not"))), ""
     )
     if not problem and count < job.gpus_per_node:
-        sliced = next((f" ({item})" for item in said if item.startswith("gpu: MIG")), "")
-        problem = f"{count} GPUs were found, {job.gpus_per_node} are needed{sliced}"
+        why = [item for item in said if item.startswith(("gpu: ", "gpu/")) and "PCIe runs at" not in item]
+        reason = f" ({'; '.join(why)})" if why else ""
+        problem = f"{count} GPUs were found, {job.gpus_per_node} are needed{reason}"
     model, memory = str(gpu.get("model") or ""), gpu.get("memory_gib") or 0
     if not problem and job.gpu.model and job.gpu.model.lower() not in model.lower():
         problem = f"the GPUs are {model or 'of unknown model'}, not {job.gpu.model}"

@@ -396,6 +396,7 @@ def _check_program(job: Job) -> None:
         )
     if job.launcher in TORCHRUN_FAMILY:
         parallel_sizes.check(job.args, job.world_sizes)
+        parallel_sizes.check_batch(job.deepspeed_config, job.args, job.world_sizes)
     if job.deepspeed_config and job.launcher not in ("deepspeed", "accelerate"):
         raise InputError(
             "job.deepspeed_config", f"has no effect with launcher '{job.launcher}'", "Use launcher: deepspeed"

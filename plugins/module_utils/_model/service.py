@@ -182,7 +182,7 @@ def _check_deployed(service: Service, where: str) -> None:
             raise InputError(f"{where}.deploy.{key}", f"is for kind: {kind}", "Leave it out")
     for key in ("endpoint", "secret_ref", "ca", "region"):
         if getattr(service, key) is not None:
-            raise InputError(f"{where}.{key}", "is for mode: bind", "A service that is deployed makes its own")
+            raise InputError(f"{where}.{key}", "is for mode: bind: one that is deployed makes its own", "Leave it out")
     if service.addressing != "path":
         raise InputError(f"{where}.addressing", "must be path for a service that is deployed")
     if service.filesystem is not None and service.kind != "shared_filesystem":

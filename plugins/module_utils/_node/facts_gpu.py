@@ -99,6 +99,27 @@ def _query_gpus(source: FactsSource) -> list[dict[str, t.Any]]:
     return parse_query(answer) if answer else []
 
 
+def parse_actions(text: str) -> dict[str, str]:
+    """Return what GPUs ask for before they can be used again, by UUID: ``Reset``, ``Reboot``, ``Drain P2P``."""
+    rows = (line.partition(",") for line in text.splitlines() if line.startswith("GPU-"))
+    asked = ((uuid.strip(), clean_value(action)) for uuid, _comma, action in rows)
+    return {uuid: action for uuid, action in asked if action and action.lower() != "none"}
+
+
+def _without_broken(source: FactsSource, queried: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
+    """Return the GPUs that may be used as they are; a driver that is older than the field answers with an error."""
+    if not queried:
+        return queried
+    query = "--query-gpu=uuid,gpu_recovery_action"
+    asked = parse_actions(source.run("nvidia-smi", query, "--format=csv,noheader", accept=range(256)) or "")
+    for gpu in queried:
+        if gpu["uuid"] in asked:
+            source.problem(
+                f"gpu/{gpu['pci'] or gpu['uuid']}: is not counted, nvidia-smi asks for: {asked[gpu['uuid']]}"
+            )
+    return [gpu for gpu in queried if gpu["uuid"] not in asked]
+
+
 def _may_be_sliced(gpu: t.Mapping[str, t.Any]) -> bool:
     return bool(re.search(r"\b(?:A30|A100|H100|H200|H20|H800|A800|GH200|B200|B300|GB200|GB300)\b", gpu["model"] or ""))
 
@@ -171,13 +192,15 @@ def read_gpus(source: FactsSource, bus: t.Mapping[str, tuple[str, str]], contain
     """Return the node record's ``gpu`` with ``driver_version`` and ``devices``, one entry a GPU."""
     on_bus = [bdf for bdf, (vendor, klass) in bus.items() if vendor == NVIDIA and klass[:4] in ("0300", "0302")]
     whole = _query_gpus(source)
-    queried = _without_slices(source, whole)
-    count = len(queried) or _count_visible(source, len(on_bus), container)
+    queried = _without_slices(source, _without_broken(source, whole))
+    count = len(queried) if whole else _count_visible(source, len(on_bus), container)
     if whole and len(on_bus) > len(whole) and not container:
-        source.problem(f"gpu: {len(on_bus)} GPUs are on the PCI bus, nvidia-smi lists {len(whole)}")
+        lost = ", ".join(sorted(set(on_bus) - {gpu["pci"] for gpu in whole}))
+        source.problem(f"gpu: {len(on_bus)} GPUs are on the PCI bus, nvidia-smi lists {len(whole)}: not {lost}")
     # Without nvidia-smi a GPU is known by its place on the bus alone.
     listed = [(gpu["pci"] if gpu["pci"] in bus else None, gpu) for gpu in queried]
-    devices = [_describe_device(source, bdf, gpu) for bdf, gpu in listed or [(bdf, {}) for bdf in on_bus[:count]]]
+    known = listed if whole else [(bdf, {}) for bdf in on_bus[:count]]
+    devices = [_describe_device(source, bdf, gpu) for bdf, gpu in known]
     first = queried[0] if queried else {}
     model = first.get("model") or _model_on_bus(source, on_bus)
     return {

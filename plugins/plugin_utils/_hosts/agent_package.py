@@ -24,6 +24,7 @@ from ...module_utils._model.errors import NodeError, UnreachableError
 
 _SOURCES = pathlib.Path(__file__).parents[2] / "module_utils" / "_node"
 _MINIMUM = "3.10"
+_PYTHON_FIX = f"Install Python {_MINIMUM} or newer, or set ansible_python_interpreter"
 # The requests of a start, and the files that these need; other requests, and facts, are sent with all files.
 _STARTS = ("info", "put", "install", "prepare", "start", "watch", "stop", "claim")
 _CORE = (
@@ -143,11 +144,9 @@ def parse_answer(node: str, rc: int, out: str, err: str) -> dict[str, t.Any]:
             raise UnreachableError(node, "its answer was cut off", "Check the connection and run again") from exc
     # A login's own files may print errors as well: what the agent or its interpreter says decides.
     if old := re.search(r"(?m)^muster: (Python \S+ is too old)", err):
-        raise NodeError(node, old[1], f"Python {_MINIMUM} or newer is needed")
+        raise NodeError(node, old[1], _PYTHON_FIX)
     if rc == 127 or re.search(r"(?m)(?:python|/py)\S*: (?:command )?not found", err):
-        raise NodeError(
-            node, "python3 is not installed", f"Install Python {_MINIMUM} or newer, or set ansible_python_interpreter"
-        )
+        raise NodeError(node, "python3 is not installed", _PYTHON_FIX)
     last = (err.strip().splitlines() or ["no output"])[-1][:300]
     raise NodeError(node, f"the node agent did not answer (exit code {rc}: {last})")
 

@@ -33,7 +33,11 @@ def check_file(path: str) -> None:
     except OSError as exc:
         raise InputError(name, f"cannot be read ({(exc.strerror or 'error').lower()})") from None
     if len(data) > MAX_BYTES:
-        raise InputError(name, f"is larger than {MAX_BYTES} bytes", "This is not an inventory source")
+        raise InputError(
+            name,
+            f"is larger than {MAX_BYTES} bytes",
+            "Name a source of an inventory plugin, or put this file elsewhere",
+        )
     if data.startswith(b"$ANSIBLE_VAULT"):
         return
     try:

@@ -12,10 +12,14 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import bz2
+import contextlib
 import dataclasses
 import gzip
 import json
 import lzma
+import shutil
+import subprocess
+import tempfile
 import typing as t
 import zlib
 
@@ -43,11 +47,42 @@ class Packed(t.NamedTuple):
     open: t.Callable[[t.Any], t.Any] | None
 
 
+def _open_zstd(stream: t.BinaryIO) -> t.BinaryIO:
+    """Return what is in a zstd file: Python's library has it from 3.14 on, before that the program is asked.
+
+    :raises _NotRead: where neither is there.
+    """
+    try:
+        from compression import zstd
+    except ImportError:
+        return _unpack_with("zstd", stream)
+    return t.cast(t.BinaryIO, zstd.ZstdFile(stream))
+
+
+def _unpack_with(tool: str, stream: t.BinaryIO) -> t.BinaryIO:
+    program = shutil.which(tool)
+    if program is None:
+        raise _NotRead(f"install {tool} on the controller, or unpack it")
+    unpacked = tempfile.TemporaryFile()  # noqa: SIM115
+    with subprocess.Popen([program, "-dcq"], stdin=subprocess.PIPE, stdout=unpacked, stderr=subprocess.PIPE) as running:
+        with contextlib.suppress(BrokenPipeError), t.cast(t.BinaryIO, running.stdin) as packed:
+            shutil.copyfileobj(stream, packed)
+        said = t.cast(t.BinaryIO, running.stderr).read().decode(errors="replace")
+    if running.returncode:
+        raise OSError(said.strip()[-200:] or f"{tool} ended with {running.returncode}")
+    unpacked.seek(0)
+    return unpacked
+
+
+class _NotRead(Exception):
+    """A compressed file is not read; the text says what to do."""
+
+
 _PACKED = (
     Packed("gzip", b"\x1f\x8b", lambda stream: gzip.GzipFile(fileobj=stream)),
     Packed("bzip2", b"BZh", bz2.BZ2File),
     Packed("xz", b"\xfd7zXZ\0", lzma.LZMAFile),
-    Packed("zstd", b"\x28\xb5\x2f\xfd", None),
+    Packed("zstd", b"\x28\xb5\x2f\xfd", _open_zstd),
     Packed("lz4", b"\x04\x22\x4d\x18", None),
     Packed("zip", b"PK\x03\x04", None),
 )
@@ -126,9 +161,11 @@ def _diagnose_packed(stream: t.BinaryIO, name: str, packed: Packed, *, ends: boo
     """Diagnose a compressed file, or say that it was not read."""
     if packed.open is None:
         return FileDiagnosis(name, "unknown", packed.tool, problem=f"compressed ({packed.tool}), not read: unpack it")
-    inner: t.BinaryIO = packed.open(stream)
     try:
+        inner: t.BinaryIO = packed.open(stream)
         return diagnose_stream(inner, name, ends=ends)
+    except _NotRead as exc:
+        return FileDiagnosis(name, "unknown", packed.tool, problem=f"compressed ({packed.tool}), not read: {exc}")
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as exc:
         reason = f"compressed ({packed.tool}) and damaged, not read: {str(exc)[:200]}"
         return FileDiagnosis(name, "unknown", packed.tool, problem=reason)

@@ -12,6 +12,7 @@ This is a private utility of the collection; it may change without notice.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import typing as t
 
@@ -83,7 +84,11 @@ _WORDS = (
         b"noticed that",
     ),
 )
-_WORTH_READING = re.compile(b"|".join(re.escape(word) for word in _WORDS))
+
+
+@functools.lru_cache(maxsize=64)
+def _compile_words(words: tuple[bytes, ...]) -> re.Pattern[bytes]:
+    return re.compile(b"|".join(re.escape(word) for word in words))
 
 
 @dataclasses.dataclass(slots=True)
@@ -135,8 +140,10 @@ class _Reader:
 
     def search(self, first: int, block: bytes) -> None:
         """Read the lines of a block that hold a telling word, and those that such a line makes worth reading."""
+        # One word after the other is found several times as fast as all of them at once, and most blocks hold few.
+        words = tuple(word for word in _WORDS if word in block)
         number, at = first, 0
-        while match := _WORTH_READING.search(block, at):
+        while words and (match := _compile_words(words).search(block, at)):
             start = block.rfind(b"\n", at, match.start()) + 1 or at
             number += block.count(b"\n", at, start)
             self.ends.skim(block[at:start])

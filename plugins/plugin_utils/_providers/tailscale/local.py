@@ -44,9 +44,11 @@ def run_status(binary: str) -> bytes:
         raise TransportError(
             f"{NAME}: no program '{binary}'", "Install Tailscale here or set tailscale_binary"
         ) from None
-    except (OSError, ValueError, subprocess.TimeoutExpired) as exc:
-        problem = f"no answer in {_TIMEOUT_S} s" if isinstance(exc, subprocess.TimeoutExpired) else "cannot be run"
-        raise TransportError(f"{NAME}: {problem}", "Check that tailscaled runs") from None
+    except subprocess.TimeoutExpired:
+        raise TransportError(f"{NAME}: no answer in {_TIMEOUT_S} s", "Check that tailscaled runs") from None
+    except (OSError, ValueError):
+        fix = "Name a program that may be run in tailscale_binary"
+        raise TransportError(f"{NAME}: '{binary}' cannot be run", fix) from None
     # A stopped client exits with 1 and still prints its state.
     if process.returncode and not process.stdout.strip():
         raise TransportError(f"{NAME}: failed with exit code {process.returncode}", "Check that tailscaled runs")

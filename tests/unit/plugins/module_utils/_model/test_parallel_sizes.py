@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Megatron-LM's sizes against the world: tensor x pipeline x context divides the number of ranks."""
+"""Megatron-LM's sizes and DeepSpeed's batch against the world: what their programs assert after the start."""
 
 from __future__ import annotations
 
@@ -78,3 +78,57 @@ def test_the_job_of_the_guide_is_taken_and_its_pattern_reads_megatrons_line() ->
     assert found is not None and (found["step"], float(found["loss"])) == ("500", 2.512345)
     with pytest.raises(InputError, match="does not divide the world size 24"):
         parse_job({**value, "nodes": 3, "args": [*value["args"], CONTEXT, 2]})
+
+
+DEEPSPEED = {"name": "x", "script": "/t.py", "launcher": "deepspeed", "nodes": 2, "gpus_per_node": 4}
+SIZES = st.one_of(st.none(), st.integers(1, 24))
+
+
+@given(train=SIZES, micro=SIZES, steps=SIZES, world=st.integers(1, 16))
+def test_the_batch_is_judged_as_deepspeed_does(
+    train: int | None, micro: int | None, steps: int | None, world: int
+) -> None:
+    """Its own steps: derive what is not given by whole division, then assert."""
+    keys = (parallel_sizes._TRAIN, parallel_sizes._MICRO, parallel_sizes._STEPS)
+    config = {key: value for key, value in zip(keys, (train, micro, steps), strict=True) if value is not None}
+    if train is None:
+        fits = True
+    else:
+        if micro is None and steps is None:
+            micro, steps = train // world, 1
+        elif micro is None:
+            micro = train // world // (steps or 1)
+        elif steps is None:
+            steps = train // micro // world
+        fits = train == (micro or 0) * (steps or 0) * world
+    try:
+        parallel_sizes.check_batch(config, [], [world])
+    except InputError:
+        assert not fits
+    else:
+        assert fits
+
+
+def test_a_batch_that_does_not_fit_is_refused_before_it_takes_a_node() -> None:
+    """The sentence of DeepSpeed says it on a node that waited for all others; the fix leads on."""
+    config = {"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2}
+    with pytest.raises(InputError, match="is 32, and micro batch 4 x accumulation 2 x world size 8 = 64") as caught:
+        parse_job({**DEEPSPEED, "deepspeed_config": config})
+    assert caught.value.fix == "Set it to 64, or leave it out"
+    for mended in ({**config, "train_batch_size": 64}, {key: config[key] for key in list(config)[1:]}):
+        assert parse_job({**DEEPSPEED, "deepspeed_config": mended}).world_size == 8
+    with pytest.raises(InputError, match="Set it to a multiple of 8, or leave it out"):
+        parse_job({**DEEPSPEED, "deepspeed_config": {"train_batch_size": 4}})
+
+
+@pytest.mark.parametrize(
+    ("config", "args"),
+    [
+        ({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": 3}, []),
+        ({"train_batch_size": 4, "train_micro_batch_size_per_gpu": "auto"}, []),
+        ({"train_batch_size": 4, "tensor_parallel": {"autotp_size": 2}}, []),
+        ({"train_batch_size": 4}, ["--tensor-model-parallel-size", "2"]),
+    ],
+)
+def test_a_batch_of_which_not_all_is_known_is_left_to_the_program(config: dict[str, t.Any], args: list[str]) -> None:
+    parse_job({**DEEPSPEED, "deepspeed_config": config, "args": args})

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pathlib
+import typing as t
 
 import pytest
 
@@ -70,6 +71,38 @@ def test_a_gpu_that_fell_off_the_bus_is_not_counted_by_its_device_file(tmp_path:
     )
     assert gpu["count"] == 7 and problems == ["nvidia-smi failed with 9: " + problems[0].partition(": ")[2]]
     assert "device handle for GPU1" in problems[0]
+
+
+RECOVERY = "uuid,gpu_recovery_action"
+
+
+@pytest.mark.parametrize(
+    ("answer", "count", "named"),
+    [
+        ("echo GPU-0, None; echo GPU-1, Reset", 1, "gpu/0000:01:00.0: is not counted, nvidia-smi asks for: Reset"),
+        (
+            "echo GPU-0, Reboot; echo GPU-1, Drain P2P",
+            0,
+            "gpu/0000:00:00.0: is not counted, nvidia-smi asks for: Reboot",
+        ),
+        ("echo GPU-0, None; echo GPU-1, '[N/A]'", 2, ""),
+        ("echo 'Field \"gpu_recovery_action\" is not a valid field to query.'; exit 2", 2, ""),
+    ],
+    ids=["reset", "all", "not supported", "older driver"],
+)
+def test_a_gpu_that_asks_for_a_reset_is_not_counted_and_is_named(
+    tmp_path: pathlib.Path, answer: str, count: int, named: str
+) -> None:
+    cards = "\n".join(CARD.format(number) for number in range(2))
+    program = f"case \"$1\" in *{RECOVERY}*) {answer};; -L) ;; *) cat <<'T'\n{cards}\nT\n;; esac"
+    gpu, problems = read_with(tmp_path, program, 2)
+    assert gpu["count"] == count and len(t.cast(list[object], gpu["devices"])) == count
+    assert [item for item in problems if item.startswith("gpu/")][:1] == ([named] if named else [])
+
+
+def test_a_gpu_that_fell_off_is_named_by_its_slot(tmp_path: pathlib.Path) -> None:
+    _gpu, problems = read_with(tmp_path, f"case $1 in -L) ;; *) cat <<'T'\n{CARD.format(0)}\nT\n;; esac", 2)
+    assert "gpu: 2 GPUs are on the PCI bus, nvidia-smi lists 1: not 0000:01:00.0" in problems
 
 
 CARD = "{0}, NVIDIA A100-SXM4-80GB, GPU-{0}, 81920, 00000000:0{0}:00.0, 550.127.08, 8.0, 87"

@@ -38,11 +38,15 @@ def test_an_answer_is_found_among_what_a_login_prints() -> None:
     [
         (127, "sh: 1: exec: python3: not found\n", "n: python3 is not installed. Install Python 3.10 or newer, or set"),
         (1, "bash: line 1: /opt/py: command not found", "n: python3 is not installed"),
-        (1, "muster: Python 3.8 is too old\n", "n: Python 3.8 is too old. Python 3.10 or newer is needed"),
+        (
+            1,
+            "muster: Python 3.8 is too old\n",
+            "n: Python 3.8 is too old. Install Python 3.10 or newer, or set ansible_python_interpreter",
+        ),
         (
             1,
             "bash: module: command not found\nmuster: Python 3.8 is too old\n",
-            "n: Python 3.8 is too old. Python 3.10",
+            "n: Python 3.8 is too old. Install Python 3.10",
         ),
         (1, "bash: module: command not found\nValueError: x\n", "n: the node agent did not answer (exit code 1: Value"),
         (1, "Traceback\nValueError: x\n", "n: the node agent did not answer (exit code 1: ValueError: x)"),
@@ -124,7 +128,7 @@ def old_python() -> str | None:
 @pytest.mark.skipif(old_python() is None, reason="no Python below 3.10 is at hand")
 def test_an_old_interpreter_says_that_it_is_old() -> None:
     done = run(str(old_python()), {"op": "info"})
-    with pytest.raises(NodeError, match=r"n: Python 3\.[6-9] is too old\. Python 3\.10 or newer is needed"):
+    with pytest.raises(NodeError, match=r"n: Python 3\.[6-9] is too old\. Install Python 3\.10 or newer"):
         agent_package.parse_answer("n", done.returncode, done.stdout.decode(), done.stderr.decode())
 
 

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import typing as t
+
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, MusterError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._secrets.secret import Secret
 from ansible_collections.muster.training.plugins.plugin_utils._services import infisical
-from ansible_collections.muster.training.tests.fakes.infisical import CLIENT_ID, CLIENT_SECRET, FakeInfisical
+from ansible_collections.muster.training.tests.fakes.infisical import CLIENT_ID, CLIENT_SECRET, FakeInfisical, Handled
 
 PLACE = ("p1", "prod", "team", "KEY")
 VALUE = "canary-value-0001"
@@ -53,3 +55,22 @@ def test_no_server_and_no_credential_are_named() -> None:
         infisical.check_access(access("http://127.0.0.1:9"), "job.x")
     with pytest.raises(InputError, match="needs the id and the secret"):
         infisical.check_access(infisical.InfisicalAccess("http://127.0.0.1:9"), "job.x")
+
+
+def test_a_path_that_is_mended_is_read() -> None:
+    class Strict(FakeInfisical):
+        """It refuses an environment that it does not have with 400, as the service does."""
+
+        def _reader(self, name: str) -> t.Callable[..., Handled]:
+            read = super()._reader(name)
+
+            def answer(query: t.Any, headers: t.Any, body: bytes) -> Handled:
+                known = dict(query)["environment"] == "prod"
+                return read(query, headers, body) if known else (400, {"message": "Environment not found"}, {})
+
+            return answer
+
+    with Strict({PLACE: VALUE}) as fake:
+        with pytest.raises(RefusedError, match=r"gave no secret at p1/production/team \(HTTP 400\). Check the path"):
+            infisical.read_values(access(fake.url), "p1/production/team", ["KEY"], "job.x")
+        assert infisical.read_values(access(fake.url), "p1/prod/team", ["KEY"], "job.x")

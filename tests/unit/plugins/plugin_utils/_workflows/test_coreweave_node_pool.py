@@ -129,6 +129,10 @@ def test_the_cluster_may_be_named() -> None:
     assert not run(listed, FOUND, endpoint=None, cluster="demo", target_nodes=4)[0]["changed"]
     with pytest.raises(InputError, match="names 0 clusters"):
         run(listed, endpoint=None, cluster="other", target_nodes=4)
+    two = Call("GET", "/v1beta1/cks/clusters", answer={"items": [cluster, {**cluster, "id": "c2"}]})
+    with pytest.raises(InputError, match="names 2 clusters. Give the id of one"):
+        run(two, endpoint=None, cluster="demo", target_nodes=4)
+    assert not run(two, FOUND, endpoint=None, cluster="c1", target_nodes=4)[0]["changed"]
     young = Call("GET", "/v1beta1/cks/clusters", answer={"items": [{**cluster, "status": "STATUS_CREATING"}]})
     with pytest.raises(RefusedError, match="STATUS_CREATING"):
         run(young, endpoint=None, cluster="demo", target_nodes=4)

@@ -95,3 +95,10 @@ def test_torn_or_foreign_result_files_are_refused_in_one_line(cut: int, junk: by
         with pytest.raises(InputError) as caught:
             BenchResult.from_text(broken)
         assert "\n" not in str(caught.value)
+
+
+def test_a_torn_result_is_followed_by_a_whole_one() -> None:
+    text = json.dumps(DOCUMENT)
+    with pytest.raises(InputError, match="is not a complete JSON document. Run the bench again"):
+        BenchResult.from_text(text[:-9])
+    assert BenchResult.from_text(text).ranks == 2

@@ -7,15 +7,22 @@ from __future__ import annotations
 
 import bz2
 import csv
+import functools
 import gzip
+import io
 import json
 import lzma
+import os
 import pathlib
 import re
+import resource
+import shutil
+import sys
 import typing as t
 
 import pytest
 
+from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis import file
 from ansible_collections.muster.training.plugins.plugin_utils._fabric.diagnosis.file import (
     FileDiagnosis,
     diagnose_stream,
@@ -188,7 +195,118 @@ def test_a_compressed_log_is_read(pack: t.Callable[[bytes], bytes]) -> None:
     assert cut.outcome == "unproven" and "damaged, not read" in str(cut.problem)
 
 
-@pytest.mark.parametrize("magic", [b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"\x04\x22\x4d\x18"])
+OOM = b"RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+
+
+# A stand-in for zstd where it is not installed: it reads frames of one raw block.
+ZSTD = """#!{python}
+import sys
+data = sys.stdin.buffer.read()
+size = int.from_bytes(data[5:9], "little")
+sys.exit("truncated") if len(data) < 12 + size else sys.stdout.buffer.write(data[12:])
+"""
+
+
+def test_a_log_of_zstd_is_read_by_the_library_or_the_program(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("zstd") is None:
+        (tmp_path / "zstd").write_text(ZSTD.format(python=sys.executable))
+        (tmp_path / "zstd").chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    packed = zstd_frame(b"step 1\n" + OOM)
+    found = judged_bytes(packed)
+    assert [cause.code for cause in found.causes] == ["oom_gpu"] and found.lines == 2
+    cut = judged_bytes(packed[:-3])
+    assert cut.outcome == "unproven" and "compressed (zstd) and damaged, not read" in str(cut.problem)
+
+
+def test_without_zstd_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file, "_open_zstd", functools.partial(file._unpack_with, "zstd"))
+    monkeypatch.setattr(file, "_PACKED", (file.Packed("zstd", b"\x28\xb5\x2f\xfd", file._open_zstd),))
+    monkeypatch.setenv("PATH", "/nowhere")
+    found = judged_bytes(zstd_frame(OOM))
+    said = "compressed (zstd), not read: install zstd on the controller, or unpack it"
+    assert (found.outcome, found.tool, found.problem) == ("unproven", "zstd", said)
+
+
+def zstd_frame(data: bytes) -> bytes:
+    """Return a frame with one raw block, which any reader of RFC 8878 takes: no compressor is needed here."""
+    header = b"\x28\xb5\x2f\xfd" + bytes([0b10100000]) + len(data).to_bytes(4, "little")
+    return header + (len(data) << 3 | 1).to_bytes(3, "little") + data
+
+
+class Repeated(io.RawIOBase):
+    """A log of any length that is nowhere: one line again and again, and an end."""
+
+    def __init__(self, size: int, end: bytes) -> None:
+        self._line = (
+            b"step 12 tokens_per_s=51234 lr=0.1 grad 0.5 | step 13 tokens_per_s=51200 lr=0.1 grad 0.49\n" * 4096
+        )
+        self._size, self._end, self._at = size, end, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._size + len(self._end))[whence]
+        return self._at
+
+    def readinto(self, buffer: t.Any) -> int:
+        room = len(buffer)
+        if self._at >= self._size:
+            piece = self._end[self._at - self._size :][:room]
+        else:
+            place = self._at % len(self._line)
+            piece = self._line[place:][: min(room, self._size - self._at)]
+        buffer[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
+
+
+def test_a_log_of_gigabytes_is_read_in_little_memory() -> None:
+    """5 GB with MUSTER_TEST_ALL=1, else 24 MB; its end says why the program ended."""
+    size = (5 << 30) if os.environ.get("MUSTER_TEST_ALL") == "1" else 24 << 20
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    stream = io.BufferedReader(Repeated(size, b"\n" + OOM), 1 << 20)
+    found = diagnose_stream(t.cast(t.BinaryIO, stream), "big.log")
+    more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert [cause.code for cause in found.causes] == ["oom_gpu"]
+    assert more < 32 << 10, f"{more >> 10} MiB"
+
+
+@pytest.mark.parametrize("change", ["grows", "is cut"])
+def test_a_log_that_changes_while_it_is_read(change: str, tmp_path: pathlib.Path) -> None:
+    """What is there is read once, and no error comes of what is written or cut meanwhile."""
+    place = tmp_path / "a.log"
+    line = b"step 1 lr=0.1\n"
+    place.write_bytes(OOM + line * 200_000)
+
+    class Changing(io.FileIO):
+        """It is changed after the first piece was read."""
+
+        pieces = 0
+
+        def readinto(self, buffer: t.Any) -> int | None:
+            self.pieces += 1
+            if self.pieces == 2:
+                with open(place, "r+b") as other:
+                    if change == "grows":
+                        other.seek(0, io.SEEK_END)
+                        other.write(line * 1000)
+                    else:
+                        other.truncate(len(OOM) + 10)
+            return super().readinto(buffer)
+
+    with Changing(place) as raw:
+        found = diagnose_stream(t.cast(t.BinaryIO, io.BufferedReader(raw)), "a.log")
+    assert found.problem is None and found.lines <= 201_001
+
+
+@pytest.mark.parametrize("magic", [b"PK\x03\x04", b"\x04\x22\x4d\x18"])
 def test_what_cannot_be_unpacked_here_is_said_to_be_unread(magic: bytes) -> None:
     found = judged_bytes(magic + b"\x24\x51\x01" * 40)
     assert found.outcome == "unproven" and "not read: unpack it" in str(found.problem)

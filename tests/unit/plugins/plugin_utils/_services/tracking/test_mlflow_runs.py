@@ -11,6 +11,7 @@ from ansible_collections.muster.training.plugins.module_utils._model.binding imp
 from ansible_collections.muster.training.plugins.module_utils._model.errors import ApiError, MusterError, RefusedError
 from ansible_collections.muster.training.plugins.plugin_utils._services.tracking.mlflow_runs import MlflowRuns
 from ansible_collections.muster.training.tests.fakes.trackers import TOKEN, FakeMlflow
+from ansible_collections.muster.training.tests.support.loopback import Api
 
 
 def opened(server: FakeMlflow, token: str = TOKEN) -> MlflowRuns:
@@ -42,3 +43,18 @@ def test_what_is_refused() -> None:
         rows = [{"key": "loss", "value": 0.5, "timestamp": 1000, "step": step} for step in range(1001)]
         with pytest.raises(MusterError, match="MLflow refuses the figures: at most 1000 metrics"):
             opened(server).log(opened(server).create_run("1", "r", {}), rows)
+
+
+def test_what_is_no_mlflow_is_told() -> None:
+    """An endpoint that answers something else, and the same call with the right one."""
+
+    def answer(*_words: object) -> tuple[int, object, dict[str, str]]:
+        return 200, ["not", "mlflow"], {}
+
+    with Api({"POST /api/2.0/mlflow/runs/create": answer}) as other:
+        about = {"name": "m", "component": "tracking", "mode": "bind", "endpoint": other.url}
+        with pytest.raises(MusterError, match="MLflow's answer to runs/create is none. Check the endpoint"):
+            MlflowRuns(Binding.from_dict(about), {"token": TOKEN}).create_run("1", "r", {})
+    with FakeMlflow(TOKEN) as server:
+        runs = opened(server)
+        assert runs.create_run(runs.find_experiment("llm"), "r", {})

@@ -93,6 +93,13 @@ def test_claims_of_others_are_used_as_they_are(tmp_path: pathlib.Path, applied: 
     assert applied == []
 
 
+def test_a_claim_that_is_created_or_named_is_used(tmp_path: pathlib.Path, applied: list[t.Any]) -> None:
+    with pytest.raises(RefusedError, match="Create it, or name another"):
+        ensure(tmp_path, Cluster(None), claim="mine")
+    assert not ensure(tmp_path, Cluster(made_by("kubectl", "mine")), claim="mine"), "created"
+    assert not ensure(tmp_path, Cluster(made_by("kubectl", "other")), claim="other"), "another is named"
+
+
 @pytest.mark.parametrize(
     ("classes", "deploy", "said"),
     [

@@ -22,6 +22,7 @@ from ansible_collections.muster.training.plugins.plugin_utils._workflows.trainin
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job.kubernetes.ending import (
     cancel as kubernetes_cancel,
 )
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.training_job_info.read import read_runs
 from ansible_collections.muster.training.tests.support.run_world import Said
 
 JOB = {"name": "x", "nodes": 1, "script": "/t.py"}
@@ -101,3 +102,15 @@ def test_a_cut_in_pods_is_refused(tmp_path: pathlib.Path, calls: list[tuple[str,
     with pytest.raises(InputError, match=r"drill.target: cut is for plain hosts"):
         training_job.run(request(tmp_path, job=job, drill={"target": "cut", "at_step": 1}))
     assert calls == []
+
+
+def test_a_run_that_is_listed_is_cancelled(tmp_path: pathlib.Path, calls: list[tuple[str, str]]) -> None:
+    home = StateHome({"path": str(tmp_path)}, "lab")
+    folder = home.run_folder("x-1")
+    folder.mkdir(parents=True)
+    run_record.write_record(folder, run_record.new_record("x-1", to_yaml_names(parse_job(JOB)), 1.0, backend="hosts"))
+    with pytest.raises(RefusedError, match="run x-2 does not exist in .*List the runs with the status playbook"):
+        training_job.run(request(tmp_path, state="cancelled", run_id="x-2"))
+    (listed,) = [record["run_id"] for record in t.cast(t.Any, read_runs(home, None)["runs"])]
+    training_job.run(request(tmp_path, state="cancelled", run_id=listed))
+    assert calls == [("hosts", "cancel")]

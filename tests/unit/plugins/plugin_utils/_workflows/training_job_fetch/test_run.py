@@ -195,6 +195,7 @@ def test_a_pattern_without_a_match_names_the_files_that_are_there(home: StateHom
         + ", ".join(f"step-{number}/model.pt" for number in range(1, 8))
         + " and 2 more (muster_fetch_paths)"
     )
+    assert run(home, gang, patterns=("step-1/model.pt",), dest=tmp_path / "here")["files"] == ["step-1/model.pt"]
     with pytest.raises(RefusedError, match=r"was not found in its folder\. Files there are checkpoints/b, out/log"):
         run(home, nodes(tmp_path / "two", a={"out/log": b"", "checkpoints/b": b""}), source="run", patterns=("x",))
 

@@ -118,8 +118,14 @@ def test_more_than_a_secret_holds_is_refused(home: StateHome, monkeypatch: pytes
     store = pod_store.open_store(home, job(checkpoints={"binding": "store"}), ["n1"], "r")
     assert store is not None
     visits: t.Any = Visits()
-    with pytest.raises(InputError, match="KiB of signed addresses"):
+    with pytest.raises(InputError, match="KiB of signed addresses.*put checkpoints on one mount of all pods"):
         store.values(visits, Said())
+    mount = {"name": "c", "path": "/c", "pvc": "c"}
+    on_a_mount = job(mounts=[mount], checkpoints={"path": "/c/x"})
+    assert pod_store.open_store(home, on_a_mount, ["n1"], "r") is None
+    streamed = job(datasets=[{"name": "text", "binding": "store", "prefix": "text", "mode": "stream"}])
+    store = pod_store.open_store(home, streamed, ["n1"], "r")
+    assert store is not None and store.values(visits, Said())
 
 
 def test_addresses_of_checksums_stay_out_where_a_secret_has_no_room(
