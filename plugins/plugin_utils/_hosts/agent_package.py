@@ -24,6 +24,7 @@ from ...module_utils._model.errors import NodeError, UnreachableError
 
 _SOURCES = pathlib.Path(__file__).parents[2] / "module_utils" / "_node"
 _MINIMUM = "3.10"
+_TERMINAL_FIX = "Leave out -t and -tt of ansible_ssh_extra_args, and RequestTTY force of ~/.ssh/config"
 _PYTHON_FIX = f"Install Python {_MINIMUM} or newer, or set ansible_python_interpreter"
 # The requests of a start, and the files that these need; other requests, and facts, are sent with all files.
 _STARTS = ("info", "put", "install", "prepare", "start", "watch", "stop", "claim")
@@ -49,6 +50,8 @@ _BOOT = """
 import sys
 if sys.version_info < (3, 10):
     sys.exit("muster: Python %d.%d is too old" % sys.version_info[:2])
+if sys.stdin.isatty():
+    sys.exit("muster: standard input is a terminal")
 import base64, importlib.abc, importlib.util, json, zlib
 head = json.loads(sys.stdin.buffer.readline())
 sources = json.loads(zlib.decompress(base64.b64decode(head["sources"])))
@@ -145,6 +148,9 @@ def parse_answer(node: str, rc: int, out: str, err: str) -> dict[str, t.Any]:
     # A login's own files may print errors as well: what the agent or its interpreter says decides.
     if old := re.search(r"(?m)^muster: (Python \S+ is too old)", err):
         raise NodeError(node, old[1], _PYTHON_FIX)
+    if "muster: standard input is a terminal" in out + err:
+        # A terminal cuts long lines, and never says that they have ended.
+        raise NodeError(node, "ssh gives commands a terminal", _TERMINAL_FIX)
     if rc == 127 or re.search(r"(?m)(?:python|/py)\S*: (?:command )?not found", err):
         raise NodeError(node, "python3 is not installed", _PYTHON_FIX)
     last = (err.strip().splitlines() or ["no output"])[-1][:300]

@@ -13,6 +13,7 @@ import dataclasses
 import io
 import queue
 import threading
+import time
 import typing as t
 
 from ...module_utils._model.errors import MusterError, NodeError, UnreachableError
@@ -48,6 +49,11 @@ _LONGEST_S = 300.0
 _SLOW_FACTS = ("facts", "python", "tools", "mounts", "paths", "files", "blobs")
 
 
+# And for the command true, where the first request of a node takes longer.
+_LOGIN_S = 13.0
+Ended = queue.SimpleQueue["tuple[int, str, str] | Exception"]
+
+
 class Shell(t.Protocol):
     """Runs a shell command on a node with ``data`` on its standard input; raises UnreachableError."""
 
@@ -66,6 +72,7 @@ class NodeClient:
     owner: str | None = None
     requests: int = 0
     renew: t.Callable[[], None] = lambda: None
+    has_answered: bool = False
 
     def call(self, op: str, **values: t.Any) -> dict[str, t.Any]:
         """Send one request and return the answer.
@@ -111,7 +118,25 @@ class NodeClient:
         :raises UnreachableError: also when it has not ended within ``within_s`` seconds. A connection to a host that
             lost its power or its network can stay open for hours; the command is left to itself then.
         """
-        ended: queue.SimpleQueue[tuple[int, str, str] | Exception] = queue.SimpleQueue()
+        began = time.monotonic()
+        ended = self._begin(command, data)
+        result = _take(ended, min(within_s, ANSWER_S))
+        is_first = within_s > ANSWER_S and not self.has_answered
+        # Before a long wait: a login whose shell or files stand never comes to the command.
+        if result is None and is_first and _take(self._begin("true", b""), _LOGIN_S) is None:
+            raise self._silent(ANSWER_S + _LOGIN_S)
+        if result is None:
+            result = _take(ended, within_s - (time.monotonic() - began))
+        if result is None:
+            raise self._silent(within_s)
+        if isinstance(result, Exception):
+            raise result
+        self.has_answered = True
+        return result
+
+    def _begin(self, command: str, data: bytes) -> Ended:
+        """Run a command in a thread of its own, which is left to itself once its time is over."""
+        ended: Ended = queue.SimpleQueue()
 
         def work() -> None:
             try:
@@ -120,16 +145,12 @@ class NodeClient:
                 ended.put(exc)
 
         threading.Thread(target=work, name=f"request-{self.name}", daemon=True).start()
-        try:
-            result = ended.get(timeout=within_s)
-        except queue.Empty:
-            self.renew()
-            raise UnreachableError(
-                self.name, f"no answer within {within_s:.0f} s", "Check that it is running and reachable"
-            ) from None
-        if isinstance(result, Exception):
-            raise result
-        return result
+        return ended
+
+    def _silent(self, seconds: float) -> UnreachableError:
+        self.renew()
+        fix = "Check that it is running and reachable, and that its user's login ends: ssh it with the command true"
+        return UnreachableError(self.name, f"no answer within {seconds:.0f} s", fix)
 
     def _from_installed(
         self, request: t.Mapping[str, t.Any], within_s: float, body: t.Iterable[bytes]
@@ -174,6 +195,13 @@ def answer_deadline_s(op: str, values: t.Mapping[str, t.Any]) -> float:
     if op == "info" and not any(values.get(name) for name in _SLOW_FACTS):
         return ANSWER_S
     return _DEADLINES_S.get(op, _LONGEST_S if op == "info" else 60.0)
+
+
+def _take(ended: Ended, within_s: float) -> tuple[int, str, str] | Exception | None:
+    try:
+        return ended.get(timeout=max(0.0, within_s))
+    except queue.Empty:
+        return None
 
 
 def find_answering(remotes: t.Sequence[NodeClient]) -> tuple[list[NodeClient], dict[str, MusterError]]:

@@ -15,6 +15,7 @@ import bz2
 import contextlib
 import dataclasses
 import gzip
+import importlib
 import json
 import lzma
 import shutil
@@ -53,7 +54,7 @@ def _open_zstd(stream: t.BinaryIO) -> t.BinaryIO:
     :raises _NotRead: where neither is there.
     """
     try:
-        from compression import zstd
+        zstd = importlib.import_module("compression.zstd")
     except ImportError:
         return _unpack_with("zstd", stream)
     return t.cast(t.BinaryIO, zstd.ZstdFile(stream))

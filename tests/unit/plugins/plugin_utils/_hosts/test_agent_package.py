@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import random
 import re
@@ -171,3 +172,19 @@ def test_each_login_shell_of_this_machine_starts_the_agent(shell: str, tmp_path:
         check=False,
     )
     assert "state_dir" in agent_package.parse_answer("n", done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def test_a_terminal_that_ssh_was_told_to_give_is_named() -> None:
+    """It cuts lines at 4096 bytes and never ends standard input: the program says so before it reads."""
+    controller, terminal = os.openpty()
+    try:
+        argv = ["/bin/sh", "-c", agent_package.boot_command(sys.executable)]
+        done = subprocess.run(argv, stdin=terminal, capture_output=True, check=False, timeout=30)
+    finally:
+        os.close(controller)
+        os.close(terminal)
+    with pytest.raises(
+        NodeError, match="ssh gives commands a terminal. Leave out -t and -tt of ansible_ssh_extra_args"
+    ):
+        # With a terminal both outputs are one.
+        agent_package.parse_answer("n", done.returncode, (done.stdout + done.stderr).decode(), "")

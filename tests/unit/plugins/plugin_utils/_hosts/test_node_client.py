@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import typing as t
 
 import pytest
@@ -134,6 +135,27 @@ def test_a_host_that_never_answers_is_unreachable_at_the_deadline() -> None:
         remote.run("true", b"", 0.05)
     assert shell.renewed == 2, "a connection that hangs is not used again"
     shell.over.set()
+
+
+def test_a_login_that_stands_is_told_before_a_long_request_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request of minutes is waited for where the login answers meanwhile, or the node has answered before."""
+    monkeypatch.setattr(node_client, "ANSWER_S", 0.05)
+    monkeypatch.setattr(node_client, "_LOGIN_S", 0.1)
+    standing = Silent()
+    with pytest.raises(UnreachableError, match="n: no answer within 0 s.*its user's login ends"):
+        NodeClient("n", standing).call("info", facts=True)
+    standing.over.set()
+    asked: list[str] = []
+
+    def slow(command: str, data: bytes) -> tuple[int, str, str]:
+        asked.append(command)
+        if command != "true":
+            time.sleep(0.3)
+        return 0, agent_package.MARK + "{}\n", ""
+
+    remote = NodeClient("n", slow)
+    assert remote.call("info", facts=True) == {} and remote.call("info", facts=True) == {}
+    assert asked.count("true") == 1
 
 
 def test_hosts_that_answer_are_told_from_those_that_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
