@@ -256,6 +256,18 @@ def test_what_must_fit_torch_is_built_again_with_its_variables(
     assert "no C++ compiler" in capsys.readouterr().out
 
 
+def test_an_environment_sees_the_packages_of_all_below_it(tmp_path: pathlib.Path) -> None:
+    """A path file is read in an environment's own folder alone, so the nearest one does not bring the others along."""
+    assert venv.list_below(venv.RECIPES["programs"]) == [".venv-launchers", ".venv-torch"]
+    packages = [tmp_path / name / "lib" / "python3.13" / "site-packages" for name in ("own", "a", "b")]
+    for place in packages:
+        place.mkdir(parents=True)
+    venv.see_packages(tmp_path / "own", [tmp_path / "a", tmp_path / "b"])
+    assert (packages[0] / "muster-below.pth").read_text() == f"{packages[1]}\n{packages[2]}\n"
+    with pytest.raises(venv.VenvError, match="own needs .venv-c first"):
+        venv.see_packages(tmp_path / "own", [tmp_path / ".venv-c"])
+
+
 def test_what_is_compiled_belongs_to_the_stamp(tmp_path: pathlib.Path) -> None:
     plain = venv.wanted_stamp(tmp_path, ["alpha"], "")
     assert venv.wanted_stamp(tmp_path, ["alpha"], "", {}) == plain
