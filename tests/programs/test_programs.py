@@ -102,6 +102,10 @@ def test_a_program_is_killed_resumes_and_is_fetched(world: World, python: str, p
     try:
         kill_in_mid_run(program, world, play)
         result = play.wait(LIMIT_S)
+        if program.job.get("launcher") == "command":
+            # This launcher starts a program once; a second start of the run resumes it.
+            assert result.code != 0 and "the launcher 'command' starts it once" in result.output, result.output
+            result = world.play(job=job_of(program, world, python), limit_s=LIMIT_S)
     finally:
         keep_output(program, world, play.output)
     note = {"name": program.name, "seconds": round(time.monotonic() - began)}
