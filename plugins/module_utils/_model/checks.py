@@ -14,7 +14,7 @@ import typing as t
 
 from .errors import RefusedError
 from .job import Job
-from .node_report import InterpreterReport, NodeReport, PortProblem
+from .node_report import InterpreterReport, NodeReport, PortProblem, SeenCheckpoint
 from .validators import VERSION_RULE
 
 MAX_SKEW_S = 60.0
@@ -318,7 +318,7 @@ def _check_required_checkpoint(job: Job, reports: t.Mapping[str, NodeReport]) ->
     if any(report.is_running for report in reports.values()):
         return []
     if job.checkpoints.shared and any(item.name for item in found.values()):
-        return []
+        return _check_ranks_of_checkpoint(job, found)
     fix = "Set checkpoints.resume: auto to start from the beginning, or name the run (muster_run_id) that saved one"
     return [
         _build_check(
@@ -332,6 +332,27 @@ def _check_required_checkpoint(job: Job, reports: t.Mapping[str, NodeReport]) ->
             fix,
         )
         for name, item in found.items()
+    ]
+
+
+def _check_ranks_of_checkpoint(job: Job, found: t.Mapping[str, SeenCheckpoint]) -> list[Check]:
+    """Each rank loads a part of its own: a checkpoint of DeepSpeed's ZeRO is for as many ranks as saved it."""
+    if (job.deepspeed_config.get("checkpoint") or {}).get("load_universal"):
+        return []
+    fix = "Ask for as many ranks, or convert it (ds_to_universal.py) and set checkpoint.load_universal"
+    return [
+        _build_check(
+            "checkpoint",
+            name,
+            item.world_size in job.world_sizes,
+            item.world_size,
+            job.world_size,
+            f"{item.name} in {item.folder} was saved by {item.world_size} ranks (ZeRO), and the job has "
+            f"{job.world_size}",
+            fix,
+        )
+        for name, item in found.items()
+        if item.name and item.world_size
     ]
 
 

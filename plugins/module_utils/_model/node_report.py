@@ -93,11 +93,15 @@ class RunOwner:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SeenCheckpoint:
-    """The newest complete checkpoint in a folder of the node, None where there is none, and why one does not count."""
+    """The newest complete checkpoint in a folder of the node, None where there is none, and why one does not count.
+
+    ``world_size``: how many ranks have to load it, None where any number can.
+    """
 
     folder: str
     name: str | None = None
     half_saved: str = ""
+    world_size: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -274,6 +274,10 @@ def list_files(place: pathlib.Path) -> dict[str, int]:
     return found
 
 
+# bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt, one of each rank.
+_ZERO_PART: t.Final = re.compile(r"(?:[a-z0-9]+_)?zero_pp_rank_[0-9]+_mp_rank_[0-9]+_optim_states\.pt")
+
+
 def find_problem(place: pathlib.Path, listed: Sizes, layout: str = "") -> str:
     """Return why a checkpoint was not written to its end, as far as its layout tells; empty where it was."""
     names = [path or place.name for path in listed]
@@ -300,6 +304,19 @@ def _list_marks(listed: Sizes) -> list[str]:
         if ending.search(path.name)
     )
     return list(dict.fromkeys(found))
+
+
+def count_ranks(place: pathlib.Path) -> int | None:
+    """Return how many ranks saved a part of DeepSpeed's ZeRO each, which as many have to load; None for others.
+
+    DeepSpeed refuses another number (deepspeed/runtime/engine.py, ``_get_all_zero_checkpoint_names``); what
+    ``ds_to_universal.py`` made has no such files.
+    """
+    try:
+        names = [path.name for path in place.iterdir()]
+    except OSError:
+        return None
+    return len(list(filter(_ZERO_PART.fullmatch, names))) or None
 
 
 def _find_missing_shard(place: pathlib.Path, listed: Sizes) -> str:

@@ -148,16 +148,19 @@ def try_write(path: pathlib.Path) -> str | None:
 
 
 def find_checkpoint(wanted: t.Mapping[str, t.Any], run: pathlib.Path) -> dict[str, t.Any]:
-    """Return ``{folder, name, half_saved}``: the newest complete checkpoint, None where there is none.
+    """Return ``{folder, name, half_saved, world_size}``: the newest complete checkpoint, None where there is none.
 
-    ``half_saved`` then says why the newest one does not count.
+    ``half_saved`` then says why the newest one does not count. ``world_size``: for how many ranks alone it can be
+    loaded, None where for any, or that is not known.
     """
-    from . import checkpoints
+    from . import checkpoint_layouts, checkpoints
 
     folder = pathlib.Path(wanted["folder"] or run / "checkpoints").expanduser()
     found = checkpoints.list_complete(folder, wanted["format"])
     half = "" if found else checkpoints.describe_half_saved(folder, wanted["format"])
-    return {"folder": str(folder), "name": found[0].name if found else None, "half_saved": half}
+    name = found[0].name if found else None
+    ranks = checkpoint_layouts.count_ranks(folder / name) if name else None
+    return {"folder": str(folder), "name": name, "half_saved": half, "world_size": ranks}
 
 
 def list_live_runs(state: pathlib.Path) -> list[dict[str, t.Any]]:

@@ -252,6 +252,21 @@ def test_a_required_checkpoint_must_be_there(a: str | None, b: str | None, share
     assert all("required, and /mnt/c/x-1 has no complete checkpoint" in check.problem for check in found)
 
 
+@pytest.mark.parametrize(
+    ("saved_by", "config", "failed"),
+    [(16, {}, 0), (None, {}, 0), (4, {}, 2), (4, {"checkpoint": {"load_universal": True}}, 0)],
+)
+def test_a_checkpoint_of_zero_is_for_as_many_ranks_as_saved_it(saved_by: int | None, config: Dict, failed: int) -> None:
+    given = {**REQUIRED, "gpus_per_node": 8, "launcher": "deepspeed", "deepspeed_config": {"zero": 1, **config}}
+    seen = answer(checkpoint={"folder": "/mnt/c/x-1", "name": "global_step20", "world_size": saved_by})
+    found = [
+        check for check in preflight(seen, seen, wanted=job(**given)) if check.name == "checkpoint" and not check.ok
+    ]
+    assert len(found) == failed
+    said = "global_step20 in /mnt/c/x-1 was saved by 4 ranks (ZeRO), and the job has 16"
+    assert all(check.problem == said and "load_universal" in check.fix for check in found)
+
+
 def test_a_run_that_is_running_is_followed_without_a_checkpoint() -> None:
     alive = answer(checkpoint={"folder": "/c", "name": None}, units={"agent": {"alive": True}})
     assert not [check for check in preflight(alive, wanted=job(**REQUIRED)) if not check.ok]

@@ -13,7 +13,11 @@ import typing as t
 import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model import job
-from ansible_collections.muster.training.plugins.module_utils._node import checkpoint_layouts, checkpoints
+from ansible_collections.muster.training.plugins.module_utils._node import (
+    checkpoint_layouts,
+    checkpoints,
+    host_preflight,
+)
 
 TENSORS = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
 SHARD = len(TENSORS).to_bytes(8, "little") + TENSORS + b"1234"
@@ -308,3 +312,18 @@ def test_keep_removes_the_oldest_of_a_layout_without_a_report(tmp_path: pathlib.
     removed: t.Any = pruner.step()
     assert len(removed) == 1 and "10" in removed[0]
     assert [saved.name for saved in checkpoints.list_complete(folder, "auto")] == [WHOLE[layout][1]]
+
+
+@pytest.mark.parametrize("prefix", ["", "bf16_"])
+def test_the_ranks_that_saved_a_part_each_are_counted(tmp_path: pathlib.Path, prefix: str) -> None:
+    place = tmp_path / "global_step20"
+    place.mkdir()
+    (place / "mp_rank_00_model_states.pt").touch()
+    assert checkpoint_layouts.count_ranks(place) is None
+    for rank in range(4):
+        (place / f"{prefix}zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").touch()
+        (place / f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt").touch()
+    assert checkpoint_layouts.count_ranks(place) == 4
+    wanted = {"folder": str(tmp_path), "format": "auto"}
+    assert host_preflight.find_checkpoint(wanted, tmp_path)["world_size"] is None, "nothing of it is whole"
+    assert checkpoint_layouts.count_ranks(tmp_path / "model.pt") is None

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import os
 import pathlib
@@ -21,7 +22,7 @@ import pytest
 
 from ansible_collections.muster.training.plugins.module_utils._model.errors import NodeError
 from ansible_collections.muster.training.plugins.module_utils._node import files as node_files
-from ansible_collections.muster.training.plugins.module_utils._node import processes
+from ansible_collections.muster.training.plugins.module_utils._node import host_agent, processes
 from ansible_collections.muster.training.plugins.plugin_utils._hosts import agent_package
 from ansible_collections.muster.training.plugins.plugin_utils._hosts.node_client import NodeClient
 from ansible_collections.muster.training.tests.support.node_lab import (
@@ -310,3 +311,16 @@ def test_a_signal_to_the_connection_does_not_reach_the_run(lab: NodeLab, node: N
     for number in (signal.SIGHUP, signal.SIGINT):
         os.kill(supervisor, number)
     assert node.call("info", run_id=RUN)["units"]["agent"]["alive"] is True
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_home_that_may_not_be_written_names_the_way_on(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute nodes of several centres have such homes; the folder is the node's, and not the controller's."""
+
+    def refuse(_request: object) -> t.NoReturn:
+        raise OSError(number, os.strerror(number), "/home/me/.local")
+
+    monkeypatch.setitem(host_agent._OPS, "install", refuse)
+    problem = host_agent.answer_request({"op": "install", "node": "n", "state_root": None})["problem"]
+    assert problem.startswith(f"/home/me/.local: {os.strerror(number)}. The node keeps a run's state there: ")
+    assert "set muster_node_state to a folder of this node that this user may write, on a local disk" in problem
