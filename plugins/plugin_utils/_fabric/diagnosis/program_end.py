@@ -29,7 +29,8 @@ _TAG = re.compile(
     rb"^(?:\x1b\[[\d;]*m)*(?:\[rank(\d{1,6})\]:|\[\d+,(\d{1,6})\]<std|(\d{1,6}): |\[(?P<local>default)(\d{1,6})\]:)"
 )
 _ERROR = re.compile(
-    rb"^(?:terminate called after[^\n]*| {0,2}what\(\): .*|Exception: .*|"
+    rb"^(?:terminate called after[^\n]*|Collective WorkNCCL\(.* raised the following async exception: NCCL error: .*|"
+    rb" {0,2}what\(\): .*|Exception: .*|"
     rb"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?:\(\w+\))?(?::.*)?)\s*$",
     re.DOTALL,
 )
@@ -57,6 +58,8 @@ _RANK_ENDS = (
     re.compile(rb"MPI_ABORT was invoked on rank (?P<rank>\d+)"),
     re.compile(rb"srun: error: (?P<node>[\w.-]+): tasks? (?P<rank>\d+): (?:(?P<word>" + _WORDS + rb")|Exited with)"),
     re.compile(rb"^\S+: line \d+:\s+\d+ (?P<word>" + _WORDS + rb")\s"),
+    # The launcher before torchrun (torch.distributed.launch), DeepSpeed's and others that check a subprocess of Python.
+    re.compile(rb"^subprocess\.CalledProcessError: .* died with <Signals\.SIG\w+: (?P<number>\d+)>"),
     re.compile(rb"^Fatal Python error: (?P<word>" + _WORDS + rb")"),
     re.compile(rb"DataLoader worker \(pid\S* \d+\) is killed by signal: (?P<word>Segmentation fault|Aborted|Illegal)"),
 )
