@@ -15,6 +15,8 @@ description:
     torchrun, kubectl and docker compose, the output of nccl-tests (all generations, text and JSON), show_gids,
     perftest, iperf3 and ibstat; and in any log errors of PyTorch, CUDA, gloo, the kernel (dmesg, journal), container
     runtimes, Slurm and Kubernetes that name a cause.
+  - Files of gzip, bzip2 and xz are read, and of zstd where the controller has Python 3.14 or the program C(zstd); of
+    others it is said that they were not read.
   - Where no message names the cause, the first error that is a rank's own is it (C(program_error)), or the signal that
     ended a rank (C(rank_ended)), after torchrun's table, Open MPI and tracebacks. Neither the reports of
     other ranks afterwards are taken for the cause, nor an error after which training continued.
