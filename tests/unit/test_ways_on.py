@@ -248,7 +248,7 @@ WAYS: t.Final[t.Mapping[str, Way]] = {
     "deploy.database": Way(
         services(TRACKER, deploy={"host": "h", "database": {"from": "env", "keys": {"host": "A"}}}),
         "database.keys.host: is not part of",
-        {"Known is: url": services(TRACKER, deploy={"host": "h", "database": {"from": "env", "keys": {"url": "A"}}})},
+        {"Known are: url": services(TRACKER, deploy={"host": "h", "database": {"from": "env", "keys": {"url": "A"}}})},
     ),
     "filesystem.marker": Way(
         services(SHARE, secret_ref=KEPT, filesystem={**SHARE["filesystem"], "marker": "m"}),
