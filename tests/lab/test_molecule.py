@@ -40,6 +40,8 @@ APT = re.compile(
     r"/var/lib/(apt/(extended_states|periodic|lists( |/(lock|partial|auxfiles|(deb|security)[.]debian[.]org_"
     r"|_srv_repositories_archive_)))|dpkg/)"
 )
+# The folder that Ansible's own modules for files make in the home of their user, a check included.
+ANSIBLE = re.compile(r"/home/[^/]+/[.]ansible(/tmp)? ")
 IMAGES = {SERVER: ["pause.tar", "coredns.tar"], AGENT: ["pause.tar"]}
 
 
@@ -78,9 +80,13 @@ class Scenarios:
         }
 
     def state(self) -> dict[str, list[str]]:
-        """What each machine is, without ufw's own (its files, and jumps to its chains that stay until the next boot) and apt's."""
+        """What each machine is, without what is ufw's own (files, and jumps to its chains that stay until the next boot), apt's,
+        and Ansible's.
+        """
         return {
-            node.name: [line for line in self.lab.state(node.name) if not UFW.match(line) and not APT.match(line)]
+            node.name: [
+                line for line in self.lab.state(node.name) if not any(own.match(line) for own in (UFW, APT, ANSIBLE))
+            ]
             for node in self.lab.nodes
         }
 
