@@ -75,7 +75,7 @@ class Scenarios:
         """What machines are, without what the programs on them write as they run."""
         found = describe_installed(self.lab)
         return {
-            name: [line for line in lines if not line.startswith("/var/lib/tailscale/")]
+            name: [line for line in lines if not line.startswith(("/var/lib/tailscale/", "/var/lib/private/muster-"))]
             for name, lines in found.items()
         }
 
