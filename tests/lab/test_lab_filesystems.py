@@ -111,7 +111,9 @@ def test_the_life_of_mounts(world: World) -> None:
     world.role(nas, share, words=["--check"])
     assert world.state() == before
     assert "changed=0" not in world.role(nas, share)
-    assert world.ask("(findmnt -no SOURCE /mnt/my-nas; findmnt -no SOURCE /mnt/files) | sort") == {"10.0.0.5:/data\n//10.0.0.5/share"}
+    assert world.ask("(findmnt -no SOURCE /mnt/my-nas; findmnt -no SOURCE /mnt/files) | sort") == {
+        "10.0.0.5:/data\n//10.0.0.5/share"
+    }
     assert world.ask("systemctl is-enabled mnt-my\\\\x2dnas.mount mnt-files.mount") == {"enabled\nenabled"}
     (said,) = world.ask("cat /run/mounted")
     assert "hard" in said and "credentials=/etc/muster/filesystems/files.credentials,uid=1000" in said

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, muster.training contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the roles leave on machines: exporters that answer, a Prometheus that scrapes them and knows its Alertmanager."""
+"""What the roles leave: exporters that answer, and a Prometheus that scrapes them and knows its Alertmanager."""
 
 from __future__ import annotations
 
