@@ -145,10 +145,8 @@ def _oom(run: _Run) -> None:
     run.train(1, 84, grows=0.15)
     run.log += "allocating the activations of layer 31\n"
     run.end(143, 137, cause="crash")
-    told = (
-        "a rank on node-2 exited with code 137 and restart.max_crashes is exceeded: killed (SIGKILL), usually by the "
-    )
-    told += "kernel's out-of-memory killer. Use less memory on the node, or use nodes with more memory"
+    told = "a rank on node-2 exited with code 137 and restart.max_crashes is exceeded: killed (SIGKILL), and nothing says by "
+    told += "whom; where it was the kernel's out-of-memory killer, dmesg on the node names it"
     run.fail(137, "crash", told)
 
 

@@ -127,9 +127,6 @@ def _find_rank_end(node: NodeObservation, rank: t.Mapping[str, t.Any], *, job_en
     if oom_kills and (signal == 9 or (code is None and not job_ended)):
         text = f"{name} was killed; its control group counts {oom_kills} out-of-memory kills"
         yield build_live_cause("oom_host", text, node.name)
-    elif signal == 9 and oom_kills is None:
-        text = f"{name} was killed by signal 9 (SIGKILL), which is usually the kernel's out-of-memory killer"
-        yield build_live_cause("oom_host", text, node.name)
     elif code is None and not job_ended:
         text = f"{name} (pid {rank['pid']}) no longer exists and did not record an exit code"
         yield build_live_cause("rank_ended", text, node.name)

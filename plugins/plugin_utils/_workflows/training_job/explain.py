@@ -24,6 +24,10 @@ Backend = t.Literal["hosts", "kubernetes"]
 _CRASHES = ("crash", "fatal_exit_code")
 # 128 + SIGKILL.
 _KILLED = 137
+_UNKNOWN_KILLER: t.Final = (
+    "killed (SIGKILL), and nothing says by whom; where it was the kernel's out-of-memory killer, dmesg on the node names "
+    "it"
+)
 # The outcome's cause -> the cause whose fix helps.
 _CODES = {
     "out_of_memory": "oom_host",
@@ -51,7 +55,7 @@ def explain_end(folder: pathlib.Path, outcome: RunOutcome, backend: Backend) -> 
     said = next((line for text in logs if (line := error_line.last_error(text))), None)
     code = next((code for text in logs if (code := _find_code(text))), None)
     if code is None and said is None and outcome.exit_code == _KILLED:
-        said, code = "killed (SIGKILL), usually by the kernel's out-of-memory killer", "oom_host"
+        said = _UNKNOWN_KILLER
     if said is None and code is not None:
         said = find_cause_info(code).title
     return _with_fix(
