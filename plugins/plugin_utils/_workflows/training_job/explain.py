@@ -25,8 +25,8 @@ _CRASHES = ("crash", "fatal_exit_code")
 # 128 + SIGKILL.
 _KILLED = 137
 _UNKNOWN_KILLER: t.Final = (
-    "killed (SIGKILL), and nothing says by whom; where it was the kernel's out-of-memory killer, dmesg on the node names "
-    "it"
+    "killed (SIGKILL), and nothing says by whom; where it was the kernel's out-of-memory killer, "
+    "dmesg on the node names it"
 )
 # The outcome's cause -> the cause whose fix helps.
 _CODES = {
