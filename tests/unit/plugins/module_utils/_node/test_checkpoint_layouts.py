@@ -131,7 +131,7 @@ def test_every_layout_is_tried_and_can_be_asked_for() -> None:
     assert ("auto", "files", *checkpoint_layouts.LAYOUTS) == job.CHECKPOINT_FORMATS
 
 
-@pytest.mark.parametrize("below", ["", "out/"])
+@pytest.mark.parametrize("below", ["", "out/", "my runs é/"])
 @pytest.mark.parametrize("layout", WHOLE)
 def test_the_newest_whole_one_is_found_with_what_comes_along(tmp_path: pathlib.Path, layout: str, below: str) -> None:
     """Whatever was written last beside it, and also where the program has a folder of its own."""
@@ -144,6 +144,21 @@ def test_the_newest_whole_one_is_found_with_what_comes_along(tmp_path: pathlib.P
     line = {"checkpoint_step": 1, "path": str(tmp_path / below / name)}
     assert checkpoints.reported_name(tmp_path, line) == below + name
     assert checkpoint_layouts.find_tracker_problem(tmp_path / below) == ""
+
+
+def test_names_with_blanks_are_names(tmp_path: pathlib.Path) -> None:
+    """As Lightning's own name for a monitored figure has them, and folders of users."""
+    files = {
+        f"{LIGHTNING}/epoch=0 val loss=1.25 step=10.ckpt": ARCHIVE,
+        f"{LIGHTNING}/epoch=1 val loss=0.5 step=20.ckpt": ARCHIVE,
+    }
+    build(tmp_path, {**files, "step 30/.metadata": b"x", "step 30/__0_0.distcp": b"x"})
+    found = [(item.layout, item.name, item.step) for item in checkpoints.list_complete(tmp_path, "auto")]
+    assert found[0] == ("dcp", "step 30", 30)
+    lightning = checkpoints.list_complete(tmp_path, "lightning")
+    assert [(item.name, item.step) for item in lightning] == [
+        (f"{LIGHTNING}/epoch=1 val loss=0.5 step=20.ckpt", 20), (f"{LIGHTNING}/epoch=0 val loss=1.25 step=10.ckpt", 10),
+    ]  # fmt: skip
 
 
 HALF: dict[str, tuple[Tree, str, str]] = {
