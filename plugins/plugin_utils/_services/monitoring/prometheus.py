@@ -19,11 +19,23 @@ from ....module_utils._model.errors import InputError, MusterError, RefusedError
 from ..keyed_call import TIMEOUTS, Keys, send_once
 
 _OTLP: t.Final = "/api/v1/otlp/v1/metrics"
-# What each program answers with, once it serves, and where: its documentation, "Management API", and "Health API".
+
+
+class Program(t.NamedTuple):
+    """A program of monitoring. ``ready``: the path and what is in its answer once it serves; ``own``: a path for users.
+
+    Sources: Prometheus' "Management API", Alertmanager's API v2, Grafana's "Other HTTP API" and "User HTTP API".
+    """
+
+    title: str
+    ready: tuple[str, str]
+    own: str
+
+
 _PROGRAMS: t.Final = {
-    "prometheus": ("Prometheus", "/-/ready", "Prometheus Server is Ready"),
-    "alertmanager": ("Alertmanager", "/-/ready", "OK"),
-    "grafana": ("Grafana", "/api/health", '"database"'),
+    "prometheus": Program("Prometheus", ("/-/ready", "Prometheus Server is Ready"), _OTLP),
+    "alertmanager": Program("Alertmanager", ("/-/ready", "OK"), "/api/v2/status"),
+    "grafana": Program("Grafana", ("/api/health", '"database"'), "/api/user"),
 }
 # Answers that say more than that it failed. A delta answers 500, and its clients would ask for ever: all are sent once.
 _TOLD: t.Final = (400, 401, 403, 404, 405, 415, 500)
@@ -43,17 +55,17 @@ class Sample(t.NamedTuple):
 
 def build_request(binding: Binding) -> dict[str, t.Any]:
     """Return what a node asks, without a credential."""
-    _name, path, _text = _program(binding)
+    path, _text = _program(binding).ready
     return {"url": f"{binding.endpoint}{path}", "method": "GET", "body": "", "ca": binding.ca}
 
 
-def _program(binding: Binding) -> tuple[str, str, str]:
+def _program(binding: Binding) -> Program:
     return _PROGRAMS[binding.provider or "prometheus"]
 
 
 def judge(binding: Binding, answer: t.Mapping[str, t.Any]) -> tuple[str, str] | None:
     """Return what is wrong with an answer and how to mend it, None for that of a program that serves."""
-    name, path, ready = _program(binding)
+    name, (path, ready), _own = _program(binding)
     status, text = int(answer["status"]), str(answer["text"])
     # A proxy may ask for a login before anything: the credentials are tried by themselves.
     if status == 401 or (status == 200 and ready in text):
@@ -118,9 +130,16 @@ def _judge_push(answer: HttpResponse, where: str, option: str) -> MusterError | 
 def check_access(binding: Binding, keys: Keys, option: str) -> str:
     """Refuse a Prometheus that takes no metrics; return why that could not be tried, empty where it was.
 
-    A request without a metric is sent, which leaves nothing. Raises as :func:`push`.
+    A request without a metric is sent, which leaves nothing; of other programs the user is tried. Raises as push.
     """
+    program = _program(binding)
     try:
+        if program.own != _OTLP:
+            answer = send_once(binding, keys, HttpRequest("GET", program.own), _TOLD, TIMEOUTS)
+            if answer.status in (401, 403):
+                problem = f"{program.title} at {binding.endpoint} refuses the credentials (HTTP {answer.status})"
+                raise InputError(f"{option}.secret_ref", problem, "Check them")
+            return ""
         push(binding, keys, encode((), 0.0), option)
     except TransportError as exc:
         return exc.message

@@ -299,12 +299,10 @@ def _try_registry(order: BindOrder, binding: Binding, option: str) -> str:
 def _try_monitoring(order: BindOrder, binding: Binding, option: str) -> str:
     from ..._services.monitoring import prometheus
 
-    if binding.provider not in (None, MONITORING[0]):
-        # No run sends anything to it.
-        return ""
     keys = credentials.read_monitoring_keys(binding, option, order.open_cluster)
     untried = prometheus.check_access(binding, keys, option)
-    warning = "" if untried else prometheus.describe_window(binding, keys)
+    takes_metrics = binding.provider in (None, MONITORING[0])
+    warning = "" if untried or not takes_metrics else prometheus.describe_window(binding, keys)
     if warning:
         order.progress.say(f"warning: service {binding.name}: {warning}")
     return untried

@@ -18,9 +18,10 @@ import pytest
 from ansible_collections.muster.training.plugins.module_utils._model.errors import InputError, RefusedError
 from ansible_collections.muster.training.plugins.module_utils._model.service import parse_services
 from ansible_collections.muster.training.plugins.plugin_utils._services.component import Peer
-from ansible_collections.muster.training.plugins.plugin_utils._services.monitoring import alertmanager
+from ansible_collections.muster.training.plugins.plugin_utils._services.monitoring import alertmanager, web_login
 from ansible_collections.muster.training.plugins.plugin_utils._services.monitoring import component as prometheus
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.services import alert_parts, bind
+from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared import deployed
 from ansible_collections.muster.training.plugins.plugin_utils._workflows.shared.state_dir import StateHome
 from ansible_collections.muster.training.tests.support.monitoring_services import (
     SERVICE,
@@ -81,6 +82,11 @@ def test_alerts_of_a_deployed_prometheus_reach_the_webhook_of_a_deployed_alertma
         assert found["alerts"]["provider"] == "alertmanager" and found["own"]["provider"] == "prometheus"
         with pytest.raises(InputError, match="'alerts' is alertmanager, which takes no metrics"):
             world.play(world.job(sys.executable, "-c", "", monitoring="alerts"))
+        kept = deployed.read_credentials(home, "alerts") or {}
+        deployed.write_credentials(home, "alerts", {**kept, web_login.PASSWORD: "another-password-0001"})
+        with pytest.raises(InputError, match="Alertmanager at .* refuses the credentials"):
+            bind.run(request)
+        deployed.write_credentials(home, "alerts", kept)
         # Nothing is scraped here, which the rules say.
         assert wait_until(lambda: "NoNodeMetrics" in json.dumps(got), 30), (
             pathlib.Path(first.data).with_name("alertmanager.log").read_text()[-2000:]
