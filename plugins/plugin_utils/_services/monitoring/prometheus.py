@@ -21,7 +21,7 @@ from ..keyed_call import TIMEOUTS, Keys, send_once
 _OTLP: t.Final = "/api/v1/otlp/v1/metrics"
 
 
-class Program(t.NamedTuple):
+class MonitoringProgram(t.NamedTuple):
     """A program of monitoring. ``ready``: the path and what is in its answer once it serves; ``own``: a path for users.
 
     Sources: Prometheus' "Management API", Alertmanager's API v2, Grafana's "Other HTTP API" and "User HTTP API".
@@ -33,9 +33,9 @@ class Program(t.NamedTuple):
 
 
 _PROGRAMS: t.Final = {
-    "prometheus": Program("Prometheus", ("/-/ready", "Prometheus Server is Ready"), _OTLP),
-    "alertmanager": Program("Alertmanager", ("/-/ready", "OK"), "/api/v2/status"),
-    "grafana": Program("Grafana", ("/api/health", '"database"'), "/api/user"),
+    "prometheus": MonitoringProgram("Prometheus", ("/-/ready", "Prometheus Server is Ready"), _OTLP),
+    "alertmanager": MonitoringProgram("Alertmanager", ("/-/ready", "OK"), "/api/v2/status"),
+    "grafana": MonitoringProgram("Grafana", ("/api/health", '"database"'), "/api/user"),
 }
 # Answers that say more than that it failed. A delta answers 500, and its clients would ask for ever: all are sent once.
 _TOLD: t.Final = (400, 401, 403, 404, 405, 415, 500)
@@ -59,7 +59,7 @@ def build_request(binding: Binding) -> dict[str, t.Any]:
     return {"url": f"{binding.endpoint}{path}", "method": "GET", "body": "", "ca": binding.ca}
 
 
-def _program(binding: Binding) -> Program:
+def _program(binding: Binding) -> MonitoringProgram:
     return _PROGRAMS[binding.provider or "prometheus"]
 
 
