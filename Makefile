@@ -14,9 +14,6 @@ export MUSTER_TORCH_PYTHON ?= $(CURDIR)/.venv-torch/bin/python
 export MUSTER_LAUNCHERS_PYTHON ?= $(CURDIR)/.venv-launchers/bin/python
 export MUSTER_PROGRAMS_PYTHON ?= $(CURDIR)/.venv-programs/bin/python
 export MUSTER_SERVICES_PYTHON ?= $(CURDIR)/.venv-services/bin/python
-ifneq ($(wildcard ../shared/lab/bin),)
-export MUSTER_LAB_BIN ?= $(abspath ../shared/lab/bin)
-endif
 
 # tools/python.sh finds an interpreter, tools/venv.py makes the environments and does nothing when they are up to date.
 define ensure
